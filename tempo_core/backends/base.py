@@ -1,0 +1,138 @@
+"""The thin interface between programs and arrays: a backend is a table of kernels, one an op class, and few helpers.
+
+A kernel is a function `kernel(at, op, *operands)` that gives one array, or a tuple with one array an output. It is pure,
+keeps to the dtypes and shapes of `op.infer`, and on the JAX backend can be traced.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from tempo_core.errors import DTypeError, ShapeError
+from tempo_core.ir import ops
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr, Symbol
+
+Array = Any  # numpy.ndarray, jax.Array, or a traced array
+Env = Mapping[Symbol, Any]  # bounds as ints; steps as ints or traced int32 scalars
+Seed = Any  # the run's seed: a Python int, or a (traced) uint32 scalar
+Kernel = Callable[..., Any]
+
+# What these do is a matter of stores and of the host, not of arrays: the runtime handles them.
+RUNTIME_OPS: tuple[type[ops.Op], ...] = (ops.Input, ops.Output, ops.Sink, ops.Merge)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of one of `ir.types.DTYPES`; bfloat16 is the one of `ml_dtypes`."""
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a kernel may use beside its operands: array functions, the values of bounds and steps, and the run's seed."""
+
+    backend: Backend
+    env: Env
+    seed: Seed
+
+    @property
+    def xp(self) -> Any:
+        """`numpy` or `jax.numpy`."""
+        return self.backend.xp
+
+    def value(self, expression: Expr | Bool) -> Any:
+        """The number of an expression or truth value of a condition: a Python number, or traced where a step in it is."""
+        return expression.evaluate(self.env, self._minimum, self._maximum)
+
+    def size(self, size: Expr) -> int:
+        """The number of a size, which must not depend on traced steps."""
+        return int(size.evaluate(self.env))
+
+    def shape(self, sizes: Sequence[Expr]) -> tuple[int, ...]:
+        return tuple(map(self.size, sizes))
+
+    def _minimum(self, a: Any, b: Any) -> Any:
+        return min(a, b) if is_static(a) and is_static(b) else self.xp.minimum(a, b)
+
+    def _maximum(self, a: Any, b: Any) -> Any:
+        return max(a, b) if is_static(a) and is_static(b) else self.xp.maximum(a, b)
+
+
+def is_static(number: Any) -> bool:
+    """Whether a value of `Setting.value` is a number now, not a traced array."""
+    return isinstance(number, (bool, int, np.integer, np.bool_))
+
+
+class Backend(ABC):
+    """Kernels and array helpers of one array library."""
+
+    name: ClassVar[str]
+    xp: ModuleType
+    kernels: Mapping[type[ops.Op], Kernel]
+
+    def kernel(self, op: ops.Op, args: Sequence[Array], env: Env, seed: Seed = 0) -> tuple[Array, ...]:
+        """The outputs of `op` for operands `args` at the point given by `env`, which holds all bounds and the point's steps.
+
+        Raises ShapeError or DTypeError where a user-defined function does not return what it declared.
+        """
+        kernel = self.kernels.get(type(op))
+        if kernel is None:
+            raise NotImplementedError(f"the {self.name} backend has no kernel for {type(op).__name__}")
+        result = kernel(Setting(self, env, seed), op, *args)
+        return result if isinstance(result, tuple) else (result,)
+
+    @abstractmethod
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` of arrays (nested in tuples and dicts), made fast where the library can."""
+
+    @abstractmethod
+    def to_device(self, array: Array) -> Array:
+        """A NumPy (or any) array as this library's array. Never compiles anything."""
+
+    def to_host(self, array: Array) -> np.ndarray[Any, Any]:
+        """An array as a NumPy array, perhaps sharing memory with it and read-only; waits until it is computed."""
+        return np.asarray(array)
+
+    def zeros(self, shape: Sequence[int], dtype: str) -> Array:
+        """A new array of zeros. Never compiles anything."""
+        return self.to_device(np.zeros(tuple(shape), numpy_dtype(dtype)))
+
+
+# -- user-defined functions -------------------------------------------------------------------------------------------
+
+
+def checked_results(at: Setting, op: ops.Udf, results: Any, convert: Callable[[Any], Array]) -> tuple[Array, ...]:
+    """What the function of a `Udf` returned, each through `convert`; raises where it is not what `op.types` declares."""
+    if not isinstance(results, Sequence) or isinstance(results, (str, bytes)):
+        raise ShapeError(
+            f"the user-defined function `{op.name}` returned {type(results).__name__}",
+            hint=f"return a tuple of {len(op.types)} arrays, one an entry of outputs=[...]",
+        )
+    if len(results) != len(op.types):
+        raise ShapeError(f"the user-defined function `{op.name}` returned {len(results)} arrays and declares {len(op.types)}")
+    found = []
+    for position, (result, declared) in enumerate(zip(results, op.types, strict=True)):
+        array, shape = convert(result), at.shape(declared.shape)
+        where = f"the user-defined function `{op.name}` returned as output {position}"
+        if tuple(array.shape) != shape:
+            raise ShapeError(f"{where} an array of shape {tuple(array.shape)}, and declares {declared}, which is {shape} here")
+        if np.dtype(array.dtype) != numpy_dtype(declared.dtype):
+            raise DTypeError(
+                f"{where} an array of dtype {array.dtype}, and declares {declared}",
+                hint=f"convert it in the function: np.asarray(value, dtype={declared.dtype!r})",
+            )
+        found.append(array)
+    return tuple(found)
+
+
+def host_udf(at: Setting, op: ops.Udf, *operands: Array) -> tuple[Array, ...]:
+    """A `Udf` of kind "host": NumPy arrays in and out. Both are copied, as either side may write into its own later."""
+    results = op.fn(*(np.array(x) for x in operands))
+    return tuple(at.backend.to_device(r) for r in checked_results(at, op, results, np.array))

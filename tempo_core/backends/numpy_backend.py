@@ -1,0 +1,172 @@
+"""Kernels in NumPy: for the interpreter and the reference, and to check the JAX ones against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tempo_core.backends import shared
+from tempo_core.backends.base import Array, Backend, Env, Seed, Setting, checked_results, host_udf, numpy_dtype
+from tempo_core.ir import ops
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+UNARY = {
+    **shared.UNARY,
+    "erf": lambda xp, x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype),
+}
+
+
+def cast(at: Setting, op: ops.Cast, x: Array) -> Array:
+    """As XLA converts: floats to integers saturate, and NaN becomes 0."""
+    dtype = numpy_dtype(op.dtype)
+    if dtype.kind in "iu" and x.dtype.kind not in "iub":
+        limits = np.iinfo(dtype)
+        x = x.astype(np.float64)
+        whole = np.where(np.isnan(x), 0.0, np.trunc(x))
+        inside = np.where((whole >= limits.min) & (whole <= limits.max), whole, 0.0).astype(dtype)
+        above, below = whole >= float(limits.max), whole <= float(limits.min)
+        return np.where(above, dtype.type(limits.max), np.where(below, dtype.type(limits.min), inside))
+    return x.astype(dtype)
+
+
+# -- reductions and scans ---------------------------------------------------------------------------------------------
+
+
+def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
+    return np.argmax(x, axis=op.axis).astype(np.int32)
+
+
+def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
+    forward = np.flip(x, op.axis) if op.reverse else x
+    wide = shared.wide(forward)
+    total = np.cumsum(wide, axis=op.axis, dtype=wide.dtype).astype(x.dtype)
+    return np.flip(total, op.axis) if op.reverse else total
+
+
+def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Array) -> Array:
+    c, b = (np.moveaxis(shared.wide(a), op.axis, 0) for a in (coefficients, terms))
+    result = np.zeros_like(b)
+    before = np.zeros(b.shape[1:], b.dtype)
+    for k in reversed(range(len(b))) if op.reverse else range(len(b)):
+        before = b[k] + c[k] * before
+        result[k] = before
+    return np.moveaxis(result, 0, op.axis).astype(terms.dtype)
+
+
+def discounted_sum(at: Setting, op: ops.DiscountedSum, x: Array) -> Array:
+    wide = shared.wide(x)
+    weights = shared.discount_weights(op.gamma, x.shape[op.axis]).astype(wide.dtype)
+    return np.tensordot(weights, wide, axes=((0,), (op.axis,))).astype(x.dtype)
+
+
+def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
+    left_free, right_free = op.left_free(left.ndim), op.right_free(right.ndim)
+    a = np.transpose(shared.wide(left), (*op.left_batch, *left_free, *op.left_contract))
+    b = np.transpose(shared.wide(right), (*op.right_batch, *op.right_contract, *right_free))
+    batch = tuple(left.shape[k] for k in op.left_batch)
+    rows = tuple(left.shape[k] for k in left_free)
+    columns = tuple(right.shape[k] for k in right_free)
+    inner = math.prod(left.shape[k] for k in op.left_contract)
+    product = np.matmul(a.reshape((*batch, math.prod(rows), inner)), b.reshape((*batch, inner, math.prod(columns))))
+    return product.reshape((*batch, *rows, *columns)).astype(left.dtype)
+
+
+# -- views with positions ---------------------------------------------------------------------------------------------
+
+
+def _window(x: Array, axis: int, start: int, size: int) -> Array:
+    """Elements `start ... start + size` of an axis, zeros where they are outside it."""
+    first, last = max(start, 0), min(start + size, x.shape[axis])
+    before = (slice(None),) * axis
+    if first == start and last == start + size:
+        return x[(*before, slice(first, last))]
+    result = np.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+    if first < last:
+        result[(*before, slice(first - start, last - start))] = x[(*before, slice(first, last))]
+    return result
+
+
+def sliced(at: Setting, op: ops.Slice, x: Array) -> Array:
+    start = int(at.value(op.start))
+    size = max(-(-(int(at.value(op.stop)) - start) // op.stride), 0)
+    window = _window(x, op.axis, start, (size - 1) * op.stride + 1 if size else 0)
+    return window[(*(slice(None),) * op.axis, slice(None, None, op.stride))]
+
+
+def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
+    low, high = int(at.value(op.low)), int(at.value(op.high))
+    return _window(x, op.axis, -low, max(x.shape[op.axis] + low + high, 0))
+
+
+# -- indexing by data -------------------------------------------------------------------------------------------------
+
+
+def _batch_grids(shape: tuple[int, ...], rank: int) -> tuple[Array, ...]:
+    """For each batch dimension its positions, shaped to broadcast against an index of `rank` dimensions."""
+    return tuple(np.arange(n).reshape((n, *(1,) * (rank - k - 1))) for k, n in enumerate(shape))
+
+
+def gather(at: Setting, op: ops.Gather, x: Array, index: Array) -> Array:
+    index = np.clip(index, 0, x.shape[op.axis] - 1)
+    if not op.batch:
+        return np.take(x, index, axis=op.axis)
+    grids = _batch_grids(x.shape[: op.batch], index.ndim)
+    taken = np.moveaxis(x, op.axis, op.batch)[(*grids, index)]  # batch, index, before the axis, after it
+    wide = index.ndim - op.batch
+    return np.moveaxis(taken, range(op.batch, op.batch + wide), range(op.axis, op.axis + wide))
+
+
+def scatter_add(at: Setting, op: ops.ScatterAdd, updates: Array, index: Array) -> Array:
+    size, wide = at.size(op.size), index.ndim - op.batch
+    source = shared.wide(np.moveaxis(updates, range(op.axis, op.axis + wide), range(op.batch, op.batch + wide)))
+    inside = (index >= 0) & (index < size)
+    total = np.zeros((*updates.shape[: op.batch], size + 1, *source.shape[index.ndim :]), source.dtype)
+    grids = _batch_grids(updates.shape[: op.batch], index.ndim)
+    np.add.at(total, (*grids, np.where(inside, index, size)), source)  # the extra element takes what is outside
+    kept = total[(*(slice(None),) * op.batch, slice(size))]
+    return np.moveaxis(kept, op.batch, op.axis).astype(updates.dtype)
+
+
+# -- user-defined functions -------------------------------------------------------------------------------------------
+
+
+def udf(at: Setting, op: ops.Udf, *operands: Array) -> tuple[Array, ...]:
+    with np.errstate(**_USER_ERRORS):
+        if op.kind == "host":
+            return host_udf(at, op, *operands)
+        from tempo_core.backends.jax_backend import JaxBackend  # NumPy programs without such functions need no JAX
+
+        jax = JaxBackend()
+        return checked_results(at, op, op.fn(*map(jax.to_device, operands)), lambda result: np.asarray(jax.xp.asarray(result)))
+
+
+_USER_ERRORS: Any = np.geterr()  # what NumPy does about errors in user's functions is not ours to change
+
+
+class NumpyBackend(Backend):
+    """Kernels on NumPy arrays. Division by zero and overflow are silent, as in XLA."""
+
+    name = "numpy"
+    xp = np
+    kernels = {
+        **shared.SHARED,
+        ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax, ops.CumSum: cumsum,
+        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Slice: sliced, ops.Pad: pad,
+        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
+    }  # fmt: skip
+
+    def kernel(self, op: ops.Op, args: Sequence[Array], env: Env, seed: Seed = 0) -> tuple[Array, ...]:
+        """See `Backend.kernel`."""
+        with np.errstate(all="ignore"):
+            results = super().kernel(op, args, env, seed)
+        return tuple(np.asarray(r) for r in results)  # NumPy gives scalars where arrays have no dimensions
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
+    def to_device(self, array: Array) -> Array:
+        return np.asarray(array)

@@ -1,0 +1,88 @@
+"""Random numbers as a pure function of (seed, stream, coordinates, element), the same for NumPy and JAX.
+
+Counter-based: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC '11). A key
+of (seed, stream) takes in the coordinates of a point one after the other; the block cipher then encrypts the numbers of
+the elements. No state: any order of evaluation, and any batching of points, gives the same numbers. Integer arithmetic
+wraps, so bits and uniform numbers are equal bit for bit on both libraries; normal ones differ by the rounding of log and cos.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = np.uint32(0x1BD11BDA)
+
+
+def threefry2x32(xp: Any, key: tuple[Array, Array], counter: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The two words that encrypt the two words of `counter` under `key`: uint32 arrays of one shape (or scalars)."""
+    schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
+    a, b = counter[0] + schedule[0], counter[1] + schedule[1]
+    for group in range(5):
+        for rotation in _ROTATIONS[group % 2]:
+            a = a + b
+            b = (b << np.uint32(rotation)) | (b >> np.uint32(32 - rotation))
+            b = b ^ a
+        a = a + schedule[(group + 1) % 3]
+        b = b + schedule[(group + 2) % 3] + np.uint32(group + 1)
+    return a, b
+
+
+def _word(xp: Any, number: Any) -> Array:
+    """An integer, or an array of integers, as uint32 modulo 2**32."""
+    if isinstance(number, (int, np.integer)):
+        return xp.asarray(np.uint32(int(number) & 0xFFFFFFFF))
+    return xp.asarray(number).astype(np.uint32)
+
+
+def random_words(xp: Any, seed: Any, stream: int, coordinates: Sequence[Array], blocks: int) -> tuple[Array, Array]:
+    """`blocks` pairs of words at each point: two uint32 arrays `[*c, blocks]` for int32 coordinates of shape `c`.
+
+    `seed` is an int (taken modulo 2**32) or a uint32 scalar.
+    """
+    with np.errstate(over="ignore"):  # wrapping is meant; NumPy warns of it for scalars
+        key = (_word(xp, seed), _word(xp, stream))
+        for position, coordinate in enumerate(coordinates, 1):
+            words = _word(xp, coordinate)
+            filled = xp.full(words.shape, position, np.uint32)
+            spread = (xp.broadcast_to(key[0], words.shape), xp.broadcast_to(key[1], words.shape))
+            key = threefry2x32(xp, spread, (words, filled))
+        shape = (*key[0].shape, blocks)
+        keys = (xp.broadcast_to(key[0][..., None], shape), xp.broadcast_to(key[1][..., None], shape))
+        counter = xp.broadcast_to(xp.arange(blocks, dtype=np.uint32), shape)
+        return threefry2x32(xp, keys, (counter, xp.zeros(shape, np.uint32)))
+
+
+def random(xp: Any, kind: str, seed: Any, stream: int, coordinates: Sequence[Array], shape: Sequence[int]) -> Array:
+    """Random numbers `[*c, *shape]` for int32 coordinates of shape `c` (`()` where there are none).
+
+    "bits": uint32; "uniform": float32 in [0, 1), multiples of 2**-24; "normal": float32, finite, at most 6.7 away from 0.
+    The number at an element depends on seed, stream, the point's coordinates and the element's row-major index alone.
+    """
+    count = math.prod(shape)
+    first, second = random_words(xp, seed, stream, coordinates, -(-count // 2))  # each block gives two elements
+    batch = first.shape[:-1]
+    if kind == "normal":
+        first, second = _box_muller(xp, first, second)
+    pairs = xp.stack([first, second], axis=-1).reshape((*batch, 2 * first.shape[-1]))
+    numbers = pairs[..., :count].reshape((*batch, *shape))
+    return _uniform(numbers) if kind == "uniform" else numbers
+
+
+def _uniform(bits: Array) -> Array:
+    """[0, 1): the upper 24 bits, so that no number rounds up to 1."""
+    return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _box_muller(xp: Any, first: Array, second: Array) -> tuple[Array, Array]:
+    """Two independent standard normal numbers from two words."""
+    positive = (first.astype(np.float32) + np.float32(1.0)) * np.float32(2.0**-32)  # (0, 1]: the logarithm is finite
+    radius = xp.sqrt(xp.maximum(np.float32(-2.0) * xp.log(positive), np.float32(0.0)))
+    angle = np.float32(2.0 * math.pi) * _uniform(second)
+    return radius * xp.cos(angle), radius * xp.sin(angle)

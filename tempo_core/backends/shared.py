@@ -1,0 +1,204 @@
+"""Kernels that read the same under NumPy and `jax.numpy`. Each keeps to the dtypes that the ops declare.
+
+Numbers in 16 bits are accumulated in 32: sums, products, scans and contractions round once, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tempo_core.backends import prng
+from tempo_core.backends.base import Array, Kernel, Setting, numpy_dtype
+from tempo_core.ir import ops
+from tempo_core.symbolic.condition import Bool
+
+_NARROW = (numpy_dtype("bfloat16"), numpy_dtype("float16"))
+
+
+def wide(x: Array) -> Array:
+    """`x` in the dtype to accumulate in: 16-bit floats as float32, others as they are."""
+    return x.astype(np.float32) if x.dtype in _NARROW else x
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------
+
+
+def constant(at: Setting, op: ops.Constant) -> Array:
+    return at.xp.asarray(np.frombuffer(op.data, numpy_dtype(op.dtype)).reshape(op.sizes))
+
+
+def iota(at: Setting, op: ops.Iota) -> Array:
+    return at.xp.arange(max(at.size(op.size), 0), dtype=np.int32)
+
+
+def evaluated(at: Setting, op: ops.Eval) -> Array:
+    dtype = np.bool_ if isinstance(op.value, Bool) else np.int32
+    value = at.value(op.value)
+    return value.astype(dtype) if hasattr(value, "astype") else at.xp.asarray(np.asarray(value, dtype))
+
+
+def random(at: Setting, op: ops.Random, *coordinates: Array) -> Array:
+    return prng.random(at.xp, op.kind, at.seed, op.stream, coordinates, at.shape(op.shape))
+
+
+# -- elementwise ------------------------------------------------------------------------------------------------------
+
+
+def _sigmoid(xp: Any, x: Array) -> Array:
+    small = xp.exp(-xp.abs(x))  # at most 1: no overflow on either side
+    one = x.dtype.type(1)
+    return xp.where(x >= 0, one / (one + small), small / (one + small))
+
+
+def _power(xp: Any, x: Array, y: Array) -> Array:
+    """Integers to negative powers round towards zero: 1 and -1 stay, others give 0."""
+    if np.issubdtype(y.dtype, np.signedinteger):
+        result, zero = xp.power(x, xp.maximum(y, y.dtype.type(0))), x.dtype.type(0)
+        unit = xp.where(y % 2 == 0, xp.abs(x), x)
+        return xp.where(y < 0, xp.where(xp.abs(x) == 1, unit, zero), result)
+    return xp.power(x, y)
+
+
+UNARY: Mapping[str, Callable[[Any, Array], Array]] = {
+    "neg": lambda xp, x: xp.negative(x),
+    "abs": lambda xp, x: xp.abs(x),
+    "sign": lambda xp, x: xp.sign(x),
+    "exp": lambda xp, x: xp.exp(x),
+    "expm1": lambda xp, x: xp.expm1(x),
+    "log": lambda xp, x: xp.log(x),
+    "log1p": lambda xp, x: xp.log1p(x),
+    "sqrt": lambda xp, x: xp.sqrt(x),
+    "rsqrt": lambda xp, x: xp.reciprocal(xp.sqrt(x)),
+    "sin": lambda xp, x: xp.sin(x),
+    "cos": lambda xp, x: xp.cos(x),
+    "tanh": lambda xp, x: xp.tanh(x),
+    "sigmoid": _sigmoid,
+    "floor": lambda xp, x: xp.floor(x),
+    "ceil": lambda xp, x: xp.ceil(x),
+    "round": lambda xp, x: xp.rint(x),  # half to even
+    "not": lambda xp, x: xp.logical_not(x),
+    "isfinite": lambda xp, x: xp.isfinite(x),
+}  # "erf" is each backend's own
+
+BINARY: Mapping[str, Callable[[Any, Array, Array], Array]] = {
+    "add": lambda xp, x, y: xp.add(x, y),
+    "sub": lambda xp, x, y: xp.subtract(x, y),
+    "mul": lambda xp, x, y: xp.multiply(x, y),
+    "div": lambda xp, x, y: xp.divide(x, y),
+    "pow": _power,
+    "maximum": lambda xp, x, y: xp.maximum(x, y),
+    "minimum": lambda xp, x, y: xp.minimum(x, y),
+    "floordiv": lambda xp, x, y: xp.floor_divide(x, y),
+    "mod": lambda xp, x, y: xp.mod(x, y),
+    "and": lambda xp, x, y: xp.bitwise_and(x, y),  # on bool, these are the logical ones
+    "or": lambda xp, x, y: xp.bitwise_or(x, y),
+    "xor": lambda xp, x, y: xp.bitwise_xor(x, y),
+}
+
+COMPARE: Mapping[str, Callable[[Any, Array, Array], Array]] = {
+    "eq": lambda xp, x, y: xp.equal(x, y),
+    "ne": lambda xp, x, y: xp.not_equal(x, y),
+    "lt": lambda xp, x, y: xp.less(x, y),
+    "le": lambda xp, x, y: xp.less_equal(x, y),
+    "gt": lambda xp, x, y: xp.greater(x, y),
+    "ge": lambda xp, x, y: xp.greater_equal(x, y),
+}
+
+
+def elementwise(table: Mapping[str, Callable[..., Array]]) -> Kernel:
+    """The kernel of an op whose field `fn` names a row of `table`."""
+    return lambda at, op, *operands: table[op.fn](at.xp, *operands)
+
+
+def where(at: Setting, op: ops.Where, condition: Array, x: Array, y: Array) -> Array:
+    return at.xp.where(condition, x, y)
+
+
+def identity(at: Setting, op: ops.Identity, x: Array) -> Array:
+    return x
+
+
+# -- reductions -------------------------------------------------------------------------------------------------------
+
+
+def _least(dtype: Any) -> Any:
+    """What `max` gives for no elements."""
+    return False if dtype == np.bool_ else np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else -math.inf
+
+
+def _greatest(dtype: Any) -> Any:
+    return True if dtype == np.bool_ else np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else math.inf
+
+
+REDUCE: Mapping[str, Callable[[Any, Array, tuple[int, ...]], Array]] = {
+    "sum": lambda xp, x, axes: xp.sum(x, axis=axes, dtype=x.dtype),
+    "prod": lambda xp, x, axes: xp.prod(x, axis=axes, dtype=x.dtype),
+    "max": lambda xp, x, axes: xp.max(x, axis=axes, initial=_least(x.dtype)),
+    "min": lambda xp, x, axes: xp.min(x, axis=axes, initial=_greatest(x.dtype)),
+    "any": lambda xp, x, axes: xp.any(x, axis=axes),
+    "all": lambda xp, x, axes: xp.all(x, axis=axes),
+}
+
+
+def reduce(at: Setting, op: ops.Reduce, x: Array) -> Array:
+    return REDUCE[op.fn](at.xp, wide(x), op.axes).astype(x.dtype)
+
+
+def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
+    return at.xp.argsort(x, axis=op.axis, stable=True).astype(np.int32)
+
+
+def discount_weights(gamma: float, size: int) -> np.ndarray[Any, Any]:
+    """`gamma**k` as float64 `[size]`: each power by itself, so that no error accumulates and late ones fade to 0."""
+    return np.power(float(gamma), np.arange(size, dtype=np.float64))
+
+
+# -- views ------------------------------------------------------------------------------------------------------------
+
+
+def reshape(at: Setting, op: ops.Reshape, x: Array) -> Array:
+    return at.xp.reshape(x, at.shape(op.shape))
+
+
+def permute(at: Setting, op: ops.Permute, x: Array) -> Array:
+    return at.xp.transpose(x, op.order)
+
+
+def broadcast(at: Setting, op: ops.Broadcast, x: Array) -> Array:
+    shape = at.shape(op.shape)
+    aligned = at.xp.reshape(x, [shape[k] if k in op.axes else 1 for k in range(len(shape))])
+    return at.xp.broadcast_to(aligned, shape)
+
+
+def concat(at: Setting, op: ops.Concat, *parts: Array) -> Array:
+    return at.xp.concatenate(parts, axis=op.axis)
+
+
+def flip(at: Setting, op: ops.Flip, x: Array) -> Array:
+    return at.xp.flip(x, op.axis)
+
+
+# -- structure --------------------------------------------------------------------------------------------------------
+
+
+def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ...]:
+    slots: list[Array] = [None] * len(op.body.slot_types)
+    slots[: len(operands)] = operands
+    for instruction, sources, targets in op.body.instructions:
+        results = at.backend.kernel(instruction, [slots[s] for s in sources], at.env, at.seed)
+        for target, result in zip(targets, results, strict=True):
+            slots[target] = result
+    return tuple(slots[s] for s in op.body.results)
+
+
+SHARED: Mapping[type[ops.Op], Kernel] = {
+    ops.Constant: constant, ops.Iota: iota, ops.Eval: evaluated, ops.Random: random,
+    ops.Binary: elementwise(BINARY), ops.Compare: elementwise(COMPARE), ops.Where: where, ops.Identity: identity,
+    ops.Reduce: reduce, ops.Argsort: argsort,
+    ops.Reshape: reshape, ops.Permute: permute, ops.Broadcast: broadcast, ops.Concat: concat, ops.Flip: flip,
+    ops.Dataflow: dataflow,
+}  # fmt: skip

@@ -1,0 +1,280 @@
+"""Symbolic reverse-mode differentiation of the graph, across time.
+
+For `y[p] = f(x[φ(p)])`, `∇x[q] = Σ_{p ∈ φ⁻¹(q)} f'(∇y[p])` (paper, section 3). The gradient rule of each op is a row of
+`frontend/gradients.py`; here contributions are brought back through the edges' inverse indices and summed. Cycles (a
+recurrence that depends on itself) are cut at their `Merge`: its gradient is a recurrence too, so that back-propagation
+through time comes out of the inverse dependence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tempo_core.errors import GradientError
+from tempo_core.frontend.context import Context
+from tempo_core.frontend.functions import evaluate, index, ones, pad, reshape, scatter_add, zeros
+from tempo_core.frontend.gradients import GRADIENTS
+from tempo_core.frontend.sources import Recurrence
+from tempo_core.frontend.tensor import Tensor, of_node
+from tempo_core.ir.graph import Edge, Node
+from tempo_core.ir.ops import Broadcast, Identity, Merge
+from tempo_core.ir.types import is_float
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.domain import Domain, Index, Point, Range
+from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.relation import invert
+
+Key = tuple[int, int]  # (node id, output)
+
+
+def backward(loss: Tensor) -> None:
+    """Leave the gradients of `loss` in `.grad` of all leaves (see `Tensor.backward`); they add up over several calls."""
+    context = loss.context
+    cyclic = _cyclic_merges(context)
+    leaves = [r for r in context.recurrences if is_float(r.dtype) and r.edge.source not in cyclic] + context.leaves
+    reached = _ancestors(context, loss.edge.source)
+    leaves = [leaf for leaf in leaves if leaf.edge.source in reached]
+    if not leaves:
+        raise GradientError(
+            f"{loss!r} depends on no leaf",
+            hint="leaves are inputs with requires_grad=True and recurrences whose update is assigned after backward()",
+        )
+    for leaf, gradient in zip(leaves, grad(loss, leaves), strict=True):
+        key = (leaf.edge.source, leaf.edge.output)
+        present = context.gradients.get(key)
+        context.gradients[key] = gradient if present is None else present + gradient
+
+
+def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of `loss`, summed over its points and elements, with respect to each tensor of `wrt`.
+
+    Each has the shape, dtype and domain of its tensor; tensors that the loss does not depend on get zeros.
+    """
+    if not is_float(loss.dtype):
+        raise GradientError(f"{loss!r} is not of a float dtype, and has no gradient")
+    targets = [t.materialized() for t in wrt]
+    return _Reverse(loss.context, loss.materialized(), targets).run()
+
+
+def _ancestors(context: Context, node_id: int) -> set[int]:
+    found, stack = {node_id}, [node_id]
+    while stack:
+        for edge in context.graph[stack.pop()].inputs:
+            if edge.source not in found:
+                found.add(edge.source)
+                stack.append(edge.source)
+    return found
+
+
+def _cyclic_merges(context: Context) -> set[int]:
+    """Recurrences that already depend on themselves."""
+    merges = [r.edge.source for r in context.recurrences]
+    return {m for m in merges if any(m in _ancestors(context, e.source) for e in context.graph[m].inputs)}
+
+
+class _Reverse:
+    """One reverse pass over the active nodes: those on a path from a target to the loss."""
+
+    def __init__(self, context: Context, loss: Tensor, targets: list[Tensor]):
+        self.context, self.graph, self.loss, self.targets = context, context.graph, loss, targets
+        self.active = self._active_nodes()
+        self.partial: dict[Key, list[Tensor]] = {}  # contributions to a value's gradient
+        self.placeholders: dict[int, Recurrence] = {}  # gradients of merges that lie on cycles
+
+    def run(self) -> list[Tensor]:
+        seed = ones(self.loss.shape, self.loss.dtype)
+        self._contribute((self.loss.edge.source, self.loss.edge.output), seed)
+        order, cut = self._order()
+        for node_id in cut:
+            merge = self.graph[node_id]
+            type = merge.outputs[0]
+            node = self.graph.add(Merge(type), domain=merge.domain, name=f"grad_{merge.name or merge.id}", where=merge.where)
+            self.placeholders[node_id] = Recurrence(self.context, of_node(self.context, node).edge)
+        for node_id in order:
+            self._differentiate(self.graph[node_id])
+        for node_id, placeholder in self.placeholders.items():
+            total = self._total((node_id, 0))
+            node = self.graph[placeholder.edge.source]
+            value = total if total is not None else zeros(placeholder.shape, placeholder.dtype)
+            self.graph.put(replace(node, inputs=(value.edge,)))
+        return [self._result(t) for t in self.targets]
+
+    def _result(self, target: Tensor) -> Tensor:
+        key = (target.edge.source, target.edge.output)
+        if target.edge.source in self.placeholders:
+            return self.placeholders[target.edge.source]
+        total = self._total(key)
+        return zeros(target.shape, target.dtype) if total is None else total
+
+    def _active_nodes(self) -> set[int]:
+        below = _ancestors(self.context, self.loss.edge.source)
+        users = self.graph.users()
+        found = {t.edge.source for t in self.targets} & below
+        stack = list(found)
+        while stack:
+            for reader, _ in users[stack.pop()]:
+                if reader.id in below and reader.id not in found:
+                    found.add(reader.id)
+                    stack.append(reader.id)
+        return found
+
+    def _order(self) -> tuple[list[int], list[int]]:
+        """Active nodes, readers before sources, once the edges into the `cut` merges' readers are dropped."""
+        cut = [n for n in self.active if isinstance(self.graph[n].op, Merge) and self._on_cycle(n)]
+        order: list[int] = []
+        done: set[int] = set()
+        for start in sorted(self.active, reverse=True):
+            stack = [(start, False)]
+            while stack:  # sources first: a reader is placed once all it reads is placed, then the list is reversed
+                node_id, ready = stack.pop()
+                if ready:
+                    order.append(node_id)
+                elif node_id not in done:
+                    done.add(node_id)
+                    stack.append((node_id, True))
+                    sources = {e.source for e in self.graph[node_id].inputs} & self.active
+                    stack += [(s, False) for s in sources if s not in done and s not in cut]
+        for node_id in cut:  # their gradients are placeholders, known from the start: they come first
+            order.remove(node_id)
+        return cut + list(reversed(order)), cut
+
+    def _on_cycle(self, node_id: int) -> bool:
+        found: set[int] = set()
+        stack = [e.source for e in self.graph[node_id].inputs]
+        while stack:
+            current = stack.pop()
+            if current == node_id:
+                return True
+            if current in self.active and current not in found:
+                found.add(current)
+                stack.extend(e.source for e in self.graph[current].inputs)
+        return False
+
+    def _contribute(self, key: Key, contribution: Tensor) -> None:
+        self.partial.setdefault(key, []).append(contribution)
+
+    def _total(self, key: Key) -> Tensor | None:
+        parts = self.partial.get(key)
+        if not parts:
+            return None
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        self.partial[key] = [total]
+        return total
+
+    def _differentiate(self, node: Node) -> None:
+        """Pass the gradient of a node's outputs on to its sources."""
+        if node.id in self.placeholders:
+            gradients: list[Tensor | None] = [self.placeholders[node.id]]
+        else:
+            gradients = [self._total((node.id, k)) for k in range(len(node.outputs))]
+        if all(g is None for g in gradients):
+            return
+        wanted = [e.source in self.active and is_float(self.graph.edge_type(e).dtype) for e in node.inputs]
+        if not any(wanted):
+            return
+        if isinstance(node.op, Merge):
+            assert gradients[0] is not None
+            taken: Bool = TRUE
+            for edge in node.inputs:
+                if edge.source in self.active:
+                    self._pull_back(node, edge, gradients[0], edge.condition & taken)
+                taken = taken & ~edge.condition
+            return
+        rule = GRADIENTS.get(type(node.op))
+        if rule is None:
+            return  # an op through which no gradient flows, such as a user-defined function
+        operands = [Tensor(self.context, e) for e in node.inputs]
+        results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
+        contributions = rule(node.op, operands, results, gradients)
+        for edge, contribution, is_wanted in zip(node.inputs, contributions, wanted, strict=True):
+            if is_wanted and contribution is not None:
+                self._pull_back(node, edge, contribution, TRUE)
+
+    def _pull_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool) -> None:
+        """Sum the contributions of all reader points to a source point, and add that to the source's gradient."""
+        source = self.graph[edge.source]
+        domain = Domain(reader.domain.steps, reader.domain.condition & branch)
+        inverse = invert(domain, edge.index, source.domain)
+        expanded = contribution
+        ranges = [(s, i) for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Range)]
+        own = frozenset(contribution.domain.steps)
+        by_reader: dict = dict(zip(reader.domain.steps, inverse.index, strict=True))
+        # Range dimensions along which the contribution does not vary are dropped: the sum over readers is all that is left.
+        dense: list[tuple[int, Range]] = []
+        dropped = 0
+        for position, (_, span) in enumerate(ranges):
+            axis = position - dropped
+            narrowed = _without_broadcast_axis(expanded, axis)
+            if narrowed is not None:
+                expanded, dropped = narrowed, dropped + 1
+            else:
+                dense.append((position, span))
+        keys, summed, repeat = [], 0, Expr.of(1)
+        for axis, (position, span) in enumerate(dense):
+            step = ranges[position][0]
+            moving = span.steps
+            if moving:  # bring the ragged dimension to the absolute positions of the source
+                if span.stride == 1:
+                    expanded = pad(expanded, axis, span.start, step.bound_expr - span.stop)
+                else:
+                    positions = evaluate(span.start) + _arange_like(span)
+                    expanded = scatter_add(expanded, positions, step.bound_expr, axis)
+        own = frozenset(expanded.domain.steps)
+        for step in reader.domain.steps:
+            back: Index = by_reader[step]
+            if step in own:
+                keys.append(back)
+                summed += isinstance(back, Range)
+            elif isinstance(back, Range):  # the contribution is the same at each reader along this step
+                repeat = repeat * back.length
+        view = expanded[tuple(_as_key(k) for k in keys)] if keys else expanded
+        gathered = view.sum(tuple(range(summed))) if summed else view
+        if repeat != 1:
+            gathered = gathered * repeat
+        for position, span in reversed(dense):
+            step = ranges[position][0]
+            axis = [p for p, _ in dense].index(position)
+            at = step.expr if span.steps else (step.expr - span.start) // span.stride
+            gathered = index(gathered, axis, at)
+        gathered = reshape(gathered, source.outputs[edge.output].shape)
+        self._contribute((edge.source, edge.output), self._where(source, inverse.condition, gathered))
+
+    def _where(self, source: Node, condition: Bool, value: Tensor) -> Tensor:
+        """`value` at the source's points where `condition` holds, zeros elsewhere."""
+        if condition is TRUE and value.domain.condition is TRUE:
+            return value
+        type = source.outputs[0] if len(source.outputs) == 1 else value.type
+        node = self.graph.add(Merge(value.type), domain=Domain(source.domain.steps), name="", where=source.where)
+        nothing = zeros(value.shape, type.dtype)
+        guarded = condition & value.domain.condition
+        self.graph.put(replace(node, inputs=(replace(value.edge, condition=guarded), nothing.edge)))
+        return of_node(self.context, node)
+
+
+def _as_key(back: Index) -> object:
+    return back.expr if isinstance(back, Point) else slice(back.start, back.stop, back.stride)
+
+
+def _arange_like(span: Range) -> Tensor:
+    from tempo_core.frontend.functions import arange
+
+    positions = arange(span.length)
+    return positions * span.stride if span.stride != 1 else positions
+
+
+def _without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
+    """`x` without `axis`, if it only repeats along it; else None."""
+    node = x.node
+    if isinstance(node.op, Identity) and not node.op.stop_gradient:
+        return None
+    if not isinstance(node.op, Broadcast) or x.materialized() is not x or axis in node.op.axes:
+        return None
+    shape = node.op.shape[:axis] + node.op.shape[axis + 1 :]
+    axes = tuple(a - (a > axis) for a in node.op.axes)
+    inner = Tensor(x.context, node.inputs[0])
+    from tempo_core.frontend.tensor import apply
+
+    return inner if shape == inner.shape else apply(Broadcast(shape, axes), inner)

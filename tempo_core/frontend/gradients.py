@@ -1,0 +1,227 @@
+"""Gradient rules (vector-Jacobian products), one row an op.
+
+A rule takes (op, operands, results, gradients of the results) and gives one contribution an operand, of the operand's type,
+or None where none flows. Ops without a row (comparisons, sorting, random numbers, user-defined functions) are constants
+for differentiation; `CONSTANT` names them, and a test holds that each op is in one of the two tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tempo_core.frontend.functions import (
+    arange, broadcast_to, cast, constant, cos, cumsum, evaluate, exp, flip, greater_equal, less_equal, linear_scan, log,
+    neg, pad, power, reshape, scatter_add, sign, sin, square, total, transpose, where, equal,
+)  # fmt: skip
+from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.ir import ops
+from tempo_core.ir.types import is_float
+from tempo_core.symbolic.expr import Expr
+
+Rule = Callable[[Any, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], Sequence[Any]]
+
+
+def _unary(op: ops.Unary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    (x,), (y,), (g,) = operands, results, gradients
+    slopes: dict[str, Callable[[], Tensor]] = {
+        "neg": lambda: neg(g),
+        "abs": lambda: g * sign(x),
+        "exp": lambda: g * y,
+        "expm1": lambda: g * (y + 1),
+        "log": lambda: g / x,
+        "log1p": lambda: g / (x + 1),
+        "sqrt": lambda: g * 0.5 / y,
+        "rsqrt": lambda: g * -0.5 * y * y * y,
+        "sin": lambda: g * cos(x),
+        "cos": lambda: neg(g * sin(x)),
+        "tanh": lambda: g * (1 - y * y),
+        "sigmoid": lambda: g * y * (1 - y),
+        "erf": lambda: g * (2 / math.sqrt(math.pi)) * exp(neg(square(x))),
+    }
+    return (slopes[op.fn]() if op.fn in slopes else None,)  # the others are piecewise constant
+
+
+def _binary(op: ops.Binary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    (x, y), (z,), (g,) = operands, results, gradients
+    if op.fn == "add":
+        return g, g
+    if op.fn == "sub":
+        return g, neg(g)
+    if op.fn == "mul":
+        return g * y, g * x
+    if op.fn == "div":
+        return g / y, neg(g * z / y)
+    if op.fn == "pow":
+        positive = where(x > 0, x, 1)  # log is wanted only where the base is positive
+        return g * y * power(x, y - 1), where(x > 0, g * z * log(positive), 0)
+    if op.fn in ("maximum", "minimum"):  # ties give half to each operand
+        chosen = greater_equal(x, y) if op.fn == "maximum" else less_equal(x, y)
+        share = where(equal(x, y), 0.5, cast(chosen, g.dtype))
+        return g * share, g * (1 - share)
+    if op.fn == "mod":
+        return g, neg(g * apply(ops.Unary("floor"), x / y))
+    return None, None
+
+
+def _where(op: ops.Where, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    condition, (g,) = operands[0], gradients
+    return None, where(condition, g, 0), where(condition, 0, g)
+
+
+def _cast(op: ops.Cast, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (cast(gradients[0], operands[0].dtype) if is_float(operands[0].dtype) else None,)
+
+
+def _identity(op: ops.Identity, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (None if op.stop_gradient else gradients[0],)
+
+
+def _spread(x: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """`x`, which lacks `axes`, repeated along them to the shape of `like`."""
+    kept = tuple(a for a in range(like.rank) if a not in axes)
+    return apply(ops.Broadcast(like.shape, kept), x)
+
+
+def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    (x,), (y,), (g,) = operands, results, gradients
+    if op.fn == "sum":
+        return (_spread(g, x, op.axes),)
+    if op.fn in ("max", "min"):  # ties share the gradient
+        chosen = cast(equal(x, _spread(y, x, op.axes)), g.dtype)
+        return (_spread(g / total(chosen, op.axes), x, op.axes) * chosen,)
+    if op.fn == "prod":
+        return (_product_of_others(x, op.axes) * _spread(g, x, op.axes),)
+    return (None,)
+
+
+def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """For each element, the product of the others along `axes`: exact where elements are zero."""
+    is_zero = cast(equal(x, 0), x.dtype)
+    count = _spread(total(is_zero, axes), x, axes)
+    rest = _spread(apply(ops.Reduce("prod", axes), where(equal(x, 0), 1, x)), x, axes)
+    only_zero = where(greater_equal(is_zero, 1), where(equal(count, 1), rest, 0), 0)
+    return where(equal(count, 0), rest / where(equal(x, 0), 1, x), only_zero)
+
+
+def _cumsum(op: ops.CumSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (cumsum(gradients[0], op.axis, not op.reverse),)
+
+
+def _linear_scan(op: ops.LinearScan, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    """h = ∂b obeys the scan in the other direction with the coefficients moved by one; ∂c[k] = h[k] * y[k - 1]."""
+    (c, _), (y,), (g,) = operands, results, gradients
+    moved = _shifted(c, op.axis, backwards=not op.reverse)
+    h = linear_scan(moved, g, op.axis, not op.reverse)
+    return h * _shifted(y, op.axis, backwards=op.reverse), h
+
+
+def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
+    """`x[k + 1]` (backwards) or `x[k - 1]` at k, zero where there is none."""
+    size = x.shape[axis]
+    if backwards:
+        return pad(apply(ops.Slice(axis, Expr.of(1), size), x), axis, 0, 1)
+    return pad(apply(ops.Slice(axis, Expr.of(0), size - 1), x), axis, 1, 0)
+
+
+def _discounted_sum(op: ops.DiscountedSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    (x,), (g,) = operands, gradients
+    size = x.shape[op.axis]
+    weights = power(constant(op.gamma, x.dtype), cast(arange(size), x.dtype))
+    return (_spread(g, x, (op.axis,)) * apply(ops.Broadcast(x.shape, (op.axis,)), weights),)
+
+
+def _dot(op: ops.Dot, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    """Both gradients are contractions of `g` (dimensions: batch, left free, right free) with the other operand."""
+    (a, b), (g,) = operands, gradients
+    batch, left, right = len(op.left_batch), op.left_free(a.rank), op.right_free(b.rank)
+    batch_axes = tuple(range(batch))
+    right_of_g = tuple(batch + len(left) + k for k in range(len(right)))
+    left_of_g = tuple(batch + k for k in range(len(left)))
+    da = apply(ops.Dot(right_of_g, right, batch_axes, op.right_batch), g, b)  # batch, left free, b's contracted (ascending)
+    db = apply(ops.Dot(left_of_g, left, batch_axes, op.left_batch), g, a)  # batch, right free, a's contracted (ascending)
+    return (
+        _restore(da, op.left_batch, left, _matching(op.right_contract, op.left_contract)),
+        _restore(db, op.right_batch, right, _matching(op.left_contract, op.right_contract)),
+    )
+
+
+def _matching(ascending: tuple[int, ...], partners: tuple[int, ...]) -> tuple[int, ...]:
+    """The partners of contracted axes, in the ascending order of those axes."""
+    return tuple(partner for _, partner in sorted(zip(ascending, partners, strict=True)))
+
+
+def _restore(x: Tensor, *groups: tuple[int, ...]) -> Tensor:
+    """Permute dimensions, which stand for the axes named in `groups`, to the order of those axes."""
+    axes = [a for group in groups for a in group]
+    return transpose(x, *(axes.index(a) for a in range(len(axes)))) if axes else x
+
+
+def _reshape(op: ops.Reshape, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (reshape(gradients[0], operands[0].shape),)
+
+
+def _permute(op: ops.Permute, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (transpose(gradients[0], *(op.order.index(k) for k in range(len(op.order)))) if op.order else gradients[0],)
+
+
+def _broadcast(op: ops.Broadcast, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (total(gradients[0], tuple(a for a in range(len(op.shape)) if a not in op.axes)),)
+
+
+def _slice(op: ops.Slice, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    (x,), (g,) = operands, gradients
+    if op.stride == 1:
+        return (pad(g, op.axis, op.start, x.shape[op.axis] - op.stop),)
+    return (scatter_add(g, evaluate(op.start) + arange(g.shape[op.axis]) * op.stride, x.shape[op.axis], op.axis),)
+
+
+def _pad(op: ops.Pad, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    (x,), (g,) = operands, gradients
+    return (apply(ops.Slice(op.axis, op.low, op.low + x.shape[op.axis]), g),)
+
+
+def _concat(op: ops.Concat, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    start, parts = Expr.of(0), []
+    for x in operands:
+        stop = start + x.shape[op.axis]
+        parts.append(apply(ops.Slice(op.axis, start, stop), gradients[0]))
+        start = stop
+    return parts
+
+
+def _flip(op: ops.Flip, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (flip(gradients[0], op.axis),)
+
+
+def _gather(op: ops.Gather, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    x, positions = operands
+    clamped = apply(ops.Binary("minimum"), positions, _like(x.shape[op.axis] - 1, positions))
+    clamped = apply(ops.Binary("maximum"), clamped, broadcast_to(constant(0, "int32"), positions.shape))
+    return apply(ops.ScatterAdd(op.axis, x.shape[op.axis], op.batch), gradients[0], clamped), None
+
+
+def _like(value: Expr, positions: Tensor) -> Tensor:
+    return broadcast_to(evaluate(value), positions.shape)
+
+
+def _scatter_add(op: ops.ScatterAdd, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    updates, positions = operands
+    taken = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
+    inside = (positions >= 0) & (positions < op.size)  # updates outside were dropped
+    wide = positions.rank - op.batch
+    axes = tuple(range(op.batch)) + tuple(range(op.axis, op.axis + wide))
+    return where(apply(ops.Broadcast(updates.shape, axes), inside), taken, 0), None
+
+
+GRADIENTS: dict[type[ops.Op], Rule] = {
+    ops.Unary: _unary, ops.Binary: _binary, ops.Where: _where, ops.Cast: _cast, ops.Identity: _identity, ops.Reduce: _reduce,
+    ops.CumSum: _cumsum, ops.LinearScan: _linear_scan, ops.DiscountedSum: _discounted_sum, ops.Dot: _dot,
+    ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast, ops.Slice: _slice, ops.Pad: _pad,
+    ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter_add,
+}  # fmt: skip
+
+CONSTANT: frozenset[type[ops.Op]] = frozenset({
+    ops.Constant, ops.Iota, ops.Eval, ops.Input, ops.Random, ops.Compare, ops.Argmax, ops.Argsort, ops.Udf, ops.Sink, ops.Output,
+})  # fmt: skip

@@ -1,0 +1,53 @@
+"""Random recurrent tensors: functions of (run seed, call, point), whatever the schedule. `tp.random.normal(shape, domain=(t,))`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tempo_core.frontend.context import Context
+from tempo_core.frontend.functions import argmax, argsort, as_tensor, evaluate, log, neg, shape_of
+from tempo_core.frontend.sources import domain_steps
+from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.ir.ops import Random
+from tempo_core.symbolic.expr import Expr, IntoExpr
+
+Domain = Iterable[Expr]
+
+
+def _draw(kind: str, shape: Any, domain: Domain) -> Tensor:
+    context = Context.current()
+    coordinates = [evaluate(step.expr) for step in domain_steps(domain)]
+    return apply(Random(kind, context.next_stream(), shape_of(shape)), *coordinates)
+
+
+def uniform(shape: Any = (), low: float = 0.0, high: float = 1.0, domain: Domain = ()) -> Tensor:
+    """Uniform float32 numbers in [low, high), new ones at each point of `domain`."""
+    drawn = _draw("uniform", shape, domain)
+    return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
+
+
+def normal(shape: Any = (), domain: Domain = ()) -> Tensor:
+    """Standard normal float32 numbers, new ones at each point of `domain`."""
+    return _draw("normal", shape, domain)
+
+
+def bits(shape: Any = (), domain: Domain = ()) -> Tensor:
+    """Uniform uint32 numbers: a shape of (2,) makes a key for `jax.random`."""
+    return _draw("bits", shape, domain)
+
+
+def permutation(size: IntoExpr, domain: Domain = ()) -> Tensor:
+    """A random order of `0, ..., size - 1` as int32, a new one at each point of `domain`."""
+    return argsort(_draw("bits", (size,), domain))
+
+
+def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
+    """Positions of the last axis drawn with probability softmax(logits), as int32; by Gumbel's trick.
+
+    New draws at each point of the logits' domain, or of `domain` where that is wider.
+    """
+    logits = as_tensor(logits)
+    steps = [s.expr for s in logits.domain.steps] if domain is None else domain
+    gumbel = neg(log(neg(log(uniform(logits.shape, domain=steps) + 1e-20)) + 1e-20))
+    return argmax(logits + gumbel.astype(logits.dtype), -1)

@@ -1,0 +1,187 @@
+"""Where tensors come from: inputs, recurrences (branching tensors), user-defined functions; and sinks, where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tempo_core.errors import IndexingError, ShapeError, TempoError, user_location
+from tempo_core.frontend.context import Context
+from tempo_core.frontend.functions import as_tensor, broadcast_to, cast, check_dtype, evaluate, shape_of
+from tempo_core.frontend.tensor import Tensor, apply, as_index, of_node
+from tempo_core.ir import ops
+from tempo_core.ir.types import TensorType, is_float
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
+from tempo_core.symbolic.domain import Domain, Point, Range, step_order
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.proof import unless_obvious
+
+
+def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
+    """Steps given by the user, checked and in the context's order."""
+    context = Context.current()
+    found = []
+    for item in domain:
+        step = item if isinstance(item, Symbol) else item.single_atom if isinstance(item, Expr) else None
+        if not isinstance(step, Symbol) or step not in context.steps:
+            raise TempoError(f"{item!r} is not a step of this context", hint="domain=(i, t) takes the steps that the context gave")
+        found.append(step)
+    return step_order(found, context.steps)
+
+
+def input(name: str, shape: Any = (), dtype: str = "float32", domain: Iterable[Expr] = (), requires_grad: bool = False) -> Tensor:
+    """A tensor that is fed when the program runs, as an array `[*bounds of the domain, *shape]` under `name`."""
+    context = Context.current()
+    check_dtype(dtype)
+    if any(n.op.name == name for n in context.graph.inputs() if isinstance(n.op, ops.Input)):
+        raise TempoError(f"there is an input `{name}` already", hint="give each input a name of its own")
+    steps = domain_steps(domain)
+    fed = apply(ops.Input(name, dtype, (*(s.bound_expr for s in steps), *shape_of(shape))), name=name)
+    for step in steps:  # the leading dimension is indexed away, one step after the other
+        fed = apply(ops.Gather(0), fed, evaluate(step.expr), name=name)
+    if requires_grad:
+        if not is_float(dtype):
+            raise TempoError(f"the input `{name}` has dtype {dtype}; gradients exist for floats only")
+        fed = apply(ops.Identity(), fed, name=name)
+        context.leaves.append(fed)
+    return fed
+
+
+class Recurrence(Tensor):
+    """A branching tensor: `x[0] = ...; x[t + 1] = ...`. Branches are tried in the order in which they were assigned."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Define the points that `key` covers. A key indexes each step by itself plus a constant, reversed, or by a constant."""
+        where = user_location()
+        node = self.node
+        steps = node.domain.steps
+        keys = list(key) if isinstance(key, tuple) else [key]
+        condition: Bool = TRUE
+        for part in [k for k in keys if isinstance(k, (Bool, bool))]:
+            condition = condition & part
+        keys = [k for k in keys if not isinstance(k, (Bool, bool))]
+        if len(keys) > len(steps):
+            raise IndexingError(f"{len(keys)} indices assign {self!r}, whose domain has {len(steps)} steps")
+        back: dict[Symbol, Expr] = {}
+        fixed: list[Symbol] = []
+        for part, step in zip(keys, steps, strict=False):
+            index = as_index(part, step, self)
+            if isinstance(index, Range):
+                raise IndexingError(f"{self!r} is assigned over a slice of {step}", hint=f"assign by point: x[{step}] = ...")
+            if step in index.expr.steps:
+                back[step], inside = _inverse(index, step, self)
+                condition = condition & inside
+            elif index.expr.steps:
+                raise IndexingError(f"step {step} of {self!r} is assigned at {index}, an expression of other steps")
+            else:
+                condition = condition & (step.expr == index.expr)
+                fixed.append(step)
+        type = node.outputs[0]
+        given = as_tensor(value, self)
+        loose = [s for s in given.domain.steps if s in fixed]
+        if loose:
+            raise IndexingError(
+                f"the value assigned to {self!r} varies with {loose[0]}, which the key fixes",
+                hint=f"index the value at one point of {loose[0]}",
+            )
+        stray = [s for s in given.domain.steps if s not in steps]
+        if stray:
+            raise IndexingError(
+                f"the value assigned to {self!r} varies with {stray[0]}, which is not in its domain ({', '.join(s.name for s in steps)})",
+                hint=f"reduce over {stray[0]} with a slice 0:{stray[0].bound}, or add {stray[0]} to the recurrence's domain",
+            )
+        try:
+            given = broadcast_to(cast(given, type.dtype), type.shape)
+        except ShapeError:
+            raise ShapeError(f"a value of type {given.type} is assigned to {self!r}") from None
+        shifted = given[tuple(back.get(s, s.expr) for s in given.domain.steps)] if given.domain.steps else given
+        edge = replace(shifted.edge, condition=unless_obvious(condition) & shifted.user_condition)
+        current = self.context.graph[node.id]
+        self.context.graph.put(replace(current, inputs=(*current.inputs, edge)))
+        self.context.branch_lines.setdefault(node.id, []).append(where)
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("<Tensor", "<Recurrence")
+
+
+def _inverse(index: Point, step: Symbol, of: Tensor) -> tuple[Expr, Bool]:
+    """For an assignment at `index(step)`: the step's value in terms of the assigned point, and where that is in range."""
+    offset = index.expr - step.expr
+    if step not in offset.steps and not offset.steps:  # t + c is assigned: at point p, t = p - c
+        source = step.expr - offset
+    else:
+        mirrored = index.expr + step.expr  # T - 1 - t
+        if step in mirrored.steps or mirrored.steps:
+            raise IndexingError(
+                f"step {step} of {of!r} is assigned at {index}",
+                hint=f"assign at {step} + constant, at {step.bound} - 1 - {step}, or at a constant",
+            )
+        source = mirrored - step.expr
+    return source, conjunction(source >= 0, source <= step.bound_expr - 1)
+
+
+def recurrence(shape: Any = (), dtype: str = "float32", domain: Iterable[Expr] = (), name: str = "") -> Recurrence:
+    """A branching tensor over `domain`, whose branches are assigned by indexing: `h[0] = zero; h[t + 1] = f(h, x)`."""
+    context = Context.current()
+    check_dtype(dtype)
+    steps = domain_steps(domain)
+    node = context.graph.add(
+        ops.Merge(TensorType(dtype, shape_of(shape))), domain=Domain(steps), name=name, where=user_location()
+    )
+    made = Recurrence(context, of_node(context, node).edge)
+    context.recurrences.append(made)
+    return made
+
+
+def spec(shape: Any = (), dtype: str = "float32") -> TensorType:
+    """The type of one output of a user-defined function."""
+    check_dtype(dtype)
+    return TensorType(dtype, shape_of(shape))
+
+
+def udf(
+    fn: Callable[..., Any],
+    *inputs: Any,
+    outputs: Sequence[TensorType],
+    kind: str = "jax",
+    stateful: bool = False,
+    domain: Iterable[Expr] = (),
+    name: str = "",
+) -> tuple[Tensor, ...]:
+    """`fn` of arrays at every point: one tensor an entry of `outputs`.
+
+    `kind="jax"`: traceable by JAX, pure; it becomes part of the device program and is vectorized by `jax.vmap`.
+    `kind="host"`: called with NumPy arrays on the host. A `stateful` one is called once a point, in the order of the points.
+    `domain` adds steps to those of the inputs.
+    """
+    if kind not in ("jax", "host"):
+        raise TempoError(f"unknown kind {kind!r} of user-defined function", hint='"jax" or "host"')
+    context = Context.current()
+    operands = [as_tensor(x) for x in inputs]
+    steps = frozenset(domain_steps(domain)).union(*(o.domain.steps for o in operands))
+    condition = conjunction(*(o.domain.condition for o in operands))
+    label = name or getattr(fn, "__name__", "udf")
+    op = ops.Udf(fn, tuple(outputs), kind, stateful, label)
+    node = context.graph.add(
+        op, [o.edge for o in operands], domain=Domain(step_order(steps, context.steps), condition), name=label, where=user_location()
+    )
+    return tuple(Tensor(context, replace(of_node(context, node).edge, output=k)) for k in range(len(outputs)))
+
+
+def sink(fn: Callable[..., Any], *tensors: Any, when: Bool | bool = True, name: str = "") -> None:
+    """Hand tensors to `fn(*arrays, **steps)` on the host at each point of their domain where `when` holds, in order.
+
+    Values may arrive late (after later work was started), never out of order, and all of them before `run` returns.
+    """
+    context = Context.current()
+    operands = [as_tensor(x) for x in tensors]
+    condition = conjunction(*(o.domain.condition for o in operands)) & when
+    steps = condition.steps.union(*(o.domain.steps for o in operands))
+    context.graph.add(
+        ops.Sink(fn, name or getattr(fn, "__name__", "sink")),
+        [o.edge for o in operands],
+        domain=Domain(step_order(steps, context.steps), condition),
+        name=name,
+        where=user_location(),
+    )

@@ -1,0 +1,67 @@
+"""Spatial indexing, `x.spatial[...]`: NumPy's basic indexing, with symbolic positions and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tempo_core.errors import IndexingError
+from tempo_core.frontend.functions import cast, expand_dims, flip, index
+from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.ir.ops import Slice
+from tempo_core.symbolic.expr import Expr
+
+
+class Spatial:
+    """Indexes the dimensions of a tensor: ints, expressions, slices, `...`, None (a new dimension), int32 tensors."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+    def __getitem__(self, key: Any) -> Tensor:
+        parts = list(key) if isinstance(key, tuple) else [key]
+        x = self.tensor
+        wanted = sum(1 for p in parts if p is not None and p is not Ellipsis)
+        if wanted > x.rank:
+            raise IndexingError(f"{wanted} spatial indices for {x!r}, which has {x.rank} dimensions")
+        dots = [k for k, p in enumerate(parts) if p is Ellipsis]
+        if len(dots) > 1:
+            raise IndexingError("`...` may stand once in a spatial index")
+        if dots:
+            parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - wanted)
+        axis = 0
+        for part in parts:
+            if part is None:
+                x = expand_dims(x, axis)
+                axis += 1
+            elif isinstance(part, slice):
+                x = _sliced(x, axis, part)
+                axis += 1
+            else:
+                rank = part.rank if isinstance(part, Tensor) else 0
+                x = index(x, axis, cast(part, "int32") if isinstance(part, Tensor) else part)
+                axis += rank
+        return x
+
+
+def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
+    size = x.shape[axis]
+    stride = 1 if part.step is None else int(part.step)
+    if stride == -1 and part.start is None and part.stop is None:
+        return flip(x, axis)
+    if stride < 1:
+        raise IndexingError(f"stride {stride} in a spatial slice", hint="strides are positive; .flip(axis) reverses")
+    start, stop = _end(part.start, Expr.of(0), size), _end(part.stop, size, size)
+    if start == 0 and stop == size and stride == 1:
+        return x
+    if size.is_constant and stop.is_constant and stop.constant > size.constant:
+        stop = size
+    if start.is_constant and stop.is_constant and start.constant > stop.constant:
+        start = stop
+    return apply(Slice(axis, start, stop, stride), x)
+
+
+def _end(value: Any, default: Expr, size: Expr) -> Expr:
+    if value is None:
+        return default
+    end = Expr.of(value)
+    return size + end if end.is_constant and end.constant < 0 else end

@@ -1,0 +1,148 @@
+"""What a user's program can get wrong that only the whole program shows: reads outside of domains, uncovered points.
+
+Runs once, on the program as it was written (`ir/verify.py` is for the compiler's own mistakes, after every pass).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tempo_core.errors import EmptyBranchError, OutOfDomainError, UncoveredPointError
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ops import Merge
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool
+from tempo_core.symbolic.domain import Domain, Index, Point, Range
+from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.proof import provably_nonnegative, within
+from tempo_core.symbolic.relation import never, outside, uncovered
+
+Bounds = Mapping[Symbol, int]
+
+
+def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Sequence[str]]) -> None:
+    """Raise an error of the user's, with the user's line, at the first rule that the program breaks for these bounds.
+
+    UncoveredPointError: a point of a recurrence that no branch defines. EmptyBranchError: a branch that defines none.
+    OutOfDomainError: a read of a point where its source does not exist.
+    """
+    for node in graph:
+        if isinstance(node.op, Merge):
+            _check_coverage(node, bounds, branch_lines.get(node.id, ()))
+    for node in graph:
+        _check_reads(graph, node, bounds, branch_lines.get(node.id, ()))
+
+
+def _check_coverage(node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
+    if not node.inputs:
+        raise UncoveredPointError(
+            f"{_called(node)} is read but never assigned", where=node.where, hint="x[0] = ...; x[t + 1] = ..."
+        )
+    taken: Bool = FALSE
+    for number, edge in enumerate(node.inputs):
+        exact = edge.condition & ~taken
+        if number < len(lines) and never(node.domain, exact):
+            why = "earlier branches cover all of its points" if not never(node.domain, edge.condition) else "it lies outside the domain"
+            raise EmptyBranchError(
+                f"branch {number} of {_called(node)} never applies: {why}",
+                where=lines[number],
+                hint="branches are tried in the order in which they are assigned; assign the narrower one first",
+            )
+        taken = taken | edge.condition
+    if taken is TRUE:
+        return
+    sample = uncovered(node.domain, [e.condition for e in node.inputs], bounds)
+    if sample is not None:
+        raise UncoveredPointError(
+            f"no branch of {_called(node)} defines the point {_point(node.domain, sample)} (with {_bounds_text(sample, bounds)})",
+            where=lines[-1] if lines else node.where,
+            hint=f"assign it: {node.name or 'x'}[{', '.join(str(sample[s.name]) for s in node.domain.steps)}] = ...",
+        )
+
+
+def _check_reads(graph: Graph, node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
+    taken: Bool = FALSE
+    for number, edge in enumerate(node.inputs):
+        exact = edge.condition & ~taken if isinstance(node.op, Merge) else TRUE
+        taken = taken | edge.condition
+        source = graph[edge.source]
+        if source.domain.condition is TRUE and all(_obviously_inside(i, s) for s, i in zip(source.domain.steps, edge.index, strict=True)):
+            continue
+        sample = outside(node.domain, exact, edge.index, source.domain, bounds)
+        if sample is not None:
+            where = lines[number] if number < len(lines) else node.where
+            raise _blamed(graph, node.domain, edge, sample, bounds, where)
+
+
+def _obviously_inside(index: Index, step: Symbol) -> bool:
+    return within(index, step) is TRUE and (isinstance(index, Point) or provably_nonnegative(index.stop - index.start))
+
+
+def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bounds: Bounds, where: str) -> OutOfDomainError:
+    """The error at the read that is really at fault: a value may be missing because a read of its own leaves a domain."""
+    at = {s: sample[s.name] for s in domain.steps}
+    values = {**{s: n for s, n in bounds.items()}, **at}
+    source = graph[edge.source]
+    point: dict[Symbol, int] = {}
+    for step, index in zip(source.domain.steps, edge.index, strict=True):
+        first = (index.expr if isinstance(index, Point) else index.start).evaluate(values)
+        last = (index.expr if isinstance(index, Point) else index.last).evaluate(values)
+        bound = values[Symbol(str(step.bound))]
+        if isinstance(index, Range) and index.stop.evaluate(values) < index.start.evaluate(values):
+            return _error(source, edge, sample, domain, where, f"the slice {index} of step {step} stops before it starts")
+        if not (0 <= first < bound and 0 <= last < bound):
+            outside_at = first if not 0 <= first < bound else last
+            shown = ", ".join(str(outside_at) if s == step else str(i) for s, i in zip(source.domain.steps, edge.index, strict=True))
+            return _error(source, edge, sample, domain, where, f"reads {source.name or 'a tensor'}[{shown}], outside of 0 <= {step} < {step.bound} = {bound}")
+        point[step] = first if source.domain.condition is TRUE else _missing(source, step, index, values, point)
+    inner_values = {**bounds, **point}
+    for inner in source.inputs:
+        read = graph[inner.source]
+        for step, index in zip(read.domain.steps, inner.index, strict=True):
+            if not (isinstance(index, Point) and index.steps <= set(source.domain.steps)):
+                continue
+            position = index.expr.evaluate(inner_values)
+            bound = bounds[Symbol(str(step.bound))]
+            missing = 0 <= position < bound and read.domain.condition is not TRUE
+            if not 0 <= position < bound or (missing and not _exists(read, inner, inner_values, bounds)):
+                return _blamed(graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where)
+    return _error(source, edge, sample, domain, where, f"reads {source.name or 'a tensor'} where it does not exist: it exists where {source.domain.condition}")
+
+
+def _exists(read: Node, edge: Edge, values: Mapping[Symbol, int], bounds: Bounds) -> bool:
+    at = {s: i.expr.evaluate(values) for s, i in zip(read.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+    if len(at) != len(read.domain.steps):
+        return True
+    return bool(read.domain.condition.evaluate({**bounds, **at}))
+
+
+def _missing(source: Node, step: Symbol, index: Index, values: Mapping[Symbol, int], point: Mapping[Symbol, int]) -> int:
+    """The first position of a read along `step` at which the source does not exist."""
+    if isinstance(index, Point):
+        return int(index.expr.evaluate(values))
+    start, stop = index.start.evaluate(values), index.stop.evaluate(values)
+    for position in range(start, stop, index.stride):
+        known = {**values, **point, step: position}
+        if all(s in known for s in source.domain.steps) and not source.domain.condition.evaluate(known):
+            return int(position)
+    return int(start)
+
+
+def _error(source: Node, edge: Edge, sample: dict[str, int], domain: Domain, where: str, problem: str) -> OutOfDomainError:
+    point = _point(domain, sample)
+    return OutOfDomainError(
+        f"{problem}{f' at {point}' if point else ''}",
+        where=where,
+        hint="read it in a branch of a recurrence that applies only where the point exists, or keep the index inside with tp.min and tp.max",
+    )
+
+
+def _called(node: Node) -> str:
+    return f"the recurrence `{node.name}`" if node.name else "a recurrence"
+
+
+def _point(domain: Domain, sample: Mapping[str, int]) -> str:
+    return ", ".join(f"{s.name} = {sample[s.name]}" for s in domain.steps if s.name in sample)
+
+
+def _bounds_text(sample: Mapping[str, int], bounds: Bounds) -> str:
+    return ", ".join(f"{b} = {n}" for b, n in bounds.items() if b.name in sample)

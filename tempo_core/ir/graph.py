@@ -1,0 +1,168 @@
+"""The symbolic dependence graph (SDG): nodes with domains, and edges with temporal indices φ and conditions ψ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir.ops import Dataflowed as Dataflowed
+from tempo_core.ir.ops import Input, Op, Output, Sink, Udf
+from tempo_core.ir.types import TensorType
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps, step_order
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A read: output `output` of node `source`, at `index` (one `Point` or `Range` per step of the *source's* domain).
+
+    Indices are in terms of the reader's steps. Each `Range` adds a leading dimension to the value, in the order of the
+    source's steps. `condition` (ψ) is used on the inputs of a `Merge` only: where the branch applies.
+    """
+
+    source: int
+    index: tuple[Index, ...] = ()
+    output: int = 0
+    condition: Bool = TRUE
+
+    @property
+    def steps(self) -> frozenset[Symbol]:
+        return index_steps(self.index) | self.condition.steps
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Edge:
+        return replace(self, index=tuple(i.substitute(values) for i in self.index), condition=self.condition.substitute(values))
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operation at every point of `domain`. `where` is the user's `file:line`; `name` what the user calls it."""
+
+    id: int
+    op: Op
+    domain: Domain
+    inputs: tuple[Edge, ...]
+    outputs: tuple[TensorType, ...]
+    name: str = ""
+    where: str = ""
+
+    @property
+    def label(self) -> str:
+        """How errors call this node: `w (Merge)`."""
+        kind = getattr(self.op, "fn", None)
+        kind = kind if isinstance(kind, str) else type(self.op).__name__
+        return f"{self.name} ({kind})" if self.name else f"%{self.id} ({kind})"
+
+
+@dataclass
+class Graph:
+    """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`."""
+
+    order: tuple[Symbol, ...]
+    nodes: dict[int, Node] = field(default_factory=dict)
+    _next: int = 0
+
+    # -- building -----------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        op: Op,
+        inputs: Iterable[Edge] = (),
+        *,
+        domain: Domain | None = None,
+        name: str = "",
+        where: str = "",
+    ) -> Node:
+        """Append a node. Without `domain`, it runs at the union of the steps that its operands and parameters use."""
+        edges = tuple(inputs)
+        if domain is None:
+            steps = frozenset().union(*(e.steps for e in edges), (s for s in op.symbols if s.is_step))
+            domain = Domain(step_order(steps, self.order))
+        node = Node(self._next, op, domain, edges, op.infer(tuple(self.edge_type(e) for e in edges)), name, where)
+        return self.put(node)
+
+    def put(self, node: Node) -> Node:
+        """Insert or replace a node under its id."""
+        self.nodes[node.id] = node
+        self._next = max(self._next, node.id + 1)
+        return node
+
+    def copy(self) -> Graph:
+        return Graph(self.order, dict(self.nodes), self._next)
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self.nodes[node_id]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(tuple(self.nodes.values()))
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def edge_type(self, edge: Edge) -> TensorType:
+        """The type of the value that an edge delivers: a leading dimension per range, then the source's shape there."""
+        source = self.nodes[edge.source]
+        of_source = source.outputs[edge.output]
+        points: dict[Symbol, IntoExpr] = {}
+        lengths = []
+        for step, index in zip(source.domain.steps, edge.index, strict=True):
+            if isinstance(index, Point):
+                points[step] = index.expr
+            else:
+                lengths.append(index.length)
+        shape = of_source.substitute(points).shape
+        return TensorType(of_source.dtype, (*lengths, *shape))
+
+    def input_types(self, node: Node) -> tuple[TensorType, ...]:
+        return tuple(self.edge_type(e) for e in node.inputs)
+
+    def users(self) -> dict[int, list[tuple[Node, int]]]:
+        """For each node id, the (reader, slot) pairs of edges that read it."""
+        found: dict[int, list[tuple[Node, int]]] = {node_id: [] for node_id in self.nodes}
+        for node in self.nodes.values():
+            for slot, edge in enumerate(node.inputs):
+                found[edge.source].append((node, slot))
+        return found
+
+    def roots(self) -> list[Node]:
+        """Nodes that must run: outputs, sinks and stateful functions."""
+        return [n for n in self if isinstance(n.op, (Output, Sink)) or (isinstance(n.op, Udf) and n.op.stateful)]
+
+    def inputs(self) -> list[Node]:
+        return [n for n in self if isinstance(n.op, Input)]
+
+    def bounds(self) -> tuple[Symbol, ...]:
+        return tuple(Symbol(s.bound) for s in self.order if s.bound)
+
+
+def is_identity(edge: Edge, source: Node, reader_domain: Domain) -> bool:
+    """Whether an edge reads its source exactly at the reader's own point, over the same domain."""
+    return source.domain == reader_domain and all(
+        isinstance(i, Point) and i.expr.single_atom == s for i, s in zip(edge.index, source.domain.steps, strict=True)
+    )
+
+
+def compose(edge: Edge, steps: tuple[Symbol, ...], indices: Sequence[Index]) -> Edge | None:
+    """The edge read through further indices of its free steps; None where ranges do not compose."""
+    points: dict[Symbol, Expr] = {s: i.expr for s, i in zip(steps, indices, strict=True) if isinstance(i, Point)}
+    ranges = {s: i for s, i in zip(steps, indices, strict=True) if isinstance(i, Range)}
+    found = list(edge.index)
+    moved: list[int] = []
+    for step, span in ranges.items():
+        users = [k for k, index in enumerate(edge.index) if step in index.steps]
+        if len(users) != 1 or not isinstance(edge.index[users[0]], Point):
+            return None
+        at = edge.index[users[0]]
+        assert isinstance(at, Point)
+        offset = at.expr - step.expr
+        if step in offset.steps:
+            return None
+        offset = offset.substitute(points)
+        found[users[0]] = Range(span.start + offset, span.stop + offset, span.stride)
+        moved.append(users[0])
+    old = [k for k, index in enumerate(edge.index) if isinstance(index, Range)]
+    if moved != sorted(moved) or (moved and old and max(moved) > min(old)):
+        return None  # the value's leading dimensions are in the source's order, the user's in the order of slicing
+    return replace(edge, index=tuple(i if k in moved else i.substitute(points) for k, i in enumerate(found)))

@@ -1,0 +1,199 @@
+"""What every graph must satisfy between two passes: a structural check that names the node and the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tempo_core.errors import TempoError
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ops import Dataflow, Dataflowed, Input, Merge, Output
+from tempo_core.ir.text import edge_text
+from tempo_core.ir.types import TensorType
+from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.domain import Range, step_order
+from tempo_core.symbolic.expr import Expr, Symbol
+
+
+class InvalidGraphError(TempoError):
+    """A graph that breaks a rule of the SDG: a fault of the compiler, at a node that came from the user's line."""
+
+
+def verify(graph: Graph, *, static: bool = False, after: str = "") -> None:
+    """Raise `InvalidGraphError` at the first node that breaks a rule.
+
+    With `static`, shapes, and parameters that make shapes, may not depend on steps (as `pad` leaves the graph). `after`
+    names the pass that has just run, for the message.
+    """
+
+    def fail(node: Node, problem: str) -> None:
+        called = f"{node.label} (%{node.id})" if node.name else node.label
+        raise InvalidGraphError(
+            f"the graph is invalid{f' after {after}' if after else ''}: {called} {problem}",
+            where=node.where or "<no line of the program>",
+            hint=f"this is a fault of the compiler; Config(disable=({after!r},)) leaves the pass out" if after else None,
+        )
+
+    bounds = set(graph.bounds())
+    for node_id, node in graph.nodes.items():
+        fault = _Checks(fail, graph, node, bounds, static)
+        if node.id != node_id:
+            fault.fail(f"stands under the number %{node_id}")
+        fault.check_domain()
+        for slot, edge in enumerate(node.inputs):
+            fault.check_edge(slot, edge)
+        if isinstance(node.op, Dataflow):
+            fault.check_island(node.op.body)
+        fault.check_types()
+        if static:
+            fault.check_static()
+    _check_results(graph, fail)
+    _check_cycles(graph, fail)
+
+
+class _Checks:
+    """The rules for one node."""
+
+    def __init__(self, fail: Callable[[Node, str], None], graph: Graph, node: Node, bounds: set[Symbol], static: bool):
+        self.graph, self.node, self.bounds, self.static = graph, node, bounds, static
+        self.fail: Callable[[str], None] = lambda problem: fail(node, problem)
+
+    def check_symbols(self, symbols: frozenset[Symbol], what: str) -> None:
+        """Only the node's own steps, and bounds of the context, may appear."""
+        for symbol in sorted(symbols, key=str):
+            if symbol.is_step and symbol not in self.node.domain:
+                self.fail(f"uses step {symbol} in {what}, which is not in its domain {self.node.domain}")
+            if not symbol.is_step and symbol not in self.bounds:
+                self.fail(f"uses {symbol} in {what}, which is no bound of the context")
+
+    def check_domain(self) -> None:
+        steps = self.node.domain.steps
+        if any(step not in self.graph.order for step in steps):
+            self.fail(f"has a domain {self.node.domain} with a step that the context lacks")
+        if steps != step_order(steps, self.graph.order):
+            self.fail(f"has a domain {self.node.domain} that is not in the context's order {_names(self.graph.order)}")
+        self.check_symbols(self.node.domain.condition.symbols, "its domain's condition")
+
+    def check_edge(self, slot: int, edge: Edge) -> None:
+        read = f"operand {slot}, {edge_text(edge)}"
+        source = self.graph.nodes.get(edge.source)
+        if source is None:
+            self.fail(f"reads %{edge.source} ({read}), which does not exist")
+            return
+        if not 0 <= edge.output < len(source.outputs):
+            self.fail(f"reads output {edge.output} ({read}) of {source.label}, which has {len(source.outputs)}")
+        if len(edge.index) != len(source.domain.steps):
+            self.fail(f"has {len(edge.index)} indices in {read}, but {source.label} runs over {source.domain}")
+        for index in edge.index:
+            if isinstance(index, Range):
+                self.check_symbols(index.start.symbols | index.stop.symbols, read)
+                if index.stride < 1:
+                    self.fail(f"has a stride of {index.stride} in {read}; strides are positive")
+                if index.size is not None and index.size.steps:
+                    self.fail(f"has the size {index.size} in {read}, which is not static")
+                if self.static and index.length.steps:
+                    self.fail(f"has a range of length {index.length} in {read}, which must be static here")
+            else:
+                self.check_symbols(index.expr.symbols, read)
+        if edge.condition is not TRUE and not isinstance(self.node.op, Merge):
+            self.fail(f"has a condition in {read}; only the branches of a Merge have one")
+        self.check_symbols(edge.condition.symbols, read)
+
+    def check_types(self) -> None:
+        node = self.node
+        inputs = self.graph.input_types(node)
+        try:
+            outputs = node.op.infer(inputs)
+        except TempoError as error:
+            self.fail(f"does not fit its operands {_listed(inputs)}: {error.message}")
+        except (ValueError, IndexError) as error:  # the wrong number of operands, or of axes
+            self.fail(f"does not fit its operands {_listed(inputs)}: {error}")
+        else:
+            if outputs != node.outputs:
+                self.fail(f"is said to give {_listed(node.outputs)}, but its operands make it {_listed(outputs)}")
+        self.check_symbols(node.op.symbols, "its parameters")
+        self.check_symbols(frozenset().union(*(size.symbols for t in node.outputs for size in t.shape)), "its shape")
+        if isinstance(node.op, Merge):
+            for slot, branch in enumerate(inputs):
+                if not _may_be_equal(branch, node.op.type):
+                    self.fail(f"is {node.op.type}, but branch {slot} gives {branch}")
+
+    def check_island(self, body: Dataflowed) -> None:
+        inputs = self.graph.input_types(self.node)
+        if body.input_types != inputs:
+            self.fail(f"has a body for operands {_listed(body.input_types)}, but its operands are {_listed(inputs)}")
+        filled = dict(enumerate(body.input_types))
+        for op, operands, results in body.instructions:
+            missing = [slot for slot in operands if slot not in filled]
+            if missing:
+                self.fail(f"uses slot ${missing[0]} in its body before a value is there")
+            if any(slot in filled for slot in results):
+                self.fail(f"gives a slot of {results} in its body twice")
+            try:
+                types = op.infer(tuple(filled[slot] for slot in operands))
+            except (TempoError, ValueError, IndexError) as error:
+                self.fail(f"holds a {type(op).__name__} that does not fit its operands: {getattr(error, 'message', error)}")
+                return
+            filled.update(zip(results, types, strict=True))
+        if tuple(filled[slot] for slot in sorted(filled)) != body.slot_types:
+            self.fail(f"has slots of types {_listed(body.slot_types)}, but its body makes {_listed(tuple(filled.values()))}")
+        if any(slot not in filled for slot in body.results):
+            self.fail(f"gives the slots {body.results}, which its body does not all fill")
+
+    def check_static(self) -> None:
+        for type_ in self.node.outputs:
+            if not type_.is_static:
+                self.fail(f"gives {type_}, whose size depends on a step; shapes must be static here")
+
+
+def _check_results(graph: Graph, fail: Callable[[Node, str], None]) -> None:
+    """Outputs have one position each, and fed arrays one name each."""
+    seen: dict[object, Node] = {}
+    for node in graph:
+        if isinstance(node.op, (Output, Input)):
+            key = node.op.position if isinstance(node.op, Output) else node.op.name
+            if key in seen:
+                fail(node, f"has the same {'position' if isinstance(node.op, Output) else 'name'} {key!r} as %{seen[key].id}")
+            seen[key] = node
+
+
+def _check_cycles(graph: Graph, fail: Callable[[Node, str], None]) -> None:
+    """Every cycle goes through a `Merge`: take away nodes whose operands are all taken away, and what stays is a cycle."""
+    waiting = {node.id: len(node.inputs) for node in graph if not isinstance(node.op, Merge)}
+    users = graph.users()
+    ready = [node.id for node in graph if not waiting.get(node.id)]
+    while ready:
+        for reader, _ in users[ready.pop()]:
+            if reader.id in waiting:
+                waiting[reader.id] -= 1
+                if not waiting[reader.id]:
+                    ready.append(reader.id)
+    stuck = [node_id for node_id, count in waiting.items() if count]
+    if stuck:
+        cycle = _cycle(graph, set(stuck))
+        fail(graph[cycle[0]], f"depends on itself with no Merge between: {' <- '.join(f'%{node_id}' for node_id in cycle)}")
+
+
+def _cycle(graph: Graph, stuck: set[int]) -> list[int]:
+    """A cycle among `stuck` nodes, each of which reads another of them: follow the reads until one comes twice."""
+    path = [min(stuck)]
+    while path[-1] not in path[:-1]:
+        path.append(next(edge.source for edge in graph[path[-1]].inputs if edge.source in stuck))
+    return path[path.index(path[-1]) :]
+
+
+def _may_be_equal(branch: TensorType, merged: TensorType) -> bool:
+    """Sizes that depend on steps may be equal on the branch's own points only, so those are not compared."""
+
+    def may_be_equal(a: Expr, b: Expr) -> bool:
+        return bool(a.steps or b.steps) or a.terms == b.terms
+
+    same_kind = branch.dtype == merged.dtype and branch.rank == merged.rank
+    return same_kind and all(may_be_equal(a, b) for a, b in zip(branch.shape, merged.shape, strict=True))
+
+
+def _names(steps: tuple[Symbol, ...]) -> str:
+    return f"({', '.join(step.name for step in steps)})"
+
+
+def _listed(types: tuple[TensorType, ...]) -> str:
+    return ", ".join(map(str, types)) or "nothing"

@@ -1,0 +1,111 @@
+"""What a pass is, and the editing that passes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tempo_core.ir.graph import Edge, Graph, Node, compose
+from tempo_core.ir.ops import Constant, Op
+from tempo_core.ir.types import TensorType, is_float
+from tempo_core.symbolic.condition import Bool, Conjunction, conjunction
+from tempo_core.symbolic.domain import Domain, identity
+from tempo_core.symbolic.expr import Symbol
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A transformation of the graph that keeps every value. Its fields are its options; `apply` returns a new graph."""
+
+    name: str = field(default="", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        raise AssertionError(f"{type(self).__name__} defines no apply")
+
+
+@dataclass
+class Builder:
+    """Adds nodes to a graph on behalf of a node that is being rewritten: same domain, name and line of the user's."""
+
+    graph: Graph
+    like: Node
+    domain: Domain | None = None
+
+    def add(self, op: Op, *inputs: Edge, domain: Domain | None = None) -> Edge:
+        """A new node's first output, read at the identity."""
+        chosen = domain or self.domain or self.like.domain
+        node = self.graph.add(op, inputs, domain=chosen, name=self.like.name, where=self.like.where)
+        return Edge(node.id, identity(chosen))
+
+    def type(self, edge: Edge) -> TensorType:
+        return self.graph.edge_type(edge)
+
+
+def read_at(inner: Edge, inner_domain: Domain, outer: Edge) -> Edge | None:
+    """What `outer`, a read of a node over `inner_domain`, sees of `inner`, a read made by that node."""
+    combined = compose(inner, inner_domain.steps, outer.index)
+    return None if combined is None else replace(combined, condition=outer.condition)
+
+
+def redirect(graph: Graph, replacements: dict[int, Edge]) -> None:
+    """Make every reader of a key's (only) output read the value's edge instead, which is in the key node's own steps.
+
+    Readers that cannot (a slice of a slice) keep reading the old node.
+    """
+    for node in graph:
+        inputs = tuple(_redirected(graph, edge, replacements) for edge in node.inputs)
+        if inputs != node.inputs:
+            graph.put(replace(node, inputs=inputs))
+
+
+def _redirected(graph: Graph, edge: Edge, replacements: dict[int, Edge]) -> Edge:
+    seen = set()
+    while edge.source in replacements and edge.source not in seen:
+        seen.add(edge.source)
+        target = replacements[edge.source]
+        combined = read_at(target, graph[edge.source].domain, edge)
+        if combined is None:
+            return edge
+        edge = combined
+    return edge
+
+
+def remove_dead(graph: Graph, roots: Iterable[Node] | None = None) -> Graph:
+    """The nodes that `roots` (by default outputs, sinks, stateful functions) need."""
+    stack = [n.id for n in (graph.roots() if roots is None else roots)]
+    alive = set(stack)
+    while stack:
+        for edge in graph[stack.pop()].inputs:
+            if edge.source not in alive:
+                alive.add(edge.source)
+                stack.append(edge.source)
+    kept = graph.copy()
+    kept.nodes = {i: n for i, n in graph.nodes.items() if i in alive}
+    return kept
+
+
+def condition_without(condition: Bool, step: Symbol) -> Bool:
+    """The parts of a condition that do not speak of `step`."""
+    parts = condition.args if isinstance(condition, Conjunction) else (condition,)
+    return conjunction(*(p for p in parts if step not in p.symbols))
+
+
+def literal(build: Builder, dtype: str, value: float | str) -> Edge:
+    """A scalar constant of a dtype; "lowest" and "highest" are the neutral elements of max and min."""
+    if value in ("lowest", "highest"):
+        if dtype == "bool":
+            number: Any = value == "highest"
+        elif is_float(dtype):
+            number = -np.inf if value == "lowest" else np.inf
+        else:
+            limits = np.iinfo(dtype)
+            number = limits.min if value == "lowest" else limits.max
+    else:
+        number = value
+    if dtype == "bfloat16":
+        return build.add(Constant(dtype, (), np.asarray(number, ml_dtypes.bfloat16).tobytes()))
+    return build.add(Constant(dtype, (), np.asarray(number).astype(dtype).tobytes()))

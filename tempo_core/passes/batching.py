@@ -1,0 +1,237 @@
+"""Vectorization rules: an op over operands of which some have a new leading dimension, one row an op.
+
+A rule takes the op, its operands as (edge, has the leading dimension), their types without it, and builds the edge of the
+result with a leading dimension of the step's bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.ir.types import TensorType
+from tempo_core.ir.udf import Vmapped
+from tempo_core.passes.base import Builder
+from tempo_core.symbolic.condition import Bool, Comparison, Conjunction, Disjunction
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+
+Operand = tuple[Edge, bool]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a rule works with. `types` and `results` are without the leading dimension, of size `size`."""
+
+    op: Any
+    operands: Sequence[Operand]
+    types: Sequence[TensorType]
+    results: Sequence[TensorType]
+    step: Symbol
+    build: Builder
+
+    @property
+    def size(self) -> Expr:
+        return self.step.bound_expr
+
+    def wide(self, slot: int) -> Edge:
+        """An operand with the leading dimension, repeated along it where it has none."""
+        edge, has = self.operands[slot]
+        if has:
+            return edge
+        shape = (self.size, *self.types[slot].shape)
+        return self.build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), edge)
+
+    def all_wide(self) -> list[Edge]:
+        return [self.wide(slot) for slot in range(len(self.operands))]
+
+    def front(self, edge: Edge, axis: int) -> Edge:
+        """`edge` with `axis` moved to the front."""
+        if axis == 0:
+            return edge
+        rank = self.build.type(edge).rank
+        return self.build.add(ops.Permute((axis, *(k for k in range(rank) if k != axis))), edge)
+
+
+def batched(
+    op: ops.Op, operands: Sequence[Operand], types: Sequence[TensorType], results: Sequence[TensorType], step: Symbol, build: Builder
+) -> Edge | None:
+    """The vectorized op's result. None where the op keeps several outputs and was put in place of the node itself."""
+    batch = Batch(op, operands, types, results, step, build)
+    if not any(has for _, has in operands) and step not in op.symbols and not isinstance(op, ops.Udf):
+        # Nothing varies with the step but the domain asks for it: compute once, repeat.
+        value = build.add(op, *(edge for edge, _ in operands))
+        shape = (batch.size, *results[0].shape)
+        return build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), value)
+    return RULES[type(op)](batch)
+
+
+def _elementwise(batch: Batch) -> Edge:
+    return batch.build.add(batch.op, *batch.all_wide())
+
+
+def _one_axis(batch: Batch) -> Edge:
+    """Ops with one axis parameter: it moves by one."""
+    return batch.build.add(replace(batch.op, axis=batch.op.axis + 1), *batch.all_wide())
+
+
+def _reduce(batch: Batch) -> Edge:
+    return batch.build.add(ops.Reduce(batch.op.fn, tuple(a + 1 for a in batch.op.axes)), batch.wide(0))
+
+
+def _reshape(batch: Batch) -> Edge:
+    return batch.build.add(ops.Reshape((batch.size, *batch.op.shape)), batch.wide(0))
+
+
+def _permute(batch: Batch) -> Edge:
+    return batch.build.add(ops.Permute((0, *(k + 1 for k in batch.op.order))), batch.wide(0))
+
+
+def _broadcast(batch: Batch) -> Edge:
+    edge, has = batch.operands[0]
+    shape = (batch.size, *batch.op.shape)
+    axes = tuple(a + 1 for a in batch.op.axes)
+    return batch.build.add(ops.Broadcast(shape, (0, *axes) if has else axes), edge)
+
+
+def _dot(batch: Batch) -> Edge:
+    """Both vary: one more batch dimension. One varies: its leading dimension is a free one, then moved to the front."""
+    (left, left_has), (right, right_has) = batch.operands
+    op: ops.Dot = batch.op
+    if left_has and right_has:
+        both = ops.Dot(
+            _up(op.left_contract), _up(op.right_contract), (0, *_up(op.left_batch)), (0, *_up(op.right_batch))
+        )
+        return batch.build.add(both, left, right)
+    if left_has:
+        product = batch.build.add(ops.Dot(_up(op.left_contract), op.right_contract, _up(op.left_batch), op.right_batch), left, right)
+        return batch.front(product, len(op.left_batch))
+    product = batch.build.add(ops.Dot(op.left_contract, _up(op.right_contract), op.left_batch, _up(op.right_batch)), left, right)
+    return batch.front(product, len(op.left_batch) + len(op.left_free(batch.types[0].rank)))
+
+
+def _up(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + 1 for a in axes)
+
+
+def _gather(batch: Batch) -> Edge:
+    (x, x_has), (index, index_has) = batch.operands
+    op: ops.Gather = batch.op
+    if x_has and index_has or op.batch:
+        return batch.build.add(ops.Gather(op.axis + 1, op.batch + 1), *batch.all_wide())
+    if x_has:
+        return batch.build.add(ops.Gather(op.axis + 1), x, index)
+    return batch.front(batch.build.add(ops.Gather(op.axis), x, index), op.axis)
+
+
+def _scatter_add(batch: Batch) -> Edge:
+    (_, updates_have), (index, index_has) = batch.operands
+    op: ops.ScatterAdd = batch.op
+    if updates_have and not index_has and not op.batch:
+        return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0), index)
+    return batch.build.add(replace(op, axis=op.axis + 1, batch=op.batch + 1), *batch.all_wide())
+
+
+def _slice(batch: Batch) -> Edge:
+    """A start that varies with the step becomes a gather; the length does not vary (`pad` ran before)."""
+    op: ops.Slice = batch.op
+    if batch.step not in op.symbols:
+        return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0))
+    size = batch.results[0].shape[op.axis]
+    iota = batch.build.add(ops.Iota(batch.size))
+    starts = evaluated(op.start, batch.step, batch.size, iota, batch.build)
+    grid = (batch.size, size)
+    along: Edge = batch.build.add(ops.Iota(size))
+    if op.stride != 1:
+        stride = batch.build.add(ops.Broadcast((size,), ()), batch.build.add(ops.Eval(Expr.of(op.stride))))
+        along = batch.build.add(ops.Binary("mul"), along, stride)
+    positions = batch.build.add(
+        ops.Binary("add"), batch.build.add(ops.Broadcast(grid, (0,)), starts), batch.build.add(ops.Broadcast(grid, (1,)), along)
+    )
+    return batch.build.add(ops.Gather(op.axis + 1, 1), batch.wide(0), positions)
+
+
+def _eval(batch: Batch) -> Edge:
+    iota = batch.build.add(ops.Iota(batch.size))
+    return evaluated(batch.op.value, batch.step, batch.size, iota, batch.build)
+
+
+def _random(batch: Batch) -> Edge:
+    """Coordinates become vectors; the numbers at a point do not change."""
+    return batch.build.add(batch.op, *batch.all_wide())
+
+
+def _udf(batch: Batch) -> None:
+    """The function is mapped over the operands that vary; the node keeps its outputs."""
+    build, op = batch.build, batch.op
+    axes = tuple(0 if has else None for _, has in batch.operands)
+    edges = [edge for edge, _ in batch.operands]
+    if not any(has for _, has in batch.operands):
+        edges, axes = batch.all_wide(), tuple(0 for _ in edges)
+    types = tuple(replace(t, shape=(batch.size, *t.shape)) for t in op.types)
+    node = build.graph[build.like.id]
+    build.graph.put(replace(node, op=replace(op, fn=Vmapped(op.fn, axes), types=types), inputs=tuple(edges)))
+
+
+RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
+    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _elementwise,
+    ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _random,
+    ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.LinearScan: _one_axis,
+    ops.DiscountedSum: _one_axis, ops.Pad: _one_axis, ops.Concat: _one_axis, ops.Flip: _one_axis,
+    ops.Slice: _slice, ops.Dot: _dot, ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast,
+    ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Eval: _eval, ops.Udf: _udf,
+}  # fmt: skip
+
+
+def evaluated(value: Expr | Bool, step: Symbol, size: Expr, iota: Edge, build: Builder) -> Edge:
+    """An expression or condition at all points of the step, as a vector of `size`; other steps keep their value."""
+    vector = (size,)
+
+    def spread(edge: Edge) -> Edge:
+        return build.add(ops.Broadcast(vector, ()), edge)
+
+    def combine(fn: str, parts: list[Edge]) -> Edge:
+        result = parts[0]
+        for part in parts[1:]:
+            result = build.add(ops.Binary(fn), result, part)
+        return result
+
+    def of_expr(expression: Expr) -> Edge:
+        if step not in expression.symbols:
+            return spread(build.add(ops.Eval(expression)))
+        still = Expr._of_mapping({m: c for m, c in expression.terms if not any(_mentions(a, step) for a, _ in m)})
+        parts = [] if not still.terms else [spread(build.add(ops.Eval(still)))]
+        for monomial, coefficient in expression.terms:
+            if not any(_mentions(a, step) for a, _ in monomial):
+                continue
+            factors = [of_atom(atom) for atom, power in monomial for _ in range(power)]
+            if coefficient != 1:
+                factors.append(spread(build.add(ops.Eval(Expr.of(coefficient)))))
+            parts.append(combine("mul", factors))
+        return combine("add", parts)
+
+    def of_atom(atom: Any) -> Edge:
+        if isinstance(atom, Symbol):
+            return iota if atom == step else spread(build.add(ops.Eval(atom.expr)))
+        if isinstance(atom, (Minimum, Maximum)):
+            return combine("minimum" if isinstance(atom, Minimum) else "maximum", [of_expr(a) for a in atom.args])
+        assert isinstance(atom, (FloorDivide, Modulo))
+        fn = "floordiv" if isinstance(atom, FloorDivide) else "mod"
+        return build.add(ops.Binary(fn), of_expr(atom.numerator), of_expr(atom.denominator))
+
+    def of_condition(condition: Bool) -> Edge:
+        if step not in condition.symbols:
+            return spread(build.add(ops.Eval(condition)))
+        if isinstance(condition, Comparison):
+            fn = {">=": "ge", "==": "eq", "!=": "ne"}[condition.kind]
+            return build.add(ops.Compare(fn), of_expr(condition.expr), of_expr(Expr.of(0)))
+        assert isinstance(condition, (Conjunction, Disjunction))
+        return combine("and" if isinstance(condition, Conjunction) else "or", [of_condition(a) for a in condition.args])
+
+    return of_condition(value) if isinstance(value, Bool) else of_expr(value)
+
+
+def _mentions(atom: Any, step: Symbol) -> bool:
+    return step in Expr.of_atom(atom).symbols

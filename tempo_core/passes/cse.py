@@ -1,0 +1,40 @@
+"""Common subexpression elimination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir.graph import Edge, Graph
+from tempo_core.ir.ops import Input, Merge, Op, Output, Sink, Udf
+from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.symbolic.domain import Domain
+
+
+@dataclass(frozen=True)
+class Cse(Pass):
+    """Compute equal operations once. Equal means: op and parameters, domain, and every operand *with its index*.
+
+    Rewrite: `a = exp(x[t - 1]); b = exp(x[t - 1]); c = exp(x[t])` -> `a = exp(x[t - 1]); c = exp(x[t])`, b's readers read a
+    """
+
+    name: str = field(default="cse", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        graph = graph.copy()
+        while True:
+            first: dict[tuple[Op, Domain, tuple[Edge, ...]], int] = {}
+            same: dict[int, int] = {}
+            for node in graph:
+                if isinstance(node.op, (Merge, Input, Sink, Output)) or (isinstance(node.op, Udf) and node.op.stateful):
+                    continue
+                kept = first.setdefault((node.op, node.domain, node.inputs), node.id)
+                if kept != node.id:
+                    same[node.id] = kept
+            if not same:
+                return remove_dead(graph)
+            for node in graph:
+                inputs = tuple(replace(e, source=same.get(e.source, e.source)) for e in node.inputs)
+                if inputs != node.inputs:
+                    graph.put(replace(node, inputs=inputs))
+            for duplicate in same:
+                del graph.nodes[duplicate]

@@ -1,0 +1,208 @@
+"""Fusion: islands of operations with one domain and identity edges between them become one statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.dependence import Nest, forward_order, nest
+from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
+from tempo_core.passes.base import Pass, read_at, remove_dead
+from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.domain import Range, identity
+
+NEVER_FUSED = (ops.Merge, ops.Input, ops.Output, ops.Sink)
+DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader gets its own
+
+
+@dataclass(frozen=True)
+class Fuse(Pass):
+    """Merge connected operations of one domain into `Dataflow` nodes, so that few statements are scheduled and launched.
+
+    Two operations may share an island if no dependence leads from one to the other through something outside of it.
+    To see that, nodes get a *level* inside the cycles that they share (`ir/dependence.py`): one more than their sources'
+    across every edge that cannot be fused. Operations of one level cannot reach each other from outside.
+
+    Rewrite: `a = exp(x); b = a + y; c = b * a` -> `(b, c) = dataflow(x, y)`
+    """
+
+    name: str = field(default="fuse", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        graph = _with_own_sources(graph)
+        for island in _islands(graph):
+            _replace(graph, island)
+        return remove_dead(graph)
+
+
+def _fusable(node: Node) -> bool:
+    op = node.op
+    if isinstance(op, ops.Udf):
+        return op.kind == "jax" and not op.stateful
+    return not isinstance(op, NEVER_FUSED) and all(t.is_static for t in node.outputs)
+
+
+def _with_own_sources(graph: Graph) -> Graph:
+    """A copy in which every fusable reader of a constant has it in its own domain, read at the identity."""
+    graph = graph.copy()
+    made: dict[tuple[int, object], int] = {}
+    for node_id in forward_order(graph):
+        node = graph[node_id]
+        if not _fusable(node) or isinstance(node.op, DUPLICATED):
+            continue
+        inputs = []
+        for edge in node.inputs:
+            source = graph[edge.source]
+            if _is_cheap(graph, source) and not _has_ranges(edge):
+                edge = _copied(graph, edge, node, made)
+            inputs.append(edge)
+        graph.put(replace(node, inputs=tuple(inputs)))
+    return remove_dead(graph)
+
+
+def _is_cheap(graph: Graph, node: Node) -> bool:
+    """Constants, counters, expressions of steps, and repetitions of anything."""
+    if isinstance(node.op, ops.Broadcast):
+        return node.outputs[0].is_static
+    if isinstance(node.op, ops.Cast):
+        return _is_cheap(graph, graph[node.inputs[0].source])
+    if isinstance(node.op, ops.Constant):
+        return len(node.op.data) <= 64
+    return isinstance(node.op, DUPLICATED)
+
+
+def _has_ranges(edge: Edge) -> bool:
+    return any(isinstance(i, Range) for i in edge.index)
+
+
+def _copied(graph: Graph, edge: Edge, reader: Node, made: dict[tuple[int, object], int]) -> Edge:
+    """A copy of a cheap source at the reader's points."""
+    source = graph[edge.source]
+    at = {step: index.expr for step, index in zip(source.domain.steps, edge.index, strict=True)}  # type: ignore[union-attr]
+    op = source.op
+    if isinstance(op, ops.Eval):
+        op = ops.Eval(op.value.substitute(at))
+    inputs = tuple(
+        _copied(graph, moved, reader, made) if _is_cheap(graph, graph[moved.source]) and not _has_ranges(moved) else moved
+        for moved in (read_at(e, source.domain, edge) or e for e in source.inputs)
+    )
+    key = (reader.id, (op, inputs))
+    if key not in made:
+        made[key] = graph.add(op, inputs, domain=reader.domain, name=source.name, where=source.where).id
+    return Edge(made[key], identity(reader.domain))
+
+
+def _islands(graph: Graph) -> list[list[int]]:
+    """Groups of nodes to fuse, each connected by identity edges and on one level of one nest."""
+    place: dict[int, tuple[tuple[int, ...], int]] = {}  # node -> (the nests around it, its level in the innermost)
+    _place(graph, nest(graph, graph.order), (), place)
+    parent = {n.id: n.id for n in graph}
+
+    def find(n: int) -> int:
+        while parent[n] != n:
+            parent[n] = parent[parent[n]]
+            n = parent[n]
+        return n
+
+    for node in graph:
+        for edge in node.inputs:
+            if place[node.id] == place[edge.source] and _joins(graph, node, edge):
+                parent[find(edge.source)] = find(node.id)
+    users = graph.users()
+    order = forward_order(graph)
+    for node_id in reversed(order):  # what only an island inside a nested cycle reads joins it: nothing there leads back
+        readers = users[node_id]
+        islands = {find(reader.id) for reader, _ in readers}
+        inner = all(place[r.id][0][: len(place[node_id][0])] == place[node_id][0] != place[r.id][0] for r, _ in readers)
+        if len(islands) == 1 and inner and all(_joins(graph, r, r.inputs[k]) for r, k in readers):
+            parent[find(node_id)] = islands.pop()
+    islands_of: dict[int, list[int]] = {}
+    for node_id in order:
+        islands_of.setdefault(find(node_id), []).append(node_id)
+    return [members for members in islands_of.values() if len(members) > 1]
+
+
+def _place(graph: Graph, inner: Nest, path: tuple[int, ...], place: dict[int, tuple[tuple[int, ...], int]]) -> None:
+    if inner.cyclic:
+        place |= {n: ((*path, n), 0) for n in inner.nodes}
+        return
+    place |= {n: (path, level) for n, level in _levels(graph, inner).items()}
+    for number, part in enumerate(inner.parts):
+        if isinstance(part, Nest):
+            _place(graph, part, (*path, -1 - number), place)
+
+
+def _joins(graph: Graph, reader: Node, edge: Edge) -> bool:
+    source = graph[edge.source]
+    return edge.condition is TRUE and _fusable(reader) and _fusable(source) and is_identity(edge, source, reader.domain)
+
+
+def _levels(graph: Graph, inner: Nest) -> dict[int, int]:
+    """Levels of the nodes that stand directly in a nest: the longest path, as late as readers allow, where an edge that can
+    be fused costs nothing and any other one. A nested cycle is one vertex, and so is whatever leads through it.
+    """
+    vertex = {n: number for number, part in enumerate(inner.parts) for n in (part.nodes if isinstance(part, Nest) else (part,))}
+    reads: dict[int, dict[int, int]] = {v: {} for v in vertex.values()}  # vertex -> source vertex -> cost
+    for reader_id, slot in inner.arcs:
+        reader = graph[reader_id]
+        edge = reader.inputs[slot]
+        here, there = vertex[reader_id], vertex[edge.source]
+        if here != there:
+            single = isinstance(inner.parts[here], int) and isinstance(inner.parts[there], int)
+            cost = 0 if single and _joins(graph, reader, edge) else 1
+            reads[here][there] = max(cost, reads[here].get(there, 0))
+    level = dict.fromkeys(reads, 0)
+    for here in sorted(reads):  # parts are in topological order
+        for there, cost in reads[here].items():
+            level[here] = max(level[here], level[there] + cost)
+    latest: dict[int, int] = {}
+    for here in sorted(reads, reverse=True):
+        level[here] = max(level[here], latest.get(here, level[here]))
+        for there, cost in reads[here].items():
+            latest[there] = min(latest.get(there, level[here] - cost), level[here] - cost)
+    return {part: level[number] for number, part in enumerate(inner.parts) if isinstance(part, int)}
+
+
+def _replace(graph: Graph, members: list[int]) -> None:
+    """Put one `Dataflow` node in place of an island's nodes; its outputs are the values read from outside."""
+    inside = set(members)
+    first = graph[members[-1]]
+    operands: dict[tuple[int, int, object], int] = {}
+    edges: list[Edge] = []
+    for n in members:
+        for edge in graph[n].inputs:
+            if not (edge.source in inside and _joins(graph, graph[n], edge)):
+                key = (edge.source, edge.output, edge.index)
+                if key not in operands:
+                    operands[key] = len(edges)
+                    edges.append(edge)
+    slots = [graph.edge_type(e) for e in edges]
+    place: dict[tuple[int, int], int] = {}
+    instructions = []
+    for n in members:
+        node = graph[n]
+        arguments = tuple(
+            place[(e.source, e.output)] if e.source in inside and _joins(graph, node, e) else operands[(e.source, e.output, e.index)]
+            for e in node.inputs
+        )
+        results = tuple(range(len(slots), len(slots) + len(node.outputs)))
+        for output, slot in enumerate(results):
+            place[(n, output)] = slot
+        slots += node.outputs
+        instructions.append((node.op, arguments, results))
+    read: dict[tuple[int, int], int] = {}
+    for reader in graph:
+        for edge in reader.inputs:
+            if edge.source in inside and not (reader.id in inside and _joins(graph, reader, edge)):
+                read.setdefault((edge.source, edge.output), len(read))
+    body = Dataflowed(tuple(t for t in slots[: len(edges)]), tuple(instructions), tuple(place[k] for k in read), tuple(slots))
+    names = [graph[n].name for n in members if graph[n].name]
+    island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=names[-1] if names else "", where=first.where)
+    for reader in graph:
+        inputs = tuple(
+            replace(e, source=island.id, output=read[(e.source, e.output)]) if (e.source, e.output) in read else e for e in reader.inputs
+        )
+        if inputs != reader.inputs:
+            graph.put(replace(reader, inputs=inputs))
+    for n in members:
+        graph.nodes.pop(n, None)

@@ -1,0 +1,158 @@
+"""Lifting: reductions over prefixes, suffixes and windows, and linear recurrences, become scans over the whole step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.dependence import nest
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.passes.base import Builder, Pass, literal, remove_dead
+from tempo_core.passes.recurrences import scan_of
+from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.domain import Domain, Index, Range, full_range
+from tempo_core.symbolic.expr import Expr, Minimum, Symbol, minimum
+
+
+@dataclass(frozen=True)
+class Lift(Pass):
+    """Compute once over the whole step what is otherwise computed anew at each point.
+
+    Prefix and suffix sums become `CumSum`, discounted suffix sums and linear recurrences `LinearScan`, sums over a window of
+    w points log2(w) shifted additions. Nothing is lifted whose operands depend on its results (that is a loop), and no
+    window whose operands are made by a loop over the step (it can be reduced as the loop goes).
+
+    Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
+    Rewrite: `a[t] = b[t] + c[t] * a[t + 1]` -> `s = linear_scan(c[0:T], b[0:T], reversed); a[t] = s[t]`
+    """
+
+    name: str = field(default="lift", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        graph = graph.copy()
+        for node in graph:
+            if node.id in graph.nodes and isinstance(node.op, ops.Merge):
+                scan_of(graph, node)
+        cycles = {step: _on_cycles(graph, step) for step in graph.order}
+        for node in graph:
+            if isinstance(node.op, ops.DiscountedSum) or (isinstance(node.op, ops.Reduce) and node.op.fn == "sum"):
+                _lift_reduction(graph, node, cycles)
+        return remove_dead(graph)
+
+
+def _on_cycles(graph: Graph, step: Symbol) -> dict[int, int]:
+    """For nodes on a cycle that a loop over `step` must follow: the number of that cycle."""
+    found: dict[int, int] = {}
+    for number, inner in enumerate(nest(graph, [s for s in graph.order if s != step]).nests()):
+        if inner.cyclic:
+            found.update(dict.fromkeys(inner.nodes, number))
+    return found
+
+
+def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int]]) -> None:
+    (edge,) = node.inputs
+    source = graph[edge.source]
+    axes = node.op.axes if isinstance(node.op, ops.Reduce) else (node.op.axis,)  # type: ignore[attr-defined]
+    axis = -1
+    for step, index in zip(source.domain.steps, edge.index, strict=True):
+        if not isinstance(index, Range):
+            continue
+        axis += 1
+        if axis not in axes or step not in node.domain or index.stride != 1:
+            continue
+        others = [i for i in edge.index if i is not index]
+        if index.steps != {step} or any(step in i.steps for i in others) or source.domain.condition is not TRUE:
+            continue
+        cycle = cycles[step]
+        if node.id in cycle and cycle[node.id] == cycle.get(source.id):
+            continue
+        if _lifted(graph, node, edge, step, index, axis, axes, streamed=source.id in cycle):
+            return
+
+
+def _lifted(
+    graph: Graph, node: Node, edge: Edge, step: Symbol, index: Range, axis: int, axes: tuple[int, ...], streamed: bool
+) -> bool:
+    """Replace the node by a scan over the whole step, of which each point takes its element."""
+    t, bound = step.expr, step.bound_expr
+    gamma = node.op.gamma if isinstance(node.op, ops.DiscountedSum) else None
+    outer = Domain(tuple(s for s in node.domain.steps if s != step), node.domain.condition)
+    if step in node.domain.condition.steps:
+        return False
+    build = Builder(graph, node, outer)
+    position = edge.index.index(index)
+    whole: list[Index] = list(edge.index)
+    whole[position] = full_range(step)
+    if any(step in i.steps for i in whole):
+        return False
+    operand = replace(edge, index=tuple(whole))
+    scanned: Edge | None = None
+    at = t
+    if index.start == 0 and gamma is None and not index.stop.steps - {step} and (index.stop - t).is_constant:
+        scanned, at = build.add(ops.CumSum(axis), operand), index.stop - 1
+        if (index.stop - t).constant != 1:
+            return False
+    elif (index.start - t).is_constant and (index.start - t).constant == 0:
+        if index.stop == bound:
+            scanned = _suffix(build, operand, axis, gamma)
+        elif not streamed:
+            width = _window(index, t, bound)
+            scanned = None if width is None else _window_sum(build, operand, axis, width, gamma)
+    if scanned is None:
+        return False
+    inner = Builder(graph, node, node.domain)
+    taken = inner.add(ops.Gather(axis), scanned, inner.add(ops.Eval(at)))
+    rest = tuple(a - (a > axis) for a in axes if a != axis)
+    result = inner.add(ops.Reduce("sum", rest), taken) if rest else taken
+    final = graph[result.source]
+    graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+    return True
+
+
+def _suffix(build: Builder, operand: Edge, axis: int, gamma: float | None) -> Edge:
+    if gamma is None:
+        return build.add(ops.CumSum(axis, reverse=True), operand)
+    return build.add(ops.LinearScan(axis, reverse=True), _number(build, operand, gamma), operand)
+
+
+def _number(build: Builder, like: Edge, value: float) -> Edge:
+    """`value`, repeated to the type of `like`."""
+    type = build.type(like)
+    return build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, value))
+
+
+def _window(index: Range, t: Expr, bound: Expr) -> int | None:
+    """The width w of `t:min(t + w, T)`."""
+    atom = index.stop.single_atom
+    if not isinstance(atom, Minimum) or len(atom.args) != 2 or bound not in atom.args:
+        return None
+    (moving,) = [a for a in atom.args if a != bound] or [t]
+    width = moving - t
+    return width.constant if width.is_constant and width.constant > 0 else None
+
+
+def _window_sum(build: Builder, operand: Edge, axis: int, width: int, gamma: float | None) -> Edge:
+    """`sum_{k < w} gamma**k x[t + k]` at all t, by doubling: S_2k[t] = S_k[t] + gamma**k S_k[t + k]; x is zero past its end."""
+    total: Edge | None = None
+    covered = 0  # total[t] sums k in 0 .. covered - 1
+    power, doubled = 1, operand  # doubled[t] sums k in 0 .. power - 1
+    while True:
+        if width & power:
+            total = doubled if total is None else _plus_moved(build, total, doubled, axis, covered, gamma)
+            covered += power
+        if covered == width:
+            assert total is not None
+            return total
+        doubled = _plus_moved(build, doubled, doubled, axis, power, gamma)
+        power *= 2
+
+
+def _plus_moved(build: Builder, left: Edge, right: Edge, axis: int, shift: int, gamma: float | None) -> Edge:
+    """`left[t] + gamma**shift * right[t + shift]`."""
+    size = build.type(right).shape[axis]
+    cut = Expr.of(shift)
+    start = minimum(cut, size)
+    moved = build.add(ops.Pad(axis, Expr.of(0), start), build.add(ops.Slice(axis, start, size), right))
+    if gamma is not None:
+        moved = build.add(ops.Binary("mul"), moved, _number(build, moved, gamma**shift))
+    return build.add(ops.Binary("add"), left, moved)

@@ -1,0 +1,312 @@
+"""Static shapes from dynamic ones: each size that varies with a step becomes its largest value, and what is past it is masked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tempo_core.errors import ShapeError
+from tempo_core.ir import ops
+from tempo_core.ir.dependence import forward_order
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.passes.base import Builder, Pass, literal
+from tempo_core.symbolic.domain import Domain, Point, Range
+from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.relation import maximum_over
+
+Lengths = tuple[Expr, ...]  # the true shape of a value that is padded
+
+
+@dataclass(frozen=True)
+class Pad(Pass):
+    """Give every value a static shape. Before: sizes may depend on steps. After: sizes depend on bounds only.
+
+    A range read that varies (`x[t:T]`) delivers its largest length, with zeros past its end; elementwise operations run on
+    the padding too; reductions, contractions and scans see a neutral element there.
+
+    Rewrite: `sum(x[t:T])` -> `sum(where(iota(T) < T - t, x[t:T to T], 0))`
+    """
+
+    name: str = field(default="pad", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        if all(_is_static(graph, node) for node in graph):
+            return graph
+        return _Padding(graph.copy()).run()
+
+
+def _is_static(graph: Graph, node: Node) -> bool:
+    return all(t.is_static for t in node.outputs) and not any(_varies(e) for e in node.inputs)
+
+
+def _varies(edge: Edge) -> bool:
+    return any(isinstance(i, Range) and i.size is None and i.true_length.steps for i in edge.index)
+
+
+class _Padding:
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.lengths: dict[tuple[int, int], Lengths] = {}  # true sizes of padded outputs, in the node's steps
+
+    def run(self) -> Graph:
+        for node_id in forward_order(self.graph):
+            self._visit(self.graph[node_id])
+        return self.graph
+
+    def _true_shape(self, edge: Edge) -> tuple[Expr, ...]:
+        """The shape that an edge delivered before padding, in the reader's steps."""
+        source = self.graph[edge.source]
+        shape = self.lengths.get((edge.source, edge.output), source.outputs[edge.output].shape)
+        at = {s: i.expr for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+        spans = tuple(i.true_length for i in edge.index if isinstance(i, Range))
+        return spans + tuple(size.substitute(at) for size in shape)
+
+    def _visit(self, node: Node) -> None:
+        true_shapes = [self._true_shape(e) for e in node.inputs]
+        operands = [self._padded_read(e, node.domain) for e in node.inputs]
+        if not any(size.steps for shape in true_shapes for size in shape) and all(t.is_static for t in node.outputs):
+            if tuple(operands) != node.inputs:
+                self.graph.put(replace(node, inputs=tuple(operands)))
+            return
+        if isinstance(node.op, ops.Merge) or not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf):
+            raise ShapeError(
+                f"{node.label} has a shape that varies with the step: {', '.join(map(str, node.outputs))}",
+                where=node.where,
+                hint="reduce the varying dimension before it is stored in a recurrence or given to a function",
+            )
+        if isinstance(node.op, ops.Output):
+            self.graph.put(replace(node, inputs=tuple(operands)))  # the runtime trims results (see compiler.py)
+            return
+        rule = RULES.get(type(node.op), _pointwise)
+        work = _Work(self.graph, node, operands, true_shapes, self)
+        result = rule(work)
+        final = self.graph[result.source]
+        # The node keeps its id: what was built in its place becomes its operation.
+        self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+        if result.source != node.id:
+            del self.graph.nodes[result.source]
+        if not node.outputs[0].is_static:
+            self.lengths[(node.id, 0)] = node.outputs[0].shape
+
+    def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
+        """The edge with static range sizes."""
+        index = tuple(
+            replace(i, size=self.largest(i.true_length, domain)) if isinstance(i, Range) and i.size is None and i.true_length.steps else i
+            for i in edge.index
+        )
+        return replace(edge, index=index)
+
+    def largest(self, size: Expr, domain: Domain) -> Expr:
+        return maximum_over(size, domain) if size.steps else size
+
+
+@dataclass
+class _Work:
+    """A node whose operands are padded: what rules need to build its replacement."""
+
+    graph: Graph
+    node: Node
+    operands: list[Edge]
+    true_shapes: list[tuple[Expr, ...]]  # of the operands, before padding
+    padding: _Padding
+
+    def __post_init__(self) -> None:
+        self.build = Builder(self.graph, self.node)
+
+    @property
+    def op(self) -> Any:
+        return self.node.op
+
+    def shape(self, slot: int) -> tuple[Expr, ...]:
+        return self.graph.edge_type(self.operands[slot]).shape
+
+    def is_padded(self, slot: int, axis: int) -> bool:
+        return bool(self.true_shapes[slot][axis].steps)
+
+    def static(self, size: Expr) -> Expr:
+        return self.padding.largest(size, self.node.domain)
+
+    def scalar(self, value: Expr) -> Edge:
+        return self.build.add(ops.Eval(value))
+
+    def spread(self, edge: Edge, shape: Sequence[Expr], axes: tuple[int, ...] = ()) -> Edge:
+        return self.build.add(ops.Broadcast(tuple(shape), axes), edge)
+
+    def valid(self, length: Expr, size: Expr, shape: Sequence[Expr], axis: int) -> Edge:
+        """Where a position along `axis` is below `length`, in the given shape."""
+        below = self.build.add(ops.Compare("lt"), self.build.add(ops.Iota(size)), self.spread(self.scalar(length), (size,)))
+        return self.spread(below, shape, (axis,))
+
+    def masked(self, slot: int, axes: Sequence[int], neutral: float | str = 0.0) -> Edge:
+        """The operand with a neutral element past the true length of each padded axis of `axes`."""
+        edge = self.operands[slot]
+        for axis in axes:
+            if self.is_padded(slot, axis):
+                type = self.graph.edge_type(edge)
+                filler = self.spread(literal(self.build, type.dtype, neutral), type.shape)
+                keep = self.valid(self.true_shapes[slot][axis], type.shape[axis], type.shape, axis)
+                edge = self.build.add(ops.Where(), keep, edge, filler)
+        return edge
+
+    def taken(self, edge: Edge, axis: int, positions: Edge) -> Edge:
+        return self.build.add(ops.Gather(axis), edge, positions)
+
+    def shifted_iota(self, size: Expr, offset: Expr, factor: int = 1) -> Edge:
+        """`offset + factor * (0, ..., size - 1)`."""
+        iota = self.build.add(ops.Iota(size))
+        if factor != 1:
+            number = literal(self.build, "int32", factor)
+            iota = self.build.add(ops.Binary("mul"), iota, self.spread(number, (size,)))
+        return self.build.add(ops.Binary("add"), iota, self.spread(self.scalar(offset), (size,)))
+
+
+def _pointwise(work: _Work) -> Edge:
+    """Operations that treat padding like any element: it stays padding."""
+    return work.build.add(work.op, *work.operands)
+
+
+NEUTRAL: dict[str, float | str] = {"sum": 0.0, "prod": 1.0, "max": "lowest", "min": "highest", "any": 0.0, "all": 1.0}
+
+
+def _reduce(work: _Work) -> Edge:
+    return work.build.add(work.op, work.masked(0, work.op.axes, NEUTRAL[work.op.fn]))
+
+
+def _argmax(work: _Work) -> Edge:
+    return work.build.add(work.op, work.masked(0, (work.op.axis,), "lowest"))
+
+
+def _argsort(work: _Work) -> Edge:
+    return work.build.add(work.op, work.masked(0, (work.op.axis,), "highest"))
+
+
+def _scan(work: _Work) -> Edge:
+    masked = [work.masked(slot, (work.op.axis,)) for slot in range(len(work.operands))]
+    return work.build.add(work.op, *masked)
+
+
+def _dot(work: _Work) -> Edge:
+    return work.build.add(work.op, work.masked(0, work.op.left_contract), work.masked(1, work.op.right_contract))
+
+
+def _sized(work: _Work) -> Edge:
+    """Iota, Random, Broadcast: to the padded size."""
+    if isinstance(work.op, ops.Random):
+        if len(work.op.shape) > 1:  # numbers are drawn in row-major order: padding an inner size would change them
+            return _refused(work)
+        return work.build.add(replace(work.op, shape=tuple(map(work.static, work.op.shape))), *work.operands)
+    if isinstance(work.op, ops.Iota):
+        return work.build.add(ops.Iota(work.static(work.op.size)))
+    return work.build.add(ops.Broadcast(tuple(map(work.static, work.op.shape)), work.op.axes), *work.operands)
+
+
+def _reshape(work: _Work) -> Edge:
+    """Sizes that vary keep their place among the elements: what stands before and after each must stay together."""
+    before, after = work.true_shapes[0], work.op.shape
+    varying = [s for s in before if s.steps]
+    if varying != [s for s in after if s.steps] or _segments(before) != _segments(after):
+        raise ShapeError(
+            f"{work.node.label} reshapes a dimension that varies with the step, from ({', '.join(map(str, before))}) to ({', '.join(map(str, after))})",
+            where=work.node.where,
+            hint="reshape only the other dimensions, or reduce the varying one first",
+        )
+    return work.build.add(ops.Reshape(tuple(map(work.static, after))), *work.operands)
+
+
+def _segments(shape: tuple[Expr, ...]) -> list[Expr]:
+    """The number of elements between varying dimensions."""
+    found = [Expr.of(1)]
+    for size in shape:
+        if size.steps:
+            found.append(Expr.of(1))
+        else:
+            found[-1] = found[-1] * size
+    return found
+
+
+def _slice(work: _Work) -> Edge:
+    op = work.op
+    if not work.is_padded(0, op.axis) and not op.start.steps and not op.stop.steps:
+        return work.build.add(op, *work.operands)
+    length = (op.stop - op.start + (op.stride - 1)) // op.stride
+    return work.taken(work.operands[0], op.axis, work.shifted_iota(work.static(length), op.start, op.stride))
+
+
+def _pad(work: _Work) -> Edge:
+    """Positions before `low` and from `low + length` on are zero."""
+    op = work.op
+    shape = work.shape(0)
+    length = work.true_shapes[0][op.axis]
+    if not work.is_padded(0, op.axis) and not op.low.steps and not op.high.steps:
+        return work.build.add(op, *work.operands)
+    size = work.static(length + op.low + op.high)
+    positions = work.shifted_iota(size, -op.low)
+    moved = work.taken(work.operands[0], op.axis, positions)
+    target = (*shape[: op.axis], size, *shape[op.axis + 1 :])
+    after = work.build.add(ops.Compare("ge"), positions, work.spread(work.scalar(Expr.of(0)), (size,)))
+    before = work.build.add(ops.Compare("lt"), positions, work.spread(work.scalar(length), (size,)))
+    inside = work.spread(work.build.add(ops.Binary("and"), after, before), target, (op.axis,))
+    zero = work.spread(literal(work.build, work.graph.edge_type(moved).dtype, 0.0), target)
+    return work.build.add(ops.Where(), inside, moved, zero)
+
+
+def _concat(work: _Work) -> Edge:
+    """Each operand moved to its true offset; later operands overwrite the padding of earlier ones."""
+    axis = work.op.axis
+    if not any(work.is_padded(slot, axis) for slot in range(len(work.operands))):
+        return work.build.add(work.op, *work.operands)
+    lengths = [shape[axis] for shape in work.true_shapes]
+    size = work.static(sum(lengths[1:], lengths[0]))
+    result, offset = None, Expr.of(0)
+    for slot, length in enumerate(lengths):
+        shape = work.shape(slot)
+        target = (*shape[:axis], size, *shape[axis + 1 :])
+        moved = work.taken(work.operands[slot], axis, work.shifted_iota(size, -offset))
+        if result is None:
+            result = moved
+        else:
+            earlier = work.valid(offset, size, target, axis)
+            result = work.build.add(ops.Where(), earlier, result, moved)
+        offset = offset + length
+    assert result is not None
+    return result
+
+
+def _flip(work: _Work) -> Edge:
+    axis = work.op.axis
+    if not work.is_padded(0, axis):
+        return work.build.add(work.op, *work.operands)
+    size = work.shape(0)[axis]
+    return work.taken(work.operands[0], axis, work.shifted_iota(size, work.true_shapes[0][axis] - 1, -1))
+
+
+def _gather(work: _Work) -> Edge:
+    """Positions are clamped to the true length, not the padded one."""
+    if not work.is_padded(0, work.op.axis):
+        return work.build.add(work.op, *work.operands)
+    shape = work.shape(1)
+    last = work.spread(work.scalar(work.true_shapes[0][work.op.axis] - 1), shape)
+    clamped = work.build.add(ops.Binary("minimum"), work.operands[1], last)
+    return work.build.add(work.op, work.operands[0], clamped)
+
+
+def _scatter(work: _Work) -> Edge:
+    wide = len(work.true_shapes[1]) - work.op.batch
+    updates = work.masked(0, range(work.op.axis, work.op.axis + wide))
+    return work.build.add(replace(work.op, size=work.static(work.op.size)), updates, work.operands[1])
+
+
+def _refused(work: _Work) -> Edge:
+    raise ShapeError(
+        f"{work.node.label} takes a dimension that varies with the step",
+        where=work.node.where,
+        hint="functions of arrays need shapes that are the same at every step: reduce the dimension, or slice 0:T",
+    )
+
+
+RULES: dict[type[ops.Op], Any] = {
+    ops.Reduce: _reduce, ops.Argmax: _argmax, ops.Argsort: _argsort, ops.CumSum: _scan, ops.LinearScan: _scan,
+    ops.DiscountedSum: _scan, ops.Dot: _dot, ops.Iota: _sized, ops.Broadcast: _sized, ops.Random: _sized, ops.Reshape: _reshape, ops.Slice: _slice,
+    ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter, ops.Udf: _refused,
+}  # fmt: skip

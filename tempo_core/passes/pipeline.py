@@ -1,0 +1,48 @@
+"""The order of the passes, and the hook that runs after each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from tempo_core.ir.graph import Graph
+from tempo_core.passes.base import Pass
+from tempo_core.passes.cse import Cse
+from tempo_core.passes.dce import Dce
+from tempo_core.passes.fuse import Fuse
+from tempo_core.passes.lift import Lift
+from tempo_core.passes.narrow import Narrow
+from tempo_core.passes.pad import Pad
+from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.vectorize import Vectorize
+
+Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
+
+
+def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = ()) -> list[Pass]:
+    """The passes in their order, less the disabled ones (by name)."""
+    passes = [
+        Dce(),
+        Simplify(),
+        Cse(),
+        Narrow(),
+        Lift(),
+        Simplify(),
+        Pad(),
+        Vectorize(but=tuple(unvectorized)),
+        Simplify(),
+        Cse(),
+        Narrow(),
+        Fuse(),
+    ]
+    return [p for p in passes if p.name not in disabled]
+
+
+def run(graph: Graph, passes: Sequence[Pass], hook: Hook | None = None) -> Graph:
+    """Apply the passes one after the other; `hook` sees each one's result (to verify, print or time it)."""
+    for each in passes:
+        start = time.perf_counter()
+        graph = each.apply(graph)
+        if hook is not None:
+            hook(each, graph, time.perf_counter() - start)
+    return graph

@@ -1,0 +1,40 @@
+"""Algebraic simplification: the engine. The rules are data, in `passes/rules.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tempo_core.ir.graph import Edge, Graph
+from tempo_core.passes.base import Builder, Pass, redirect, remove_dead
+from tempo_core.passes.rules import RULES, View
+
+
+@dataclass(frozen=True)
+class Simplify(Pass):
+    """Apply the rules of `passes/rules.py` until none applies. Values stay the same up to float reassociation.
+
+    Rewrite: `a = x * 1; b = reshape(reshape(a))` -> `b = reshape(x)`
+    """
+
+    name: str = field(default="simplify", init=False)
+    rounds: int = 20
+
+    def apply(self, graph: Graph) -> Graph:
+        graph = graph.copy()
+        for _ in range(self.rounds):
+            if not self._round(graph):
+                break
+            graph = remove_dead(graph)
+        return graph
+
+    def _round(self, graph: Graph) -> bool:
+        replacements: dict[int, Edge] = {}
+        for node in graph:
+            for rule in RULES.get(type(node.op), ()):
+                view = View(graph, node, Builder(graph, node))
+                result = rule(view)
+                if result is not None and result.source != node.id:
+                    replacements[node.id] = result
+                    break
+        redirect(graph, replacements)
+        return bool(replacements)

@@ -1,0 +1,285 @@
+"""Vectorization: a step of many operations' domains becomes a leading spatial dimension of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.dependence import direction, nest
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.passes.base import Builder, Pass, condition_without, remove_dead
+from tempo_core.passes.batching import batched, evaluated
+from tempo_core.symbolic.condition import TRUE, Conjunction
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range
+from tempo_core.symbolic.expr import Expr, Symbol
+
+
+@dataclass(frozen=True)
+class Vectorize(Pass):
+    """Run operations for all points of a step at once where no dependence between those points forbids it.
+
+    Before: shapes are static. For each step t (all other steps may stay loops), an operation may be vectorized unless it is
+    left on a cycle that reads another point of t. Of those, what is read or written as a whole (`x[0:T]`) is vectorized,
+    with all it is connected to; what only feeds a loop over t stays in it. `only` limits the steps, `but` excludes some.
+
+    Rewrite: `y[t] = exp(x[t]); s = sum(y[0:T])` -> `y = exp(x[0:T]); s = sum(y)`
+    """
+
+    name: str = field(default="vectorize", init=False)
+    but: tuple[str, ...] = ()
+
+    def apply(self, graph: Graph) -> Graph:
+        graph = graph.copy()
+        for step in graph.order:
+            if step.name not in self.but:
+                chosen = _worthwhile(graph, step, _legal(graph, step))
+                if chosen:
+                    graph = _Vectorizer(graph, step, chosen).run()
+        return graph
+
+
+def _legal(graph: Graph, step: Symbol) -> set[int]:
+    """Nodes over `step` that no cycle through another point of it binds."""
+    legal: set[int] = set()
+    for inner in nest(graph, [s for s in graph.order if s != step]).nests():
+        members = [graph[n] for n in inner.parts if isinstance(n, int) and step in graph[n].domain]
+        if inner.cyclic:
+            moving = any(direction(graph, graph[r], graph[r].inputs[k], step) != "=" for r, k in inner.arcs)
+            if moving or not all(_has_rule(n) and _separable(graph, n, step) for n in members):
+                continue
+        legal |= {n.id for n in members if _has_rule(n) and _separable(graph, n, step)}
+    return legal
+
+
+def _separable(graph: Graph, node: Node, step: Symbol) -> bool:
+    """Shapes do not vary with the step, and conditions speak of it alone or not at all."""
+    types = (*node.outputs, *graph.input_types(node))
+    if any(step in size.steps for type in types for size in type.shape):
+        return False
+    condition = node.domain.condition
+    parts = condition.args if isinstance(condition, Conjunction) else (condition,)
+    if any(step in p.steps and len(p.steps) > 1 for p in parts):
+        return False
+    psi = frozenset().union(*(e.condition.steps for e in node.inputs))
+    return step not in psi or psi == {step}
+
+
+def _has_rule(node: Node) -> bool:
+    op = node.op
+    if isinstance(op, ops.Udf):
+        return op.kind == "jax" and not op.stateful
+    return not isinstance(op, (ops.Sink, ops.Output, ops.Input))
+
+
+def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
+    """Connected groups of legal nodes that some read takes along the whole step, or that read a whole step."""
+    parent = {n: n for n in legal}
+
+    def find(n: int) -> int:
+        while parent[n] != n:
+            parent[n] = parent[parent[n]]
+            n = parent[n]
+        return n
+
+    whole: set[int] = set()
+    for reader in graph:
+        for edge in reader.inputs:
+            source = graph[edge.source]
+            if step not in source.domain:
+                continue
+            index = edge.index[source.domain.steps.index(step)]
+            if source.id in legal and reader.id in legal and step in reader.domain:
+                parent[find(source.id)] = find(reader.id)
+            if source.id in legal and isinstance(index, Range) and step not in index.steps:
+                whole.add(source.id)
+    roots = {find(n) for n in whole}
+    return {n for n in legal if find(n) in roots}
+
+
+class _Vectorizer:
+    """Rewrites the chosen nodes of a graph, and every edge that touches them."""
+
+    def __init__(self, graph: Graph, step: Symbol, chosen: set[int]):
+        self.graph, self.step, self.chosen = graph, step, chosen
+        self.size = step.bound_expr
+        self.old = graph.copy()  # edges are rewritten with the types and domains from before
+
+    def run(self) -> Graph:
+        for node in self.old:  # types first: a vectorized value has one more leading dimension
+            if node.id in self.chosen:
+                outputs = tuple(replace(t, shape=(self.size, *t.shape)) for t in node.outputs)
+                self.graph.put(replace(node, domain=self._domain(node), outputs=outputs))
+        for node in self.old:
+            if node.id in self.chosen:
+                self._vectorize(node)
+            elif any(e.source in self.chosen for e in node.inputs):
+                self._read_vectorized(node)
+        return remove_dead(self.graph)
+
+    def _domain(self, node: Node) -> Domain:
+        steps = tuple(s for s in node.domain.steps if s != self.step)
+        return Domain(steps, condition_without(node.domain.condition, self.step))
+
+    # -- readers that stay in the loop --------------------------------------------------------------------------------
+
+    def _read_vectorized(self, node: Node) -> None:
+        """A reader that is not vectorized picks its point or range from the source's new leading dimension."""
+        build = Builder(self.graph, node, node.domain)
+        inputs = []
+        for edge in node.inputs:
+            inputs.append(self._picked(edge, build) if edge.source in self.chosen else edge)
+        self.graph.put(replace(self.graph[node.id], inputs=tuple(inputs)))
+
+    def _picked(self, edge: Edge, build: Builder) -> Edge:
+        source = self.old[edge.source]
+        position = source.domain.steps.index(self.step)
+        index = edge.index[position]
+        rest = replace(edge, index=edge.index[:position] + edge.index[position + 1 :], condition=TRUE)
+        outer = [isinstance(i, Range) for i in rest.index]
+        axis = sum(outer)  # the vectorized dimension stands after the dimensions of the remaining ranges
+        if isinstance(index, Point):
+            value = build.add(ops.Gather(axis), rest, build.add(ops.Eval(index.expr)))
+        else:
+            value = rest if is_full_range(index, self.step) else self._span(rest, index, axis, build)
+            value = self._moved(value, axis, sum(outer[:position]), build)
+        return replace(value, condition=edge.condition)
+
+    def _span(self, value: Edge, index: Range, axis: int, build: Builder) -> Edge:
+        """The positions of a range along `axis`, zeros past its end where it is padded."""
+        if not index.steps and index.size is None:
+            return build.add(ops.Slice(axis, index.start, index.stop, index.stride), value)
+        positions = _positions(index, build)
+        taken = build.add(ops.Gather(axis), value, positions)
+        if index.size is None:
+            return taken
+        shape = build.type(taken).shape
+        inside = build.add(ops.Compare("lt"), positions, build.add(ops.Broadcast((index.length,), ()), build.add(ops.Eval(index.stop))))
+        return _zeros_outside(taken, build.add(ops.Broadcast(shape, (axis,)), inside), build)
+
+    def _moved(self, value: Edge, axis: int, target: int, build: Builder) -> Edge:
+        if axis == target:
+            return value
+        rank = build.type(value).rank
+        order = [k for k in range(rank) if k != axis]
+        order.insert(target, axis)
+        return build.add(ops.Permute(tuple(order)), value)
+
+    # -- vectorized nodes ---------------------------------------------------------------------------------------------
+
+    def _vectorize(self, node: Node) -> None:
+        domain = self._domain(node)
+        build = Builder(self.graph, node, domain)
+        operands = [self._leading(edge, build) for edge in node.inputs]
+        if isinstance(node.op, ops.Merge):
+            value = self._merged(node, operands, build)
+        else:
+            types = self.old.input_types(node)
+            value = batched(node.op, operands, types, node.outputs, self.step, build)
+        if value is None:  # rewritten in place
+            return
+        final = self.graph[value.source]
+        self.graph.put(replace(final, id=node.id, name=node.name, where=node.where, domain=domain))
+
+    def _leading(self, edge: Edge, build: Builder) -> tuple[Edge, bool]:
+        """What an edge delivers for all points of the step: (value, whether it has a leading dimension for them)."""
+        source = self.old[edge.source]
+        edge = replace(edge, condition=TRUE)
+        moving = [k for k, i in enumerate(edge.index) if self.step in i.steps]
+        vectorized = edge.source in self.chosen
+        if not moving:
+            return (self._picked(edge, build) if vectorized else edge), False
+        own = source.domain.steps.index(self.step) if self.step in source.domain else -1
+        if moving == [own] and isinstance(edge.index[own], Point) and edge.index[own].steps == {self.step}:
+            point = edge.index[own]
+            assert isinstance(point, Point)
+            if point.expr.single_atom == self.step:
+                return self._identity_read(edge, own, vectorized, build), True
+        return self._gathered(edge, source, moving, vectorized, build), True
+
+    def _identity_read(self, edge: Edge, own: int, vectorized: bool, build: Builder) -> Edge:
+        """x[t] for all t: the source's leading dimension, or a slice 0:T of a source that stays in the loop."""
+        before = sum(isinstance(i, Range) for i in edge.index[:own])
+        after = sum(isinstance(i, Range) for i in edge.index[own + 1 :])
+        if vectorized:
+            value, axis = replace(edge, index=edge.index[:own] + edge.index[own + 1 :]), before + after
+        else:
+            value, axis = replace(edge, index=(*edge.index[:own], full_range(self.step), *edge.index[own + 1 :])), before
+        return self._moved(value, axis, 0, build)
+
+    def _gathered(self, edge: Edge, source: Node, moving: list[int], vectorized: bool, build: Builder) -> Edge:
+        """The general read: whole ranges of the source along every moving index, then gathers for all points at once."""
+        whole: list[Index] = []
+        for k, (step, index) in enumerate(zip(source.domain.steps, edge.index, strict=True)):
+            whole.append(full_range(step) if k in moving else index)
+        base = replace(edge, index=tuple(whole))
+        value = self._picked(base, build) if vectorized else base  # leading dimensions: one for each range, in source order
+        axes = [sum(isinstance(i, Range) for i in whole[:k]) for k in moving]
+        result, removed = value, 0
+        for number, (k, axis) in enumerate(zip(moving, axes, strict=True)):
+            result = self._take_moving(result, axis - removed, edge.index[k], number > 0, build)
+            removed += isinstance(edge.index[k], Point)
+        return result
+
+    def _take_moving(self, value: Edge, axis: int, index: Index, leading: bool, build: Builder) -> Edge:
+        """Replace `axis` (counted without the leading dimension) by what `index` reads at each point; points lead."""
+        iota = build.add(ops.Iota(self.size))
+        if isinstance(index, Point):
+            positions = evaluated(index.expr, self.step, self.size, iota, build)
+        else:
+            starts = evaluated(index.start, self.step, self.size, iota, build)
+            grid = (self.size, index.length)
+            steps_along: Edge = build.add(ops.Iota(index.length))
+            if index.stride != 1:
+                steps_along = build.add(ops.Binary("mul"), steps_along, _int(index.stride, (index.length,), build))
+            positions = build.add(
+                ops.Binary("add"), build.add(ops.Broadcast(grid, (0,)), starts), build.add(ops.Broadcast(grid, (1,)), steps_along)
+            )
+        if leading:
+            taken = build.add(ops.Gather(axis + 1, batch=1), value, positions)
+        else:
+            taken = self._moved(build.add(ops.Gather(axis), value, positions), axis, 0, build)
+        if isinstance(index, Range) and index.size is not None:
+            stops = evaluated(index.stop, self.step, self.size, iota, build)
+            inside = build.add(ops.Compare("lt"), positions, build.add(ops.Broadcast((self.size, index.length), (0,)), stops))
+            shape = build.type(taken).shape
+            return _zeros_outside(taken, build.add(ops.Broadcast(shape, (0, axis + 1)), inside), build)
+        return taken
+
+    def _merged(self, node: Node, operands: Sequence[tuple[Edge, bool]], build: Builder) -> Edge | None:
+        """Branches whose conditions vary with the step are selected elementwise (their edge); else the node stays a `Merge`."""
+        type = node.outputs[0]
+        shape = (self.size, *type.shape)
+        wide = [self._widened(edge, has, shape, build) for edge, has in operands]
+        if not any(self.step in e.condition.steps for e in node.inputs):
+            branches = [replace(edge, condition=old.condition) for edge, old in zip(wide, node.inputs, strict=True)]
+            merge = self.graph[node.id]
+            self.graph.put(replace(merge, op=ops.Merge(replace(type, shape=shape)), inputs=tuple(branches)))
+            return None
+        iota = build.add(ops.Iota(self.size))
+        result = wide[-1]
+        for edge, old in reversed(list(zip(wide[:-1], node.inputs[:-1], strict=True))):
+            test = evaluated(old.condition, self.step, self.size, iota, build)
+            result = build.add(ops.Where(), build.add(ops.Broadcast(shape, (0,)), test), edge, result)
+        return result
+
+    def _widened(self, edge: Edge, has: bool, shape: tuple[Expr, ...], build: Builder) -> Edge:
+        return edge if has else build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), edge)
+
+
+def _int(value: int, shape: tuple[Expr, ...], build: Builder) -> Edge:
+    return build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(Expr.of(value))))
+
+
+def _positions(index: Range, build: Builder) -> Edge:
+    size = index.length
+    iota = build.add(ops.Iota(size))
+    if index.stride != 1:
+        iota = build.add(ops.Binary("mul"), iota, _int(index.stride, (size,), build))
+    return build.add(ops.Binary("add"), iota, build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(index.start))))
+
+
+def _zeros_outside(value: Edge, inside: Edge, build: Builder) -> Edge:
+    type = build.type(value)
+    zero = build.add(ops.Cast(type.dtype), build.add(ops.Eval(Expr.of(0))))
+    return build.add(ops.Where(), inside, value, build.add(ops.Broadcast(type.shape, ()), zero))

@@ -1,0 +1,48 @@
+"""The schedule of a graph: when each statement runs, as a program, and where each value lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tempo_core.errors import BoundsError
+from tempo_core.ir.graph import Graph
+from tempo_core.schedule.build import build_program
+from tempo_core.schedule.constraints import constraints_of, used_bounds
+from tempo_core.schedule.polyhedral import Schedule, compute
+from tempo_core.schedule.program import Block, Dealloc, Evict, Execute, If, Load, Loop, counter, instances, leaves, text, walk
+from tempo_core.schedule.storage import Storage, fold
+from tempo_core.symbolic.expr import Symbol
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """A graph, the program `root` that computes it for `bounds`, and the storage of each (node id, output)."""
+
+    graph: Graph
+    root: Block
+    storage: dict[tuple[int, int], Storage]
+    schedule: Schedule
+    bounds: Mapping[Symbol, int]
+
+    def text(self) -> str:
+        """The program, readable."""
+        return text(self.root, self.graph)
+
+
+def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) -> Scheduled:
+    """Schedule a verified graph for `bounds` (all that occur in it, each at least 1); with `dealloc`, also what is freed when.
+
+    Raises CausalityError where values depend on themselves, BoundsError, NonAffineError.
+    """
+    for bound in sorted(used_bounds(graph), key=str):
+        if bounds.get(bound, 0) < 1:
+            raise BoundsError(f"the bound {bound} is {bounds.get(bound, 'not given')}; it must be a number of at least 1")
+    times = compute(constraints_of(graph), bounds)
+    return Scheduled(graph, build_program(times, bounds, dealloc), fold(times, bounds), times, dict(bounds))
+
+
+__all__ = [
+    "Block", "Dealloc", "Evict", "Execute", "If", "Load", "Loop", "Schedule", "Scheduled", "Storage",
+    "counter", "instances", "leaves", "schedule", "text", "walk",
+]  # fmt: skip

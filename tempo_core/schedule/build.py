@@ -1,0 +1,305 @@
+"""From a schedule to a program: isl's AST for given bounds, as our own tree, with loops cut where a condition changes.
+
+isl is asked for one loop per band of time, conditions inside. A loop whose body guards a statement by the loop's own counter
+is then cut there, into prologue, steady state and epilogue. Branches of a `Merge` and `Dealloc` may stay under their `If`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import islpy as isl
+
+from tempo_core.ir.graph import Graph
+from tempo_core.schedule.constraints import Statement
+from tempo_core.schedule.memory import with_deallocs
+from tempo_core.schedule.polyhedral import Schedule
+from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute, walk
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
+from tempo_core.symbolic.domain import Range
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.relation import CONTEXT, condition_from_ast, expression_from_ast, fixed
+
+
+def build_program(schedule: Schedule, bounds: Mapping[Symbol, int], dealloc: bool = False) -> Block:
+    """The program that runs all statement instances in the order of the schedule, for these bounds."""
+    statements = schedule.constraints.statements
+    times = {n: fixed(theta.intersect_domain(statements[n].points), bounds) for n, theta in schedule.theta.items()}
+    if dealloc:
+        times = with_deallocs(schedule, bounds, times)
+    if not times:
+        return Block()
+    tree = _ast(times)
+    root = _Conversion(statements).convert(tree, {})
+    root = cut(simplified(root, {}), {})
+    if dealloc:
+        root = _batched(root)
+    return as_block(_named(root, schedule.constraints.graph, frozenset()))
+
+
+def _ast(times: Mapping[str, isl.Map]) -> isl.AstNode:
+    total = isl.UnionMap.empty(isl.Space.params_alloc(CONTEXT, 0))
+    for theta in times.values():
+        total = total.union(isl.UnionMap.from_map(theta))
+    depth = next(iter(times.values())).dim(isl.dim_type.out)
+    entries = ", ".join(f"c{k}" for k in range(depth))
+    atomic = isl.UnionMap.read_from_str(CONTEXT, f"{{ [{entries}] -> atomic[x] }}")
+    build = isl.AstBuild.from_context(isl.Set.read_from_str(CONTEXT, "{ : }")).set_options(atomic)
+    return build.node_from_schedule_map(total)
+
+
+class _Conversion:
+    """isl's AST to ours; statements are found by their tuple names."""
+
+    def __init__(self, statements: Mapping[str, Statement]):
+        self.statements = statements
+
+    def convert(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
+        kind = node.get_type()
+        if kind == isl.ast_node_type.block:
+            children = node.block_get_children()
+            return Block(tuple(self.convert(children.get_at(k), symbols) for k in range(children.n_ast_node())))
+        if kind == isl.ast_node_type.if_:
+            orelse = as_block(self.convert(node.if_get_else_node(), symbols)) if node.if_has_else_node() else None
+            then = as_block(self.convert(node.if_get_then_node(), symbols))
+            return If(condition_from_ast(node.if_get_cond(), symbols), then, orelse)
+        if kind == isl.ast_node_type.for_:
+            return self._loop(node, symbols)
+        return self._leaf(node, symbols)
+
+    def _loop(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
+        name = node.for_get_iterator().get_id().get_name()
+        start = expression_from_ast(node.for_get_init(), symbols)
+        if node.for_is_degenerate():
+            return self.convert(node.for_get_body(), {**symbols, name: start})
+        condition = node.for_get_cond()
+        stop = expression_from_ast(condition.get_op_arg(1), symbols)
+        if condition.get_op_type() == isl.ast_expr_op_type.le:
+            stop = stop + 1
+        step = node.for_get_inc().get_val().to_python()
+        own = counter(name)
+        return Loop(own, start, stop, step, as_block(self.convert(node.for_get_body(), {**symbols, name: own.expr})))
+
+    def _leaf(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
+        call = node.user_get_expr()
+        name = call.get_op_arg(0).get_id().get_name()
+        point = tuple(expression_from_ast(call.get_op_arg(k), symbols) for k in range(1, call.get_op_n_arg()))
+        if name in self.statements:
+            return Execute(self.statements[name].node.id, self.statements[name].branch, point)
+        node_id, output, _ = name[1:].split("_")
+        return Dealloc(int(node_id), int(output), point)
+
+
+def as_block(item: Item) -> Block:
+    return item if isinstance(item, Block) else Block((item,))
+
+
+# -- simplification ---------------------------------------------------------------------------------------------------
+
+Limits = Mapping[Symbol, tuple[int, int]]  # the least and greatest value of counters whose loops have constant limits
+
+
+def simplified(item: Item, limits: Limits) -> Item:
+    """The item without conditions that are decided by `limits`, loops of at most one iteration, and nested blocks."""
+    if isinstance(item, Block):
+        children: list[Item] = []
+        for child in item.children:
+            child = simplified(child, limits)
+            children.extend(child.children if isinstance(child, Block) else (child,))
+        return Block(tuple(children))
+    if isinstance(item, If):
+        condition = decided(item.condition, limits)
+        if isinstance(condition, Truth):
+            chosen = item.then if condition.value else item.orelse
+            return Block() if chosen is None else simplified(chosen, limits)
+        then = as_block(simplified(item.then, limits))
+        orelse = None if item.orelse is None else as_block(simplified(item.orelse, limits))
+        if not then.children:
+            return Block() if orelse is None or not orelse.children else If(~condition, orelse)
+        return If(condition, then, orelse if orelse is not None and orelse.children else None)
+    if isinstance(item, Loop):
+        length = item.stop - item.start
+        if length.is_constant and length.constant <= 0:
+            return Block()
+        if length.is_constant and length.constant <= item.step:
+            return simplified(substitute(item.body, {item.counter: item.start}), limits)
+        inner = _limited(item, limits)
+        body = as_block(simplified(item.body, inner))
+        return Loop(item.counter, item.start, item.stop, item.step, body) if body.children else Block()
+    return item
+
+
+def _limited(loop: Loop, limits: Limits) -> Limits:
+    low, high = _interval(loop.start, limits), _interval(loop.stop - 1, limits)
+    return limits if low is None or high is None else {**limits, loop.counter: (low[0], high[1])}
+
+
+def _interval(expr: Expr, limits: Limits) -> tuple[int, int] | None:
+    """The least and greatest value of an affine expression of counters; None where it is more than that."""
+    low = high = expr.constant
+    for monomial, coefficient in expr.terms:
+        if not monomial:
+            continue
+        atom = monomial[0][0]
+        if len(monomial) > 1 or monomial[0][1] != 1 or not isinstance(atom, Symbol) or atom not in limits:
+            return None
+        ends = [coefficient * end for end in limits[atom]]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def decided(condition: Bool, limits: Limits) -> Bool:
+    """The condition with the comparisons replaced that are always or never true within the limits of counters."""
+    if isinstance(condition, Comparison):
+        interval = _interval(condition.expr, limits)
+        if interval is None:
+            return condition
+        low, high = interval
+        if condition.kind == ">=":
+            return TRUE if low >= 0 else (~TRUE if high < 0 else condition)
+        apart, same = low > 0 or high < 0, low == high == 0
+        if not apart and not same:
+            return condition
+        return TRUE if same == (condition.kind == "==") else ~TRUE
+    if isinstance(condition, Conjunction):
+        return conjunction(*(decided(a, limits) for a in condition.args))
+    if isinstance(condition, Disjunction):
+        return disjunction(*(decided(a, limits) for a in condition.args))
+    return condition
+
+
+# -- prologue, steady state, epilogue ---------------------------------------------------------------------------------
+
+
+def cut(item: Item, limits: Limits) -> Item:
+    """The item with loops cut where a condition on their counter changes that guards more than branches and deallocs."""
+    if isinstance(item, Block):
+        return simplified(Block(tuple(cut(c, limits) for c in item.children)), limits)
+    if isinstance(item, If):
+        orelse = None if item.orelse is None else as_block(cut(item.orelse, limits))
+        return If(item.condition, as_block(cut(item.then, limits)), orelse)
+    if not isinstance(item, Loop):
+        return item
+    places = sorted(_cuts(item)) if item.step == 1 and item.start.is_constant and item.stop.is_constant else []
+    if not places:
+        return Loop(item.counter, item.start, item.stop, item.step, as_block(cut(item.body, _limited(item, limits))))
+    edges = [item.start.constant, *places, item.stop.constant]
+    parts = [Loop(item.counter, Expr.of(a), Expr.of(b), 1, item.body) for a, b in zip(edges, edges[1:], strict=False)]
+    return simplified(Block(tuple(cut(simplified(part, limits), limits) for part in parts)), limits)
+
+
+def _cuts(loop: Loop) -> set[int]:
+    """The values of a loop's counter, inside its range, at which a condition on it alone changes."""
+    found: set[int] = set()
+    for condition in _guards(loop.body):
+        for comparison in _comparisons(condition):
+            if comparison.symbols == {loop.counter}:
+                found |= set(_changes(comparison, loop.counter))
+    return {value for value in found if loop.start.constant < value < loop.stop.constant}
+
+
+def _guards(item: Item) -> Iterator[Bool]:
+    """The conditions in an item that guard statements other than branches of a `Merge` and deallocs."""
+    for found in walk(item):
+        if isinstance(found, If):
+            guarded = [*leaves(found.then), *(leaves(found.orelse) if found.orelse is not None else ())]
+            if any(isinstance(leaf, Execute) and leaf.branch is None for leaf in guarded):
+                yield found.condition
+
+
+def _comparisons(condition: Bool) -> Iterator[Comparison]:
+    if isinstance(condition, Comparison):
+        yield condition
+    elif isinstance(condition, (Conjunction, Disjunction)):
+        for part in condition.args:
+            yield from _comparisons(part)
+
+
+def _changes(comparison: Comparison, symbol: Symbol) -> Iterator[int]:
+    """The values of `symbol` from which on a comparison that is affine in it has another truth value."""
+    coefficient, constant = comparison.expr.coefficient(symbol), comparison.expr.constant
+    if comparison.expr - coefficient * symbol.expr != Expr.of(constant):
+        return  # such as t % 5 == 0, which changes too often to cut
+    if comparison.kind == ">=":
+        yield -(constant // coefficient) if coefficient > 0 else constant // -coefficient + 1
+    elif constant % coefficient == 0:
+        yield from (-constant // coefficient, -constant // coefficient + 1)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def _named(item: Item, graph: Graph, taken: frozenset[str]) -> Item:
+    """Counters named after the step that they carry, and shifted so that most statements run at the counter itself."""
+    if isinstance(item, Block):
+        return Block(tuple(_named(c, graph, taken) for c in item.children))
+    if isinstance(item, If):
+        orelse = None if item.orelse is None else as_block(_named(item.orelse, graph, taken))
+        return If(item.condition, as_block(_named(item.then, graph, taken)), orelse)
+    if not isinstance(item, Loop):
+        return item
+    carried = _carried(item, graph)
+    if carried is None:
+        name, shift = "", -item.start if item.start.is_constant else Expr.of(0)
+    else:
+        name, shift = carried[0], Expr.of(carried[1])
+    if not name or name in taken:
+        name = next(f"c{k}" for k in range(len(taken) + 1) if f"c{k}" not in taken)
+    own = counter(name)
+    body = as_block(substitute(item.body, {item.counter: own.expr - shift}))
+    body = as_block(_named(simplified(body, {}), graph, taken | {name}))
+    return Loop(own, item.start + shift, item.stop + shift, item.step, body)
+
+
+def _carried(loop: Loop, graph: Graph) -> tuple[str, int] | None:
+    """The step that most statements in a loop run at `counter + shift` of, and the shift; None where there is none."""
+    votes: Counter[tuple[str, int]] = Counter()
+    for leaf in leaves(loop.body):
+        if isinstance(leaf, Execute):
+            for step, part in zip(graph[leaf.node].domain.steps, leaf.point, strict=True):
+                shift = part - loop.counter.expr
+                if shift.is_constant:
+                    votes[step.name, shift.constant] += 1
+    if not votes:
+        return None
+    return max(votes, key=lambda vote: (votes[vote], vote[1] == 0, vote[1]))
+
+
+def _batched(item: Item) -> Item:
+    """Loops that do nothing but free values of consecutive points become one `Dealloc` of a range."""
+    if isinstance(item, Block):
+        children: list[Item] = []
+        for child in item.children:
+            done = _batched(child)
+            children.extend(done.children if isinstance(done, Block) else (done,))
+        return Block(tuple(children))
+    if isinstance(item, If):
+        orelse = None if item.orelse is None else as_block(_batched(item.orelse))
+        return If(item.condition, as_block(_batched(item.then)), orelse)
+    if not isinstance(item, Loop):
+        return item
+    body = as_block(_batched(item.body))
+    freed = [_range_freed(leaf, item) for leaf in body.children if isinstance(leaf, Dealloc)]
+    if len(freed) == len(body.children) and all(f is not None for f in freed):
+        return Block(tuple(f for f in freed if f is not None))
+    return Loop(item.counter, item.start, item.stop, item.step, body)
+
+
+def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:
+    """What a loop over one `Dealloc` frees, where the counter moves exactly one coordinate of its point."""
+    moving = [k for k, part in enumerate(leaf.point) if loop.counter in _symbols(part)]
+    if len(moving) != 1:
+        return None
+    part = leaf.point[moving[0]]
+    if not isinstance(part, Expr) or loop.step != 1 or not (part - loop.counter.expr).is_constant:
+        return None
+    offset = part - loop.counter.expr
+    freed = Range(loop.start + offset, loop.stop + offset)
+    return Dealloc(leaf.node, leaf.output, (*leaf.point[: moving[0]], freed, *leaf.point[moving[0] + 1 :]))
+
+
+def _symbols(part: object) -> frozenset[Symbol]:
+    if isinstance(part, Range):
+        return part.start.symbols | part.stop.symbols
+    return getattr(part, "symbols", frozenset())

@@ -1,0 +1,195 @@
+"""From a graph to what the scheduler is told: statements with exact domains, all dependences, and what should run close.
+
+A node is one statement; a `Merge` is one per branch, because only one branch runs at a point: without the exact regions the
+scheduler would see cycles that do not exist. `Input` and `Constant` are no statements: their values are always there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import islpy as isl
+
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.domain import Index, Point, last_needed
+from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.relation import CONTEXT, Frame, bounds_of, dependence, domain_set
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """What runs at one time: a node, or branch `branch` of a `Merge`. `points` has the statement's name as tuple name."""
+
+    name: str
+    node: Node
+    branch: int | None
+    points: isl.Set
+
+    @property
+    def edges(self) -> tuple[tuple[int, Edge], ...]:
+        """The (slot, edge) pairs that this statement reads."""
+        slots = range(len(self.node.inputs)) if self.branch is None else (self.branch,)
+        return tuple((slot, self.node.inputs[slot]) for slot in slots)
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """An edge: `relation` leads from points of the reading statement to points of node `edge.source`, named by `value_name`."""
+
+    reader: Statement
+    slot: int
+    edge: Edge
+    relation: isl.Map
+
+
+def value_name(node_id: int) -> str:
+    """The tuple name of a node's points, whichever statement computes them."""
+    return f"n{node_id}"
+
+
+def is_statement(node: Node) -> bool:
+    return not isinstance(node.op, (Input, Constant))
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Everything about a graph that its schedule depends on; bounds are parameters."""
+
+    graph: Graph
+    bounds: tuple[Symbol, ...]  # the bounds that occur, by name: the order of isl's parameters
+    statements: dict[str, Statement]
+    reads: tuple[Read, ...]
+    assumptions: isl.Set  # every bound is at least 1
+
+    @cached_property
+    def of_node(self) -> dict[int, tuple[Statement, ...]]:
+        """The statements that compute a node."""
+        found: dict[int, tuple[Statement, ...]] = {}
+        for statement in self.statements.values():
+            found[statement.node.id] = (*found.get(statement.node.id, ()), statement)
+        return found
+
+    def assuming(self, least: Mapping[Symbol, int]) -> Constraints:
+        """The same for bounds that are at least these."""
+        assumptions = self.assumptions
+        for k, bound in enumerate(self.bounds):
+            assumptions = assumptions.lower_bound_val(isl.dim_type.param, k, isl.Val(least[bound], CONTEXT))
+        statements = {n: replace(s, points=s.points.intersect_params(assumptions)) for n, s in self.statements.items()}
+        reads = tuple(
+            replace(r, reader=statements[r.reader.name], relation=r.relation.intersect_params(assumptions)) for r in self.reads
+        )
+        return Constraints(self.graph, self.bounds, statements, reads, assumptions)
+
+    def between_statements(self, read: Read, relation: isl.Map) -> Iterator[tuple[Statement, isl.Map]]:
+        """`relation` of a read, split by the statement that computes the source point; empty parts are left out."""
+        for source in self.of_node.get(read.edge.source, ()):
+            part = relation.set_tuple_name(isl.dim_type.out, source.name).intersect_range(source.points)
+            if not part.is_empty():
+                yield source, part
+
+    @cached_property
+    def dependences(self) -> tuple[tuple[Statement, Statement, Read | None, isl.Map], ...]:
+        """(reader, source, read, relation from reader to source points); read None is the order of a stateful function's calls."""
+        found: list[tuple[Statement, Statement, Read | None, isl.Map]] = []
+        for read in self.reads:
+            found.extend((read.reader, source, read, part) for source, part in self.between_statements(read, read.relation))
+        for statement in self.statements.values():
+            if runs_in_order(statement.node) and statement.node.domain.steps:
+                before = _predecessors(statement)
+                if not before.is_empty():
+                    found.append((statement, statement, None, before))
+        return tuple(found)
+
+    @cached_property
+    def near(self) -> tuple[tuple[Statement, Statement, isl.Map], ...]:
+        """(reader, source, relation) with one affine source point an edge: what should run close together."""
+        found: list[tuple[Statement, Statement, isl.Map]] = []
+        for read in self.reads:
+            index = tuple(Point(last_needed(i)) for i in read.edge.index)
+            relation = _relation(read.reader, index, self.graph[read.edge.source])
+            found.extend((read.reader, source, part) for source, part in self.between_statements(read, relation))
+        return tuple(found)
+
+
+def used_bounds(graph: Graph) -> frozenset[Symbol]:
+    """The bounds that occur in domains, indices and conditions: those that a schedule needs numbers for."""
+    found: frozenset[Symbol] = frozenset()
+    for node in graph:
+        found |= bounds_of(node.domain, *(part for edge in node.inputs for part in (*edge.index, edge.condition)))
+    return found
+
+
+def constraints_of(graph: Graph) -> Constraints:
+    """The statements of a verified graph and what they read. Raises NonAffineError."""
+    bounds = tuple(sorted(used_bounds(graph), key=lambda b: b.name))
+    assumptions = Frame((), bounds).box().params()
+    statements: dict[str, Statement] = {}
+    for node in graph:
+        for statement in _statements(node):
+            statements[statement.name] = statement
+    reads: list[Read] = []
+    for statement in statements.values():
+        for slot, edge in statement.edges:
+            source = graph[edge.source]
+            if is_statement(source):
+                relation = _relation(statement, edge.index, source)
+                known = domain_set(value_name(source.id), source.domain)
+                reads.append(Read(statement, slot, edge, relation.intersect_range(known)))
+    return Constraints(graph, bounds, statements, tuple(reads), assumptions)
+
+
+def _statements(node: Node) -> Iterator[Statement]:
+    """The statements of a node; a branch whose region is empty whatever the bounds gives none."""
+    if not is_statement(node):
+        return
+    if not isinstance(node.op, Merge):
+        yield Statement(value_name(node.id), node, None, domain_set(value_name(node.id), node.domain))
+        return
+    earlier: Bool = TRUE  # no earlier branch holds
+    for branch, edge in enumerate(node.inputs):
+        name = f"{value_name(node.id)}_b{branch}"
+        points = domain_set(name, node.domain, edge.condition & earlier).coalesce()
+        earlier = earlier & ~edge.condition
+        if not points.is_empty():
+            yield Statement(name, node, branch, points)
+
+
+def _relation(reader: Statement, index: tuple[Index, ...], source: Node) -> isl.Map:
+    relation = dependence(reader.name, reader.node.domain, value_name(source.id), source.domain, index)
+    return relation if reader.branch is None else relation.intersect_domain(reader.points)
+
+
+def runs_in_order(node: Node) -> bool:
+    """Whether a node's points run in lexicographic order: stateful functions, and sinks, whose values arrive in order."""
+    return isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.stateful)
+
+
+def _predecessors(statement: Statement) -> isl.Map:
+    """Each point to those before it that it must wait for.
+
+    On a whole box these are its direct predecessor alone, `(i, t - 1)` or from the first t `(i - 1, T - 1)`.
+    """
+    domain, points = statement.node.domain, statement.points
+    if domain.condition is not TRUE:
+        return points.lex_gt_set(points)
+    total: isl.Map | None = None
+    steps = domain.steps
+    for depth in range(len(steps)):
+        index = [Point(s.expr) for s in steps[:depth]] + [Point(steps[depth].expr - 1)]
+        index += [Point(s.bound_expr - 1) for s in steps[depth + 1 :]]
+        first = _all_zero(steps[depth + 1 :])
+        step = dependence(statement.name, domain, statement.name, domain, tuple(index), first).intersect_range(points)
+        total = step if total is None else total.union(step)
+    assert total is not None, "a statement without steps has no predecessors"
+    return total
+
+
+def _all_zero(steps: tuple[Symbol, ...]) -> Bool:
+    result: Bool = TRUE
+    for step in steps:
+        result = result & (step.expr == 0)
+    return result

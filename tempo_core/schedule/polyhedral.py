@@ -1,0 +1,320 @@
+"""When each statement runs: isl's scheduler on the constraints, with symbolic bounds, and an explanation where there is none."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import islpy as isl
+
+from tempo_core.errors import CausalityError
+from tempo_core.schedule.constraints import Constraints, Read, Statement
+from tempo_core.schedule.program import names
+from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.relation import CONTEXT, fixed
+
+_LARGE = 8  # bounds from here on are not told apart
+_OPERATIONS = 20_000_000  # how long isl may look for a cycle: a second or two
+_WALKS = 200  # how many walks to compose in search of a cycle before giving a general answer
+
+Row = tuple[tuple[int, ...], tuple[int, ...], int]  # coefficients of a statement's steps, of the parameters, and the constant
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """`theta` maps the points of each statement to a time vector; all have `depth` entries and no two instances share one."""
+
+    constraints: Constraints
+    theta: dict[str, isl.Map]
+    depth: int
+
+    @cached_property
+    def rows(self) -> dict[str, tuple[Row, ...] | None]:
+        """Theta of each statement as plain numbers; None where it is not affine (it divides)."""
+        return {name: _rows(theta, self.constraints) for name, theta in self.theta.items()}
+
+    def is_constant(self, depth: int) -> bool:
+        """Whether entry `depth` of the time vector is a number in every statement, and so only orders them."""
+        return all(r is not None and not any(r[depth][0]) and not any(r[depth][1]) for r in self.rows.values())
+
+    def text(self) -> str:
+        """A line a statement: `act[i, t] -> [i, 0, t, 1]`."""
+        called = names(self.constraints.graph)
+        lines = []
+        for name, statement in self.constraints.statements.items():
+            steps = [s.name for s in statement.node.domain.steps]
+            parameters = [b.name for b in self.constraints.bounds]
+            rows = self.rows[name]
+            times = ["?"] * self.depth if rows is None else [_row_text(row, steps, parameters) for row in rows]
+            label = called[statement.node.id] + ("" if statement.branch is None else f"|{statement.branch}")
+            lines.append(f"{label}[{', '.join(steps)}] -> [{', '.join(times)}]")
+        return "\n".join(lines)
+
+
+def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
+    """A schedule that respects all dependences, for any bounds if there is one.
+
+    Where only small bounds make values depend on themselves (such as T = 1, where `x[0]` and `x[T - 1]` are one), it holds
+    for bounds as large as `bounds`, up to a small number. Raises CausalityError, which shows a cycle that forbids one.
+    """
+    try:
+        return _attempt(constraints)
+    except isl.Error:
+        pass
+    try:
+        return _attempt(constraints.assuming({b: min(bounds[b], _LARGE) for b in constraints.bounds}))
+    except isl.Error:
+        raise _explain(constraints, bounds) from None
+
+
+def _attempt(constraints: Constraints) -> Schedule:
+    """A schedule under the assumptions on bounds. Raises isl.Error where isl finds none."""
+    for reader, source, _, relation in constraints.dependences:
+        if reader is source and not _onto_itself(relation).is_empty():
+            raise isl.Error("a point depends on itself")  # which isl does not look at
+    parts = _parts(constraints, frozenset(constraints.statements), constraints.graph.order)
+    found = [_scheduled(constraints, part) for part in parts]
+    depth = max((theta.dim(isl.dim_type.out) for part in found for theta in part.values()), default=0)
+    theta: dict[str, isl.Map] = {}
+    for number, part in enumerate(found):
+        for name, times in part.items():
+            for _ in range(depth - times.dim(isl.dim_type.out)):
+                times = _appended(times, 0)
+            times = times.insert_dims(isl.dim_type.out, 0, 1).fix_val(isl.dim_type.out, 0, isl.Val(number, CONTEXT))
+            theta[name] = times.set_tuple_name(isl.dim_type.in_, name)
+    return _distinct(constraints, {name: theta[name] for name in constraints.statements})
+
+
+def _parts(constraints: Constraints, part: frozenset[str], steps: Sequence[Symbol]) -> list[frozenset[str]]:
+    """Statements in groups that run one after the other.
+
+    What has not the outermost step, and depends on nothing that has, runs before its loop; what nothing that has it depends
+    on, after. isl would put such statements into the loop's first or last iteration, which then must be cut off.
+    """
+    statements = constraints.statements
+    for k, step in enumerate(steps):
+        inside = {name for name in part if step in statements[name].node.domain}
+        if not inside or len(inside) == len(part):
+            continue
+        edges = [(reader.name, source.name) for reader, source, *_ in constraints.dependences]
+        reading = _closure(inside, [(source, reader) for reader, source in edges])
+        read = _closure(inside, edges)
+        before, after = part - reading, (part & reading) - read
+        middle = part - before - after
+        later = steps[k + 1 :]
+        outer = [*(_parts(constraints, before, later) if before else []), middle]
+        return [*outer, *(_parts(constraints, after, later) if after else [])]
+    return [part] if part else []
+
+
+def _closure(start: set[str], edges: list[tuple[str, str]]) -> set[str]:
+    """`start` and all that edges lead to from it."""
+    following: dict[str, list[str]] = {}
+    for a, b in edges:
+        following.setdefault(a, []).append(b)
+    found, waiting = set(start), list(start)
+    while waiting:
+        for name in following.get(waiting.pop(), ()):
+            if name not in found:
+                found.add(name)
+                waiting.append(name)
+    return found
+
+
+def _scheduled(constraints: Constraints, part: frozenset[str]) -> dict[str, isl.Map]:
+    """isl's time vectors for some statements, all of one length."""
+    space = constraints.assumptions.get_space()
+    points, before, near = isl.UnionSet.empty(space), isl.UnionMap.empty(space), isl.UnionMap.empty(space)
+    for name, statement in constraints.statements.items():
+        if name in part:
+            points = points.union(isl.UnionSet.from_set(statement.points))
+    for reader, source, _, relation in constraints.dependences:
+        if reader.name in part and source.name in part:
+            before = before.union(isl.UnionMap.from_map(relation.reverse()))
+    for reader, source, relation in constraints.near:
+        if reader.name in part and source.name in part:
+            near = near.union(isl.UnionMap.from_map(relation.reverse()))
+    told = isl.ScheduleConstraints.on_domain(points).set_context(constraints.assumptions)
+    times = told.set_validity(before).set_proximity(near).compute_schedule().get_map()
+    maps = times.get_map_list()
+    found = [maps.get_at(k).align_params(space) for k in range(times.n_map())]
+    return {theta.get_tuple_name(isl.dim_type.in_): theta for theta in found}
+
+
+def _distinct(constraints: Constraints, theta: dict[str, isl.Map]) -> Schedule:
+    """Drop entries of time that are one number in all statements; number statements that isl leaves unordered at one time."""
+    depth = next((t.dim(isl.dim_type.out) for t in theta.values()), 0)
+    for k in reversed(range(depth)):
+        values = {_fixed(t, k) for t in theta.values()}
+        if len(values) == 1 and None not in values:
+            theta = {name: t.project_out(isl.dim_type.out, k, 1) for name, t in theta.items()}
+    schedule = Schedule(constraints, theta, next((t.dim(isl.dim_type.out) for t in theta.values()), 0))
+    if _may_coincide(schedule):
+        theta = {name: _appended(t, k) for k, (name, t) in enumerate(theta.items())}
+        schedule = Schedule(constraints, theta, schedule.depth + 1)
+    return schedule
+
+
+def _fixed(theta: isl.Map, position: int) -> int | None:
+    value = theta.plain_get_val_if_fixed(isl.dim_type.out, position)
+    return None if value.is_nan() else value.to_python()
+
+
+def _may_coincide(schedule: Schedule) -> bool:
+    """Whether two statements share the entries that order statements; those with different numbers somewhere never meet."""
+    ordering = []
+    for theta in schedule.theta.values():
+        ordering.append(tuple(_fixed(theta, k) for k in range(schedule.depth)))
+    return any(
+        all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
+        for k, left in enumerate(ordering)
+        for right in ordering[:k]
+    )
+
+
+def _appended(theta: isl.Map, value: int) -> isl.Map:
+    position = theta.dim(isl.dim_type.out)
+    return theta.add_dims(isl.dim_type.out, 1).fix_val(isl.dim_type.out, position, isl.Val(value, CONTEXT))
+
+
+def _rows(theta: isl.Map, constraints: Constraints) -> tuple[Row, ...] | None:
+    function = isl.PwMultiAff.from_map(theta)
+    rows: list[Row] = []
+    for k in range(function.dim(isl.dim_type.out)):
+        pieces = function.get_pw_aff(k).get_pieces()
+        if len(pieces) != 1 or pieces[0][1].dim(isl.dim_type.div):
+            return None
+        affine = pieces[0][1]
+        steps = tuple(_coefficients(affine, isl.dim_type.in_))
+        parameters = tuple(_coefficients(affine, isl.dim_type.param))
+        constant = affine.get_constant_val()
+        if not constant.is_int():
+            return None
+        rows.append((steps, parameters, constant.to_python()))
+    return tuple(rows)
+
+
+def _coefficients(affine: isl.Aff, kind: isl.dim_type) -> Iterator[int]:
+    for k in range(affine.dim(kind)):
+        yield affine.get_coefficient_val(kind, k).to_python()
+
+
+def _row_text(row: Row, steps: Sequence[str], parameters: Sequence[str]) -> str:
+    text = ""
+    for coefficient, name in (*zip(row[0], steps, strict=True), *zip(row[1], parameters, strict=True)):
+        if coefficient:
+            size = name if abs(coefficient) == 1 else f"{abs(coefficient)}*{name}"
+            text += (f" - {size}" if coefficient < 0 else f" + {size}") if text else (f"-{size}" if coefficient < 0 else size)
+    if row[2] or not text:
+        text += (f" - {-row[2]}" if row[2] < 0 else f" + {row[2]}") if text else str(row[2])
+    return text
+
+
+# -- why there is no schedule -----------------------------------------------------------------------------------------
+
+Dependence = tuple[Statement, Statement, Read | None, isl.Map]
+
+
+def _explain(constraints: Constraints, bounds: Mapping[Symbol, int]) -> CausalityError:
+    """The error for a graph that has no schedule: a cycle of reads that leads from a point back to it, if one is found."""
+    CONTEXT.reset_operations()
+    CONTEXT.set_max_operations(_OPERATIONS)
+    try:
+        for component in _components(constraints):
+            inside = [
+                (reader, source, read, fixed(relation, bounds))
+                for reader, source, read, relation in constraints.dependences
+                if reader.name in component and source.name in component
+            ]
+            cycle, sample = _cycle(inside)
+            if cycle is not None:
+                return _self_dependence(constraints, cycle, sample)
+    except isl.Error:
+        pass  # too hard to find; what follows names the statements
+    finally:
+        CONTEXT.set_max_operations(0)
+    return _no_order(constraints)
+
+
+def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: str) -> CausalityError:
+    where = next((reader.node.where for reader, *_ in cycle if reader.node.where), None)
+    lines = "\n".join(f"    {_describe(constraints, d)}" for d in cycle)
+    return CausalityError(
+        f"values depend on themselves, so there is no order to compute them in{sample}:\n{lines}",
+        where=where,
+        hint="put a delay into the cycle: read an earlier timestep, such as x[t - 1], and define its first value",
+    )
+
+
+def _no_order(constraints: Constraints) -> CausalityError:
+    component = max(_components(constraints), key=len, default=frozenset())
+    inside = [d for d in constraints.dependences if d[0].name in component and d[1].name in component]
+    lines = "\n".join(f"    {_describe(constraints, d)}" for d in inside[:12])
+    return CausalityError(
+        f"no order of the timesteps computes every value after what it reads:\n{lines}",
+        where=next((d[0].node.where for d in inside if d[0].node.where), None),
+        hint="let the reads of this cycle move in one direction of time, or read ranges that end before the point computed",
+    )
+
+
+def _describe(constraints: Constraints, dependence: Dependence) -> str:
+    reader, source, read, _ = dependence
+    called = names(constraints.graph)
+    name, point = called[reader.node.id], ", ".join(s.name for s in reader.node.domain.steps)
+    at = f"   at {reader.node.where}" if reader.node.where else ""
+    if read is None:
+        return f"{name}[{point}] runs after its own earlier points{at}"
+    index = ", ".join(map(str, read.edge.index))
+    when = "" if reader.branch is None else f" where {read.edge.condition}"
+    return f"{name}[{point}] reads {called[source.node.id]}[{index}]{when}{at}"
+
+
+def _components(constraints: Constraints) -> list[frozenset[str]]:
+    """Strongly connected components of statements, those with a cycle alone, the smallest first."""
+    edges = [(reader.name, source.name) for reader, source, *_ in constraints.dependences]
+    reach = {name: _closure({source for reader, source in edges if reader == name}, edges) for name in constraints.statements}
+    found = {frozenset(b for b in reach[a] if a in reach[b]) for a in reach if a in reach[a]}
+    return sorted(found, key=lambda c: (len(c), sorted(c)))
+
+
+def _cycle(inside: list[Dependence]) -> tuple[list[Dependence] | None, str]:
+    """The shortest walk whose composed relation leads from some point to itself, and a sample of such a point as text."""
+    leaving: dict[str, list[Dependence]] = {}
+    for dependence in inside:
+        leaving.setdefault(dependence[0].name, []).append(dependence)
+    waiting: deque[tuple[list[Dependence], isl.Map]] = deque(([d], d[3]) for d in inside)
+    known: dict[tuple[str, str], isl.Map] = {}  # what shorter walks from one statement to another reach
+    for _ in range(_WALKS):
+        if not waiting:
+            break
+        walk, relation = waiting.popleft()
+        start, end = walk[0][0], walk[-1][1]
+        if start is end:
+            looped = _onto_itself(relation)
+            if not looped.is_empty():
+                return walk, _sample(start, looped)
+        reached = known.get((start.name, end.name))
+        if reached is not None and relation.is_subset(reached):
+            continue
+        known[start.name, end.name] = (relation if reached is None else reached.union(relation)).coalesce()
+        for dependence in leaving.get(end.name, ()):
+            further = relation.apply_range(dependence[3])
+            if not further.is_empty():
+                waiting.append(([*walk, dependence], further.coalesce()))
+    return None, ""
+
+
+def _onto_itself(relation: isl.Map) -> isl.Set:
+    """The points that a relation from a space to itself leads from to themselves."""
+    return relation.intersect(isl.Map.identity(relation.get_space())).domain()
+
+
+def _sample(statement: Statement, points: isl.Set) -> str:
+    point = points.sample_point()
+    steps = statement.node.domain.steps
+    if not steps:
+        return ""
+    values = ", ".join(f"{s.name} = {point.get_coordinate_val(isl.dim_type.set, k).to_python()}" for k, s in enumerate(steps))
+    return f" (at {values}, for example)"

@@ -1,0 +1,145 @@
+"""Where values live: how many slots each tensor needs along each step, folded from the schedule.
+
+Two points of a tensor are alive together when one is written at or after the other and before the other's last read. The
+largest distance of two such points along a step, plus one, is the number of slots that suffice there: point p is kept in
+slot `p % slots`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tempo_core.schedule.constraints import Read, is_statement, value_name
+from tempo_core.schedule.polyhedral import Row, Schedule
+from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.relation import CONTEXT, fixed
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The store of one output of a node: point p lives in slot `p % slots`, step by step.
+
+    `kind` is "register" (one slot: a local, or a state updated in place), "window" (a circular store) or "block" (all
+    points of a step that is read by ranges, and so contiguous).
+    """
+
+    kind: str
+    slots: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many points it holds at a time."""
+        return math.prod(self.slots)
+
+
+def fold(schedule: Schedule, bounds: Mapping[Symbol, int]) -> dict[tuple[int, int], Storage]:
+    """The storage of every output that a statement computes, by (node id, output), for these bounds."""
+    return _Folding(schedule, bounds).run()
+
+
+class _Folding:
+    """Relations that all tensors share, with bounds as numbers."""
+
+    def __init__(self, schedule: Schedule, bounds: Mapping[Symbol, int]):
+        self.schedule, self.bounds, self.constraints = schedule, bounds, schedule.constraints
+        self.theta = {
+            name: fixed(theta.intersect_domain(self.constraints.statements[name].points), bounds)
+            for name, theta in schedule.theta.items()
+        }
+        self.reads: dict[tuple[int, int], list[Read]] = {}
+        for read in self.constraints.reads:
+            self.reads.setdefault((read.edge.source, read.edge.output), []).append(read)
+
+    def run(self) -> dict[tuple[int, int], Storage]:
+        found: dict[tuple[int, int], Storage] = {}
+        known: dict[tuple[object, ...], tuple[int, ...]] = {}  # outputs of one node are often read alike
+        for node in self.constraints.graph:
+            if not is_statement(node):
+                continue
+            for output in range(len(node.outputs)):
+                reads = self.reads.get((node.id, output), [])
+                alike = (node.id, frozenset((r.reader.name, r.edge.index) for r in reads))
+                if alike not in known:
+                    known[alike] = self._slots(node.id, reads)
+                slots = known[alike]
+                found[node.id, output] = Storage(self._kind(node.id, reads, slots), slots)
+        return found
+
+    def _kind(self, node_id: int, reads: list[Read], slots: tuple[int, ...]) -> str:
+        if all(s == 1 for s in slots):
+            return "register"
+        for k, step in enumerate(self.constraints.graph[node_id].domain.steps):
+            whole = slots[k] > 1 and slots[k] >= self.bounds[Symbol(step.bound or "")]
+            if whole and any(isinstance(r.edge.index[k], Range) for r in reads):
+                return "block"
+        return "window"
+
+    def _slots(self, node_id: int, reads: list[Read]) -> tuple[int, ...]:
+        rank = len(self.constraints.graph[node_id].domain.steps)
+        ones = (1,) * rank
+        far = [read for read in reads if not self._is_local(read)]
+        if not far or rank == 0:
+            return ones
+        together = self._alive_together(node_id, far)
+        if together.is_empty():
+            return ones
+        inwards = _fold_in_order(together, range(rank))
+        if sum(s > 1 for s in inwards) < 2:
+            return inwards
+        return min((_fold_in_order(together, order) for order in itertools.permutations(range(rank))), key=math.prod)
+
+    def _is_local(self, read: Read) -> bool:
+        """Whether the value is read in the very loop iteration that computes it, so that no later value meets it."""
+        writers = self.constraints.of_node[read.edge.source]
+        steps = self.constraints.graph[read.edge.source].domain.steps
+        if any(not isinstance(i, Point) or i.expr.single_atom != s for i, s in zip(read.edge.index, steps, strict=True)):
+            return False
+        position = {s: k for k, s in enumerate(read.reader.node.domain.steps)}
+        reader = self.schedule.rows[read.reader.name]
+        return all(_same_iteration(self.schedule.rows[w.name], reader, [position[s] for s in steps]) for w in writers)
+
+    def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Set:
+        """All distances q - p between points p, q of a node where q is written while p is alive."""
+        name = value_name(node_id)
+        written: isl.Map | None = None
+        for statement in self.constraints.of_node[node_id]:
+            times = self.theta[statement.name].set_tuple_name(isl.dim_type.in_, name)
+            written = times if written is None else written.union(times)
+        assert written is not None, "a node without statements has no reads"
+        needed: isl.Map | None = None
+        for read in reads:
+            times = fixed(read.relation, self.bounds).reverse().apply_range(self.theta[read.reader.name])
+            later = times.lex_gt_map(written)
+            needed = later if needed is None else needed.union(later)
+        return written.lex_le_map(written).intersect(needed).deltas()
+
+
+def _same_iteration(writer: tuple[Row, ...] | None, reader: tuple[Row, ...] | None, place: list[int]) -> bool:
+    """Whether both times agree up to an entry that only orders statements, and what comes before it fixes the point."""
+    if writer is None or reader is None:
+        return False
+    for depth, (written, read) in enumerate(zip(writer, reader, strict=True)):
+        moved = [0] * len(read[0])
+        for coefficient, k in zip(written[0], place, strict=True):
+            moved[k] += coefficient
+        if (tuple(moved), *written[1:]) != read:
+            return not any(any(row[0]) for row in writer[depth:]) and not any(read[0]) and written[1] == read[1] and written[2] < read[2]
+    return False
+
+
+def _fold_in_order(distances: isl.Set, order: range | tuple[int, ...]) -> tuple[int, ...]:
+    """Slots per step; points that an earlier step of `order` keeps apart need no slots of their own in later ones."""
+    slots = [1] * distances.dim(isl.dim_type.set)
+    for k in order:
+        if distances.is_empty():
+            break
+        low, high = distances.dim_min_val(k).to_python(), distances.dim_max_val(k).to_python()
+        slots[k] = max(high, -low) + 1
+        distances = distances.fix_val(isl.dim_type.set, k, isl.Val(0, CONTEXT))
+    return tuple(slots)

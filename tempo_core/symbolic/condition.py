@@ -1,0 +1,212 @@
+"""Symbolic boolean conditions on steps and bounds: comparisons and their connectives, in negation normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+
+
+class Bool:
+    """A symbolic condition; combine with `& | ~`. Only constant conditions and equalities have a truth value in Python."""
+
+    def __and__(self, other: Bool | bool) -> Bool:
+        return conjunction(self, as_bool(other))
+
+    def __or__(self, other: Bool | bool) -> Bool:
+        return disjunction(self, as_bool(other))
+
+    __rand__ = __and__
+    __ror__ = __or__
+
+    def __invert__(self) -> Bool:
+        raise AssertionError("each condition defines its own negation")
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the condition `{self}` depends on the timestep and has no truth value here; "
+            "combine conditions with & | ~ instead of and, or, not, and index with them: x[condition]"
+        )
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        raise AssertionError("each condition defines its own symbols")
+
+    @property
+    def steps(self) -> frozenset[Symbol]:
+        return frozenset(s for s in self.symbols if s.is_step)
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
+        raise AssertionError("each condition defines its own substitution")
+
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+        """The truth value at `values`; with traced values, a traced boolean."""
+        raise AssertionError("each condition defines its own evaluation")
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Truth(Bool):
+    """A constant condition."""
+
+    value: bool
+
+    def __invert__(self) -> Bool:
+        return FALSE if self.value else TRUE
+
+    def __bool__(self) -> bool:
+        return self.value
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset()
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
+        return self
+
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+        return self.value
+
+    def __str__(self) -> str:
+        return "true" if self.value else "false"
+
+
+TRUE, FALSE = Truth(True), Truth(False)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Bool):
+    """`expr >= 0`, `expr == 0` or `expr != 0`; `kind` is one of ">=", "==", "!="."""
+
+    kind: str
+    expr: Expr
+
+    def __invert__(self) -> Bool:
+        if self.kind == ">=":
+            return at_least_zero(-self.expr - 1)
+        return Comparison("!=" if self.kind == "==" else "==", self.expr)
+
+    def __bool__(self) -> bool:
+        if self.kind == "==":  # structurally different expressions: what dicts and tuples ask
+            return False
+        if self.kind == "!=":
+            return True
+        return super().__bool__()
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return self.expr.symbols
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
+        return compare(self.kind, self.expr.substitute(values))
+
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+        value = self.expr.evaluate(values, minimum, maximum)
+        return {">=": lambda: value >= 0, "==": lambda: value == 0, "!=": lambda: value != 0}[self.kind]()
+
+    def __str__(self) -> str:
+        """Terms with negative coefficients on the right: `t + 5 < T` prints as `T >= t + 6`, read as `t + 6 <= T`."""
+        positive = Expr(tuple((m, c) for m, c in self.expr.terms if c > 0))
+        negative = Expr(tuple((m, -c) for m, c in self.expr.terms if c < 0))
+        if self.kind == ">=" and positive.is_constant:
+            return f"{negative} <= {positive}"
+        return f"{positive} {self.kind} {negative}"
+
+
+@dataclass(frozen=True, repr=False)
+class Conjunction(Bool):
+    args: tuple[Bool, ...]
+
+    def __invert__(self) -> Bool:
+        return disjunction(*(~a for a in self.args))
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(a.symbols for a in self.args))
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
+        return conjunction(*(a.substitute(values) for a in self.args))
+
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+        result: Any = True
+        for a in self.args:
+            result = a.evaluate(values, minimum, maximum) & result
+        return result
+
+    def __str__(self) -> str:
+        return " & ".join(f"({a})" for a in self.args)
+
+
+@dataclass(frozen=True, repr=False)
+class Disjunction(Bool):
+    args: tuple[Bool, ...]
+
+    def __invert__(self) -> Bool:
+        return conjunction(*(~a for a in self.args))
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(a.symbols for a in self.args))
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
+        return disjunction(*(a.substitute(values) for a in self.args))
+
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+        result: Any = False
+        for a in self.args:
+            result = a.evaluate(values, minimum, maximum) | result
+        return result
+
+    def __str__(self) -> str:
+        return " | ".join(f"({a})" for a in self.args)
+
+
+def as_bool(value: Bool | bool) -> Bool:
+    return value if isinstance(value, Bool) else (TRUE if value else FALSE)
+
+
+def compare(kind: str, expr: Expr) -> Bool:
+    """`expr kind 0`, folded where `expr` is constant; both directions of `==` and `!=` give one condition."""
+    if expr.is_constant:
+        value = expr.constant
+        return as_bool({">=": value >= 0, "==": value == 0, "!=": value != 0}[kind])
+    if kind != ">=" and expr.terms[0][1] < 0:  # one form for both directions
+        expr = -expr
+    return Comparison(kind, expr)
+
+
+def at_least_zero(expr: Expr) -> Bool:
+    return compare(">=", expr)
+
+
+def equal(left: Expr, right: Expr) -> Bool:
+    """`left == right`."""
+    return TRUE if left.terms == right.terms else compare("==", left - right)
+
+
+def _connect(kind: type[Conjunction] | type[Disjunction], neutral: Bool, args: tuple[Bool, ...]) -> Bool:
+    flat: dict[Bool, None] = {}
+    for arg in args:
+        for part in arg.args if isinstance(arg, kind) else (arg,):
+            if part is neutral:
+                continue
+            if isinstance(part, Truth):
+                return part
+            flat[part] = None
+    if not flat:
+        return neutral
+    if len(flat) == 1:
+        return next(iter(flat))
+    return kind(tuple(sorted(flat, key=str)))
+
+
+def conjunction(*args: Bool) -> Bool:
+    return _connect(Conjunction, TRUE, args)
+
+
+def disjunction(*args: Bool) -> Bool:
+    return _connect(Disjunction, FALSE, args)

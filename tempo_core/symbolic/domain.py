@@ -1,0 +1,129 @@
+"""Domains (the points at which an operation runs) and temporal indices (which points of a source an edge reads)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.expr import Expr, IntoExpr, Maximum, Minimum, Symbol
+
+
+@dataclass(frozen=True)
+class Domain:
+    """All points `0 <= step < bound` of the ordered `steps` at which `condition` holds."""
+
+    steps: tuple[Symbol, ...] = ()
+    condition: Bool = TRUE
+
+    def __contains__(self, step: Symbol) -> bool:
+        return step in self.steps
+
+    def without(self, step: Symbol) -> Domain:
+        return Domain(tuple(s for s in self.steps if s != step), self.condition)
+
+    def __str__(self) -> str:
+        steps = f"({', '.join(s.name for s in self.steps)})"
+        return steps if self.condition is TRUE else f"{steps} where {self.condition}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One timestep: `x[t - 1]`."""
+
+    expr: Expr
+
+    @property
+    def steps(self) -> frozenset[Symbol]:
+        return self.expr.steps
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Point:
+        return Point(self.expr.substitute(values))
+
+    def __str__(self) -> str:
+        return str(self.expr)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The timesteps `start, start + stride, ... < stop`; a leading spatial dimension of the value read.
+
+    `size`, where given, is the static number of elements delivered: past `stop` they are zeros (`passes/pad.py` sets it).
+    """
+
+    start: Expr
+    stop: Expr
+    stride: int = 1
+    size: Expr | None = None
+
+    @property
+    def true_length(self) -> Expr:
+        """How many timesteps are really read (`stop >= start` is required of every range)."""
+        return (self.stop - self.start + (self.stride - 1)) // self.stride
+
+    @property
+    def length(self) -> Expr:
+        """The size of the spatial dimension that the reader sees."""
+        return self.true_length if self.size is None else self.size
+
+    @property
+    def last(self) -> Expr:
+        """The last timestep read."""
+        return self.stop - 1 if self.stride == 1 else self.start + (self.true_length - 1) * self.stride
+
+    @property
+    def steps(self) -> frozenset[Symbol]:
+        return self.start.steps | self.stop.steps
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Range:
+        size = None if self.size is None else self.size.substitute(values)
+        return Range(self.start.substitute(values), self.stop.substitute(values), self.stride, size)
+
+    def __str__(self) -> str:
+        text = f"{self.start}:{self.stop}" + (f":{self.stride}" if self.stride != 1 else "")
+        return text if self.size is None else f"{text} to {self.size}"
+
+
+Index = Point | Range
+
+
+def identity(domain: Domain) -> tuple[Point, ...]:
+    """The index that reads a source at the reader's own point."""
+    return tuple(Point(step.expr) for step in domain.steps)
+
+
+def full_range(step: Symbol) -> Range:
+    """`0:T` for step t."""
+    return Range(Expr.of(0), step.bound_expr)
+
+
+def is_full_range(index: Index, step: Symbol) -> bool:
+    return (
+        isinstance(index, Range) and index.stride == 1 and index.start.terms == () and index.stop.terms == step.bound_expr.terms
+    )
+
+
+def index_steps(indices: Iterable[Index]) -> frozenset[Symbol]:
+    found: frozenset[Symbol] = frozenset()
+    for index in indices:
+        found |= index.steps
+    return found
+
+
+def last_needed(index: Index) -> Expr:
+    """One affine source point of an index, for the scheduler: the last that is needed, not clamped.
+
+    `t:min(t + 5, T)` needs `t + 4`; `t:T` needs `T - 1`. Clamping would hide from the scheduler how far reads reach.
+    """
+    last = index.expr if isinstance(index, Point) else index.last
+    for atom in last.atoms:
+        if isinstance(atom, (Minimum, Maximum)):
+            moving = [a for a in atom.args if a.steps] or list(atom.args)
+            return last - Expr.of_atom(atom) * last.coefficient(atom) + moving[0] * last.coefficient(atom)  # type: ignore[arg-type]
+    return last
+
+
+def step_order(steps: Iterable[Symbol], order: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
+    """`steps`, sorted as the context declares them."""
+    present = set(steps)
+    return tuple(s for s in order if s in present)

@@ -1,0 +1,465 @@
+"""Immutable symbolic integer expressions over steps and bounds, in a canonical form.
+
+An `Expr` is a polynomial with integer coefficients over *atoms*: a `Symbol` (a step such as `t` or a bound such as `T`),
+or one of `Minimum`, `Maximum`, `FloorDivide`, `Modulo` of expressions. Equal polynomials have equal terms, so `t + 1 - t`
+is the constant `1` and structural equality decides most questions without a solver.
+
+Comparisons build a `Bool` (see `symbolic/condition.py` for the connectives). `a == b` is a `Bool` too; its truth value
+says whether the two are *structurally* equal, which is what sets, dicts and tuples of expressions need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+if TYPE_CHECKING:
+    from tempo_core.symbolic.condition import Bool
+
+IntoExpr = Union[int, "Expr"]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A step (`t`, which runs over 0 <= t < T) or, where `bound` is None, a bound (`T`)."""
+
+    name: str
+    bound: str | None = None
+
+    @property
+    def is_step(self) -> bool:
+        return self.bound is not None
+
+    @property
+    def expr(self) -> Expr:
+        return Expr.of_atom(self)
+
+    @property
+    def bound_expr(self) -> Expr:
+        """The bound of this step, as an expression."""
+        if self.bound is None:
+            raise ValueError(f"{self.name} is a bound, and has no bound of its own")
+        return Expr.of_atom(Symbol(self.bound))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Minimum:
+    args: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"min({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True)
+class Maximum:
+    args: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"max({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True)
+class FloorDivide:
+    numerator: Expr
+    denominator: Expr
+
+    def __str__(self) -> str:
+        return f"{_wrapped(self.numerator)}//{_wrapped(self.denominator)}"
+
+
+@dataclass(frozen=True)
+class Modulo:
+    numerator: Expr
+    denominator: Expr
+
+    def __str__(self) -> str:
+        return f"{_wrapped(self.numerator)}%{_wrapped(self.denominator)}"
+
+
+Atom = Symbol | Minimum | Maximum | FloorDivide | Modulo
+Monomial = tuple[tuple[Atom, int], ...]
+
+
+def _wrapped(expression: Expr) -> str:
+    text = str(expression)
+    return text if text.replace("_", "").isalnum() else f"({text})"
+
+
+def _monomial_key(monomial: Monomial) -> tuple[int, str]:
+    """Higher degrees and steps first, the constant last: `t*T + t + T + 1`."""
+    degree = -sum(power for _, power in monomial)
+    steps = "".join(f"{'0' if isinstance(a, Symbol) and a.is_step else '1'}{a}^{p};" for a, p in monomial)
+    return degree, steps
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """A polynomial: `terms` maps monomials to non-zero coefficients, in a fixed order.
+
+    Supports `+ - * // %` with expressions and ints, comparisons (giving `Bool`), and hashing. Multiplying by a float or
+    raising a float to an expression makes a recurrent tensor: the frontend registers how in `Expr.as_tensor`.
+    """
+
+    terms: tuple[tuple[Monomial, int], ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    as_tensor = None  # set by the frontend: Callable[[Expr], Tensor]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.terms))
+
+    # -- construction -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def of(value: IntoExpr | Symbol) -> Expr:
+        """`value` as an expression; ints (and NumPy integers) become constants."""
+        if isinstance(value, Expr):
+            return value
+        if isinstance(value, Symbol):
+            return Expr.of_atom(value)
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"expected an int or a symbolic expression, got {value!r}")
+        number = value.__index__()
+        return Expr((((), number),)) if number else Expr(())
+
+    @staticmethod
+    def of_atom(atom: Atom) -> Expr:
+        return Expr(((((atom, 1),), 1),))
+
+    @staticmethod
+    def _of_mapping(terms: Mapping[Monomial, int]) -> Expr:
+        kept = [(m, c) for m, c in terms.items() if c]
+        return Expr(tuple(sorted(kept, key=lambda term: _monomial_key(term[0]))))
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms or (len(self.terms) == 1 and not self.terms[0][0])
+
+    @property
+    def constant(self) -> int:
+        """The constant term (the whole value where `is_constant`)."""
+        for monomial, coefficient in self.terms:
+            if not monomial:
+                return coefficient
+        return 0
+
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """The distinct atoms, in order of appearance."""
+        return tuple(dict.fromkeys(atom for monomial, _ in self.terms for atom, _ in monomial))
+
+    @property
+    def single_atom(self) -> Atom | None:
+        """The atom that this expression is, with coefficient one and nothing added; else None."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1:
+            monomial = self.terms[0][0]
+            if len(monomial) == 1 and monomial[0][1] == 1:
+                return monomial[0][0]
+        return None
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        found: set[Symbol] = set()
+        for atom in self.atoms:
+            if isinstance(atom, Symbol):
+                found.add(atom)
+            else:
+                for part in _parts(atom):
+                    found |= part.symbols
+        return frozenset(found)
+
+    @property
+    def steps(self) -> frozenset[Symbol]:
+        return frozenset(s for s in self.symbols if s.is_step)
+
+    def coefficient(self, symbol: Symbol) -> int:
+        """The coefficient of the bare monomial `symbol` (0 where it does not stand alone)."""
+        for monomial, value in self.terms:
+            if monomial == ((symbol, 1),):
+                return value
+        return 0
+
+    def __int__(self) -> int:
+        if not self.is_constant:
+            raise TypeError(f"{self} is symbolic; its value is known when bounds and steps are")
+        return self.constant
+
+    __index__ = __int__
+
+    # -- evaluation ---------------------------------------------------------------------------------------------------
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Expr:
+        """This expression with symbols replaced at once (not one after the other)."""
+        if not any(s in values for s in self.symbols):
+            return self
+        return self._fold(
+            lambda symbol: Expr.of(values[symbol]) if symbol in values else symbol.expr,
+            minimum,
+            maximum,
+            lambda a, b: a // b,
+            lambda a, b: a % b,
+            Expr.of,
+        )
+
+    def evaluate(
+        self,
+        values: Mapping[Symbol, Any],
+        minimum: Callable[[Any, Any], Any] = min,
+        maximum: Callable[[Any, Any], Any] = max,
+    ) -> Any:
+        """The number at `values`. They may be traced arrays, with array `minimum` and `maximum`."""
+        return self._fold(
+            lambda symbol: values[symbol],
+            lambda *args: _reduce(minimum, args),
+            lambda *args: _reduce(maximum, args),
+            lambda a, b: a // b,
+            lambda a, b: a % b,
+            lambda number: number,
+        )
+
+    def _fold(self, of_symbol: Any, low: Any, high: Any, divide: Any, modulo: Any, of_int: Any) -> Any:
+        """Rebuild the value bottom-up with the given operations."""
+
+        def of_expr(expression: Expr) -> Any:
+            total: Any = None
+            for monomial, coefficient in expression.terms:
+                product: Any = None
+                for atom, power in monomial:
+                    value = of_atom(atom)
+                    for _ in range(power):
+                        product = value if product is None else product * value
+                if product is None:
+                    product = of_int(coefficient)
+                elif coefficient != 1:
+                    product = product * coefficient
+                total = product if total is None else total + product
+            return of_int(0) if total is None else total
+
+        def of_atom(atom: Atom) -> Any:
+            if isinstance(atom, Symbol):
+                return of_symbol(atom)
+            parts = [of_expr(part) for part in _parts(atom)]
+            if isinstance(atom, Minimum):
+                return low(*parts)
+            if isinstance(atom, Maximum):
+                return high(*parts)
+            return divide(*parts) if isinstance(atom, FloorDivide) else modulo(*parts)
+
+        return of_expr(self)
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a + b)
+        other = Expr.of(other)
+        total = dict(self.terms)
+        for monomial, coefficient in other.terms:
+            total[monomial] = total.get(monomial, 0) + coefficient
+        return Expr._of_mapping(total)
+
+    def __neg__(self) -> Expr:
+        return Expr(tuple((m, -c) for m, c in self.terms))
+
+    def __sub__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a - b)
+        return self + -Expr.of(other)
+
+    def __mul__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a * b)
+        total: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in Expr.of(other).terms:
+                powers: dict[Atom, int] = dict(left)
+                for atom, power in right:
+                    powers[atom] = powers.get(atom, 0) + power
+                monomial = tuple(sorted(powers.items(), key=lambda item: _monomial_key((item,))))
+                total[monomial] = total.get(monomial, 0) + a * b
+        return Expr._of_mapping(total)
+
+    def __floordiv__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a // b)
+        divisor = Expr.of(other)
+        if divisor.is_constant:
+            if divisor.constant == 0:
+                raise ZeroDivisionError(f"({self}) // 0")
+            if divisor.constant < 0:
+                return (-self) // (-divisor)
+            if all(c % divisor.constant == 0 for _, c in self.terms):
+                return Expr(tuple((m, c // divisor.constant) for m, c in self.terms))
+            if self.is_constant:
+                return Expr.of(self.constant // divisor.constant)
+            whole = self.constant // divisor.constant  # (t + 5) // 3 = (t + 2) // 3 + 1
+            if whole:
+                return (self - whole * divisor.constant) // divisor + whole
+        elif self == divisor:
+            return Expr.of(1)
+        return Expr.of_atom(FloorDivide(self, divisor))
+
+    def __mod__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a % b)
+        divisor = Expr.of(other)
+        if divisor.is_constant:
+            if divisor.constant <= 0:
+                raise ZeroDivisionError(f"({self}) % {divisor}: the modulus must be positive")
+            reduced = Expr._of_mapping({m: c % divisor.constant for m, c in self.terms})
+            if reduced.is_constant:
+                return reduced
+            return Expr.of_atom(Modulo(reduced, divisor))
+        return Expr.of_atom(Modulo(self, divisor))
+
+    def __radd__(self, other: Any) -> Any:
+        return self + other if _is_integer(other) else self._through_tensor(other, lambda a, b: b + a)
+
+    def __rsub__(self, other: Any) -> Any:
+        return Expr.of(other) - self if _is_integer(other) else self._through_tensor(other, lambda a, b: b - a)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self * other if _is_integer(other) else self._through_tensor(other, lambda a, b: b * a)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return Expr.of(other) // self
+
+    def __rmod__(self, other: Any) -> Any:
+        return Expr.of(other) % self
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._through_tensor(other, lambda a, b: a / b)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._through_tensor(other, lambda a, b: b / a)
+
+    def __pow__(self, other: Any) -> Any:
+        if isinstance(other, int) and not isinstance(other, bool) and other >= 0:
+            return _reduce(lambda a, b: a * b, (Expr.of(1), *([self] * other)))
+        return self._through_tensor(other, lambda a, b: a**b)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._through_tensor(other, lambda a, b: b**a)
+
+    def _through_tensor(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
+        """A step used as a number: the operation on the recurrent tensor of this expression's values."""
+        if Expr.as_tensor is None:
+            return NotImplemented
+        return operation(Expr.as_tensor(self), Expr.as_tensor(other) if isinstance(other, Expr) else other)
+
+    # -- comparisons --------------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> Any:
+        from tempo_core.symbolic.condition import FALSE, TRUE, equal
+
+        if self is other:
+            return TRUE
+        if not _is_integer(other):
+            return NotImplemented if other is not None else FALSE
+        return equal(self, Expr.of(other))  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Any:
+        result = self.__eq__(other)
+        return result if result is NotImplemented else ~result
+
+    def __ge__(self, other: IntoExpr) -> Bool:
+        from tempo_core.symbolic.condition import at_least_zero
+
+        return at_least_zero(self - Expr.of(other))
+
+    def __le__(self, other: IntoExpr) -> Bool:
+        return Expr.of(other) >= self
+
+    def __gt__(self, other: IntoExpr) -> Bool:
+        return self >= Expr.of(other) + 1
+
+    def __lt__(self, other: IntoExpr) -> Bool:
+        return Expr.of(other) >= self + 1
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    # -- text ---------------------------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, coefficient in self.terms:
+            factors = [_factor_text(atom) if power == 1 else f"{_factor_text(atom)}**{power}" for atom, power in monomial]
+            magnitude = abs(coefficient)
+            if magnitude != 1 or not factors:
+                factors.insert(0, str(magnitude))
+            product = "*".join(factors)
+            if not text:
+                text = f"-{product}" if coefficient < 0 else product
+            else:
+                text += f" - {product}" if coefficient < 0 else f" + {product}"
+        return text or "0"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _factor_text(atom: Atom) -> str:
+    return f"({atom})" if isinstance(atom, (FloorDivide, Modulo)) else str(atom)
+
+
+def _parts(atom: Atom) -> tuple[Expr, ...]:
+    if isinstance(atom, (Minimum, Maximum)):
+        return atom.args
+    if isinstance(atom, (FloorDivide, Modulo)):
+        return atom.numerator, atom.denominator
+    return ()
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Expr) or (
+        hasattr(value, "__index__") and not isinstance(value, bool) and not hasattr(value, "dtype")
+    )
+
+
+def _reduce(operation: Callable[[Any, Any], Any], values: Any) -> Any:
+    total, *rest = values
+    for value in rest:
+        total = operation(total, value)
+    return total
+
+
+def _extremum(kind: type[Minimum] | type[Maximum], sign: int, values: tuple[IntoExpr, ...]) -> Expr:
+    """Flatten nested extrema, drop arguments that another beats by a constant, keep a canonical order."""
+    if not values:
+        raise ValueError("min() and max() need at least one argument")
+    flat: list[Expr] = []
+    for value in map(Expr.of, values):
+        atom = value.single_atom
+        flat.extend(atom.args if isinstance(atom, kind) else (value,))
+    kept: list[Expr] = []
+    for value in flat:
+        beaten = False
+        for index, other in enumerate(kept):
+            difference = value - other
+            if difference.is_constant:
+                if sign * difference.constant > 0:
+                    kept[index] = value
+                beaten = True
+                break
+        if not beaten:
+            kept.append(value)
+    if len(kept) == 1:
+        return kept[0]
+    return Expr.of_atom(kind(tuple(sorted(kept, key=lambda e: (not e.steps, str(e))))))
+
+
+def minimum(*values: IntoExpr) -> Expr:
+    """The least of some expressions: `minimum(t + 5, T)`."""
+    return _extremum(Minimum, -1, values)
+
+
+def maximum(*values: IntoExpr) -> Expr:
+    """The greatest of some expressions: `maximum(t - 3, 0)`."""
+    return _extremum(Maximum, 1, values)

@@ -1,0 +1,77 @@
+"""Quick, incomplete proofs over boxes: what is obvious about an expression when every step satisfies 0 <= t < T.
+
+The exact questions go to isl (`relation.py`); these keep conditions out of the graph that hold everywhere anyway.
+"""
+
+from __future__ import annotations
+
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, at_least_zero, conjunction
+from tempo_core.symbolic.domain import Index, Point
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+
+
+def distribute(expression: Expr) -> list[list[Expr]] | None:
+    """The expression as a minimum of maxima: rows are combined by min, entries in a row by max. None if it has no such form."""
+    for atom in expression.atoms:
+        if not isinstance(atom, (Minimum, Maximum)):
+            continue
+        factor = sum((c for m, c in expression.terms if m == ((atom, 1),)), 0)
+        rest = expression - Expr.of_atom(atom) * factor
+        if atom in rest.atoms:
+            return None
+        choices = [distribute(rest + argument * factor) for argument in atom.args]
+        if any(choice is None for choice in choices):
+            return None
+        rows = [choice for choice in choices if choice is not None]
+        if isinstance(atom, Minimum) == (factor > 0):
+            return [row for choice in rows for row in choice]
+        combined = rows[0]
+        for choice in rows[1:]:
+            combined = [a + b for a in combined for b in choice]
+        return combined
+    return [[expression]]
+
+
+def provably_nonnegative(expression: Expr) -> bool:
+    """True only if `expression >= 0` for all bounds >= 1 and all steps within their bounds."""
+    rows = distribute(expression)
+    return rows is not None and all(any(map(_nonnegative_polynomial, row)) for row in rows)
+
+
+def _nonnegative_polynomial(expression: Expr) -> bool:
+    lowest = expression
+    for atom in expression.atoms:
+        coefficient = sum((c for m, c in lowest.terms if m == ((atom, 1),)), 0)
+        if isinstance(atom, Symbol) and atom.is_step:
+            if coefficient < 0:  # the step's greatest value is its bound less one
+                lowest = lowest - atom.expr * coefficient + (atom.bound_expr - 1) * coefficient
+        elif isinstance(atom, Modulo) and atom.denominator.is_constant and coefficient < 0:
+            lowest = lowest - Expr.of_atom(atom) * coefficient + (atom.denominator - 1) * coefficient
+        elif isinstance(atom, FloorDivide) and atom.denominator.is_constant and not provably_nonnegative(atom.numerator):
+            return False
+    shifted = lowest.substitute({s: s.expr + 1 for s in lowest.symbols if not s.is_step})
+    return all(c >= 0 for _, c in shifted.terms)
+
+
+def holds_everywhere(condition: Bool) -> bool:
+    """True only if the condition obviously holds for all steps within their bounds."""
+    if isinstance(condition, Conjunction):
+        return all(map(holds_everywhere, condition.args))
+    if isinstance(condition, Comparison) and condition.kind == ">=":
+        return provably_nonnegative(condition.expr)
+    return condition is TRUE
+
+
+def unless_obvious(condition: Bool) -> Bool:
+    """The condition, less its parts that obviously hold."""
+    parts = condition.args if isinstance(condition, Conjunction) else (condition,)
+    return conjunction(*(p for p in parts if not holds_everywhere(p)))
+
+
+def within(index: Index, step: Symbol) -> Bool:
+    """The condition under which an index of `step` stays in the step's bounds."""
+    if isinstance(index, Point):
+        ends = at_least_zero(index.expr), at_least_zero(step.bound_expr - 1 - index.expr)
+    else:
+        ends = at_least_zero(index.start), at_least_zero(step.bound_expr - index.stop)
+    return unless_obvious(conjunction(*ends))

@@ -1,0 +1,23 @@
+"""Language models as recurrent programs: load a Llama checkpoint, say which past each token attends to, generate."""
+
+from tempo_llm.attention import Attention
+from tempo_llm.checkpoint import load_weights
+from tempo_llm.config import LlamaConfig
+from tempo_llm.errors import CheckpointError, LlmError, ModelConfigError, PatternError, TokenizerError
+from tempo_llm.generate import Completion, Generation, Generator
+from tempo_llm.tokenizer import Tokenizer
+
+__all__ = [
+    "Attention",
+    "CheckpointError",
+    "Completion",
+    "Generation",
+    "Generator",
+    "LlamaConfig",
+    "LlmError",
+    "ModelConfigError",
+    "PatternError",
+    "Tokenizer",
+    "TokenizerError",
+    "load_weights",
+]

@@ -1,0 +1,185 @@
+"""The command line: `tempo-llm generate --model DIR --prompt TEXT`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tempo_core.errors import TempoError
+from tempo_llm.attention import PATTERNS, Attention
+from tempo_llm.errors import LlmError, RequestError
+from tempo_llm.generate import Completion, Generation, Generator
+from tempo_llm.tokenizer import Tokenizer
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Generate text with Llama models, compiled by Tempo.")
+
+CHECKPOINTS = Path("checkpoints")
+STDIN = "-"
+
+
+@app.callback()
+def _root() -> None:
+    """Generate text with Llama models, compiled by Tempo."""  # a callback keeps `generate` a command of its own
+
+
+@app.command()
+def generate(
+    source: Annotated[str, typer.Argument(help="`-` reads a prompt from standard input.", show_default=False)] = "",
+    model: Annotated[str, typer.Option("--model", "-m", help="A checkpoint directory, or a name under checkpoints/.")] = "",
+    prompt: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="A prompt; repeat it for a batch.")] = None,
+    file: Annotated[list[str] | None, typer.Option("--file", "-f", help="A file that holds one prompt; `-` is stdin.")] = None,
+    system_prompt: Annotated[str | None, typer.Option(help="A system message for the chat template.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Give prompts as they are, without the chat template.")] = False,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", "--max-tokens", "-n", help="Tokens to generate.")] = 128,
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token; above 0 tokens are drawn.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Draws are a function of the seed, the prompt's place and the position.")] = 0,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False,
+    stop_token_id: Annotated[list[int] | None, typer.Option(help="A further token that ends the text; repeatable.")] = None,
+    attention: Annotated[str, typer.Option(help=f"Which past tokens are attended to: {', '.join(PATTERNS)}.")] = "causal",
+    max_context: Annotated[int | None, typer.Option(help="Most tokens of prompt and continuation together.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")] = False,
+) -> None:
+    """Continue one or more prompts."""
+    try:
+        texts = _prompts(source, prompt or [], file or [])
+        request = _Request(
+            max_new_tokens, temperature, seed, frozenset(stop_token_id or ()), ignore_eos, raw, system_prompt, max_context
+        )
+        started = time.perf_counter()
+        directory = _model_directory(model)
+        tokenizer = Tokenizer.from_directory(directory)
+        ids = _encode(tokenizer, texts, request)
+        generator = Generator.from_directory(directory, Attention.parse(attention))
+        load_seconds = time.perf_counter() - started
+        if plan:
+            typer.echo(generator.plan(ids, max_new_tokens, temperature=temperature, max_context=max_context))
+            return
+        result = request.run(generator, ids)
+    except (LlmError, TempoError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    answers = [tokenizer.decode(completion.token_ids) for completion in result.completions]
+    if as_json:
+        typer.echo(json.dumps(_report(str(directory), texts, answers, result, load_seconds)))
+    else:
+        typer.echo("\n\n".join(answers))
+    if verbose:
+        typer.echo(_timings(result, load_seconds), err=True)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the flags ask for."""
+
+    max_new_tokens: int
+    temperature: float
+    seed: int
+    stop_ids: frozenset[int]
+    ignore_eos: bool
+    raw: bool
+    system_prompt: str | None
+    max_context: int | None
+
+    def run(self, generator: Generator, ids: list[list[int]]) -> Generation:
+        stops = self.stop_ids if self.ignore_eos else self.stop_ids | set(generator.config.eos_ids)
+        return generator.generate(
+            ids,
+            self.max_new_tokens,
+            temperature=self.temperature,
+            seed=self.seed,
+            stop_ids=stops,
+            max_context=self.max_context,
+        )
+
+
+def _prompts(source: str, prompts: list[str], files: list[str]) -> list[str]:
+    """The prompts in the order --prompt, --file, `-`. Standard input and a file are one prompt each."""
+    if source not in ("", STDIN):
+        raise RequestError(f"unexpected argument {source!r}", hint="prompts are given with --prompt TEXT, --file PATH or `-`")
+    texts = list(prompts)
+    for name in [*files, *([source] if source else [])]:
+        try:
+            texts.append(sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"cannot read the prompt in {name}: {error}") from None
+    if not texts:
+        raise RequestError("there is no prompt", hint="give one with --prompt TEXT, --file PATH, or `-` for standard input")
+    return texts
+
+
+def _model_directory(model: str) -> Path:
+    """A directory as given, else a name under checkpoints/."""
+    if not model:
+        raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
+    for candidate in (Path(model), CHECKPOINTS / model):
+        if candidate.is_dir():
+            return candidate
+    known = sorted(path.parent.name for path in CHECKPOINTS.glob("*/config.json"))
+    raise RequestError(
+        f"{model} is neither a directory nor a model under {CHECKPOINTS}/",
+        hint=f"models there: {', '.join(known) or 'none'}; nothing is downloaded",
+    )
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str], request: _Request) -> list[list[int]]:
+    """Token ids of the prompts, through the chat template where there is one. Doing without is said."""
+    raw = request.raw
+    if not raw and tokenizer.template is None:
+        typer.echo("note: this model has no chat template; prompts are given as they are (--raw)", err=True)
+        raw = True
+    return [tokenizer.encode(text, raw=raw, system_prompt=request.system_prompt) for text in texts]
+
+
+def _report(model: str, texts: list[str], answers: list[str], result: Generation, load_seconds: float) -> dict[str, Any]:
+    """The object of --json. One prompt's `token_ids` and `text` stand at the top level too."""
+    completions = [
+        _completion(text, answer, completion) for text, answer, completion in zip(texts, answers, result.completions, strict=True)
+    ]
+    alone = {key: completions[0][key] for key in ("token_ids", "text")} if len(completions) == 1 else {}
+    return {
+        "model": model,
+        **alone,
+        "completions": completions,
+        "positions": result.length,
+        "compiles": result.compiles,
+        "timings": {
+            "load_seconds": load_seconds,
+            "compile_seconds": result.compile_seconds,
+            "run_seconds": result.run_seconds,
+        },
+    }
+
+
+def _completion(prompt: str, text: str, completion: Completion) -> dict[str, Any]:
+    return {
+        "prompt": prompt,
+        "prompt_token_ids": list(completion.prompt_ids),
+        "token_ids": list(completion.token_ids),
+        "text": text,
+        "finish_reason": completion.finish_reason,
+    }
+
+
+def _timings(result: Generation, load_seconds: float) -> str:
+    rate = result.length * len(result.completions) / max(result.run_seconds, 1e-9)
+    return (
+        f"loaded in {load_seconds:.2f} s; compiled {result.compiles} programs in {result.compile_seconds:.2f} s; "
+        f"{result.length} positions of {len(result.completions)} prompts in {result.run_seconds:.2f} s ({rate:.1f} positions/s)"
+    )
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

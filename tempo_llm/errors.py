@@ -1,0 +1,31 @@
+"""Mistakes in a model directory or a request, as exceptions that say what is wrong and what would be right."""
+
+from __future__ import annotations
+
+
+class LlmError(Exception):
+    """Base of the errors of `tempo_llm`. `message` says what is wrong, `hint` what to do about it."""
+
+    def __init__(self, message: str, *, hint: str | None = None):
+        self.message, self.hint = message, hint
+        super().__init__(message if hint is None else f"{message}\n  hint: {hint}")
+
+
+class ModelConfigError(LlmError):
+    """A config.json or generation_config.json that is missing, damaged, or describes another kind of model."""
+
+
+class CheckpointError(LlmError):
+    """Weights that are missing, damaged, unused, or of the wrong shape or dtype."""
+
+
+class TokenizerError(LlmError):
+    """A tokenizer or chat template that is missing, damaged, or does not fit the model."""
+
+
+class PatternError(LlmError):
+    """An attention pattern that is not known, or parameters that it does not take."""
+
+
+class RequestError(LlmError):
+    """A generation request that cannot be served: no prompt, or more tokens than fit the context."""

@@ -1,0 +1,142 @@
+"""Text to token ids and back, from a checkpoint's `tokenizer.json` or SentencePiece `tokenizer.model`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tempo_llm.chat import ChatTemplate, token_text
+from tempo_llm.errors import TokenizerError
+
+
+class _Codec(Protocol):
+    """What the two kinds of tokenizer file have in common."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def token_id(self, token: str) -> int | None: ...
+
+
+class Tokenizer:
+    """The tokenizer of a model directory.
+
+    `template` is the model's chat template, or None. A begin-of-sequence token is prepended to a raw prompt where the
+    tokenizer file, or `add_bos_token` in tokenizer_config.json, says so.
+    """
+
+    def __init__(self, codec: _Codec, settings: dict[str, Any], template: ChatTemplate | None):
+        self._codec = codec
+        self._settings = settings
+        self.template = template
+
+    @staticmethod
+    def from_directory(directory: str | Path) -> Tokenizer:
+        """Read the tokenizer; `TokenizerError` where there is none or it is damaged."""
+        root = Path(directory)
+        settings = _read_settings(root / "tokenizer_config.json")
+        return Tokenizer(_read_codec(root), settings, ChatTemplate.find(root, settings))
+
+    def encode(self, prompt: str, *, raw: bool, system_prompt: str | None = None) -> list[int]:
+        """The ids of `prompt`: as it is where `raw`, else as a user's message in the chat template."""
+        if raw:
+            if system_prompt is not None:
+                raise TokenizerError("a system prompt needs a chat template, and a raw prompt uses none")
+            return self._with_bos(self._codec.encode(prompt, add_special_tokens=True))
+        if self.template is None:
+            raise TokenizerError("this model has no chat template", hint="give the prompt as it is with --raw")
+        return self._codec.encode(self.template.render(prompt, system_prompt), add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, without special tokens."""
+        return self._codec.decode(ids)
+
+    def _with_bos(self, ids: list[int]) -> list[int]:
+        text = token_text(self._settings.get("bos_token"))
+        bos = self._codec.token_id(text) if text else None
+        if self._settings.get("add_bos_token") is True and bos is not None and ids[:1] != [bos]:
+            return [bos, *ids]
+        return ids
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise TokenizerError(f"{path} is not a JSON object: {error}") from None
+
+
+def _read_codec(root: Path) -> _Codec:
+    if (root / "tokenizer.json").exists():
+        return _Tokenizers(root / "tokenizer.json")
+    if (root / "tokenizer.model").exists():
+        return _SentencePiece(root / "tokenizer.model")
+    raise TokenizerError(f"no tokenizer.json or tokenizer.model in {root}", hint="copy it from the model's own directory")
+
+
+class _Tokenizers:
+    """tokenizer.json, through the `tokenizers` package."""
+
+    def __init__(self, path: Path):
+        try:
+            from tokenizers import Tokenizer as Fast
+        except ImportError:
+            raise TokenizerError(
+                "reading tokenizer.json needs the package tokenizers", hint="pip install 'tempo-dl[llm]'"
+            ) from None
+        try:
+            self._fast = Fast.from_file(str(path))
+        except Exception as error:  # the package raises bare Exception for whatever is wrong in the file
+            raise TokenizerError(f"{path} cannot be read: {error}") from None
+        self._fast.no_truncation()
+        self._fast.no_padding()
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return list(self._fast.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._fast.decode(list(ids), skip_special_tokens=True))
+
+    def token_id(self, token: str) -> int | None:
+        return self._fast.token_to_id(token)
+
+
+class _SentencePiece:
+    """tokenizer.model, through the `sentencepiece` package. Special tokens here are the begin token alone."""
+
+    def __init__(self, path: Path):
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError:
+            raise TokenizerError(
+                "reading tokenizer.model needs the package sentencepiece", hint="pip install sentencepiece"
+            ) from None
+        try:
+            self._pieces = SentencePieceProcessor(model_file=str(path))
+        except (RuntimeError, OSError) as error:
+            raise TokenizerError(f"{path} cannot be read as a SentencePiece model: {error}") from None
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        if add_special_tokens:
+            return self._pieces.encode(text, add_bos=self._pieces.bos_id() >= 0)
+        return self._encode_special(text)
+
+    def _encode_special(self, text: str) -> list[int]:
+        """A rendered template spells the begin and end tokens out; SentencePiece would cut them into letters."""
+        for token in (self._pieces.bos_id(), self._pieces.eos_id()):
+            if token >= 0 and (piece := self._pieces.id_to_piece(token)) in text:
+                before, after = text.split(piece, 1)
+                return [*self._encode_special(before), token, *self._encode_special(after)]
+        return list(self._pieces.encode(text)) if text else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._pieces.decode([i for i in ids if not self._pieces.is_control(i)]))
+
+    def token_id(self, token: str) -> int | None:
+        found = self._pieces.piece_to_id(token)
+        return None if found == self._pieces.unk_id() else int(found)

@@ -1,0 +1,1 @@
+"""Reinforcement learning on recurrent tensors: environments, agents, recipes and the `tempo-rl` command."""

@@ -1,0 +1,5 @@
+"""`python -m tempo_rl` is `tempo-rl`."""
+
+from tempo_rl.cli import main
+
+main()

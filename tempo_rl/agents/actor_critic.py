@@ -1,0 +1,41 @@
+"""N-step advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous: one update a rollout of T steps."""
+
+from __future__ import annotations
+
+import tempo_core as tp
+from tempo_rl.agents.advantage import bootstrapped_return
+from tempo_rl.agents.base import Agent, Monitor, after, episode_metrics, make_environment, report
+from tempo_rl.models import ActorCritic
+from tempo_rl.recipe import ActorCriticRecipe
+
+
+def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
+    """The program of an actor-critic recipe. Steps: b environments, i iterations, t rollout time."""
+    ctx = tp.Context("b", "i", "t")
+    with ctx as ((b, B), (i, I), (t, T)):  # noqa: E741
+        env = make_environment(recipe, batch=(b, B))
+        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,))
+
+        obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
+        obs[b, 0, 0] = env.reset(domain=(b,))
+        policy, value = model.policy(obs), model.value(obs)
+        action = policy.sample().detach()
+        step = env.step(action)
+        obs[b, i, t + 1] = step.observation
+        obs[b, i + 1, 0] = step.observation[b, i, T - 1]
+
+        target = bootstrapped_return(step, model.value(step.final_observation).detach(), recipe.gamma, (b, i, t))
+        advantage = target.detach() - value
+        policy_loss = -policy.log_prob(action) * advantage.detach()
+        per_step = {"policy_loss": policy_loss, "value_loss": 0.5 * advantage**2, "entropy": policy.entropy()}
+        rollout = (slice(0, B), i, slice(0, T))
+        metrics = {name: x[rollout].mean() for name, x in per_step.items()}
+        loss = metrics["policy_loss"] + recipe.vf_coef * metrics["value_loss"] - recipe.ent_coef * metrics["entropy"]
+        loss.backward()
+        learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
+        parameters = model.parameters()
+        tp.optim.Adam(parameters, lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+
+        metrics = {"loss": loss} | metrics | episode_metrics(step, rollout)
+        report(monitor, metrics, {name: after(w, i) for name, w in parameters.items()})
+    return Agent(ctx, {B: recipe.num_envs, I: recipe.iterations, T: recipe.num_steps}, env, model)

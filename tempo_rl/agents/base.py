@@ -1,0 +1,78 @@
+"""What agents share: the program they hand to training, rollouts over the batch, what they report and keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+import tempo_core as tp
+from tempo_rl.env import make
+from tempo_rl.env.transition import Transition
+from tempo_rl.models import ActorCritic
+from tempo_rl.recipe import Recipe
+
+
+class Monitor(Protocol):
+    """Where an agent's values go on the host, once an iteration, in order."""
+
+    def metrics(self, iteration: int, values: Mapping[str, np.ndarray]) -> None: ...
+    def parameters(self, iteration: int, values: Mapping[str, np.ndarray]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A recurrent program that learns: compile `context` with `bounds`, run it, and the monitor hears of each iteration."""
+
+    context: Any
+    bounds: dict[Any, int]
+    environment: Any
+    model: ActorCritic
+
+    def compile(self, config: Any = None) -> Any:
+        """The compiled program. It has no outputs: what it gives goes through its sinks."""
+        return self.context.compile(self.bounds, outputs=[], config=config)
+
+
+def make_environment(recipe: Recipe, batch: tuple[Any, Any]) -> Any:
+    """The recipe's environments over the batch step."""
+    env = recipe.env
+    return make(env.id, batch, recipe.num_envs, recipe.seed, env.kwargs, env.vectorization, env.wrappers)
+
+
+def after(parameter: Any, *point: Any) -> Any:
+    """The value that an optimizer gave `parameter` after `point`: what the next point holds, also behind the last one."""
+    update = parameter.node.inputs[1]  # the first branch after the initial value: the innermost step plus one
+    anywhere = type(update)(update.source, update.index, update.output)  # the same edge, without the branch's condition
+    *outer, last = point
+    return tp.Tensor(parameter.context, anywhere)[(*outer, last + 1)]
+
+
+def episode_metrics(step: Transition, over: tuple[Any, ...]) -> dict[str, Any]:
+    """Return and length of the episodes that ended in `over` (one index a step), averaged; NaN where none did."""
+    ended = (step.terminated | step.truncated).astype("float32")
+    count = ended[over].sum()
+
+    def mean(x: Any) -> Any:
+        return tp.where(count > 0.0, (x * ended)[over].sum() / tp.maximum(count, 1.0), float("nan"))
+
+    return {
+        "episodic_return": mean(step.episode_return),
+        "episodic_length": mean(step.episode_length.astype("float32")),
+        "episodes": count,
+    }
+
+
+def report(monitor: Monitor, metrics: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+    """One sink for the metrics of an iteration, one for the parameters that it ends with."""
+    tp.sink(_deliver(monitor.metrics, tuple(metrics)), *metrics.values(), name="metrics")
+    tp.sink(_deliver(monitor.parameters, tuple(parameters)), *parameters.values(), name="parameters")
+
+
+def _deliver(receive: Callable[[int, Mapping[str, np.ndarray]], None], names: tuple[str, ...]) -> Callable[..., None]:
+    def sink(*values: Any, i: int) -> None:
+        receive(int(i), {name: np.asarray(value) for name, value in zip(names, values, strict=True)})
+
+    return sink

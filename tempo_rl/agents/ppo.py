@@ -1,0 +1,109 @@
+"""Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347) as one recurrent program.
+
+Steps: b environments, i iterations, t rollout time, e epochs, m minibatches. The parameters are a recurrence over
+(i, e, m): acting reads the ones that an iteration starts with, learning reads and updates the latest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tempo_core as tp
+from tempo_rl.agents.advantage import generalized_advantage
+from tempo_rl.agents.base import Agent, Monitor, after, episode_metrics, make_environment, report
+from tempo_rl.models import ActorCritic
+from tempo_rl.recipe import PPORecipe
+
+
+def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
+    """The program of a PPO recipe."""
+    ctx = tp.Context("b", "i", "t", "e", "m")
+    with ctx as ((b, B), (i, I), (t, T), (e, E), (m, M)):  # noqa: E741
+        env = make_environment(recipe, batch=(b, B))
+        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i, e, m))
+        actor = model[i, 0, 0]
+
+        # Acting: rollouts go on from one iteration to the next.
+        obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
+        obs[b, 0, 0] = env.reset(domain=(b,))
+        policy, value = actor.policy(obs), actor.value(obs)
+        action = policy.sample()
+        log_prob = policy.log_prob(action)
+        step = env.step(action)
+        obs[b, i, t + 1] = step.observation
+        obs[b, i + 1, 0] = step.observation[b, i, T - 1]
+
+        # Advantages: a truncated episode bootstraps from its final observation, a terminated one does not.
+        next_value = actor.value(step.final_observation)
+        advantage = generalized_advantage(step, value, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t))
+        returns = advantage + value
+
+        # Learning: every epoch goes through the rollouts in a new order, a minibatch at a time.
+        size = recipe.minibatch_size
+        order = tp.random.permutation(B * T, domain=(i, e))
+        rows = order.spatial[m * size : m * size + size]
+
+        def minibatch(x: Any) -> Any:
+            return x[0:B, i, 0:T].reshape(B * T, *x.shape).take(rows, axis=0).detach()
+
+        batch_obs, batch_advantage = minibatch(obs), minibatch(advantage)
+        if recipe.norm_adv:
+            centred = batch_advantage - batch_advantage.mean()
+            batch_advantage = centred / (tp.sqrt((centred * centred).mean()) + 1e-8)
+        batch_policy, batch_value = model.policy(batch_obs), model.value(batch_obs)
+        log_ratio = batch_policy.log_prob(minibatch(action)) - minibatch(log_prob)
+        ratio = tp.exp(log_ratio)
+        clipped = tp.clip(ratio, 1.0 - recipe.clip_coef, 1.0 + recipe.clip_coef)
+        policy_loss = tp.maximum(-batch_advantage * ratio, -batch_advantage * clipped).mean()
+
+        target = minibatch(returns)
+        error = (batch_value - target) ** 2
+        if recipe.clip_vloss:
+            old = minibatch(value)
+            near = old + tp.clip(batch_value - old, -recipe.clip_coef, recipe.clip_coef)
+            error = tp.maximum(error, (near - target) ** 2)
+        value_loss = 0.5 * error.mean()
+
+        entropy = batch_policy.entropy().mean()
+        loss = policy_loss - recipe.ent_coef * entropy + recipe.vf_coef * value_loss
+        loss.backward()
+        learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
+        parameters = model.parameters()
+        tp.optim.Adam(parameters, lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+
+        # Reporting, once an iteration.
+        clipfrac = (tp.abs(ratio - 1.0) > recipe.clip_coef).astype("float32").mean()
+        approx_kl = ((ratio - 1.0) - log_ratio).mean()
+        updates = {
+            "loss": loss,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": approx_kl,
+            "clipfrac": clipfrac,
+        }
+        rollout = (slice(0, B), i, slice(0, T))
+        metrics = {name: x[i, 0:E, 0:M].mean() for name, x in updates.items()}
+        metrics["explained_variance"] = explained_variance(value[rollout], returns[rollout])
+        metrics["learning_rate"] = learning_rate + tp.zeros(()) * i
+        metrics |= episode_metrics(step, rollout)
+        report(monitor, metrics, {name: after(w, i, E - 1, M - 1) for name, w in parameters.items()})
+
+    bounds = {
+        B: recipe.num_envs,
+        I: recipe.iterations,
+        T: recipe.num_steps,
+        E: recipe.update_epochs,
+        M: recipe.num_minibatches,
+    }
+    return Agent(ctx, bounds, env, model)
+
+
+def explained_variance(predicted: Any, actual: Any) -> Any:
+    """1 - Var(actual - predicted) / Var(actual): 1 is a perfect prediction, 0 that of a constant."""
+
+    def variance(x: Any) -> Any:
+        centred = x - x.mean()
+        return (centred * centred).mean()
+
+    return 1.0 - variance(actual - predicted) / tp.maximum(variance(actual), 1e-8)

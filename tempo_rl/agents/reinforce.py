@@ -1,0 +1,49 @@
+"""REINFORCE (Williams, 1992): every iteration plays T steps in fresh episodes, then follows the log-probabilities' gradient."""
+
+from __future__ import annotations
+
+import tempo_core as tp
+from tempo_rl.agents.base import Agent, Monitor, after, episode_metrics, make_environment, report
+from tempo_rl.models import ActorCritic
+from tempo_rl.recipe import ReinforceRecipe
+
+
+def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
+    """The program of a REINFORCE recipe. Steps: b environments, i iterations, t time.
+
+    Returns end with their episode; one that is still running at T, or was truncated, counts up to there.
+    """
+    ctx = tp.Context("b", "i", "t")
+    with ctx as ((b, B), (i, I), (t, T)):  # noqa: E741
+        env = make_environment(recipe, batch=(b, B))
+        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,), critic=False)
+
+        obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
+        obs[b, i, 0] = env.reset(domain=(b, i))
+        policy = model.policy(obs)
+        action = policy.sample().detach()
+        step = env.step(action)
+        obs[b, i, t + 1] = step.observation
+
+        done = step.terminated | step.truncated
+        returns = tp.recurrence((), domain=(b, i, t), name="returns")
+        returns[b, i, T - 1] = step.reward[b, i, T - 1]
+        returns[b, i, t] = step.reward + tp.where(done, 0.0, recipe.gamma) * returns[b, i, t + 1]
+
+        rollout = (slice(0, B), i, slice(0, T))
+        weight = returns.detach()
+        if recipe.norm_returns:
+            played = weight[rollout]
+            mean = played.mean()
+            weight = (weight - mean) / (tp.sqrt(((played - mean) ** 2).mean()) + 1e-8)
+        entropy = policy.entropy()[rollout].mean()
+        policy_loss = -(policy.log_prob(action) * weight)[rollout].mean()
+        loss = policy_loss - recipe.ent_coef * entropy
+        loss.backward()
+        learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
+        parameters = model.parameters()
+        tp.optim.Adam(parameters, lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+
+        metrics = {"loss": loss, "policy_loss": policy_loss, "entropy": entropy} | episode_metrics(step, rollout)
+        report(monitor, metrics, {name: after(w, i) for name, w in parameters.items()})
+    return Agent(ctx, {B: recipe.num_envs, I: recipe.iterations, T: recipe.num_steps}, env, model)

@@ -1,0 +1,195 @@
+"""The `tempo-rl` command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tempo_rl.errors import RecipeError, RLError, RunError
+from tempo_rl.recipe import Recipe, find_recipe, load_recipe, shipped_recipes
+
+app = typer.Typer(
+    name="tempo-rl",
+    help="Train and evaluate reinforcement-learning agents that are compiled as recurrent programs.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe (see `ls`).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides such as learning-rate=1e-3 or env.kwargs.gravity=9.8."),
+]
+
+
+@contextmanager
+def errors_as_messages() -> Iterator[None]:
+    """A user's mistakes end the command with their message and status 1, without a traceback."""
+    try:
+        yield
+    except Exception as error:
+        compiler = sys.modules.get("tempo_core.errors")  # not imported for commands that need no compiler
+        if not isinstance(error, (RLError, compiler.TempoError) if compiler else RLError):
+            raise
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from error
+
+
+@app.callback(help=app.info.help)
+def before_any_command() -> None:
+    """What JAX must know before it is imported."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # take device memory as it is needed
+
+
+@app.command()
+def train(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory [default: runs/RECIPE-seedS-NNN].")] = None,
+    seed: Annotated[int | None, typer.Option(help="The recipe's seed.")] = None,
+    total_timesteps: Annotated[int | None, typer.Option(help="Environment steps to train for.")] = None,
+    num_envs: Annotated[int | None, typer.Option(help="Environments stepped together.")] = None,
+    save_every: Annotated[int | None, typer.Option(help="Iterations between checkpoints; 0 saves the last only.")] = None,
+    track: Annotated[
+        bool | None, typer.Option("--track/--no-track", help="Log to Weights & Biases (offline without a key).")
+    ] = None,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the plan before the run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
+) -> None:
+    """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json."""
+    flags = {"seed": seed, "total_timesteps": total_timesteps, "num_envs": num_envs, "save_every": save_every, "track": track}
+    given = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
+    with errors_as_messages():
+        loaded = load_recipe(recipe, [*(overrides or []), *given])
+        from tempo_rl.rundir import create_run, new_run_path
+        from tempo_rl.train import train as run_training
+
+        run = create_run(out or new_run_path(Path(recipe).stem, loaded.seed), overwrite)
+        shown = sys.stderr.isatty() if progress is None else progress
+        typer.echo(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
+        outcome = run_training(loaded, run, progress=shown, say=typer.echo, show_plan=plan)
+    _say_result(loaded, outcome.result)
+    if outcome.interrupted:
+        typer.echo(f"interrupted after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True)
+        raise typer.Exit(130)
+
+
+def _say_result(recipe: Recipe, result: dict[str, object]) -> None:
+    typer.echo(
+        f"{result['env_steps']:,} steps in {result['seconds']:.1f} s ({result['steps_per_second']:,.0f} steps/s); "
+        f"compiled {result['compiles']} XLA programs, {result['compile_seconds']:.1f} s of compiling"
+    )
+    if result["eval_return_mean"] is not None:
+        typer.echo(
+            f"greedy evaluation over {recipe.eval_episodes} episodes: "
+            f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f}"
+        )
+
+
+@app.command("eval")
+def evaluate(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN_OR_CHECKPOINT", help="A run directory (its newest checkpoint) or a checkpoint file.")
+    ],
+    episodes: Annotated[int, typer.Option(min=1, help="Whole episodes to play.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation's environments.")] = 0,
+) -> None:
+    """Play greedy episodes with a checkpoint's policy."""
+    with errors_as_messages():
+        from tempo_rl.checkpoint import load_checkpoint
+        from tempo_rl.evaluate import evaluate as run_evaluation
+        from tempo_rl.rundir import find_checkpoint
+
+        path = find_checkpoint(run)
+        checkpoint = load_checkpoint(path)
+        result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed)
+    typer.echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
+    typer.echo(
+        f"greedy evaluation over {episodes} episodes: return {result.mean:.1f} ± {result.std:.1f} "
+        f"(least {result.returns.min():.1f}, greatest {result.returns.max():.1f}), mean length {result.lengths.mean():.1f}"
+    )
+
+
+@app.command()
+def plan(recipe: RecipeArgument, overrides: Overrides = None) -> None:
+    """Print the compiled program's schedule, the storage of every tensor, and its device programs; run nothing."""
+    with errors_as_messages():
+        loaded = load_recipe(recipe, overrides or [])
+        from tempo_rl.train import plan as make_plan
+
+        typer.echo(make_plan(loaded))
+
+
+@app.command("ls")
+def list_recipes() -> None:
+    """List the shipped recipes."""
+    with errors_as_messages():
+        for name, path in shipped_recipes().items():
+            loaded = load_recipe(str(path))
+            typer.echo(f"{name:20} {loaded.algorithm:14} {loaded.env.id:22} {loaded.total_timesteps:>12,} steps   {path}")
+
+
+@app.command("cp")
+def copy_recipe(
+    recipe: RecipeArgument,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes; it must not exist.")],
+) -> None:
+    """Copy a recipe, to change the copy."""
+    with errors_as_messages():
+        source = find_recipe(recipe)
+        target = target / source.name if target.is_dir() else target
+        if target.exists():
+            raise RecipeError(f"{target} exists already")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        except OSError as error:
+            raise RunError(f"{target} cannot be written: {error}") from error
+    typer.echo(f"{source} -> {target}")
+
+
+@app.command()
+def validate(recipe: RecipeArgument, overrides: Overrides = None) -> None:
+    """Check a recipe and print it with every key resolved."""
+    with errors_as_messages():
+        from tempo_rl.recipe import dump_recipe
+
+        loaded = load_recipe(recipe, overrides or [])
+        typer.echo(dump_recipe(loaded), nl=False)
+    typer.echo(f"# valid: {loaded.iterations} iterations of {loaded.num_envs * loaded.num_steps} steps")
+
+
+@app.command()
+def doctor() -> None:
+    """Print versions and devices, and what is missing."""
+    from tempo_rl.train import versions
+
+    for name, version in versions().items():
+        typer.echo(f"{name:12} {version or 'not installed'}")
+    import jax
+
+    typer.echo(f"{'devices':12} {', '.join(str(device) for device in jax.devices())}")
+    for package, extra, what in (
+        ("gymnasium", "rl", "environments"),
+        ("flax", "rl", "functional environments"),
+        ("wandb", "wandb", "--track"),
+    ):
+        if versions().get(package) is None:
+            typer.echo(f"missing: {package}, for {what}: pip install 'tempo-dl[{extra}]'")
+
+
+def main() -> None:
+    """The console script."""
+    app()

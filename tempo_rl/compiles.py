@@ -1,0 +1,27 @@
+"""How many XLA programs were compiled, and how long that took: counted where JAX itself reports it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import jax
+
+
+class CompileCounter:
+    """Counts within a `with`: `count` programs took `seconds`."""
+
+    def __init__(self) -> None:
+        self.count, self.seconds = 0, 0.0
+
+    def __enter__(self) -> CompileCounter:
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        jax.monitoring.unregister_event_duration_listener(self._hear)
+
+    def _hear(self, event: str, duration: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            self.count += 1
+            self.seconds += duration

@@ -1,0 +1,68 @@
+"""Action distributions on recurrent tensors. The last dimension is the action's; the leading ones are batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import tempo_core as tp
+
+
+class Distribution(Protocol):
+    """What agents ask of a policy's distribution; all results have the batch's shape."""
+
+    def sample(self) -> Any: ...
+    def mode(self) -> Any: ...
+    def log_prob(self, action: Any) -> Any: ...
+    def entropy(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Choices among `logits.shape[-1]` actions; actions are int32."""
+
+    logits: Any
+
+    def sample(self) -> Any:
+        """One draw for every batch element and every point of the logits' domain."""
+        return tp.random.categorical(self.logits)
+
+    def mode(self) -> Any:
+        """The most likely action."""
+        return self.logits.argmax(-1)
+
+    def log_prob(self, action: Any) -> Any:
+        """log p(action), by a one-hot sum: its gradient is a product, not a scatter."""
+        return (self.logits.log_softmax(-1) * action.one_hot(self.logits.shape[-1])).sum(-1)
+
+    def entropy(self) -> Any:
+        """-sum p log p, in nats."""
+        return -(self.logits.softmax(-1) * self.logits.log_softmax(-1)).sum(-1)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Independent normals of mean `mean` (..., A) and standard deviation exp(`log_std`) (A,)."""
+
+    mean: Any
+    log_std: Any
+
+    def sample(self) -> Any:
+        """One draw for every batch element and every point of the mean's domain."""
+        noise = tp.random.normal(self.mean.shape, domain=tuple(step.expr for step in self.mean.domain.steps))
+        return self.mean + tp.exp(self.log_std) * noise
+
+    def mode(self) -> Any:
+        """The mean."""
+        return self.mean
+
+    def log_prob(self, action: Any) -> Any:
+        """The log density of `action` (..., A), summed over A."""
+        scaled = (action - self.mean) * tp.exp(-self.log_std)
+        return (scaled * scaled * -0.5 - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def entropy(self) -> Any:
+        """Differential entropy in nats, the same for every batch element: of the batch's shape."""
+        constant = 0.5 + 0.5 * math.log(2 * math.pi)
+        return (self.mean * 0.0 + self.log_std + constant).sum(-1)

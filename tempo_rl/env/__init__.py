@@ -1,0 +1,50 @@
+"""Environments: `make` for programs (recurrent tensors), `make_vector` for the host (evaluation)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tempo_rl.env.registry import is_functional
+
+if TYPE_CHECKING:
+    from tempo_rl.env.vector import VectorEnvironment
+
+__all__ = ["is_functional", "make", "make_vector"]
+
+
+def make(
+    env_id: str,
+    batch: tuple[Any, Any],
+    num_envs: int,
+    seed: int = 0,
+    kwargs: Mapping[str, Any] | None = None,
+    vectorization: str = "sync",
+    wrappers: Sequence[str] = (),
+) -> Any:
+    """`num_envs` environments over the batch step: `batch` is its (step, bound), the bound to be run with `num_envs`.
+
+    `env_id` is one of Gymnasium's ("CartPole-v1": a host function), one of its functional ones ("phys2d/CartPole-v1": JAX),
+    or a `module:Class` of a functional environment. Raises `EnvError`.
+    """
+    if is_functional(env_id):
+        from tempo_rl.env.functional_env import FunctionalEnv, make_single
+
+        return FunctionalEnv(make_single(env_id, **(kwargs or {})), num_envs, batch)
+    from tempo_rl.env.gymnasium_env import GymnasiumEnv
+    from tempo_rl.env.vector import make_host
+
+    return GymnasiumEnv(make_host(env_id, num_envs, seed, vectorization, wrappers, **(kwargs or {})), batch)
+
+
+def make_vector(
+    env_id: str, num_envs: int, seed: int = 0, kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
+) -> VectorEnvironment:
+    """The same environments, stepped with arrays."""
+    if is_functional(env_id):
+        from tempo_rl.env.functional_env import FunctionalVectorEnvironment, make_single
+
+        return FunctionalVectorEnvironment(make_single(env_id, **(kwargs or {})), num_envs, seed)
+    from tempo_rl.env.vector import make_host
+
+    return make_host(env_id, num_envs, seed, "sync", wrappers, **(kwargs or {}))

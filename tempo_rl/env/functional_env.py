@@ -1,0 +1,167 @@
+"""Gymnasium's functional JAX environments: pure functions, so that a training iteration can be one device program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tempo_core as tp
+from tempo_rl.env.carry import carry
+from tempo_rl.env.registry import FUNCTIONAL
+from tempo_rl.env.spaces import Continuous, actions_of, observations_of
+from tempo_rl.env.transition import Transition
+from tempo_rl.env.vector import load_reference
+from tempo_rl.errors import EnvError
+
+Array = Any
+
+
+class SingleEnvironment:
+    """One functional environment with a time limit, as two pure functions of its packed state.
+
+    The state is a float32 vector: the environment's own state, flattened, then the steps and the return of the episode.
+    """
+
+    def __init__(self, function: Any, max_episode_steps: int, name: str, params: dict[str, Any]):
+        self.name, self.max_episode_steps, self._function = name, max_episode_steps, function
+        try:
+            self._params = function.get_default_params(**params)
+        except TypeError as error:
+            raise EnvError(f"{name} does not take {params}: {error}", hint="see env.kwargs in the recipe") from error
+        self.observations = observations_of(function.observation_space, name)
+        self.actions = actions_of(function.action_space, name)
+        with _standard_promotion():
+            example = jax.eval_shape(lambda key: function.initial(key, params=self._params), jax.random.key(0))
+        self._shape = example.shape
+        self.state_size = int(np.prod(example.shape)) + 2
+
+    def initial(self, key_data: Array) -> tuple[Array, Array]:
+        """State and observation of a new episode. `key_data` is (2,) uint32."""
+        with _standard_promotion():
+            return self._initial(key_data)
+
+    def step(self, packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
+        """State after the step (of a new, freshly sampled episode where this one ended), then the parts of `Transition`."""
+        with _standard_promotion():
+            return self._step(packed, action, key_data)
+
+    def _initial(self, key_data: Array) -> tuple[Array, Array]:
+        key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
+        state = self._function.initial(key, params=self._params)
+        return self._pack(state, jnp.zeros((), "float32"), jnp.zeros((), "float32")), self._observe(state, key)
+
+    def _step(self, packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
+        function, params = self._function, self._params
+        key, reset_key = jax.random.split(jax.random.wrap_key_data(key_data, impl="threefry2x32"))
+        state, steps, episode_return = packed[:-2].reshape(self._shape), packed[-2], packed[-1]
+        action = self.actions.clip(action, jnp) if isinstance(self.actions, Continuous) else action + self.actions.start
+        following = function.transition(state, action, key, params=params)
+        reward = jnp.asarray(function.reward(state, action, following, key, params=params), "float32").reshape(())
+        terminated = jnp.asarray(function.terminal(following, key, params=params), bool).reshape(())
+        steps, episode_return = steps + 1, episode_return + reward
+        truncated = ~terminated & (steps >= self.max_episode_steps)
+        final = self._observe(following, key)
+        fresh, first = self._initial(jax.random.key_data(reset_key))
+        done = terminated | truncated
+        packed = jnp.where(done, fresh, self._pack(following, steps, episode_return))
+        observation = jnp.where(done, first, final)
+        return packed, observation, reward, terminated, truncated, final, episode_return, steps.astype("int32")
+
+    def _pack(self, state: Array, steps: Array, episode_return: Array) -> Array:
+        return jnp.concatenate([jnp.asarray(state, "float32").reshape(-1), jnp.stack([steps, episode_return])])
+
+    def _observe(self, state: Array, key: Array) -> Array:
+        return jnp.asarray(self._function.observation(state, key, params=self._params), self.observations.dtype)
+
+
+@contextmanager
+def _standard_promotion() -> Iterator[None]:
+    """Environments are others' code: they may rely on JAX's implicit conversions where the program around them forbids them."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+class FunctionalEnv:
+    """A functional environment over the batch step, with the same two methods as `GymnasiumEnv`."""
+
+    def __init__(self, single: SingleEnvironment, num_envs: int, batch: tuple[Any, Any]):
+        self.single, self.num_envs, self._batch = single, num_envs, batch
+        self.observations, self.actions = single.observations, single.actions
+        self._start: Any = None
+
+    def reset(self, domain: Sequence[Any]) -> Any:
+        """First observations, over `domain`, which must hold the batch step."""
+        key = tp.random.bits((2,), domain=tuple(domain))
+        outputs = [tp.spec((self.single.state_size,), "float32"), self._observation_spec()]
+        self._start, observation = tp.udf(self.single.initial, key, outputs=outputs, kind="jax", name="reset")
+        return observation
+
+    def step(self, action: Any) -> Transition:
+        """One step with `action`, whose domain holds the batch step and the loops."""
+        loops = tuple(step.expr for step in action.domain.steps)
+        state = tp.recurrence((self.single.state_size,), "float32", domain=loops, name="env_state")
+        key = tp.random.bits((2,), domain=loops)
+        number, count, flag = (tp.spec((), dtype) for dtype in ("float32", "int32", "bool"))
+        observation = self._observation_spec()
+        packed = tp.spec((self.single.state_size,), "float32")
+        outputs = [packed, observation, number, flag, flag, observation, number, count]
+        following, *parts = tp.udf(self.single.step, state, action, key, outputs=outputs, kind="jax", name="step")
+        carry(state, self._start, following, kept=self._start.domain.steps)
+        return Transition(*parts)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _observation_spec(self) -> Any:
+        return tp.spec(self.observations.shape, self.observations.dtype)
+
+
+class FunctionalVectorEnvironment:
+    """B functional environments stepped from the host, for evaluation."""
+
+    def __init__(self, single: SingleEnvironment, num_envs: int, seed: int = 0):
+        self.num_envs, self.observations, self.actions = num_envs, single.observations, single.actions
+        self._seed = seed
+        self._initial = jax.jit(jax.vmap(single.initial))
+        self._step = jax.jit(jax.vmap(single.step))
+        self._state: Any = None
+        self._generator = np.random.default_rng(seed)
+
+    def reset(self, clock: int = 0) -> np.ndarray:
+        self._generator = np.random.default_rng([self._seed, clock])
+        self._state, observation = self._initial(self._keys())
+        return np.asarray(observation)
+
+    def step(self, action: np.ndarray) -> Transition:
+        self._state, *parts = self._step(self._state, np.asarray(action), self._keys())
+        return Transition(*(np.asarray(part) for part in parts))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _keys(self) -> np.ndarray:
+        return self._generator.integers(0, 2**32, (self.num_envs, 2), np.uint32)
+
+
+def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
+    """The functional environment `env_id`, or `module:Class` of your own (a `gymnasium.experimental.functional.FuncEnv`).
+
+    `params` go to its `get_default_params`. Raises `EnvError` where a package is missing.
+    """
+    reference, limit = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
+    limit = max_episode_steps or limit
+    if limit is None:
+        raise EnvError(f"{env_id} has no time limit", hint="give env.kwargs.max_episode_steps")
+    try:
+        function = load_reference(reference)()
+    except EnvError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "flax":
+            message = f"{env_id}: Gymnasium's functional environments need flax"
+            raise EnvError(message, hint="pip install 'tempo-dl[rl]'") from error
+        raise
+    return SingleEnvironment(function, limit, env_id, params)

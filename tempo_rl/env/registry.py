@@ -1,0 +1,20 @@
+"""Which environments are functional (JAX): known by their ids, without importing anything."""
+
+from __future__ import annotations
+
+import re
+
+# id -> (functional environment, steps after which an episode is truncated); as Gymnasium registers them
+FUNCTIONAL = {
+    "phys2d/CartPole-v0": ("gymnasium.envs.phys2d.cartpole:CartPoleFunctional", 200),
+    "phys2d/CartPole-v1": ("gymnasium.envs.phys2d.cartpole:CartPoleFunctional", 500),
+    "phys2d/Pendulum-v0": ("gymnasium.envs.phys2d.pendulum:PendulumFunctional", 200),
+}
+
+
+def is_functional(env_id: str) -> bool:
+    """Whether `env_id` names a functional environment: one of `FUNCTIONAL`, or a `module:Class` of your own.
+
+    Gymnasium's own `module:Name-v0`, which ends in a version, is a host environment.
+    """
+    return env_id in FUNCTIONAL or (":" in env_id and re.search(r"-v\d+$", env_id) is None)

@@ -1,0 +1,74 @@
+"""What agents need to know of an environment's spaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tempo_rl.errors import EnvError
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Arrays of one shape and dtype: the environment's own (images stay uint8), except that doubles become floats."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Actions `0, ..., count - 1`; the environment sees them plus `start`."""
+
+    count: int
+    start: int = 0
+
+    dtype = "int32"
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """Actions of one shape; the environment sees them clipped to `[low, high]` (nested lists of numbers, row by row)."""
+
+    shape: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    dtype = "float32"
+
+    def clip(self, actions: Any, xp: Any = np) -> Any:
+        """`actions` of shape (..., *shape), clipped. `xp` is numpy or jax.numpy."""
+        low = xp.asarray(self.low, "float32").reshape(self.shape)
+        high = xp.asarray(self.high, "float32").reshape(self.shape)
+        return xp.minimum(xp.maximum(actions, xp.broadcast_to(low, actions.shape)), xp.broadcast_to(high, actions.shape))
+
+
+Actions = Discrete | Continuous
+
+
+def observations_of(space: Any, env_id: str) -> Observations:
+    """Our description of a Gymnasium observation space. Raises `EnvError` for all but arrays."""
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Box):
+        raise EnvError(
+            f"{env_id} has observations {space}; agents here take arrays (Box)",
+            hint='flatten them: env.wrappers=["gymnasium.wrappers:FlattenObservation"]',
+        )
+    dtype = np.dtype(space.dtype)
+    return Observations(tuple(space.shape), "float32" if dtype == np.float64 else dtype.name)
+
+
+def actions_of(space: Any, env_id: str) -> Actions:
+    """Our description of a Gymnasium action space. Raises `EnvError` for all but Discrete and float Box."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n), int(space.start))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and len(space.shape) == 1:
+        low, high = (tuple(float(v) for v in np.asarray(end).reshape(-1)) for end in (space.low, space.high))
+        return Continuous(tuple(space.shape), low, high)
+    raise EnvError(f"{env_id} has actions {space}; agents here take Discrete and one-dimensional float Box actions")

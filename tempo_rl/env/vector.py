@@ -1,0 +1,147 @@
+"""The host side of Gymnasium environments: B of them stepped together, every episode end handled in one way."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tempo_rl.env.spaces import Actions, Continuous, Observations, actions_of, observations_of
+from tempo_rl.env.transition import Transition
+from tempo_rl.errors import EnvError
+
+
+class VectorEnvironment(Protocol):
+    """What evaluation needs of an environment, host or functional: B copies that restart by themselves."""
+
+    num_envs: int
+    observations: Observations
+    actions: Actions
+
+    def reset(self, clock: int = 0) -> np.ndarray: ...
+    def step(self, action: np.ndarray) -> Transition: ...
+    def close(self) -> None: ...
+
+
+def env_seeds(seed: int, num_envs: int, clock: int = 0) -> list[int]:
+    """One seed an environment, by its index: independent streams, none shared between runs of neighbouring seeds."""
+    return [int(np.random.SeedSequence([seed, index, clock]).generate_state(1)[0]) >> 1 for index in range(num_envs)]
+
+
+class HostVectorEnvironment:
+    """Wraps a Gymnasium vector environment so that episodes restart within the step that ended them.
+
+    Modes: SAME_STEP as it is; DISABLED by resetting ended environments ourselves; NEXT_STEP is refused, because the
+    step that it spends on resetting is no transition, and its successor observation is not the action's.
+    """
+
+    def __init__(self, env: Any, seed: int = 0, name: str = ""):
+        from gymnasium.vector import AutoresetMode
+
+        self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
+        self.env, self.seed, self.num_envs = env, seed, int(env.num_envs)
+        self.observations = observations_of(env.single_observation_space, self.name)
+        self.actions = actions_of(env.single_action_space, self.name)
+        self._action_dtype = env.single_action_space.dtype
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if mode == AutoresetMode.NEXT_STEP:
+            raise EnvError(
+                f"{self.name} restarts episodes in the next step (AutoresetMode.NEXT_STEP), which loses transitions",
+                hint="make it with autoreset_mode=AutoresetMode.SAME_STEP or DISABLED; vectorization sync and async do",
+            )
+        self._same_step = mode == AutoresetMode.SAME_STEP
+        self._returns = np.zeros(self.num_envs, np.float64)
+        self._lengths = np.zeros(self.num_envs, np.int32)
+
+    def reset(self, clock: int = 0) -> np.ndarray:
+        """First observations, (B, *shape). The seeds follow from (seed, environment index, `clock`)."""
+        observation, _ = self.env.reset(seed=env_seeds(self.seed, self.num_envs, clock))
+        self._returns[:], self._lengths[:] = 0.0, 0
+        return self._observation(observation)
+
+    def step(self, action: np.ndarray) -> Transition:
+        """Steps all environments. `action` is (B,) ints or (B, *shape) floats."""
+        observation, reward, terminated, truncated, info = self.env.step(self._outward(np.asarray(action)))
+        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        done = terminated | truncated
+        self._returns += reward
+        self._lengths += 1
+        episode_return, episode_length = self._returns.astype(np.float32), self._lengths.copy()
+        self._returns[done], self._lengths[done] = 0.0, 0
+        observation = self._observation(observation)
+        final = observation
+        if done.any():
+            if self._same_step:
+                final = observation.copy()
+                for index in np.flatnonzero(done):
+                    final[index] = info["final_obs"][index]
+            else:
+                restarted, _ = self.env.reset(options={"reset_mask": done})
+                observation = self._observation(restarted)
+        reward = np.asarray(reward, np.float32)
+        return Transition(observation, reward, terminated, truncated, final, episode_return, episode_length)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _observation(self, observation: Any) -> np.ndarray:
+        return np.array(observation, self.observations.dtype)  # a copy: environments reuse their buffers
+
+    def _outward(self, action: np.ndarray) -> np.ndarray:
+        if action.shape[:1] != (self.num_envs,):
+            raise EnvError(f"{self.name} has {self.num_envs} environments, but got actions of shape {action.shape}")
+        if isinstance(self.actions, Continuous):
+            action = self.actions.clip(action)
+            return action.astype(self._action_dtype)
+        return (action + self.actions.start).astype(self._action_dtype)
+
+
+def make_host(
+    env_id: str, num_envs: int, seed: int = 0, vectorization: str = "sync", wrappers: Sequence[str] = (), **kwargs: Any
+) -> HostVectorEnvironment:
+    """`num_envs` Gymnasium environments `env_id`, stepped in this process ("sync") or one process each ("async")."""
+    import gymnasium
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+    classes = [load_reference(reference) for reference in wrappers]
+
+    def one() -> Any:
+        env = gymnasium.make(env_id, **kwargs)
+        for wrapper in classes:
+            env = wrapper(env)
+        return env
+
+    mode = AutoresetMode.SAME_STEP
+    if vectorization not in ("sync", "async"):
+        raise EnvError(f"env.vectorization is {vectorization!r}", hint="sync or async")
+    try:
+        if vectorization == "sync":
+            env: Any = SyncVectorEnv([one] * num_envs, autoreset_mode=mode)
+        else:  # spawned, not forked: a fork of a process in which JAX's threads run can deadlock
+            env = AsyncVectorEnv([one] * num_envs, autoreset_mode=mode, context="spawn")
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise EnvError(f"{env_id} needs a package that is not installed: {error}") from error
+    except gymnasium.error.Error as error:
+        raise EnvError(f"Gymnasium cannot make {env_id!r}: {error}", hint=_nearest(env_id, gymnasium.registry)) from error
+    except TypeError as error:
+        raise EnvError(f"Gymnasium cannot make {env_id!r} with {kwargs}: {error}", hint="see env.kwargs in the recipe") from error
+    return HostVectorEnvironment(env, seed, env_id)
+
+
+def load_reference(reference: str) -> Callable[..., Any]:
+    """The object that `module:name` names. Raises `EnvError` where there is none."""
+    module, _, name = reference.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise EnvError(f"{reference!r} cannot be imported: {error}", hint='write "package.module:Class"') from error
+    return found
+
+
+def _nearest(env_id: str, registry: Any) -> str | None:
+    import difflib
+
+    near = difflib.get_close_matches(env_id, list(registry), n=1)
+    return f"did you mean {near[0]!r}?" if near else None

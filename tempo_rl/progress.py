@@ -1,0 +1,42 @@
+"""The progress bar of a training run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+
+class Progress:
+    """A rich progress bar over environment steps, with the latest return. Silent where `shown` is False."""
+
+    def __init__(self, total: int, shown: bool = True):
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
+            TextColumn("return {task.fields[episodic_return]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        ]
+        self._bar = Bar(*columns, disable=not shown)
+        self._task = self._bar.add_task("compiling", total=total, episodic_return="-")
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def update(self, row: Mapping[str, Any]) -> None:
+        """Show one iteration's row."""
+        fields = {"description": "training", "completed": row["env_steps"]}
+        value = float(row.get("episodic_return", math.nan))
+        if not math.isnan(value):
+            fields["episodic_return"] = f"{value:.1f}"
+        self._bar.update(self._task, **fields)

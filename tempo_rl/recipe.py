@@ -1,0 +1,239 @@
+"""Recipes: validated YAML with `key=value` overrides. Names are CleanRL's where it has them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from tempo_rl.env.registry import is_functional
+from tempo_rl.errors import RecipeError
+
+Unit = Annotated[float, Field(ge=0.0, le=1.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+class EnvRecipe(_Strict):
+    """Which environment: `kwargs` go to it, `wrappers` are `module:Class` references applied in order."""
+
+    id: str = "CartPole-v1"
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    vectorization: Literal["sync", "async"] = "sync"
+    wrappers: list[str] = Field(default_factory=list)
+
+
+class WandbRecipe(_Strict):
+    """Weights & Biases, when `track` is on; offline where no key is found."""
+
+    project: str = "tempo-rl"
+    entity: str | None = None
+    group: str | None = None
+    tags: list[str] = Field(default_factory=list)
+
+
+class Recipe(_Strict):
+    """What every algorithm has. An iteration is `num_envs * num_steps` environment steps."""
+
+    algorithm: str
+    env: EnvRecipe = Field(default_factory=EnvRecipe)
+    seed: Annotated[int, Field(ge=0)] = 0
+    total_timesteps: Count = 400_000
+    num_envs: Count = 16
+    num_steps: Count = 128
+    hidden: list[Count] = Field(default_factory=lambda: [64, 64])
+    learning_rate: Positive = 2.5e-3
+    anneal_lr: bool = True
+    gamma: Unit = 0.99
+    ent_coef: NonNegative = 0.0
+    max_grad_norm: Positive | None = 0.5
+    save_every: Annotated[int, Field(ge=0)] = 0  # iterations between checkpoints; 0: only the last
+    eval_episodes: Annotated[int, Field(ge=0)] = 20
+    executor: Literal["staged", "interpreted"] = "staged"
+    disable: list[str] = Field(default_factory=list)  # passes that are switched off
+    track: bool = False
+    wandb: WandbRecipe = Field(default_factory=WandbRecipe)
+
+    @property
+    def iterations(self) -> int:
+        """How often acting and learning alternate; steps that do not fill an iteration are not taken."""
+        return self.total_timesteps // (self.num_envs * self.num_steps)
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Recipe:
+        if self.iterations < 1:
+            raise ValueError(
+                f"total_timesteps={self.total_timesteps} is less than one iteration of num_envs={self.num_envs} "
+                f"x num_steps={self.num_steps} = {self.num_envs * self.num_steps} steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_functional(self) -> Recipe:
+        if is_functional(self.env.id):
+            for key, given in (("env.wrappers", self.env.wrappers), ("env.vectorization", self.env.vectorization != "sync")):
+                if given:
+                    raise ValueError(f"{key} is for host environments; {self.env.id} is a functional one")
+        return self
+
+
+class PPORecipe(Recipe):
+    """Proximal policy optimization."""
+
+    algorithm: Literal["ppo"] = "ppo"
+    gae_lambda: Unit = 0.95
+    num_minibatches: Count = 4
+    update_epochs: Count = 4
+    norm_adv: bool = True
+    clip_coef: Positive = 0.2
+    clip_vloss: bool = False
+    vf_coef: NonNegative = 0.5
+
+    @property
+    def minibatch_size(self) -> int:
+        return self.num_envs * self.num_steps // self.num_minibatches
+
+    @model_validator(mode="after")
+    def _check_minibatches(self) -> PPORecipe:
+        batch = self.num_envs * self.num_steps
+        if batch % self.num_minibatches:
+            raise ValueError(
+                f"num_minibatches={self.num_minibatches} does not divide the batch of num_envs={self.num_envs} "
+                f"x num_steps={self.num_steps} = {batch}"
+            )
+        if self.norm_adv and self.minibatch_size < 2:
+            raise ValueError(f"norm_adv=true needs minibatches of 2 or more; num_minibatches={self.num_minibatches} makes them 1")
+        return self
+
+
+class ActorCriticRecipe(Recipe):
+    """N-step advantage actor-critic; n is `num_steps`."""
+
+    algorithm: Literal["actor_critic"] = "actor_critic"
+    vf_coef: NonNegative = 0.5
+
+
+class ReinforceRecipe(Recipe):
+    """REINFORCE on whole rollouts of `num_steps`."""
+
+    algorithm: Literal["reinforce"] = "reinforce"
+    norm_returns: bool = True
+
+
+ALGORITHMS: dict[str, type[Recipe]] = {"ppo": PPORecipe, "actor_critic": ActorCriticRecipe, "reinforce": ReinforceRecipe}
+AnyRecipe = TypeAdapter(Annotated[Union[PPORecipe, ActorCriticRecipe, ReinforceRecipe], Field(discriminator="algorithm")])
+
+
+def recipe_folders() -> list[Path]:
+    """Where recipes are looked up by name: `recipes/` here, then the ones that ship with the project."""
+    return [Path("recipes"), Path(__file__).resolve().parent.parent / "recipes"]
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes in `recipe_folders`, by name."""
+    found: dict[str, Path] = {}
+    for folder in recipe_folders():
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe's path: `name` itself, or the shipped recipe of that name. Raises `RecipeError`."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = shipped_recipes()
+    if name in shipped:
+        return shipped[name]
+    near = difflib.get_close_matches(path.stem, shipped, n=1)
+    hint = f"did you mean {shipped[near[0]]}?" if near else f"there are: {', '.join(sorted(shipped)) or 'none'}"
+    raise RecipeError(f"there is no recipe {name}", hint=hint)
+
+
+def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
+    """The recipe file `name`, with `key=value` overrides applied. Raises `RecipeError`, naming the key at fault."""
+    path = find_recipe(name)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise RecipeError(f"{path} holds no keys", hint="write `algorithm: ppo` and what differs from its defaults")
+    return make_recipe(data, overrides, str(path))
+
+
+def make_recipe(data: Mapping[str, Any], overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
+    """A validated recipe of plain data. Raises `RecipeError`."""
+    merged: dict[str, Any] = _plain(data)
+    for override in overrides:
+        _apply(merged, override)
+    algorithm = merged.get("algorithm")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise RecipeError(f"{where}: algorithm is {algorithm!r}", hint=f"one of {', '.join(ALGORITHMS)}")
+    _refuse_unknown(merged, ALGORITHMS[algorithm], "", where)
+    try:
+        return AnyRecipe.validate_python(merged)
+    except ValidationError as error:
+        raise RecipeError(f"{where}: " + "; ".join(_explain(e, algorithm) for e in error.errors())) from error
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(k).replace("-", "_"): _plain(v) if isinstance(v, Mapping) and k != "kwargs" else v for k, v in data.items()}
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    """Set one dotted `key=value`. Values are YAML; keys may be written with - or _."""
+    key, sign, text = override.partition("=")
+    key = key.strip().removeprefix("--")
+    if not sign or not key:
+        raise RecipeError(f"{override!r} is no override", hint="write key=value, such as learning-rate=1e-3")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{key}: {text!r} is not a value: {error}") from error
+    *outer, last = key.split(".")
+    target = data
+    for part in outer:
+        target = target.setdefault(part.replace("-", "_"), {})
+        if not isinstance(target, dict):
+            raise RecipeError(f"{key}: {part} holds a value, not further keys")
+    target[last if outer[-1:] == ["kwargs"] else last.replace("-", "_")] = value
+
+
+def _refuse_unknown(data: Mapping[str, Any], model: type[BaseModel], prefix: str, where: str) -> None:
+    for key, value in data.items():
+        field = model.model_fields.get(key)
+        if field is None:
+            raise RecipeError(f"{where}: unknown key {prefix}{key}", hint=_nearest(key, model, prefix))
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and isinstance(value, Mapping):
+            _refuse_unknown(value, field.annotation, f"{prefix}{key}.", where)
+
+
+def _nearest(key: str, model: type[BaseModel], prefix: str) -> str:
+    nested = [f"{name}.{key}" for name, f in model.model_fields.items() if key in getattr(f.annotation, "model_fields", {})]
+    if nested:
+        return f"did you mean {nested[0]}?"
+    near = difflib.get_close_matches(key, model.model_fields, n=1, cutoff=0.5)
+    return f"did you mean {prefix}{near[0]}?" if near else f"the keys are {', '.join(model.model_fields)}"
+
+
+def _explain(error: Any, algorithm: str) -> str:
+    location = ".".join(str(part) for part in error["loc"] if part != algorithm)
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    return f"{location} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The recipe as YAML, every key resolved."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)

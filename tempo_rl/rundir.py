@@ -1,0 +1,87 @@
+"""Run directories: `config.yaml`, `metrics.csv`, `checkpoints/`, `result.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tempo_rl.checkpoint import write_whole
+from tempo_rl.errors import CheckpointError, RunError
+from tempo_rl.recipe import Recipe, dump_recipe
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    def checkpoint(self, env_steps: int) -> Path:
+        """The checkpoint of that many environment steps; names sort by age."""
+        return self.checkpoints / f"step_{env_steps:012d}.safetensors"
+
+    def latest_checkpoint(self) -> Path:
+        """The newest checkpoint. Raises `CheckpointError` where there is none."""
+        found = sorted(self.checkpoints.glob("step_*.safetensors"))
+        if not found:
+            raise CheckpointError(f"{self.path} holds no checkpoint", hint="a run has one in checkpoints/ once it ended or saved")
+        return found[-1]
+
+    def write_config(self, recipe: Recipe) -> None:
+        write_whole(self.config, dump_recipe(recipe).encode())
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        write_whole(self.result, (json.dumps(result, indent=2) + "\n").encode())
+
+
+def create_run(path: Path, overwrite: bool = False) -> RunDirectory:
+    """An empty run directory. Raises `RunError` where `path` holds a run already, unless `overwrite`, or cannot be made."""
+    run = RunDirectory(path)
+    if path.is_file():
+        raise RunError(f"{path} is a file", hint="--out takes a directory")
+    if run.metrics.exists() or run.result.exists():
+        if not overwrite:
+            raise RunError(f"{path} holds a run already", hint="give another --out, or --overwrite")
+        for old in (run.metrics, run.result, *run.checkpoints.glob("step_*.safetensors")):
+            old.unlink(missing_ok=True)
+    try:
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be made: {error}") from error
+    return run
+
+
+def new_run_path(name: str, seed: int) -> Path:
+    """A path in runs/ that does not exist yet."""
+    number = 0
+    while (path := Path("runs") / f"{name}-seed{seed}-{number:03d}").exists():
+        number += 1
+    return path
+
+
+def find_checkpoint(path: Path) -> Path:
+    """A checkpoint's path: `path` itself, or the newest of the run directory `path`. Raises `CheckpointError`."""
+    if path.is_dir():
+        return RunDirectory(path).latest_checkpoint()
+    if not path.exists():
+        raise CheckpointError(f"there is no run or checkpoint {path}")
+    return path

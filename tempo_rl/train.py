@@ -1,0 +1,142 @@
+"""Training: a recipe becomes a program, the program runs, and the run directory holds what came of it."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+import tempo_core as tp
+from tempo_rl.agents import Agent, build_agent
+from tempo_rl.compiles import CompileCounter
+from tempo_rl.evaluate import Evaluation, evaluate
+from tempo_rl.logger import CSVLogger, WandbLogger
+from tempo_rl.monitor import Interrupted, Logger, TrainingMonitor, finishing_iterations
+from tempo_rl.progress import Progress
+from tempo_rl.recipe import Recipe
+from tempo_rl.rundir import RunDirectory
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training run came to: `result` is what result.json holds."""
+
+    result: dict[str, Any]
+    evaluation: Evaluation | None
+    interrupted: bool
+
+
+class _Silent:
+    """A monitor for programs that are planned, not run."""
+
+    def metrics(self, iteration: int, values: Mapping[str, np.ndarray]) -> None: ...
+    def parameters(self, iteration: int, values: Mapping[str, np.ndarray]) -> None: ...
+
+
+def compile_config(recipe: Recipe) -> Any:
+    """The compiler's options that a recipe sets."""
+    return tp.Config(seed=recipe.seed, executor=recipe.executor, disable=tuple(recipe.disable))
+
+
+def plan(recipe: Recipe) -> str:
+    """The compiled program's plan: schedule, storage of every tensor, device programs. Nothing is run."""
+    agent = build_agent(recipe, _Silent())
+    try:
+        return str(agent.compile(compile_config(recipe)).plan().text())
+    finally:
+        agent.environment.close()
+
+
+def train(
+    recipe: Recipe, run: RunDirectory, progress: bool = False, say: Callable[[str], None] = print, show_plan: bool = False
+) -> Outcome:
+    """Train as `recipe` says and fill `run`. Raises `RunError` where the loss stops being finite.
+
+    After Ctrl-C the running iteration is finished and saved, and the outcome is marked as interrupted.
+    """
+    run.write_config(recipe)
+    loggers: list[Logger] = [CSVLogger(run.metrics)]
+    if recipe.track:
+        loggers.append(WandbLogger(recipe, run.path))
+    interrupted = False
+    total = recipe.iterations * recipe.num_envs * recipe.num_steps
+    began = time.perf_counter()
+    with CompileCounter() as compiles, Progress(total, progress) as bar:
+        monitor = TrainingMonitor(recipe, run, loggers, bar.update)
+        agent = build_agent(recipe, monitor)
+        try:
+            program, compile_seconds = _compile(agent, recipe, compiles, began)
+            if show_plan:
+                say(program.plan().text())
+            with finishing_iterations(monitor):
+                program.run({})
+        except Exception as error:
+            if not caused_by(error, Interrupted):
+                raise
+            interrupted = True
+        finally:
+            agent.environment.close()
+            for logger in loggers:
+                logger.close()
+    seconds = time.perf_counter() - began
+    monitor.save()
+    timing = _timing(monitor, seconds, compile_seconds + compiles.seconds, compiles.count)
+    evaluation = None
+    if recipe.eval_episodes and monitor.latest and not interrupted:
+        evaluation = evaluate(recipe, monitor.latest, recipe.eval_episodes, recipe.seed)
+    result = _result(evaluation, timing, interrupted)
+    run.write_result(result)
+    return Outcome(result, evaluation, interrupted)
+
+
+def caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """Whether `error` is of `kind`, or was raised from one that is (executors may wrap what a sink raises)."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _compile(agent: Agent, recipe: Recipe, compiles: CompileCounter, began: float) -> tuple[Any, float]:
+    """The program, and the seconds that building and compiling it took besides XLA's (which are counted apart)."""
+    before = compiles.seconds
+    program = agent.compile(compile_config(recipe))
+    return program, time.perf_counter() - began - (compiles.seconds - before)
+
+
+def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int) -> dict[str, Any]:
+    lengths = np.diff(monitor.times).tolist()  # between the ends of iterations, so without the first
+    return {
+        "env_steps": monitor.env_steps,
+        "seconds": seconds,
+        "compile_seconds": compile_seconds,
+        "seconds_per_iteration": statistics.median(lengths) if lengths else None,
+        "steps_per_second": monitor.env_steps / seconds,
+        "compiles": compiles,
+    }
+
+
+def _result(evaluation: Evaluation | None, timing: Mapping[str, Any], interrupted: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "eval_return_mean": evaluation.mean if evaluation else None,
+        "eval_return_std": evaluation.std if evaluation else None,
+        **timing,
+        "versions": versions(),
+    }
+    return result | {"interrupted": True} if interrupted else result
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of what a run depends on; None for what is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found

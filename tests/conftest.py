@@ -1,0 +1,55 @@
+"""Settings for all tests: JAX on the CPU with strict numerics, golden texts, and tests that need what is not there."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # `JAX_PLATFORMS=cuda pytest -m gpu` for a GPU; read when JAX is imported
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_enable_compilation_cache", False)  # compile counts must not depend on what ran before
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden instead of comparing")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    without_torch = importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None
+    without_gpu = jax.default_backend() != "gpu"
+    for item in items:
+        if without_torch and item.get_closest_marker("torch"):
+            item.add_marker(pytest.mark.skip(reason="needs torch and transformers: pip install -e '.[torch]'"))
+        if without_gpu and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a GPU: JAX_PLATFORMS=cuda pytest -m gpu"))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` compares `text` with `tests/golden/<name>`; `pytest --update-golden` rewrites the file."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"tests/golden/{name} does not exist; write it with `pytest --update-golden`, and read it")
+        expected = path.read_text(encoding="utf-8")
+        if text != expected:
+            difference = "".join(difflib.unified_diff(expected.splitlines(True), text.splitlines(True), f"golden/{name}", "now"))
+            pytest.fail(f"{difference}\nif the new text is right: pytest --update-golden", pytrace=False)
+
+    return compare

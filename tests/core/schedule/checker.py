@@ -1,0 +1,116 @@
+"""Runs a scheduled program point by point, with nothing but expressions: what must hold of every schedule."""
+
+import itertools
+
+from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
+from tempo_core.ir.types import TensorType
+from tempo_core.schedule import Dealloc, Execute, instances
+from tempo_core.symbolic.domain import Point
+from tempo_core.symbolic.expr import Expr, Symbol
+
+FLOAT = TensorType.of("float32")
+
+
+def nothing(*arrays):
+    raise AssertionError("schedules are not run here")
+
+
+def op(name="f", outputs=1, stateful=False):
+    """An operation with any operands."""
+    return Udf(nothing, (FLOAT,) * outputs, name=name, stateful=stateful)
+
+
+def points(domain, bounds):
+    """The points of a domain, in lexicographic order."""
+    for point in itertools.product(*(range(bounds[Symbol(s.bound)]) for s in domain.steps)):
+        if domain.condition.evaluate({**bounds, **dict(zip(domain.steps, point, strict=True))}):
+            yield point
+
+
+def branch_at(node, point, bounds):
+    """The branch of a Merge that defines `point`; None where no branch does."""
+    env = {**bounds, **dict(zip(node.domain.steps, point, strict=True))}
+    return next((k for k, edge in enumerate(node.inputs) if edge.condition.evaluate(env)), None)
+
+
+def expected(graph, bounds):
+    """All (node, branch, point) that must run."""
+    found = set()
+    for node in graph:
+        if isinstance(node.op, (Input, Constant)):
+            continue
+        for point in points(node.domain, bounds):
+            if not isinstance(node.op, Merge):
+                found.add((node.id, None, point))
+            elif (branch := branch_at(node, point, bounds)) is not None:
+                found.add((node.id, branch, point))
+    return found
+
+
+def read_points(node, edge, point, bounds):
+    """The points that an edge reads at a reader's point."""
+    env = {**bounds, **dict(zip(node.domain.steps, point, strict=True))}
+    along = []
+    for index in edge.index:
+        if isinstance(index, Point):
+            along.append((index.expr.evaluate(env),))
+        else:
+            along.append(range(index.start.evaluate(env), index.stop.evaluate(env), index.stride))
+    return itertools.product(*along)
+
+
+def check(scheduled, strict=True, dealloc=False):
+    """Every instance runs exactly once, after all that it reads; no slot is overwritten, nothing freed, before its last read.
+
+    With `strict`, reads of points that do not exist fail; without, they are left out.
+    """
+    graph, bounds = scheduled.graph, scheduled.bounds
+    todo = expected(graph, bounds)
+    every = {(node, point) for node, _, point in todo}
+    done, freed, slots, last_point = set(), set(), {}, {}
+
+    def read(edge, source_point, text):
+        source = graph[edge.source]
+        if isinstance(source.op, (Input, Constant)):
+            return
+        if (source.id, source_point) not in every:
+            assert not strict, f"{text} reads %{source.id}{source_point}, which does not exist"
+            return
+        assert (source.id, source_point) in done, f"{text} reads %{source.id}{source_point} before it is computed"
+        assert (source.id, edge.output, source_point) not in freed, f"{text} reads %{source.id}{source_point}, which is freed"
+        folded = scheduled.storage[source.id, edge.output].slots
+        kept = slots[source.id, edge.output, tuple(p % s for p, s in zip(source_point, folded, strict=True))]
+        assert kept == source_point, f"{text} reads %{source.id}{source_point}, but its slot holds {kept}; slots {folded}"
+
+    def visit(leaf, point):
+        if isinstance(leaf, Execute):
+            text = f"%{leaf.node}|{leaf.branch}{point}"
+            assert (leaf.node, leaf.branch, point) in todo, f"{text} runs twice, or should not run"
+            todo.remove((leaf.node, leaf.branch, point))
+            node = graph[leaf.node]
+            for edge in node.inputs if leaf.branch is None else (node.inputs[leaf.branch],):
+                for source_point in read_points(node, edge, point, bounds):
+                    read(edge, source_point, text)
+            if isinstance(node.op, Sink) or getattr(node.op, "stateful", False):
+                assert last_point.get(node.id, ()) < point or not point, f"{text} runs after {last_point[node.id]}"
+                last_point[node.id] = point
+            for output in range(len(node.outputs)):
+                folded = scheduled.storage[node.id, output].slots
+                slots[node.id, output, tuple(p % s for p, s in zip(point, folded, strict=True))] = point
+            done.add((node.id, point))
+            return
+        assert isinstance(leaf, Dealloc)
+        for one in itertools.product(*((p,) if isinstance(p, int) else p for p in point)):
+            assert (leaf.node, one) in done, f"%{leaf.node}{one} is freed before it is computed"
+            assert (leaf.node, leaf.output, one) not in freed, f"%{leaf.node}{one} is freed twice"
+            freed.add((leaf.node, leaf.output, one))
+
+    instances(scheduled.root, visit)
+    assert not todo, f"never run: {sorted(todo, key=str)[:5]}"
+    if dealloc:
+        assert freed == {(n, o, p) for n, p in done for o in range(len(graph[n].outputs))}
+
+
+def at(*parts):
+    """An index: expressions and ints are points, the rest as they are."""
+    return tuple(p if hasattr(p, "stride") else Point(Expr.of(p)) for p in parts)

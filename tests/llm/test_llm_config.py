@@ -1,0 +1,92 @@
+"""config.json: what is read, what is refused, and how the refusal reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tempo_llm import LlamaConfig, ModelConfigError
+from tempo_llm.rope import RopeScaling, inverse_frequencies
+from tests.llm import oracle
+
+
+def test_sizes_and_defaults(values: dict[str, Any]) -> None:
+    del values["num_key_value_heads"], values["rope_theta"]
+    config = LlamaConfig.from_values(values)
+    assert (config.num_key_value_heads, config.head_dim, config.group_size) == (4, 8, 1)
+    assert config.rope_theta == 10000.0 and config.rope_scaling == RopeScaling()
+    assert config.tie_word_embeddings is None and not config.attention_bias
+
+
+def test_explicit_head_dim_is_kept(values: dict[str, Any]) -> None:
+    assert LlamaConfig.from_values({**values, "head_dim": 16}).head_dim == 16
+
+
+def test_end_tokens_of_both_files_are_joined(values: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**values, "eos_token_id": 2}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
+    assert LlamaConfig.from_directory(tmp_path).eos_ids == (2, 7, 9)
+
+
+def test_no_end_token(values: dict[str, Any]) -> None:
+    assert LlamaConfig.from_values({**values, "eos_token_id": None}).eos_ids == ()
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_llama3_scaling_in_old_and_new_files(values: dict[str, Any], llama3_scaling: dict[str, Any], key: str) -> None:
+    del values["rope_theta"]
+    config = LlamaConfig.from_values({**values, key: {**llama3_scaling, "rope_theta": 500000.0}})
+    assert config.rope_scaling == RopeScaling("llama3", 8.0, 1.0, 4.0, 32)
+    assert config.rope_theta == 500000.0
+
+
+@pytest.mark.parametrize("scaling", [None, {"type": "linear", "factor": 4.0}, "llama3"])
+def test_frequencies_match_the_formulas(values: dict[str, Any], llama3_scaling: dict[str, Any], scaling: Any) -> None:
+    values |= {"hidden_size": 64, "rope_scaling": llama3_scaling if scaling == "llama3" else scaling}
+    config = LlamaConfig.from_values(values)
+    if scaling is not None:
+        values["rope_scaling"] = {"rope_type": values["rope_scaling"].get("type"), **values["rope_scaling"]}
+    found = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, oracle.inverse_frequencies(values), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "mistral"}, "model_type is 'mistral', which is not supported"),
+        ({"model_type": None}, "model_type is None"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"quantization_config": {"quant_method": "gptq"}}, r"quantized \(gptq\)"),
+        (
+            {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
+            "rope type 'yarn' is not supported; known are default, linear, llama3",
+        ),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "needs low_freq_factor, high_freq_factor"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "factor >= 1"),
+        ({"num_key_value_heads": 3}, "not a multiple of num_key_value_heads = 3"),
+        ({"hidden_size": 33}, "hidden_size = 33 is not a multiple of num_attention_heads = 4"),
+        ({"head_dim": 7}, "head_dim = 7 is odd"),
+        ({"vocab_size": None}, "lacks vocab_size"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0; it must be a positive integer"),
+        ({"eos_token_id": "</s>"}, "eos_token_id is"),
+    ],
+)
+def test_refusals_name_the_field(values: dict[str, Any], change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelConfigError, match=message):
+        LlamaConfig.from_values({**values, **change}, source="somewhere/config.json")
+
+
+def test_missing_and_damaged_files(tmp_path: Path) -> None:
+    with pytest.raises(ModelConfigError, match=r"config.json does not exist"):
+        LlamaConfig.from_directory(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": ')
+    with pytest.raises(ModelConfigError, match="is not valid JSON"):
+        LlamaConfig.from_directory(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ModelConfigError, match="not an object"):
+        LlamaConfig.from_directory(tmp_path)

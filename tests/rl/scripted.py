@@ -1,0 +1,45 @@
+"""Environments whose every number is known beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+ID = "TempoScripted-v0"
+
+
+class Scripted(gym.Env[np.ndarray, Any]):
+    """Episodes that end as `ends` says, in turn: [("terminated", 2), ("truncated", 3)] ends them after 2 and after 3 steps.
+
+    Observation: (episode, step). Reward: 10 * episode + step, of the step that is left.
+    """
+
+    def __init__(self, ends: list[tuple[str, int]], continuous: bool = False):
+        self.ends = ends
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2, start=5)
+        self.episode, self.count = -1, 0
+        self.actions: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode = 0 if seed is not None else self.episode + 1
+        self.count = 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.actions.append(action)
+        reward = float(10 * self.episode + self.count)
+        self.count += 1
+        kind, length = self.ends[self.episode % len(self.ends)]
+        over = self.count == length
+        return self._observation(), reward, over and kind == "terminated", over and kind == "truncated", {}
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self.episode, self.count], np.float32)
+
+
+if ID not in gym.registry:
+    gym.register(ID, entry_point=Scripted, disable_env_checker=True, order_enforce=False)

@@ -1,0 +1,302 @@
+"""The agents' updates against plain JAX, on rollouts in which episodes terminate, are truncated, and run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_rl.agents import build_agent
+from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage
+from tempo_rl.env.transition import Transition
+from tempo_rl.recipe import ActorCriticRecipe, PPORecipe, Recipe, ReinforceRecipe, make_recipe
+from tests.rl.scripted import ID
+
+Arrays = Mapping[str, Any]
+SMALL = {
+    "env": {"id": ID, "kwargs": {"ends": [["terminated", 2], ["truncated", 3], ["terminated", 4]]}},
+    "num_envs": 2,
+    "num_steps": 7,
+    "total_timesteps": 28,
+    "hidden": [5],
+    "learning_rate": 0.01,
+    "ent_coef": 0.02,
+    "max_grad_norm": 0.3,
+}
+
+
+class Recorder:
+    """Keeps what a monitor is told, and what passes between a program and its environments."""
+
+    def __init__(self) -> None:
+        self.rows: list[Arrays] = []
+        self.kept: list[Arrays] = []
+        self.observations: list[np.ndarray] = []
+        self.actions: list[np.ndarray] = []
+        self.steps: list[Transition] = []
+
+    def metrics(self, iteration: int, values: Arrays) -> None:
+        assert iteration == len(self.rows)
+        self.rows.append({k: np.array(v) for k, v in values.items()})
+
+    def parameters(self, iteration: int, values: Arrays) -> None:
+        assert iteration == len(self.kept)
+        self.kept.append({k: np.array(v) for k, v in values.items()})
+
+    def listen(self, host: Any) -> None:
+        reset, step = host.reset, host.step
+
+        def recorded_reset(clock: int = 0) -> np.ndarray:
+            self.observations.append(reset(clock))
+            return self.observations[-1]
+
+        def recorded_step(action: np.ndarray) -> Transition:
+            self.actions.append(np.array(action))
+            self.steps.append(step(action))
+            self.observations.append(self.steps[-1].observation)
+            return self.steps[-1]
+
+        host.reset, host.step = recorded_reset, recorded_step
+
+    def rollout(self, recipe: Recipe, iteration: int) -> dict[str, np.ndarray]:
+        """The rollout of an iteration, (T, B, ...) by name."""
+        T = recipe.num_steps
+        span = slice(iteration * T, (iteration + 1) * T)
+        fresh = isinstance(recipe, ReinforceRecipe)  # it resets every iteration, which adds an observation
+        first = iteration * (T + 1) if fresh else iteration * T
+        found = {name: np.stack([getattr(s, name) for s in self.steps[span]]) for name in Transition._fields}
+        return found | {"obs": np.stack(self.observations[first : first + T]), "action": np.stack(self.actions[span])}
+
+
+def train(recipe: Recipe) -> tuple[Recorder, Arrays]:
+    """Run `recipe`: what happened, and the parameters that it began with."""
+    recorder = Recorder()
+    agent = build_agent(recipe, recorder)
+    recorder.listen(agent.environment.host)
+    parameters = agent.model.parameters()
+    start = {name: w[(0,) * len(w.domain.steps)] for name, w in parameters.items()}
+    found = agent.context.run(agent.bounds, outputs=list(start.values()), config=tp.Config(seed=recipe.seed))
+    return recorder, {name: np.asarray(value) for name, value in zip(start, found, strict=True)}
+
+
+# -- the same in plain JAX --------------------------------------------------------------------------------------------
+
+
+def network(w: Arrays, name: str, x: Any) -> Any:
+    hidden = jnp.tanh(x @ w[f"{name}.0.weight"] + w[f"{name}.0.bias"])
+    return hidden @ w[f"{name}.1.weight"] + w[f"{name}.1.bias"]
+
+
+def policy(w: Arrays, obs: Any, action: Any) -> tuple[Any, Any]:
+    """Log-probability of the actions, and entropies."""
+    log_p = jax.nn.log_softmax(network(w, "policy", obs))
+    return jnp.take_along_axis(log_p, action[..., None], -1)[..., 0], -(jnp.exp(log_p) * log_p).sum(-1)
+
+
+def value(w: Arrays, obs: Any) -> Any:
+    return network(w, "value", obs)[..., 0]
+
+
+class Adam:
+    def __init__(self, like: Arrays):
+        self.m = {k: np.zeros_like(v) for k, v in like.items()}
+        self.v = {k: np.zeros_like(v) for k, v in like.items()}
+        self.count = 0
+
+    def step(self, w: Arrays, g: Arrays, lr: float, max_norm: float) -> Arrays:
+        norm = np.sqrt(sum(float((x**2).sum()) for x in g.values()))
+        scale = min(1.0, max_norm / (norm + 1e-6))
+        self.count += 1
+        new = {}
+        for k in w:
+            grad = np.asarray(g[k]) * scale
+            self.m[k] = 0.9 * self.m[k] + 0.1 * grad
+            self.v[k] = 0.999 * self.v[k] + 0.001 * grad**2
+            first, second = self.m[k] / (1 - 0.9**self.count), self.v[k] / (1 - 0.999**self.count)
+            new[k] = np.asarray(w[k] - lr * first / (np.sqrt(second) + 1e-5), np.float32)
+        return new
+
+
+def numpy_gae(d: Arrays, v: np.ndarray, next_v: np.ndarray, gamma: float, lam: float) -> np.ndarray:
+    advantage, following = np.zeros_like(v), np.zeros_like(v[0])
+    for t in reversed(range(len(v))):
+        alive = 1.0 - d["terminated"][t]
+        going = 1.0 - (d["terminated"][t] | d["truncated"][t])
+        delta = d["reward"][t] + gamma * alive * next_v[t] - v[t]
+        following = delta + gamma * lam * going * following
+        advantage[t] = following
+    return advantage
+
+
+def ppo_losses(recipe: PPORecipe, w0: Arrays, d: Arrays) -> Callable[[Arrays], Any]:
+    v = np.asarray(value(w0, d["obs"]))
+    advantage = numpy_gae(d, v, np.asarray(value(w0, d["final_observation"])), recipe.gamma, recipe.gae_lambda)
+    returns, old = advantage + v, policy(w0, d["obs"], d["action"])[0]
+    normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8) if recipe.norm_adv else advantage
+
+    def loss(w: Arrays) -> Any:
+        log_prob, entropy = policy(w, d["obs"], d["action"])
+        ratio = jnp.exp(log_prob - old)
+        clipped = jnp.clip(ratio, 1 - recipe.clip_coef, 1 + recipe.clip_coef)
+        surrogate = jnp.minimum(ratio * normal, clipped * normal).mean()
+        error = (value(w, d["obs"]) - returns) ** 2
+        if recipe.clip_vloss:
+            near = v + jnp.clip(value(w, d["obs"]) - v, -recipe.clip_coef, recipe.clip_coef)
+            error = jnp.maximum(error, (near - returns) ** 2)
+        return -surrogate - recipe.ent_coef * entropy.mean() + recipe.vf_coef * 0.5 * error.mean()
+
+    return loss
+
+
+def actor_critic_losses(recipe: ActorCriticRecipe, w0: Arrays, d: Arrays) -> Callable[[Arrays], Any]:
+    following = np.asarray(value(w0, d["final_observation"]))
+    target, later = np.zeros_like(following), following[-1] * (1.0 - d["terminated"][-1])
+    for t in reversed(range(len(target))):
+        ended = d["terminated"][t] | d["truncated"][t]
+        later = np.where(ended, following[t] * (1.0 - d["terminated"][t]), later)
+        later = target[t] = d["reward"][t] + recipe.gamma * later
+
+    def loss(w: Arrays) -> Any:
+        log_prob, entropy = policy(w, d["obs"], d["action"])
+        advantage = target - value(w, d["obs"])
+        policy_loss = -(log_prob * jax.lax.stop_gradient(advantage)).mean()
+        return policy_loss + recipe.vf_coef * 0.5 * (advantage**2).mean() - recipe.ent_coef * entropy.mean()
+
+    return loss
+
+
+def reinforce_losses(recipe: ReinforceRecipe, w0: Arrays, d: Arrays) -> Callable[[Arrays], Any]:
+    returns, later = np.zeros_like(d["reward"]), np.zeros_like(d["reward"][0])
+    for t in reversed(range(len(returns))):
+        going = 1.0 - (d["terminated"][t] | d["truncated"][t])
+        later = returns[t] = d["reward"][t] + recipe.gamma * going * later
+    weight = (returns - returns.mean()) / (returns.std() + 1e-8)
+
+    def loss(w: Arrays) -> Any:
+        log_prob, entropy = policy(w, d["obs"], d["action"])
+        return -(log_prob * weight).mean() - recipe.ent_coef * entropy.mean()
+
+    return loss
+
+
+LOSSES: dict[str, Callable[..., Callable[[Arrays], Any]]] = {
+    "ppo": ppo_losses,
+    "actor_critic": actor_critic_losses,
+    "reinforce": reinforce_losses,
+}
+
+
+@pytest.fixture
+def plain_jax() -> Iterator[None]:
+    """The reference is plain JAX, with its usual promotions."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.mark.usefixtures("plain_jax")
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"algorithm": "ppo", "num_minibatches": 1, "update_epochs": 3},
+        {"algorithm": "ppo", "num_minibatches": 1, "update_epochs": 3, "clip_vloss": True, "norm_adv": False, "anneal_lr": False},
+        {"algorithm": "actor_critic"},
+        {"algorithm": "reinforce"},
+    ],
+    ids=["ppo", "ppo_value_clipping", "actor_critic", "reinforce"],
+)
+def test_updates_are_those_of_plain_jax(extra: dict[str, Any]) -> None:
+    """Two iterations, with full-batch epochs, so that the order of the data does not matter."""
+    recipe = make_recipe(SMALL | extra)
+    recorder, w = train(recipe)
+    adam = Adam(w)
+    for iteration in range(recipe.iterations):
+        d = recorder.rollout(recipe, iteration)
+        assert d["terminated"].any() and d["truncated"].any()
+        loss = LOSSES[recipe.algorithm](recipe, w, d)
+        losses = []
+        for _ in range(getattr(recipe, "update_epochs", 1)):
+            lr = recipe.learning_rate * (1 - iteration / 2 if recipe.anneal_lr else 1)
+            losses.append(float(loss(w)))
+            w = adam.step(w, jax.grad(loss)(w), lr, recipe.max_grad_norm or np.inf)
+        np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
+        for name, expected in w.items():
+            np.testing.assert_allclose(recorder.kept[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+            w = {**w, name: recorder.kept[iteration][name]}  # so that rounding does not add up
+
+
+@pytest.mark.usefixtures("plain_jax")
+def test_minibatches_use_every_row_once_an_epoch() -> None:
+    """With steps that change nothing the losses of the minibatches average to the full batch's."""
+    tiny = {
+        "algorithm": "ppo",
+        "num_minibatches": 2,
+        "update_epochs": 2,
+        "learning_rate": 1e-12,
+        "norm_adv": False,
+        "vf_coef": 1.0,
+    }
+    recipe = make_recipe(SMALL | tiny)
+    recorder, w = train(recipe)
+    expected = float(ppo_losses(recipe, w, recorder.rollout(recipe, 0))(w))  # type: ignore[arg-type]
+    np.testing.assert_allclose(recorder.rows[0]["loss"], expected, rtol=1e-4)
+
+
+def test_rollouts_go_on_across_iterations_and_reinforce_starts_afresh() -> None:
+    ppo, _ = train(make_recipe(SMALL | {"algorithm": "ppo", "num_minibatches": 1}))
+    assert len(ppo.observations) == 15  # one reset, 14 steps
+    assert ppo.observations[7].tolist() == [[2, 2], [2, 2]]  # 2 + 3 steps of earlier episodes, then 2 of the third
+    fresh, _ = train(make_recipe(SMALL | {"algorithm": "reinforce"}))
+    assert fresh.observations[8].tolist() == [[0, 0], [0, 0]]
+
+
+def test_episode_metrics_are_those_of_the_episodes_that_ended() -> None:
+    recorder, _ = train(make_recipe(SMALL | {"algorithm": "ppo", "num_minibatches": 1}))
+    first, second = recorder.rows
+    assert (first["episodes"], first["episodic_length"]) == (4, 2.5)
+    np.testing.assert_allclose(first["episodic_return"], (1 + 33) / 2)  # rewards 0+1 and 10+11+12
+    assert (second["episodes"], second["episodic_length"]) == (6, 3.0)  # lengths 4, 2 and 3
+
+
+# -- targets, by hand -------------------------------------------------------------------------------------------------
+
+
+def feed(values: Mapping[str, list[Any]], build: Callable[..., Any]) -> np.ndarray:
+    """`build(step, value, next_value, point)` on one environment and one iteration of fed numbers: its T values."""
+    ctx = tp.Context("b", "i", "t")
+    length = len(values["reward"])
+    with ctx as ((b, B), (i, I), (t, T)):  # noqa: E741
+        dtypes = {"terminated": "bool", "truncated": "bool"}
+        x = {name: tp.input(name, dtype=dtypes.get(name, "float32"), domain=(b, i, t)) for name in values}
+        unused = x["reward"]
+        step = Transition(unused, x["reward"], x["terminated"], x["truncated"], unused, unused, unused)
+        result = build(step, x["value"], x["next_value"], (b, i, t))
+    inputs = {name: np.array(v, dtypes.get(name, "float32")).reshape(1, 1, length) for name, v in values.items()}
+    return np.asarray(ctx.run({B: 1, I: 1, T: length}, outputs=[result], inputs=inputs)[0]).reshape(length)
+
+
+CASES = {
+    # gamma = lambda = 0.5, value 1 everywhere, next value 2 everywhere: delta = r + 1 - 1 = r, or r - 1 where terminated
+    "runs on": ([4, 8], [0, 0], [0, 0], [4 + 0.25 * 8, 8], [4 + 0.5 * (8 + 1), 8 + 1]),
+    "terminated": ([4, 8], [1, 0], [0, 0], [4 - 1, 8], [4, 8 + 1]),
+    "truncated": ([4, 8], [0, 0], [1, 0], [4, 8], [4 + 1, 8 + 1]),
+    "terminated last": ([4, 8], [0, 1], [0, 0], [4 + 0.25 * 7, 8 - 1], [4 + 0.5 * 8, 8]),
+    "truncated last": ([4, 8], [0, 0], [0, 1], [4 + 0.25 * 8, 8], [4 + 0.5 * 9, 9]),
+    "both at once": ([4, 8], [1, 0], [1, 0], [4 - 1, 8], [4, 9]),
+    "one step": ([4], [0], [0], [4], [5]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_advantages_and_returns_by_hand(case: str) -> None:
+    reward, terminated, truncated, advantage, target = CASES[case]
+    values = {"reward": reward, "terminated": terminated, "truncated": truncated}
+    values |= {"value": [1] * len(reward), "next_value": [2] * len(reward)}
+    found = feed(values, lambda step, v, n, point: generalized_advantage(step, v, n, 0.5, 0.5, point))
+    np.testing.assert_allclose(found, advantage)
+    found = feed(values, lambda step, v, n, point: bootstrapped_return(step, n, 0.5, point) + 0.0 * v)
+    np.testing.assert_allclose(found, target)

@@ -1,0 +1,99 @@
+"""Functional environments: the time limit, true re-sampling after an end, and the same physics as Gymnasium's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tempo_rl.env import make_vector
+from tempo_rl.env.functional_env import SingleEnvironment, make_single
+from tempo_rl.env.registry import is_functional
+from tempo_rl.errors import EnvError
+
+pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
+
+
+def key(number: int) -> Any:
+    return jnp.array([0, number], jnp.uint32)
+
+
+def play(env: SingleEnvironment, count: int, action: Any) -> list[Any]:
+    state, _ = env.initial(key(0))
+    step = jax.jit(env.step)
+    found = []
+    for t in range(count):
+        state, *parts = step(state, action, key(t + 1))
+        found.append([np.asarray(part) for part in parts])
+    return found
+
+
+def test_termination_ends_the_episode_and_samples_a_new_one() -> None:
+    env = make_single("phys2d/CartPole-v1")
+    steps = play(env, 60, jnp.int32(1))
+    ends = [k for k, (_, _, terminated, *_) in enumerate(steps) if terminated]
+    assert len(ends) >= 2  # pushing to one side falls over within about ten steps
+    for k in ends:
+        observation, reward, _, truncated, final, episode_return, length = steps[k]
+        assert reward == 1.0 and not truncated
+        assert abs(final[2]) > 12 * 2 * np.pi / 360 or abs(final[0]) > 2.4  # the true successor is the fallen pole
+        assert np.abs(observation).max() <= 0.05  # and what is acted on next is a new start
+        assert episode_return == length
+    assert len({tuple(steps[k][0]) for k in ends}) == len(ends)  # no start is used twice
+    assert steps[ends[0]][6] == ends[0] + 1 and steps[ends[1]][6] == ends[1] - ends[0]
+
+
+def test_the_time_limit_truncates_and_does_not_terminate() -> None:
+    env = make_single("phys2d/Pendulum-v0", max_episode_steps=3)
+    steps = play(env, 7, jnp.zeros((1,)))
+    assert [bool(s[3]) for s in steps] == [False, False, True, False, False, True, False]
+    assert not any(s[2] for s in steps)
+    assert [int(s[6]) for s in steps] == [1, 2, 3, 1, 2, 3, 1]
+    assert not np.array_equal(steps[2][0], steps[2][4])  # the next episode's start is not the end of this one
+    np.testing.assert_array_equal(steps[1][0], steps[1][4])
+    np.testing.assert_allclose(steps[2][5], sum(s[1] for s in steps[:3]), rtol=1e-6)
+
+
+def test_physics_are_gymnasiums() -> None:
+    env = make_single("phys2d/CartPole-v1")
+    state = jnp.array([0.01, -0.02, 0.03, 0.04, 0.0, 0.0], jnp.float32)
+    expected = env._function.transition(state[:4], 1)
+    np.testing.assert_allclose(env.step(state, jnp.int32(1), key(0))[1], expected, rtol=1e-6)
+
+
+def test_parameters_reach_the_environment() -> None:
+    state = jnp.array([0.0, 0.0, 0.1, 0.0, 0.0, 0.0], jnp.float32)
+    heavy = make_single("phys2d/CartPole-v1", gravity=20.0).step(state, jnp.int32(1), key(0))[1]
+    light = make_single("phys2d/CartPole-v1").step(state, jnp.int32(1), key(0))[1]
+    assert not np.allclose(heavy, light)
+    with pytest.raises(EnvError, match=r"does not take \{'gravityy': 1\}"):
+        make_single("phys2d/CartPole-v1", gravityy=1)
+
+
+def test_batches_are_as_many_single_environments() -> None:
+    vector = make_vector("phys2d/CartPole-v1", 4, seed=2)
+    first = vector.reset()
+    step = vector.step(np.array([0, 1, 0, 1], np.int32))
+    assert first.shape == (4, 4) and step.observation.shape == (4, 4) and step.reward.shape == (4,)
+    assert len({tuple(row) for row in first}) == 4
+    np.testing.assert_array_equal(first, make_vector("phys2d/CartPole-v1", 4, seed=2).reset())
+
+
+@pytest.mark.parametrize(
+    ("env_id", "functional"),
+    [("phys2d/CartPole-v1", True), ("CartPole-v1", False), ("my.module:Env", True), ("my_module:Env-v0", False)],
+)
+def test_ids(env_id: str, functional: bool) -> None:
+    assert is_functional(env_id) is functional
+
+
+def test_own_environments_need_a_time_limit_and_must_exist() -> None:
+    with pytest.raises(EnvError, match=r"has no time limit"):
+        make_single("gymnasium.envs.phys2d.cartpole:CartPoleFunctional")
+    with pytest.raises(EnvError, match="cannot be imported"):
+        make_single("no.such:Env", max_episode_steps=3)
+    own = make_single("gymnasium.envs.phys2d.cartpole:CartPoleFunctional", max_episode_steps=7)
+    assert own.max_episode_steps == 7

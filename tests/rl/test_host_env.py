@@ -1,0 +1,164 @@
+"""Gymnasium environments on the host: every way in which an episode can end, seeds, spaces, autoreset modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from tempo_rl.env.transition import Transition
+from tempo_rl.env.vector import HostVectorEnvironment, env_seeds, make_host
+from tempo_rl.errors import EnvError
+from tests.rl.scripted import ID, Scripted
+
+ENDS = [("terminated", 2), ("truncated", 3)]
+
+
+def scripted(mode: AutoresetMode, ends: list[tuple[str, int]] = ENDS, num_envs: int = 1, **kwargs: Any) -> HostVectorEnvironment:
+    return HostVectorEnvironment(
+        SyncVectorEnv([lambda: Scripted(ends, **kwargs)] * num_envs, autoreset_mode=mode), name="scripted"
+    )
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_ends_keep_the_true_successor_and_restart_in_the_same_step(mode: AutoresetMode) -> None:
+    env = scripted(mode)
+    assert env.reset().tolist() == [[0, 0]]
+    steps = [env.step(np.zeros(1, np.int32)) for _ in range(5)]
+    assert [s.observation[0].tolist() for s in steps] == [[0, 1], [1, 0], [1, 1], [1, 2], [2, 0]]
+    assert [s.final_observation[0].tolist() for s in steps] == [[0, 1], [0, 2], [1, 1], [1, 2], [1, 3]]
+    assert [float(s.reward[0]) for s in steps] == [0, 1, 10, 11, 12]
+    assert [bool(s.terminated[0]) for s in steps] == [False, True, False, False, False]
+    assert [bool(s.truncated[0]) for s in steps] == [False, False, False, False, True]
+    assert [float(s.episode_return[0]) for s in steps] == [0, 1, 10, 21, 33]
+    assert [int(s.episode_length[0]) for s in steps] == [1, 2, 1, 2, 3]
+
+
+def test_next_step_autoreset_is_refused() -> None:
+    with pytest.raises(EnvError, match=r"NEXT_STEP.*loses transitions"):
+        scripted(AutoresetMode.NEXT_STEP)
+
+
+def test_environments_end_independently() -> None:
+    envs = SyncVectorEnv(
+        [lambda: Scripted([("terminated", 1)]), lambda: Scripted([("truncated", 2)])], autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    env = HostVectorEnvironment(envs, name="two")
+    env.reset()
+    first, second = (env.step(np.zeros(2, np.int32)) for _ in range(2))
+    assert first.terminated.tolist() == [True, False] and not first.truncated.any()
+    assert second.terminated.tolist() == [True, False] and second.truncated.tolist() == [False, True]
+    assert second.final_observation.tolist() == [[1, 1], [0, 2]]
+
+
+def test_dtypes_and_shapes() -> None:
+    env = scripted(AutoresetMode.SAME_STEP, num_envs=3)
+    env.reset()
+    step = env.step(np.zeros(3, np.int32))
+    expected = Transition("float32", "float32", "bool", "bool", "float32", "float32", "int32")
+    assert [str(x.dtype) for x in step] == list(expected)
+    assert [x.shape for x in step] == [(3, 2), (3,), (3,), (3,), (3, 2), (3,), (3,)]
+
+
+def test_results_are_copies_that_later_steps_leave_alone() -> None:
+    env = scripted(AutoresetMode.SAME_STEP)
+    first = env.reset()
+    step = env.step(np.zeros(1, np.int32))
+    kept = [np.copy(x) for x in (first, *step)]
+    env.step(np.zeros(1, np.int32))
+    for before, now in zip(kept, (first, *step), strict=True):
+        np.testing.assert_array_equal(before, now)
+
+
+def test_actions_reach_the_environment_shifted_or_clipped() -> None:
+    discrete = scripted(AutoresetMode.SAME_STEP)
+    discrete.reset()
+    discrete.step(np.array([1], np.int32))
+    assert discrete.env.envs[0].actions == [6]  # Discrete(2, start=5)
+    continuous = scripted(AutoresetMode.SAME_STEP, continuous=True)
+    continuous.reset()
+    continuous.step(np.array([[7.5]], np.float32))
+    assert continuous.env.envs[0].actions[0].tolist() == [1.0]
+
+
+def test_wrong_batch_of_actions() -> None:
+    env = scripted(AutoresetMode.SAME_STEP, num_envs=3)
+    env.reset()
+    with pytest.raises(EnvError, match=r"scripted has 3 environments, but got actions of shape \(2,\)"):
+        env.step(np.zeros(2, np.int32))
+
+
+def rollout(vectorization: str, seed: int, num_envs: int = 3) -> np.ndarray:
+    env = make_host("CartPole-v1", num_envs, seed, vectorization)
+    try:
+        seen = [env.reset()]
+        for t in range(40):
+            seen.append(env.step((np.arange(num_envs) + t) % 2).observation)
+    finally:
+        env.close()
+    return np.stack(seen)
+
+
+def test_sync_and_async_give_the_same_numbers() -> None:
+    np.testing.assert_array_equal(rollout("sync", 3), rollout("async", 3))
+
+
+def test_an_environments_seed_depends_on_its_index_only() -> None:
+    np.testing.assert_array_equal(rollout("sync", 3, num_envs=2)[0], rollout("sync", 3, num_envs=3)[0, :2])
+
+
+def test_seeds_of_neighbouring_runs_share_no_stream() -> None:
+    seeds = [s for run in range(4) for s in env_seeds(run, 8)] + env_seeds(0, 8, clock=1)
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_reset_repeats_itself_and_differs_by_clock() -> None:
+    env = make_host("CartPole-v1", 2, seed=1)
+    first = env.reset()
+    env.step(np.zeros(2, np.int32))
+    np.testing.assert_array_equal(first, env.reset())
+    assert not np.array_equal(first, env.reset(clock=5))
+
+
+def test_unknown_environment_names_the_nearest() -> None:
+    with pytest.raises(EnvError, match=r"CartPol-v1.*\n.*did you mean 'CartPole-v1'"):
+        make_host("CartPol-v1", 1)
+
+
+def test_wrong_kwargs_name_the_key() -> None:
+    with pytest.raises(EnvError, match=r"gravityy.*\n.*env\.kwargs"):
+        make_host("CartPole-v1", 1, gravityy=3)
+
+
+def test_dict_observations_are_refused_with_the_wrapper_to_use() -> None:
+    class Two(Scripted):
+        def __init__(self) -> None:
+            super().__init__(ENDS)
+            self.observation_space = gym.spaces.Discrete(4)  # type: ignore[assignment]
+
+    envs = SyncVectorEnv([Two], autoreset_mode=AutoresetMode.SAME_STEP)
+    with pytest.raises(EnvError, match=r"takes? arrays|FlattenObservation"):
+        HostVectorEnvironment(envs)
+
+
+def test_wrappers_are_applied_by_reference() -> None:
+    env = make_host(ID, 1, wrappers=["gymnasium.wrappers:NormalizeReward"], ends=ENDS)
+    assert "NormalizeReward" in str(env.env.envs[0])
+    with pytest.raises(EnvError, match="Nope' cannot be imported"):
+        make_host(ID, 1, wrappers=["gymnasium.wrappers:Nope"], ends=ENDS)
+
+
+def test_images_keep_their_dtype() -> None:
+    class Image(Scripted):
+        def __init__(self) -> None:
+            super().__init__(ENDS)
+            self.observation_space = gym.spaces.Box(0, 255, (4, 4, 3), np.uint8)
+
+        def _observation(self) -> np.ndarray:
+            return np.full((4, 4, 3), self.count, np.uint8)
+
+    env = HostVectorEnvironment(SyncVectorEnv([Image], autoreset_mode=AutoresetMode.SAME_STEP))
+    assert env.reset().dtype == np.uint8 and env.observations.dtype == "uint8"

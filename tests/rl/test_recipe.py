@@ -1,0 +1,103 @@
+"""Recipes: what is accepted, what is refused, and that the refusal names the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tempo_rl.errors import RecipeError
+from tempo_rl.recipe import PPORecipe, ReinforceRecipe, dump_recipe, load_recipe, make_recipe, shipped_recipes
+
+PPO = {"algorithm": "ppo"}
+
+
+@pytest.mark.parametrize("name", ["ppo", "ppo_functional", "reinforce"])
+def test_shipped_recipes_are_valid_and_survive_being_dumped(name: str) -> None:
+    recipe = load_recipe(str(shipped_recipes()[name]))
+    assert make_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
+
+
+def test_overrides_take_dashes_dots_and_yaml_values() -> None:
+    recipe = make_recipe(
+        PPO,
+        [
+            "learning-rate=1e-3",
+            "num_envs=8",
+            "anneal-lr=false",
+            "env.id=Acrobot-v1",
+            "env.kwargs.two-part=3",
+            "hidden=[32, 16]",
+            "--seed=7",
+        ],
+    )
+    assert isinstance(recipe, PPORecipe)
+    assert (recipe.learning_rate, recipe.num_envs, recipe.anneal_lr, recipe.seed) == (1e-3, 8, False, 7)
+    assert recipe.env.id == "Acrobot-v1"
+    assert recipe.env.kwargs == {"two-part": 3}  # the environment's own spelling is kept
+    assert recipe.hidden == [32, 16]
+
+
+def test_later_overrides_win() -> None:
+    assert make_recipe(PPO, ["seed=1", "seed=2"]).seed == 2
+
+
+def test_algorithms_have_their_own_keys() -> None:
+    assert isinstance(make_recipe({"algorithm": "reinforce", "norm_returns": False}), ReinforceRecipe)
+    with pytest.raises(RecipeError, match="unknown key clip_coef"):
+        make_recipe({"algorithm": "reinforce", "clip_coef": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learning_rat=1", "unknown key learning_rat\n  hint: did you mean learning_rate?"),
+        ("env.idd=x", "unknown key env.idd\n  hint: did you mean env.id?"),
+        ("kwargs=1", "unknown key kwargs\n  hint: did you mean env.kwargs?"),
+        ("gamma=1.5", "gamma is 1.5: input should be less than or equal to 1"),
+        ("learning_rate=.inf", "learning_rate is inf"),
+        ("num_envs=2.5", "num_envs is 2.5"),
+        ("num_envs=0", "num_envs is 0"),
+        ("num_minibatches=3", "num_minibatches=3 does not divide the batch of num_envs=16 x num_steps=128 = 2048"),
+        ("total_timesteps=100", "total_timesteps=100 is less than one iteration"),
+        ("algorithm=dqn", "algorithm is 'dqn'\n  hint: one of ppo, actor_critic, reinforce"),
+        ("seed", "'seed' is no override\n  hint: write key=value"),
+        ("seed.deep=1", "seed: |seed.deep|seed is"),
+        ("hidden=[a", "is not a value"),
+        ("executor=fast", "executor is 'fast'"),
+    ],
+)
+def test_mistakes_name_the_key(override: str, message: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        make_recipe(PPO, [override])
+    assert any(part in str(error.value) for part in message.split("|"))
+
+
+def test_minibatches_of_one_cannot_be_normalised() -> None:
+    small = PPO | {"num_envs": 2, "num_steps": 2, "num_minibatches": 4}
+    with pytest.raises(RecipeError, match="norm_adv=true needs minibatches of 2 or more"):
+        make_recipe(small)
+    assert make_recipe(small, ["norm-adv=false"]).iterations == 100_000
+
+
+def test_host_options_are_refused_for_functional_environments() -> None:
+    with pytest.raises(RecipeError, match=r"env\.vectorization is for host environments"):
+        make_recipe(PPO, ["env.id=phys2d/CartPole-v1", "env.vectorization=async"])
+
+
+def test_iterations_are_whole() -> None:
+    assert make_recipe(PPO, ["num_envs=4", "num_steps=10", "total_timesteps=119", "num_minibatches=1"]).iterations == 2
+
+
+def test_unknown_recipe_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match=r"there is no recipe ppoo\n  hint: did you mean .*ppo\.yaml"):
+        load_recipe("ppoo")
+
+
+@pytest.mark.parametrize("text", ["a: [", "", "- 1\n"])
+def test_files_that_hold_no_keys(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=r"broken\.yaml"):
+        load_recipe(str(path))

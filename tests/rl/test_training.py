@@ -1,0 +1,154 @@
+"""Training end to end on tiny recipes: what a run leaves, that it repeats itself, how it stops."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tempo_rl.progress
+from tempo_rl.checkpoint import load_checkpoint
+from tempo_rl.cli import app
+from tempo_rl.errors import RunError
+from tempo_rl.recipe import load_recipe, make_recipe, shipped_recipes
+from tempo_rl.rundir import RunDirectory, create_run
+from tempo_rl.train import Outcome, plan, train
+from tests.rl.scripted import ID
+
+TINY = {
+    "ppo": ["num_envs=2", "num_steps=6", "num_minibatches=2", "update_epochs=2", "total_timesteps=36"],
+    "ppo_functional": ["num_envs=2", "num_steps=6", "num_minibatches=2", "update_epochs=2", "total_timesteps=36"],
+    "reinforce": ["num_envs=2", "num_steps=12", "total_timesteps=72"],
+}
+RESULT_KEYS = [
+    "eval_return_mean", "eval_return_std", "env_steps", "seconds", "compile_seconds", "seconds_per_iteration",
+    "steps_per_second", "compiles", "versions",
+]  # fmt: skip
+
+
+def run_tiny(name: str, path: Path, *overrides: str) -> tuple[Outcome, RunDirectory]:
+    if name == "ppo_functional":
+        pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
+    recipe = load_recipe(str(shipped_recipes()[name]), [*TINY[name], "hidden=[8]", "eval_episodes=3", *overrides])
+    run = create_run(path)
+    return train(recipe, run), run
+
+
+def rows(run: RunDirectory) -> list[dict[str, str]]:
+    with open(run.metrics, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_run_leaves_its_files(name: str, tmp_path: Path) -> None:
+    outcome, run = run_tiny(name, tmp_path / "run")
+    assert [row["iteration"] for row in rows(run)] == ["0", "1", "2"]
+    assert all(np.isfinite(float(row["loss"])) for row in rows(run))
+    result = json.loads(run.result.read_text())
+    assert list(result) == RESULT_KEYS
+    assert result["env_steps"] == int(rows(run)[-1]["env_steps"]) and result["compiles"] > 0
+    assert outcome.evaluation is not None and len(outcome.evaluation.returns) == 3
+    checkpoint = load_checkpoint(run.latest_checkpoint())
+    assert checkpoint.iterations == 3 and checkpoint.env_steps == result["env_steps"]
+    assert load_recipe(str(run.config)) == checkpoint.recipe
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_one_seed_gives_one_log(name: str, tmp_path: Path) -> None:
+    logs = []
+    for attempt, seed in (("a", 1), ("b", 1), ("c", 2)):
+        logs.append(run_tiny(name, tmp_path / attempt, f"seed={seed}")[1].metrics.read_bytes())
+    assert logs[0] == logs[1]
+    assert logs[0] != logs[2]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_staged_and_interpreted_runs_agree(name: str, tmp_path: Path) -> None:
+    staged = rows(run_tiny(name, tmp_path / "staged")[1])
+    interpreted = rows(run_tiny(name, tmp_path / "interpreted", "executor=interpreted")[1])
+    for left, right in zip(staged, interpreted, strict=True):
+        numbers = [np.array([float(v) for v in row.values()]) for row in (left, right)]
+        np.testing.assert_allclose(numbers[0], numbers[1], rtol=1e-4, atol=1e-5)
+
+
+def test_passes_can_be_switched_off(tmp_path: Path) -> None:
+    plain = rows(run_tiny("ppo", tmp_path / "plain", "disable=[fuse]")[1])
+    whole = rows(run_tiny("ppo", tmp_path / "whole")[1])
+    np.testing.assert_allclose([float(r["loss"]) for r in plain], [float(r["loss"]) for r in whole], rtol=1e-4, atol=1e-5)
+
+
+def test_checkpoints_every_n_iterations(tmp_path: Path) -> None:
+    _, run = run_tiny("ppo", tmp_path / "run", "save_every=2")
+    assert [load_checkpoint(p).iterations for p in sorted(run.checkpoints.iterdir())] == [2, 3]
+
+
+def test_eval_plays_a_runs_newest_checkpoint(tmp_path: Path) -> None:
+    outcome, run = run_tiny("ppo", tmp_path / "run")
+    command = CliRunner().invoke(app, ["eval", str(run.path), "--episodes", "3", "--seed", "0"])
+    assert command.exit_code == 0, command.output
+    assert f"return {outcome.result['eval_return_mean']:.1f} " in command.output  # the seed of training: the same episodes
+
+
+def test_ctrl_c_finishes_the_iteration_and_marks_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: Any, row: Mapping[str, Any]) -> None:
+        if row["iteration"] == 0:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(tempo_rl.progress.Progress, "update", interrupt)
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text("algorithm: reinforce\nhidden: [4]\nnum_envs: 2\nnum_steps: 4\ntotal_timesteps: 80\n")
+    before = signal.getsignal(signal.SIGINT)
+    command = CliRunner().invoke(app, ["train", str(recipe), "--out", str(tmp_path / "run"), "--no-progress"])
+    assert command.exit_code == 130, command.output
+    assert signal.getsignal(signal.SIGINT) is before
+    run = RunDirectory(tmp_path / "run")
+    result = json.loads(run.result.read_text())
+    assert result["interrupted"] is True and result["eval_return_mean"] is None
+    assert 8 <= result["env_steps"] < 80
+    assert load_checkpoint(run.latest_checkpoint()).env_steps == result["env_steps"]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    recipe = make_recipe({"algorithm": "reinforce", "num_envs": 2, "num_steps": 4, "total_timesteps": 80, "learning_rate": 1e38})
+    run = create_run(tmp_path / "run")
+    with pytest.raises(RunError, match=r"training diverged in iteration \d+"):
+        train(recipe, run)
+    assert run.metrics.exists() and not run.result.exists()
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 5, 1, 1), (3, 1, 1, 2)])
+def test_smallest_sizes(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
+    num_envs, num_steps, update_epochs, num_minibatches = sizes
+    small = {"num_envs": num_envs, "num_steps": num_steps, "update_epochs": update_epochs, "num_minibatches": 1}
+    ends = [["terminated", 1], ["truncated", 2]]
+    recipe = make_recipe(
+        {"algorithm": "ppo", "env": {"id": ID, "kwargs": {"ends": ends}}, "norm_adv": False, "hidden": [3], "eval_episodes": 1}
+        | small
+        | {"total_timesteps": num_envs * num_steps * num_minibatches}
+    )
+    outcome = train(recipe, create_run(tmp_path / "run"))
+    assert outcome.result["env_steps"] == recipe.total_timesteps
+
+
+def test_continuous_actions_learn_something_finite(tmp_path: Path) -> None:
+    pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
+    small = ["num_envs=2", "num_steps=4", "num_minibatches=2", "update_epochs=1", "total_timesteps=16", "eval_episodes=0"]
+    recipe = load_recipe("ppo_functional", ["env.id=phys2d/Pendulum-v0", "hidden=[4]", *small])
+    run = create_run(tmp_path / "run")
+    train(recipe, run)
+    parameters = load_checkpoint(run.latest_checkpoint()).parameters
+    assert parameters["log_std"].shape == (1,) and np.any(parameters["log_std"] != 0)
+
+
+def test_plan_shows_schedule_storage_and_device_programs() -> None:
+    pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
+    text = plan(load_recipe("ppo_functional", [*TINY["ppo_functional"], "hidden=[8]"]))
+    for word in ("obs", "advantage", "policy.0.weight"):
+        assert word in text
