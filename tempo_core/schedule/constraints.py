@@ -6,6 +6,7 @@ scheduler would see cycles that do not exist. `Input` and `Constant` are no stat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +17,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Index, Point, last_needed
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.relation import CONTEXT, Frame, bounds_of, dependence, domain_set
 
 
@@ -57,7 +58,7 @@ def is_statement(node: Node) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """Everything about a graph that its schedule depends on; bounds are parameters."""
+    """Everything about a graph that its schedule depends on; bounds are parameters. Statements that never run are left out."""
 
     graph: Graph
     bounds: tuple[Symbol, ...]  # the bounds that occur, by name: the order of isl's parameters
@@ -73,14 +74,20 @@ class Constraints:
             found[statement.node.id] = (*found.get(statement.node.id, ()), statement)
         return found
 
-    def assuming(self, least: Mapping[Symbol, int]) -> Constraints:
-        """The same for bounds that are at least these."""
+    def assuming(self, least: Mapping[Symbol, int], exact: bool = False) -> Constraints:
+        """The same for bounds that are at least (where `exact`, that are) these."""
         assumptions = self.assumptions
         for k, bound in enumerate(self.bounds):
-            assumptions = assumptions.lower_bound_val(isl.dim_type.param, k, isl.Val(least[bound], CONTEXT))
-        statements = {n: replace(s, points=s.points.intersect_params(assumptions)) for n, s in self.statements.items()}
+            value = isl.Val(least[bound], CONTEXT)
+            assumptions = assumptions.lower_bound_val(isl.dim_type.param, k, value)
+            if exact:
+                assumptions = assumptions.upper_bound_val(isl.dim_type.param, k, value)
+        narrowed = [replace(s, points=s.points.intersect_params(assumptions)) for s in self.statements.values()]
+        statements = {s.name: s for s in narrowed if not s.points.is_empty()}
         reads = tuple(
-            replace(r, reader=statements[r.reader.name], relation=r.relation.intersect_params(assumptions)) for r in self.reads
+            replace(r, reader=statements[r.reader.name], relation=r.relation.intersect_params(assumptions))
+            for r in self.reads
+            if r.reader.name in statements
         )
         return Constraints(self.graph, self.bounds, statements, reads, assumptions)
 
@@ -106,13 +113,28 @@ class Constraints:
 
     @cached_property
     def near(self) -> tuple[tuple[Statement, Statement, isl.Map], ...]:
-        """(reader, source, relation) with one affine source point an edge: what should run close together."""
-        found: list[tuple[Statement, Statement, isl.Map]] = []
+        """(reader, source, relation): what should run close together, one affine source point a reader point.
+
+        Of several reads of one source only the farthest counts: told of both `r[t]` and `r[t + 4]`, isl gives up on a loop
+        for reader and source together, although one that is 4 late suits both.
+        """
+        farthest: dict[tuple[str, str], tuple[float, Statement, Statement, isl.Map]] = {}
         for read in self.reads:
             index = tuple(Point(last_needed(i)) for i in read.edge.index)
-            relation = _relation(read.reader, index, self.graph[read.edge.source])
-            found.extend((read.reader, source, part) for source, part in self.between_statements(read, relation))
-        return tuple(found)
+            source_node = self.graph[read.edge.source]
+            relation = _relation(read.reader, index, source_node)
+            ahead = sum(_ahead(i.expr, s) for i, s in zip(index, source_node.domain.steps, strict=True))
+            for source, part in self.between_statements(read, relation):
+                key = (read.reader.name, source.name)
+                if key not in farthest or ahead > farthest[key][0]:
+                    farthest[key] = (ahead, read.reader, source, part)
+        return tuple((reader, source, relation) for _, reader, source, relation in farthest.values())
+
+
+def _ahead(point: Expr, step: Symbol) -> float:
+    """How far ahead of the reader a point lies along a step; a point that does not move with it is as far as can be."""
+    distance = point - step.expr
+    return float(distance.constant) if distance.is_constant else math.inf
 
 
 def used_bounds(graph: Graph) -> frozenset[Symbol]:
@@ -130,7 +152,8 @@ def constraints_of(graph: Graph) -> Constraints:
     statements: dict[str, Statement] = {}
     for node in graph:
         for statement in _statements(node):
-            statements[statement.name] = statement
+            if not statement.points.is_empty():
+                statements[statement.name] = statement
     reads: list[Read] = []
     for statement in statements.values():
         for slot, edge in statement.edges:
@@ -143,7 +166,7 @@ def constraints_of(graph: Graph) -> Constraints:
 
 
 def _statements(node: Node) -> Iterator[Statement]:
-    """The statements of a node; a branch whose region is empty whatever the bounds gives none."""
+    """The statements of a node."""
     if not is_statement(node):
         return
     if not isinstance(node.op, Merge):
@@ -154,8 +177,7 @@ def _statements(node: Node) -> Iterator[Statement]:
         name = f"{value_name(node.id)}_b{branch}"
         points = domain_set(name, node.domain, edge.condition & earlier).coalesce()
         earlier = earlier & ~edge.condition
-        if not points.is_empty():
-            yield Statement(name, node, branch, points)
+        yield Statement(name, node, branch, points)
 
 
 def _relation(reader: Statement, index: tuple[Index, ...], source: Node) -> isl.Map:

@@ -11,6 +11,7 @@ import islpy as isl
 
 from tempo_core.errors import CausalityError
 from tempo_core.schedule.constraints import Constraints, Read, Statement
+from tempo_core.schedule.nesting import nest
 from tempo_core.schedule.program import names
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.relation import CONTEXT, fixed
@@ -56,17 +57,19 @@ class Schedule:
 def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
     """A schedule that respects all dependences, for any bounds if there is one.
 
-    Where only small bounds make values depend on themselves (such as T = 1, where `x[0]` and `x[T - 1]` are one), it holds
-    for bounds as large as `bounds`, up to a small number. Raises CausalityError, which shows a cycle that forbids one.
+    Values may depend on themselves for some bounds alone, such as T = 1, where `x[0]` and `x[T - 1]` are one. Then the schedule
+    holds for large bounds, or for `bounds` only. Raises CausalityError, which shows a cycle that forbids one.
     """
-    try:
-        return _attempt(constraints)
-    except isl.Error:
-        pass
-    try:
-        return _attempt(constraints.assuming({b: min(bounds[b], _LARGE) for b in constraints.bounds}))
-    except isl.Error:
-        raise _explain(constraints, bounds) from None
+    for narrow in (
+        lambda: constraints,
+        lambda: constraints.assuming({b: min(bounds[b], _LARGE) for b in constraints.bounds}),
+        lambda: constraints.assuming(bounds, exact=True),
+    ):
+        try:
+            return _attempt(narrow())
+        except isl.Error:
+            continue
+    raise _explain(constraints, bounds)
 
 
 def _attempt(constraints: Constraints) -> Schedule:
@@ -74,39 +77,14 @@ def _attempt(constraints: Constraints) -> Schedule:
     for reader, source, _, relation in constraints.dependences:
         if reader is source and not _onto_itself(relation).is_empty():
             raise isl.Error("a point depends on itself")  # which isl does not look at
-    parts = _parts(constraints, frozenset(constraints.statements), constraints.graph.order)
-    found = [_scheduled(constraints, part) for part in parts]
-    depth = max((theta.dim(isl.dim_type.out) for part in found for theta in part.values()), default=0)
+    found = nest(constraints)
+    depth = max((times.dim(isl.dim_type.out) for times in found.values()), default=0)
     theta: dict[str, isl.Map] = {}
-    for number, part in enumerate(found):
-        for name, times in part.items():
-            for _ in range(depth - times.dim(isl.dim_type.out)):
-                times = _appended(times, 0)
-            times = times.insert_dims(isl.dim_type.out, 0, 1).fix_val(isl.dim_type.out, 0, isl.Val(number, CONTEXT))
-            theta[name] = times.set_tuple_name(isl.dim_type.in_, name)
+    for name, times in found.items():
+        for _ in range(depth - times.dim(isl.dim_type.out)):
+            times = _appended(times, 0)
+        theta[name] = times.set_tuple_name(isl.dim_type.in_, name)
     return _distinct(constraints, {name: theta[name] for name in constraints.statements})
-
-
-def _parts(constraints: Constraints, part: frozenset[str], steps: Sequence[Symbol]) -> list[frozenset[str]]:
-    """Statements in groups that run one after the other.
-
-    What has not the outermost step, and depends on nothing that has, runs before its loop; what nothing that has it depends
-    on, after. isl would put such statements into the loop's first or last iteration, which then must be cut off.
-    """
-    statements = constraints.statements
-    for k, step in enumerate(steps):
-        inside = {name for name in part if step in statements[name].node.domain}
-        if not inside or len(inside) == len(part):
-            continue
-        edges = [(reader.name, source.name) for reader, source, *_ in constraints.dependences]
-        reading = _closure(inside, [(source, reader) for reader, source in edges])
-        read = _closure(inside, edges)
-        before, after = part - reading, (part & reading) - read
-        middle = part - before - after
-        later = steps[k + 1 :]
-        outer = [*(_parts(constraints, before, later) if before else []), middle]
-        return [*outer, *(_parts(constraints, after, later) if after else [])]
-    return [part] if part else []
 
 
 def _closure(start: set[str], edges: list[tuple[str, str]]) -> set[str]:
@@ -121,26 +99,6 @@ def _closure(start: set[str], edges: list[tuple[str, str]]) -> set[str]:
                 found.add(name)
                 waiting.append(name)
     return found
-
-
-def _scheduled(constraints: Constraints, part: frozenset[str]) -> dict[str, isl.Map]:
-    """isl's time vectors for some statements, all of one length."""
-    space = constraints.assumptions.get_space()
-    points, before, near = isl.UnionSet.empty(space), isl.UnionMap.empty(space), isl.UnionMap.empty(space)
-    for name, statement in constraints.statements.items():
-        if name in part:
-            points = points.union(isl.UnionSet.from_set(statement.points))
-    for reader, source, _, relation in constraints.dependences:
-        if reader.name in part and source.name in part:
-            before = before.union(isl.UnionMap.from_map(relation.reverse()))
-    for reader, source, relation in constraints.near:
-        if reader.name in part and source.name in part:
-            near = near.union(isl.UnionMap.from_map(relation.reverse()))
-    told = isl.ScheduleConstraints.on_domain(points).set_context(constraints.assumptions)
-    times = told.set_validity(before).set_proximity(near).compute_schedule().get_map()
-    maps = times.get_map_list()
-    found = [maps.get_at(k).align_params(space) for k in range(times.n_map())]
-    return {theta.get_tuple_name(isl.dim_type.in_): theta for theta in found}
 
 
 def _distinct(constraints: Constraints, theta: dict[str, isl.Map]) -> Schedule:

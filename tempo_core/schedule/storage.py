@@ -96,13 +96,17 @@ class _Folding:
 
     def _is_local(self, read: Read) -> bool:
         """Whether the value is read in the very loop iteration that computes it, so that no later value meets it."""
-        writers = self.constraints.of_node[read.edge.source]
+        writers = self.constraints.of_node.get(read.edge.source, ())
         steps = self.constraints.graph[read.edge.source].domain.steps
         if any(not isinstance(i, Point) or i.expr.single_atom != s for i, s in zip(read.edge.index, steps, strict=True)):
             return False
-        position = {s: k for k, s in enumerate(read.reader.node.domain.steps)}
+        place = [read.reader.node.domain.steps.index(s) for s in steps]
         reader = self.schedule.rows[read.reader.name]
-        return all(_same_iteration(self.schedule.rows[w.name], reader, [position[s] for s in steps]) for w in writers)
+        depths = {_shared_depth(self.schedule.rows[w.name], reader, place) for w in writers}
+        if None in depths or len(depths) != 1:
+            return False
+        (depth,) = depths
+        return len(writers) == 1 or all(_fixes_point(self.schedule.rows[w.name], depth, len(steps)) for w in writers)
 
     def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Set:
         """All distances q - p between points p, q of a node where q is written while p is alive."""
@@ -120,17 +124,25 @@ class _Folding:
         return written.lex_le_map(written).intersect(needed).deltas()
 
 
-def _same_iteration(writer: tuple[Row, ...] | None, reader: tuple[Row, ...] | None, place: list[int]) -> bool:
-    """Whether both times agree up to an entry that only orders statements, and what comes before it fixes the point."""
+def _shared_depth(writer: tuple[Row, ...] | None, reader: tuple[Row, ...] | None, place: list[int]) -> int | None:
+    """The entry up to which both times agree, where it only orders statements and the ones before it fix the point; else None."""
     if writer is None or reader is None:
-        return False
+        return None
     for depth, (written, read) in enumerate(zip(writer, reader, strict=True)):
         moved = [0] * len(read[0])
         for coefficient, k in zip(written[0], place, strict=True):
             moved[k] += coefficient
         if (tuple(moved), *written[1:]) != read:
-            return not any(any(row[0]) for row in writer[depth:]) and not any(read[0]) and written[1] == read[1] and written[2] < read[2]
-    return False
+            orders = not any(any(row[0]) for row in writer[depth:]) and not any(read[0]) and written[1] == read[1]
+            return depth if orders and written[2] < read[2] else None
+    return None
+
+
+def _fixes_point(rows: tuple[Row, ...] | None, depth: int | None, rank: int) -> bool:
+    """Whether the first entries of a time fix every step, also at points that another statement computes."""
+    assert rows is not None
+    alone = [next(k for k, c in enumerate(row[0]) if c) for row in rows[:depth] if sum(map(bool, row[0])) == 1]
+    return set(alone) == set(range(rank))
 
 
 def _fold_in_order(distances: isl.Set, order: range | tuple[int, ...]) -> tuple[int, ...]:

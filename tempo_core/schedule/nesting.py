@@ -1,0 +1,291 @@
+"""Which loops there are, from the outside in: sequence what must be sequenced, loop over steps, ask isl where it is hard.
+
+A step on which every dependence of some statements reads the same or an earlier point is their loop (it carries those
+that read strictly earlier points, which bind nothing inside it; Allen and Kennedy, 1987). Statements that lack the step run
+before, between or after such loops, never inside. Where dependences reach into the future, isl's scheduler (after Pluto)
+finds shifts, reversals and distributions of the loops: `r[t:min(t + 5, T)]` runs in one loop with r, 4 iterations late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tempo_core.schedule.constraints import Constraints, Read, Statement
+from tempo_core.symbolic.domain import Point
+from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
+from tempo_core.symbolic.relation import CONTEXT
+
+Row = int | Symbol  # an entry of a time vector: a position in a sequence, or the step that a loop counts
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """`reader` needs `source`; `read` is None for the order of a stateful function's calls."""
+
+    reader: Statement
+    source: Statement
+    read: Read | None
+    relation: isl.Map
+
+
+@dataclass(frozen=True)
+class Times:
+    """The time vector of a statement: first `rows`, then what isl found for the steps that are left, if it was asked."""
+
+    rows: tuple[Row, ...]
+    rest: isl.Map | None = None
+
+
+def nest(constraints: Constraints) -> dict[str, isl.Map]:
+    """A time map for each statement; they may differ in length. Raises isl.Error where no schedule is found."""
+    found: dict[str, Times] = {}
+    dependences = [Dependence(*each) for each in constraints.dependences]
+    _Nesting(constraints, found).arrange(list(constraints.statements), dependences, constraints.graph.order, ())
+    return {name: _map(constraints, constraints.statements[name], times) for name, times in found.items()}
+
+
+class _Nesting:
+    def __init__(self, constraints: Constraints, found: dict[str, Times]):
+        self.constraints, self.statements, self.found = constraints, constraints.statements, found
+
+    def has(self, name: str, step: Symbol) -> bool:
+        return step in self.statements[name].node.domain
+
+    def arrange(self, part: list[str], dependences: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
+        """Give times to the statements of `part`, which share `rows`; `dependences` are those that no outer loop carries."""
+        inside = set(part)
+        own = [d for d in dependences if d.reader.name in inside and d.source.name in inside]
+        steps = [s for s in steps if any(self.has(n, s) for n in part)]
+        if not steps:
+            self._in_sequence(part, own, rows)
+            return
+        for step in steps:
+            groups = self._groups(part, own, step)
+            if groups is None:
+                continue
+            if all(self._direct(group, own, step, steps) for looped, group in groups if looped):
+                self._emit(groups, own, step, steps, rows)
+                return
+        for step in steps:  # no step is a loop of all: isl arranges those groups for which the first possible step is none
+            groups = self._groups(part, own, step)
+            if groups is not None and len(groups) > 1:
+                self._emit(groups, own, step, steps, rows)
+                return
+        self._ask_isl(part, own, rows)
+
+    def _emit(
+        self, groups: list[tuple[bool, list[str]]], own: list[Dependence], step: Symbol, steps: Sequence[Symbol], rows: tuple[Row, ...]
+    ) -> None:
+        rest = [s for s in steps if s != step]
+        for number, (looped, group) in enumerate(groups):
+            here = (*rows, number) if len(groups) > 1 else rows
+            if not looped:
+                self.arrange(group, own, rest, here)
+            elif self._direct(group, own, step, steps):
+                kept = [d for d in own if self._direction(d, step, steps) != "<"]
+                self.arrange(group, kept, rest, (*here, step))
+            else:
+                self._ask_isl(group, own, here)
+
+    def _in_sequence(self, part: list[str], own: list[Dependence], rows: tuple[Row, ...]) -> None:
+        """Statements without steps left, sources first."""
+        order = _components(part, own)
+        for number, members in enumerate(order):
+            if len(members) > 1 or any(d.reader is d.source and d.reader.name == members[0] for d in own):
+                raise isl.Error("a value depends on itself")
+            self.found[members[0]] = Times((*rows, number) if len(order) > 1 else rows)
+
+    def _groups(self, part: list[str], own: list[Dependence], step: Symbol) -> list[tuple[bool, list[str]]] | None:
+        """Groups in order: (whether they have the step, names). None where a cycle ties statements with and without it."""
+        components = _components(part, own)
+        of = {n: k for k, members in enumerate(components) for n in members}
+        kinds = [{self.has(n, step) for n in members} for members in components]
+        if any(len(k) > 1 for k in kinds):
+            return None
+        looped = [True in k for k in kinds]
+        reads: list[set[int]] = [set() for _ in components]
+        for d in own:
+            if of[d.reader.name] != of[d.source.name]:
+                reads[of[d.reader.name]].add(of[d.source.name])
+        level = [0] * len(components)
+        for k, sources in enumerate(reads):
+            level[k] = max((level[s] + (looped[s] != looped[k]) for s in sources), default=0)
+        latest: dict[int, int] = {}  # as late as readers allow, so that what can share a loop does
+        for k in reversed(range(len(components))):
+            level[k] = max(level[k], latest.get(k, level[k]))
+            for s in reads[k]:
+                latest[s] = min(latest.get(s, level[k]), level[k] - (looped[s] != looped[k]))
+        grouped: dict[tuple[int, bool], list[str]] = {}
+        for k, members in enumerate(components):
+            grouped.setdefault((level[k], looped[k]), []).extend(members)
+        return [(has, grouped[depth, has]) for depth, has in sorted(grouped)]
+
+    def _direct(self, group: Iterable[str], own: list[Dependence], step: Symbol, steps: Sequence[Symbol]) -> bool:
+        """Whether a plain loop over the step respects every dependence of the group."""
+        inside = set(group)
+        return all(
+            self._direction(d, step, steps) in ("=", "<", "<=") for d in own if d.reader.name in inside and d.source.name in inside
+        )
+
+    def _direction(self, d: Dependence, step: Symbol, steps: Sequence[Symbol]) -> str:
+        """Along the step, what is read lies at the same point "=", before it "<", at or before it "<=", or anywhere "*"."""
+        if d.read is None:  # the previous call: of the steps that are left, the first moves last
+            left = [s for s in d.reader.node.domain.steps if s in steps]
+            return "*" if not left or left[0] != step else "<" if len(left) == 1 else "<="
+        domain = d.source.node.domain
+        if step not in domain or step not in d.reader.node.domain:
+            return "*"
+        index = d.read.edge.index[domain.steps.index(step)]
+        distance = step.expr - (index.expr if isinstance(index, Point) else index.last)
+        if isinstance(index, Point) and distance == 0:
+            return "="
+        return "<" if provably_nonnegative(distance - 1) else "<=" if provably_nonnegative(distance) else "*"
+
+    # -- isl ----------------------------------------------------------------------------------------------------------
+
+    def _ask_isl(self, part: list[str], own: list[Dependence], rows: tuple[Row, ...]) -> None:
+        """isl's scheduler on the steps that are not loops yet; the loops' steps are parameters to it."""
+        fixed = tuple(r for r in rows if isinstance(r, Symbol))
+        assumed = self.constraints.assumptions
+        points = isl.UnionSet.empty(assumed.get_space())
+        for name in part:
+            points = points.union(isl.UnionSet.from_set(_points_inside(self.statements[name], fixed)))
+        before = isl.UnionMap.empty(assumed.get_space())
+        near = isl.UnionMap.empty(assumed.get_space())
+        inside = set(part)
+        kept = {(d.reader.name, d.source.name, id(d.read)) for d in own}
+        for d in own:
+            if d.reader.name in inside and d.source.name in inside:
+                relation = _relation_inside(d.relation, d.reader, d.source, fixed)
+                if d.reader is d.source and not relation.is_empty() and not _moves(relation):
+                    raise isl.Error("a point depends on itself")
+                before = before.union(isl.UnionMap.from_map(relation.reverse()))
+        for reader, source, relation in self.constraints.near:
+            if any(k[:2] == (reader.name, source.name) for k in kept) and reader.name in inside and source.name in inside:
+                near = near.union(isl.UnionMap.from_map(_relation_inside(relation, reader, source, fixed).reverse()))
+        told = isl.ScheduleConstraints.on_domain(points).set_context(assumed)
+        maps = told.set_validity(before).set_proximity(near).compute_schedule().get_map().get_map_list()
+        for k in range(maps.n_map()):
+            theta = maps.get_at(k)
+            name = theta.get_tuple_name(isl.dim_type.in_)
+            self.found[name] = Times(rows, _restored(theta, self.statements[name], fixed))
+
+
+def _moves(relation: isl.Map) -> bool:
+    return relation.intersect(isl.Map.identity(relation.get_space())).is_empty()
+
+
+def _parameter(step: Symbol) -> str:
+    return f"{step.name}@"
+
+
+def _points_inside(statement: Statement, fixed: Sequence[Symbol]) -> isl.Set:
+    """A statement's points with the fixed steps as parameters."""
+    points = statement.points
+    steps = list(statement.node.domain.steps)
+    for step in fixed:
+        if step in steps:
+            k = steps.index(step)
+            count = points.dim(isl.dim_type.param)
+            points = points.move_dims(isl.dim_type.param, count, isl.dim_type.set, k, 1)
+            points = points.set_dim_name(isl.dim_type.param, count, _parameter(step))
+            steps.pop(k)
+    return points.set_tuple_name(statement.name)
+
+
+def _relation_inside(relation: isl.Map, reader: Statement, source: Statement, fixed: Sequence[Symbol]) -> isl.Map:
+    """A dependence between points that agree on the fixed steps, which become parameters."""
+    before, after = list(reader.node.domain.steps), list(source.node.domain.steps)
+    for step in fixed:
+        if step in before and step in after:
+            i, o = before.index(step), after.index(step)
+            relation = relation.equate(isl.dim_type.in_, i, isl.dim_type.out, o).project_out(isl.dim_type.out, o, 1)
+            after.pop(o)
+        elif step in after:
+            relation = relation.project_out(isl.dim_type.out, after.index(step), 1)
+            after.remove(step)
+        if step in before:
+            i, count = before.index(step), relation.dim(isl.dim_type.param)
+            relation = relation.move_dims(isl.dim_type.param, count, isl.dim_type.in_, i, 1)
+            relation = relation.set_dim_name(isl.dim_type.param, count, _parameter(step))
+            before.pop(i)
+    return relation.set_tuple_name(isl.dim_type.in_, reader.name).set_tuple_name(isl.dim_type.out, source.name)
+
+
+def _restored(theta: isl.Map, statement: Statement, fixed: Sequence[Symbol]) -> isl.Map:
+    """isl's times, with the fixed steps as dimensions of the statement's points again."""
+    steps = [s for s in statement.node.domain.steps if s not in fixed]
+    for step in reversed([s for s in statement.node.domain.steps if s in fixed]):
+        order = [s for s in statement.node.domain.steps if s in steps or s == step]
+        k = order.index(step)
+        at = theta.find_dim_by_name(isl.dim_type.param, _parameter(step))
+        if at >= 0:
+            theta = theta.move_dims(isl.dim_type.in_, k, isl.dim_type.param, at, 1)
+        else:
+            theta = theta.insert_dims(isl.dim_type.in_, k, 1)
+        steps = order
+    for k in reversed(range(theta.dim(isl.dim_type.param))):
+        if theta.get_dim_name(isl.dim_type.param, k).endswith("@"):
+            theta = theta.project_out(isl.dim_type.param, k, 1)
+    return theta.set_tuple_name(isl.dim_type.in_, statement.name)
+
+
+def _map(constraints: Constraints, statement: Statement, times: Times) -> isl.Map:
+    """A time vector as a map from the statement's points."""
+    space = constraints.assumptions.get_space()
+    steps = statement.node.domain.steps
+    universe = isl.Map.universe(space.add_dims(isl.dim_type.in_, len(steps)).add_dims(isl.dim_type.out, len(times.rows)))
+    for k, row in enumerate(times.rows):
+        if isinstance(row, Symbol):
+            universe = universe.equate(isl.dim_type.in_, steps.index(row), isl.dim_type.out, k)
+        else:
+            universe = universe.fix_val(isl.dim_type.out, k, isl.Val(row, CONTEXT))
+    universe = universe.set_tuple_name(isl.dim_type.in_, statement.name)
+    if times.rest is None:
+        return universe
+    return universe.flat_range_product(times.rest.align_params(universe.get_space())).align_params(space)
+
+
+def _components(part: Sequence[str], own: Sequence[Dependence]) -> list[list[str]]:
+    """Strongly connected components of statements, sources before readers, in the given order where that is free (Tarjan)."""
+    sources: dict[str, list[str]] = {n: [] for n in part}
+    for d in own:
+        sources[d.reader.name].append(d.source.name)
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    waiting: set[str] = set()
+    found: list[list[str]] = []
+    for start in part:
+        if start in number:
+            continue
+        work = [(start, iter(sources[start]))]
+        number[start] = lowest[start] = len(number)
+        stack.append(start)
+        waiting.add(start)
+        while work:
+            name, rest = work[-1]
+            for source in rest:
+                if source not in number:
+                    number[source] = lowest[source] = len(number)
+                    stack.append(source)
+                    waiting.add(source)
+                    work.append((source, iter(sources[source])))
+                    break
+                if source in waiting:
+                    lowest[name] = min(lowest[name], number[source])
+            else:
+                work.pop()
+                if work:
+                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[name])
+                if lowest[name] == number[name]:
+                    members = []
+                    while not members or members[-1] != name:
+                        members.append(stack.pop())
+                        waiting.discard(members[-1])
+                    found.append(members)
+    return found
