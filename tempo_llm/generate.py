@@ -116,7 +116,10 @@ class Generator:
                     f"prompt {number} has token {strange[0]}, and the model knows {self.config.vocab_size} tokens",
                     hint="the tokenizer does not belong to this model",
                 )
-        limit = max_context or self.config.max_position_embeddings
+        most = self.config.max_position_embeddings
+        limit = most if max_context is None else max_context
+        if not 1 <= limit <= most:
+            raise RequestError(f"max_context is {max_context}; this model takes 1 to {most} tokens")
         longest = max(map(len, prompts))
         if longest + max_new_tokens > limit:
             raise RequestError(

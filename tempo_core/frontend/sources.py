@@ -12,7 +12,7 @@ from tempo_core.frontend.functions import as_tensor, broadcast_to, cast, check_d
 from tempo_core.frontend.tensor import Tensor, apply, as_index, of_node
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
-from tempo_core.symbolic.condition import TRUE, Bool, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, as_bool, conjunction
 from tempo_core.symbolic.domain import Domain, Point, Range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import unless_obvious
@@ -52,14 +52,16 @@ class Recurrence(Tensor):
     """A branching tensor: `x[0] = ...; x[t + 1] = ...`. Branches are tried in the order in which they were assigned."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Define the points that `key` covers. A key indexes each step by itself plus a constant, reversed, or by a constant."""
+        """Define the points that `key` covers. A key indexes each step by itself plus a constant, reversed, or by a constant.
+
+        Conditions in the key are in terms of the key's own steps, as the value is: `x[t + 1, t >= 3] = f(t)` defines x[4] first.
+        """
         where = user_location()
         node = self.node
         steps = node.domain.steps
         keys = list(key) if isinstance(key, tuple) else [key]
         condition: Bool = TRUE
-        for part in [k for k in keys if isinstance(k, (Bool, bool))]:
-            condition = condition & part
+        wanted = conjunction(*(as_bool(k) for k in keys if isinstance(k, (Bool, bool))))
         keys = [k for k in keys if not isinstance(k, (Bool, bool))]
         if len(keys) > len(steps):
             raise IndexingError(f"{len(keys)} indices assign {self!r}, whose domain has {len(steps)} steps")
@@ -77,6 +79,7 @@ class Recurrence(Tensor):
             else:
                 condition = condition & (step.expr == index.expr)
                 fixed.append(step)
+        condition = condition & wanted.substitute(back)
         type = node.outputs[0]
         given = as_tensor(value, self)
         loose = [s for s in given.domain.steps if s in fixed]

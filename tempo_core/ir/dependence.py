@@ -7,21 +7,35 @@ longer bind what happens inside. What is still strongly connected when no step i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge
-from tempo_core.symbolic.domain import Point
+from tempo_core.symbolic.condition import FALSE
+from tempo_core.symbolic.domain import Index, Point
 from tempo_core.symbolic.expr import Symbol
 
 
-def direction(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> str:
-    """What an edge reads along a step: "=" the same point, "<" an earlier one, ">" a later one, "*" unknown or several."""
-    source = graph[edge.source]
-    if step not in source.domain or step not in reader.domain:
-        return "*"
-    index = edge.index[source.domain.steps.index(step)]
+class Vertex(NamedTuple):
+    """A node; of a `Merge`, one branch: a read of `w[i, 0]` does not meet the branch that defines `w[i, t + 1]`."""
+
+    node: int
+    branch: int = -1
+
+
+class Arc(NamedTuple):
+    """A dependence: the reader's operand `slot` may come from `source`."""
+
+    reader: Vertex
+    slot: int
+    source: Vertex
+
+
+@functools.lru_cache(maxsize=65536)
+def _moved(index: Index, step: Symbol) -> str:
     if not isinstance(index, Point):
         return "*"
     distance = index.expr - step.expr
@@ -30,25 +44,35 @@ def direction(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> str:
     return "=" if distance.constant == 0 else "<" if distance.constant < 0 else ">"
 
 
-Arc = tuple[int, int]  # (reader id, slot)
+def direction(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> str:
+    """What an edge reads along a step: "=" the same point, "<" an earlier one, ">" a later one, "*" unknown or several."""
+    source = graph[edge.source]
+    if step not in source.domain or step not in reader.domain:
+        return "*"
+    return _moved(edge.index[source.domain.steps.index(step)], step)
+
+
+def direction_of(graph: Graph, arc: Arc, step: Symbol) -> str:
+    reader = graph[arc.reader.node]
+    return direction(graph, reader, reader.inputs[arc.slot], step)
 
 
 @dataclass(frozen=True)
 class Nest:
-    """Nodes inside one loop: `parts` are its strongly connected components, sources before readers.
+    """Vertices inside one loop: `parts` are their strongly connected components, sources before readers.
 
-    A part is a single node's id, or a nest of its own: what is still connected in a circle, inside the loop over a step
-    that carries some of its dependences. `arcs` are the dependences between the nest's nodes that no loop around carries.
-    A `cyclic` nest has none that could: its nodes must run in the order in which points depend on each other.
+    A part is a single vertex, or a nest of its own: what is still connected in a circle, inside the loop over a step
+    that carries some of its dependences. `arcs` are the dependences between the nest's vertices that no loop around
+    carries. A `cyclic` nest has none that could: its points must run in the order in which they depend on each other.
     """
 
-    parts: tuple[int | Nest, ...]
+    parts: tuple[Vertex | Nest, ...]
     arcs: tuple[Arc, ...]
     cyclic: bool = False
 
     @property
-    def nodes(self) -> list[int]:
-        return [n for part in self.parts for n in (part.nodes if isinstance(part, Nest) else (part,))]
+    def vertices(self) -> list[Vertex]:
+        return [v for part in self.parts for v in (part.vertices if isinstance(part, Nest) else (part,))]
 
     def nests(self) -> Iterator[Nest]:
         """This nest and all inside it."""
@@ -60,15 +84,42 @@ class Nest:
 
 def nest(graph: Graph, steps: Sequence[Symbol]) -> Nest:
     """The whole graph, after carrying what loops over `steps` can carry."""
-    arcs = [(node.id, slot) for node in graph for slot in range(len(node.inputs))]
-    return _nested(graph, [n.id for n in graph], arcs, tuple(steps))
+    vertices = [v for node in graph for v in vertices_of(node)]
+    arcs = [arc for node in graph for arc in _arcs(graph, node)]
+    return _nested(graph, vertices, arcs, tuple(steps))
 
 
-def _nested(graph: Graph, nodes: list[int], arcs: list[Arc], steps: tuple[Symbol, ...]) -> Nest:
-    parts: list[int | Nest] = []
-    for members in strongly_connected(graph, nodes, arcs):
-        inside = set(members)
-        own = [(r, k) for r, k in arcs if r in inside and graph[r].inputs[k].source in inside]
+def vertices_of(node: Node) -> list[Vertex]:
+    return [Vertex(node.id, k) for k in range(len(node.inputs))] if isinstance(node.op, Merge) else [Vertex(node.id)]
+
+
+def _arcs(graph: Graph, node: Node) -> Iterator[Arc]:
+    for slot, edge in enumerate(node.inputs):
+        reader = Vertex(node.id, slot) if isinstance(node.op, Merge) else Vertex(node.id)
+        source = graph[edge.source]
+        for vertex in vertices_of(source):
+            if vertex.branch < 0 or _may_meet(source, vertex.branch, edge):
+                yield Arc(reader, slot, vertex)
+
+
+def _may_meet(source: Node, branch: int, edge: Edge) -> bool:
+    """Whether a read can fall on a point that a branch defines (yes, unless that is obviously impossible)."""
+    condition = source.inputs[branch].condition
+    points = {s: i.expr for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+    if not all(s in points for s in condition.steps):
+        return True
+    return condition.substitute(points) is not FALSE
+
+
+def _nested(graph: Graph, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...]) -> Nest:
+    parts: list[Vertex | Nest] = []
+    components = strongly_connected(vertices, arcs)
+    number = {v: k for k, members in enumerate(components) for v in members}
+    inner: list[list[Arc]] = [[] for _ in components]
+    for arc in arcs:
+        if number[arc.reader] == number[arc.source]:
+            inner[number[arc.reader]].append(arc)
+    for members, own in zip(components, inner, strict=True):
         if not own:
             parts.append(members[0])
             continue
@@ -84,24 +135,24 @@ def _nested(graph: Graph, nodes: list[int], arcs: list[Arc], steps: tuple[Symbol
 def _carrying_step(graph: Graph, arcs: list[Arc], steps: tuple[Symbol, ...]) -> tuple[Symbol, list[Arc]] | None:
     """The first step whose loop, forwards or backwards, carries some of the dependences and violates none."""
     for step in steps:
-        directions = [direction(graph, graph[r], graph[r].inputs[k], step) for r, k in arcs]
+        directions = [direction_of(graph, arc, step) for arc in arcs]
         for carried in "<>":
             if carried in directions and all(d in ("=", carried) for d in directions):
                 return step, [arc for arc, d in zip(arcs, directions, strict=True) if d == "="]
     return None
 
 
-def strongly_connected(graph: Graph, nodes: Sequence[int], arcs: Sequence[Arc]) -> list[list[int]]:
+def strongly_connected(vertices: Sequence[Vertex], arcs: Sequence[Arc]) -> list[list[Vertex]]:
     """Tarjan's strongly connected components, sources before readers (iterative)."""
-    sources: dict[int, list[int]] = {n: [] for n in nodes}
-    for reader, slot in arcs:
-        sources[reader].append(graph[reader].inputs[slot].source)
-    number: dict[int, int] = {}
-    lowest: dict[int, int] = {}
-    on_stack: set[int] = set()
-    stack: list[int] = []
-    found: list[list[int]] = []
-    for start in nodes:
+    sources: dict[Vertex, list[Vertex]] = {v: [] for v in vertices}
+    for arc in arcs:
+        sources[arc.reader].append(arc.source)
+    number: dict[Vertex, int] = {}
+    lowest: dict[Vertex, int] = {}
+    on_stack: set[Vertex] = set()
+    stack: list[Vertex] = []
+    found: list[list[Vertex]] = []
+    for start in vertices:
         if start in number:
             continue
         work = [(start, iter(sources[start]))]
@@ -109,7 +160,7 @@ def strongly_connected(graph: Graph, nodes: Sequence[int], arcs: Sequence[Arc]) 
         stack.append(start)
         on_stack.add(start)
         while work:
-            node, rest = work[-1]
+            vertex, rest = work[-1]
             for source in rest:
                 if source not in number:
                     number[source] = lowest[source] = len(number)
@@ -118,19 +169,16 @@ def strongly_connected(graph: Graph, nodes: Sequence[int], arcs: Sequence[Arc]) 
                     work.append((source, iter(sources[source])))
                     break
                 if source in on_stack:
-                    lowest[node] = min(lowest[node], number[source])
+                    lowest[vertex] = min(lowest[vertex], number[source])
             else:
                 work.pop()
                 if work:
-                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[node])
-                if lowest[node] == number[node]:
-                    members = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        members.append(member)
-                        if member == node:
-                            break
+                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[vertex])
+                if lowest[vertex] == number[vertex]:
+                    members: list[Vertex] = []
+                    while not members or members[-1] != vertex:
+                        members.append(stack.pop())
+                        on_stack.discard(members[-1])
                     found.append(members)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import Nest, forward_order, nest
+from tempo_core.ir.dependence import Nest, Vertex, forward_order, nest
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.passes.base import Pass, read_at, remove_dead
 from tempo_core.symbolic.condition import TRUE
@@ -124,9 +124,9 @@ def _islands(graph: Graph) -> list[list[int]]:
 
 def _place(graph: Graph, inner: Nest, path: tuple[int, ...], place: dict[int, tuple[tuple[int, ...], int]]) -> None:
     if inner.cyclic:
-        place |= {n: ((*path, n), 0) for n in inner.nodes}
+        place |= {v.node: ((*path, v.node), 0) for v in inner.vertices}
         return
-    place |= {n: (path, level) for n, level in _levels(graph, inner).items()}
+    place |= {v.node: (path, level) for v, level in _levels(graph, inner).items()}
     for number, part in enumerate(inner.parts):
         if isinstance(part, Nest):
             _place(graph, part, (*path, -1 - number), place)
@@ -137,30 +137,29 @@ def _joins(graph: Graph, reader: Node, edge: Edge) -> bool:
     return edge.condition is TRUE and _fusable(reader) and _fusable(source) and is_identity(edge, source, reader.domain)
 
 
-def _levels(graph: Graph, inner: Nest) -> dict[int, int]:
-    """Levels of the nodes that stand directly in a nest: the longest path, as late as readers allow, where an edge that can
-    be fused costs nothing and any other one. A nested cycle is one vertex, and so is whatever leads through it.
+def _levels(graph: Graph, inner: Nest) -> dict[Vertex, int]:
+    """Levels of the vertices that stand directly in a nest: the longest path, as late as readers allow, where an edge that
+    can be fused costs nothing and any other one costs 1. A nested cycle is one vertex, with whatever leads through it.
     """
-    vertex = {n: number for number, part in enumerate(inner.parts) for n in (part.nodes if isinstance(part, Nest) else (part,))}
-    reads: dict[int, dict[int, int]] = {v: {} for v in vertex.values()}  # vertex -> source vertex -> cost
-    for reader_id, slot in inner.arcs:
-        reader = graph[reader_id]
-        edge = reader.inputs[slot]
-        here, there = vertex[reader_id], vertex[edge.source]
+    place = {v: number for number, part in enumerate(inner.parts) for v in (part.vertices if isinstance(part, Nest) else (part,))}
+    reads: dict[int, dict[int, int]] = {number: {} for number in range(len(inner.parts))}  # reader -> source -> cost
+    for arc in inner.arcs:
+        here, there = place[arc.reader], place[arc.source]
         if here != there:
-            single = isinstance(inner.parts[here], int) and isinstance(inner.parts[there], int)
-            cost = 0 if single and _joins(graph, reader, edge) else 1
+            reader = graph[arc.reader.node]
+            single = isinstance(inner.parts[here], Vertex) and isinstance(inner.parts[there], Vertex)
+            cost = 0 if single and _joins(graph, reader, reader.inputs[arc.slot]) else 1
             reads[here][there] = max(cost, reads[here].get(there, 0))
     level = dict.fromkeys(reads, 0)
-    for here in sorted(reads):  # parts are in topological order
+    for here in reads:  # parts are in topological order
         for there, cost in reads[here].items():
             level[here] = max(level[here], level[there] + cost)
     latest: dict[int, int] = {}
-    for here in sorted(reads, reverse=True):
+    for here in reversed(reads):
         level[here] = max(level[here], latest.get(here, level[here]))
         for there, cost in reads[here].items():
             latest[there] = min(latest.get(there, level[here] - cost), level[here] - cost)
-    return {part: level[number] for number, part in enumerate(inner.parts) if isinstance(part, int)}
+    return {part: level[number] for number, part in enumerate(inner.parts) if isinstance(part, Vertex)}
 
 
 def _replace(graph: Graph, members: list[int]) -> None:

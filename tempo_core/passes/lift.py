@@ -8,7 +8,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Builder, Pass, literal, remove_dead
-from tempo_core.passes.recurrences import scan_of
+from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Index, Range, full_range
 from tempo_core.symbolic.expr import Expr, Minimum, Symbol, minimum
@@ -30,9 +30,7 @@ class Lift(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
-        for node in graph:
-            if node.id in graph.nodes and isinstance(node.op, ops.Merge):
-                scan_of(graph, node)
+        lift_recurrences(graph)
         cycles = {step: _on_cycles(graph, step) for step in graph.order}
         for node in graph:
             if isinstance(node.op, ops.DiscountedSum) or (isinstance(node.op, ops.Reduce) and node.op.fn == "sum"):
@@ -45,7 +43,7 @@ def _on_cycles(graph: Graph, step: Symbol) -> dict[int, int]:
     found: dict[int, int] = {}
     for number, inner in enumerate(nest(graph, [s for s in graph.order if s != step]).nests()):
         if inner.cyclic:
-            found.update(dict.fromkeys(inner.nodes, number))
+            found.update((v.node, number) for v in inner.vertices)
     return found
 
 

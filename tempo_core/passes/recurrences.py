@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import nest
+from tempo_core.ir.dependence import Nest, nest
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder, literal, read_at
@@ -16,28 +16,34 @@ from tempo_core.symbolic.expr import Symbol
 Linear = tuple[Edge | None, Edge | None]  # (coefficient, term): coefficient * previous + term; None stands for zero
 
 
-def scan_of(graph: Graph, merge: Node) -> bool:
-    """Rewrite a recurrence in place, if it is linear in its own neighbour along one step; says whether it was."""
-    if not is_float(merge.outputs[0].dtype) or merge.domain.condition is not TRUE:
-        return False
-    for step in merge.domain.steps:
-        branch = _recurrent_branch(graph, merge, step)
-        if branch is not None and _rewrite(graph, merge, step, branch):
-            return True
-    return False
+def lift_recurrences(graph: Graph) -> None:
+    """Rewrite, in place, each recurrence that is linear in its own neighbour along one step."""
+    for step in graph.order:
+        cycles = _cycles(graph, step)
+        for merge_id in list(cycles):
+            merge = graph[merge_id]
+            if not is_float(merge.outputs[0].dtype) or merge.domain.condition is not TRUE or step not in merge.domain:
+                continue
+            branch = _recurrent_branch(merge, cycles[merge_id])
+            if branch is not None:
+                _rewrite(graph, merge, step, branch)
 
 
-def _recurrent_branch(graph: Graph, merge: Node, step: Symbol) -> int | None:
-    """The only branch on a cycle with the recurrence, inside loops over the other steps."""
-    others = [s for s in graph.order if s != step]
-    for inner in nest(graph, others).nests():
-        if inner.cyclic and merge.id in inner.parts:
-            members = set(inner.nodes)
-            if any(isinstance(graph[n].op, ops.Merge) and n != merge.id for n in members):
-                return None
-            inside = [k for r, k in inner.arcs if r == merge.id and graph[merge.id].inputs[k].source in members]
-            return inside[0] if len(inside) == 1 else None
-    return None
+def _cycles(graph: Graph, step: Symbol) -> dict[int, Nest]:
+    """Recurrences that are alone on their cycle inside loops over the other steps, with that cycle."""
+    found: dict[int, Nest] = {}
+    for inner in nest(graph, [s for s in graph.order if s != step]).nests():
+        if inner.cyclic:
+            merges = {v.node for v in inner.vertices if isinstance(graph[v.node].op, ops.Merge)}
+            if len(merges) == 1:
+                found[merges.pop()] = inner
+    return found
+
+
+def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:
+    """The only branch on the cycle."""
+    branches = {v.branch for v in cycle.vertices if v.node == merge.id}
+    return branches.pop() if len(branches) == 1 else None
 
 
 def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import direction, nest
+from tempo_core.ir.dependence import direction_of, nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Builder, Pass, condition_without, remove_dead
 from tempo_core.passes.batching import batched, evaluated
@@ -41,15 +41,14 @@ class Vectorize(Pass):
 
 def _legal(graph: Graph, step: Symbol) -> set[int]:
     """Nodes over `step` that no cycle through another point of it binds."""
-    legal: set[int] = set()
+    fit = {n.id for n in graph if step in n.domain and _has_rule(n) and _separable(graph, n, step)}
+    bound: set[int] = set()  # on a cycle through other points of the step, or on one with something that cannot be vectorized
     for inner in nest(graph, [s for s in graph.order if s != step]).nests():
-        members = [graph[n] for n in inner.parts if isinstance(n, int) and step in graph[n].domain]
         if inner.cyclic:
-            moving = any(direction(graph, graph[r], graph[r].inputs[k], step) != "=" for r, k in inner.arcs)
-            if moving or not all(_has_rule(n) and _separable(graph, n, step) for n in members):
-                continue
-        legal |= {n.id for n in members if _has_rule(n) and _separable(graph, n, step)}
-    return legal
+            members = {v.node for v in inner.vertices if step in graph[v.node].domain}
+            if not members <= fit or any(direction_of(graph, arc, step) != "=" for arc in inner.arcs):
+                bound |= members
+    return fit - bound
 
 
 def _separable(graph: Graph, node: Node, step: Symbol) -> bool:

@@ -6,17 +6,19 @@ is then cut there, into prologue, steady state and epilogue. Branches of a `Merg
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import islpy as isl
 
+from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Graph
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute, walk
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.relation import CONTEXT, condition_from_ast, expression_from_ast, fixed
@@ -84,11 +86,35 @@ class _Conversion:
     def _leaf(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
         call = node.user_get_expr()
         name = call.get_op_arg(0).get_id().get_name()
-        point = tuple(expression_from_ast(call.get_op_arg(k), symbols) for k in range(1, call.get_op_n_arg()))
+        cases = [_cases(call.get_op_arg(k), symbols) for k in range(1, call.get_op_n_arg())]
+        item: Item | None = None
+        for case in itertools.product(*cases):
+            leaf = self._statement(name, tuple(expr for _, expr in case))
+            condition = conjunction(*(c for c, _ in case))
+            if condition is not FALSE:
+                item = leaf if item is None else If(condition, as_block(leaf), as_block(item))
+        assert item is not None, "the last case holds where no other does"
+        return item
+
+    def _statement(self, name: str, point: tuple[Expr, ...]) -> Item:
         if name in self.statements:
             return Execute(self.statements[name].node.id, self.statements[name].branch, point)
         node_id, output, _ = name[1:].split("_")
         return Dealloc(int(node_id), int(output), point)
+
+
+def _cases(tree: isl.AstExpr, symbols: dict[str, Expr]) -> list[tuple[Bool, Expr]]:
+    """The values of an isl AST expression that chooses (`c ? a : b`), and where each holds; the conditions exclude each other."""
+    if tree.get_type() != isl.ast_expr_type.op:
+        return [(TRUE, expression_from_ast(tree, symbols))]
+    arguments = [tree.get_op_arg(k) for k in range(tree.get_op_n_arg())]
+    if tree.get_op_type() not in (isl.ast_expr_op_type.select, isl.ast_expr_op_type.cond):
+        if any(len(_cases(a, symbols)) > 1 for a in arguments):
+            raise NonAffineError(f"`{tree.to_C_str()}` has no symbolic expression")
+        return [(TRUE, expression_from_ast(tree, symbols))]
+    condition = condition_from_ast(arguments[0], symbols)
+    chosen = [(condition & c, e) for c, e in _cases(arguments[1], symbols)]
+    return chosen + [(~condition & c, e) for c, e in _cases(arguments[2], symbols)]
 
 
 def as_block(item: Item) -> Block:

@@ -16,6 +16,7 @@ from tempo_core.schedule.program import names
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.relation import CONTEXT, fixed
 
+_UNIT, _ANY = 1, -1  # coefficients in time vectors: larger ones make loops with strides, where isl's AST may lose the order
 _LARGE = 8  # bounds from here on are not told apart
 _OPERATIONS = 20_000_000  # how long isl may look for a cycle: a second or two
 _WALKS = 200  # how many walks to compose in search of a cycle before giving a general answer
@@ -60,11 +61,13 @@ def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
     Values may depend on themselves for some bounds alone, such as T = 1, where `x[0]` and `x[T - 1]` are one. Then the schedule
     holds for large bounds, or for `bounds` only. Raises CausalityError, which shows a cycle that forbids one.
     """
-    for narrow in (
-        lambda: constraints,
-        lambda: constraints.assuming({b: min(bounds[b], _LARGE) for b in constraints.bounds}),
-        lambda: constraints.assuming(bounds, exact=True),
+    for narrow, coefficient in (
+        (lambda: constraints, _UNIT),
+        (lambda: constraints, _ANY),
+        (lambda: constraints.assuming({b: min(bounds[b], _LARGE) for b in constraints.bounds}), _ANY),
+        (lambda: constraints.assuming(bounds, exact=True), _ANY),
     ):
+        CONTEXT.set_schedule_max_coefficient(coefficient)
         try:
             return _attempt(narrow())
         except isl.Error:

@@ -97,6 +97,8 @@ def test_draws_follow_the_seed(values: dict[str, Any], make_generator: Any) -> N
         ([[1]], {"max_new_tokens": 0}, "max_new_tokens is 0"),
         ([[1]], {"temperature": -1.0}, "temperature is -1.0"),
         ([[1]], {"temperature": float("nan")}, "temperature is nan"),
+        ([[1]], {"max_context": 257}, "max_context is 257; this model takes 1 to 256 tokens"),
+        ([[1]], {"max_context": 0}, "max_context is 0"),
         ([[1] * 10], {"max_context": 12}, "a prompt of 10 tokens and 4 new ones do not fit the context of 12 tokens"),
         ([[1] * 250], {"max_new_tokens": 7}, "do not fit the context of 256 tokens"),
     ],
