@@ -14,11 +14,11 @@ from dataclasses import replace
 from tempo_core.errors import GradientError
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.functions import evaluate, index, ones, pad, reshape, scatter_add, zeros
-from tempo_core.frontend.gradients import GRADIENTS
+from tempo_core.frontend.gradients import GRADIENTS, PIECEWISE_CONSTANT
 from tempo_core.frontend.sources import Recurrence
 from tempo_core.frontend.tensor import Tensor, of_node
 from tempo_core.ir.graph import Edge, Node
-from tempo_core.ir.ops import Broadcast, Identity, Merge
+from tempo_core.ir.ops import Broadcast, Identity, Merge, Unary
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
@@ -108,16 +108,33 @@ class _Reverse:
         return zeros(target.shape, target.dtype) if total is None else total
 
     def _active_nodes(self) -> set[int]:
-        below = _ancestors(self.context, self.loss.edge.source)
+        """Nodes between the targets and the loss, along reads that a gradient flows back through."""
+        below, stack = {self.loss.edge.source}, [self.loss.edge.source]
+        while stack:
+            node = self.graph[stack.pop()]
+            for edge in node.inputs:
+                if edge.source not in below and self._carries_gradient(node, edge):
+                    below.add(edge.source)
+                    stack.append(edge.source)
         users = self.graph.users()
         found = {t.edge.source for t in self.targets} & below
         stack = list(found)
         while stack:
-            for reader, _ in users[stack.pop()]:
-                if reader.id in below and reader.id not in found:
+            for reader, slot in users[stack.pop()]:
+                if reader.id in below and reader.id not in found and self._carries_gradient(reader, reader.inputs[slot]):
                     found.add(reader.id)
                     stack.append(reader.id)
         return found
+
+    def _carries_gradient(self, reader: Node, edge: Edge) -> bool:
+        op = reader.op
+        if not is_float(self.graph[edge.source].outputs[edge.output].dtype):
+            return False
+        if isinstance(op, Identity) and op.stop_gradient:
+            return False
+        if isinstance(op, Unary) and op.fn in PIECEWISE_CONSTANT:
+            return False
+        return isinstance(op, Merge) or type(op) in GRADIENTS
 
     def _order(self) -> tuple[list[int], list[int]]:
         """Active nodes, readers before sources, once the edges into the `cut` merges' readers are dropped."""
@@ -172,7 +189,7 @@ class _Reverse:
             gradients = [self._total((node.id, k)) for k in range(len(node.outputs))]
         if all(g is None for g in gradients):
             return
-        wanted = [e.source in self.active and is_float(self.graph.edge_type(e).dtype) for e in node.inputs]
+        wanted = [e.source in self.active and self._carries_gradient(node, e) for e in node.inputs]
         if not any(wanted):
             return
         if isinstance(node.op, Merge):

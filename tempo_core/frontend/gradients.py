@@ -225,3 +225,5 @@ GRADIENTS: dict[type[ops.Op], Rule] = {
 CONSTANT: frozenset[type[ops.Op]] = frozenset({
     ops.Constant, ops.Iota, ops.Eval, ops.Input, ops.Random, ops.Compare, ops.Argmax, ops.Argsort, ops.Udf, ops.Sink, ops.Output,
 })  # fmt: skip
+
+PIECEWISE_CONSTANT = ("sign", "floor", "ceil", "round", "not", "isfinite")  # of `Unary`: their derivative is zero

@@ -26,7 +26,7 @@ def lift_recurrences(graph: Graph) -> None:
                 continue
             branch = _recurrent_branch(merge, cycles[merge_id])
             if branch is not None:
-                _rewrite(graph, merge, step, branch)
+                _rewrite(graph, merge, step, branch, cycles[merge_id])
 
 
 def _cycles(graph: Graph, step: Symbol) -> dict[int, Nest]:
@@ -46,7 +46,7 @@ def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:
     return branches.pop() if len(branches) == 1 else None
 
 
-def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int) -> bool:
+def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) -> bool:
     edge = merge.inputs[branch]
     domain = merge.domain
     value = graph[edge.source]
@@ -58,7 +58,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int) -> bool:
     if delay is None:
         return False
     build = Builder(graph, value, value.domain)
-    found = _linear(graph, build, value, merge, step)
+    found = _linear(graph, build, value, merge, step, {v.node for v in cycle.vertices})
     if found is None:
         return False
     coefficient, term, distance = found
@@ -109,9 +109,11 @@ def _shift(edge: Edge, source: Node, step: Symbol) -> int | None:
     return moved
 
 
-def _linear(graph: Graph, build: Builder, root: Node, merge: Node, step: Symbol) -> tuple[Edge | None, Edge | None, int] | None:
-    """`root` as coefficient * merge[t + distance] + term; None if it is not linear in one neighbour."""
-    depends = _depending(graph, merge.id, root.id)
+def _linear(graph: Graph, build: Builder, root: Node, merge: Node, step: Symbol, depends: set[int]) -> tuple[Edge | None, Edge | None, int] | None:
+    """`root` as coefficient * merge[t + distance] + term; None if it is not linear in one neighbour.
+
+    `depends` are the nodes on the recurrence's cycle; all others are constants to it.
+    """
     distances: set[int] = set()
 
     def of_edge(reader: Node, edge: Edge) -> Linear | None:
@@ -160,28 +162,6 @@ def _linear(graph: Graph, build: Builder, root: Node, merge: Node, step: Symbol)
     if result is None or len(distances) != 1:
         return None
     return result[0], result[1], distances.pop()
-
-
-def _depending(graph: Graph, merge_id: int, root_id: int) -> set[int]:
-    """Nodes between the root and the recurrence, on the way from one to the other."""
-    users: dict[int, list[int]] = {}
-    seen, stack = {root_id}, [root_id]
-    while stack:
-        node_id = stack.pop()
-        if node_id == merge_id:
-            continue
-        for edge in graph[node_id].inputs:
-            users.setdefault(edge.source, []).append(node_id)
-            if edge.source not in seen:
-                seen.add(edge.source)
-                stack.append(edge.source)
-    found, stack = {merge_id}, [merge_id]
-    while stack:
-        for reader in users.get(stack.pop(), ()):
-            if reader not in found:
-                found.add(reader)
-                stack.append(reader)
-    return found
 
 
 def _applied(build: Builder, fn: str, edge: Edge | None) -> Edge | None:

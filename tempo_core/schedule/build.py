@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import islpy as isl
 
@@ -72,29 +72,22 @@ class _Conversion:
 
     def _loop(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
         name = node.for_get_iterator().get_id().get_name()
-        start = expression_from_ast(node.for_get_init(), symbols)
+        starts = _cases(node.for_get_init(), symbols)
         if node.for_is_degenerate():
-            return self.convert(node.for_get_body(), {**symbols, name: start})
+            return _chosen([starts], lambda start: self.convert(node.for_get_body(), {**symbols, name: start}))
         condition = node.for_get_cond()
-        stop = expression_from_ast(condition.get_op_arg(1), symbols)
-        if condition.get_op_type() == isl.ast_expr_op_type.le:
-            stop = stop + 1
+        stops = _cases(condition.get_op_arg(1), symbols)
+        past = 1 if condition.get_op_type() == isl.ast_expr_op_type.le else 0
         step = node.for_get_inc().get_val().to_python()
         own = counter(name)
-        return Loop(own, start, stop, step, as_block(self.convert(node.for_get_body(), {**symbols, name: own.expr})))
+        body = as_block(self.convert(node.for_get_body(), {**symbols, name: own.expr}))
+        return _chosen([starts, stops], lambda start, stop: Loop(own, start, stop + past, step, body))
 
     def _leaf(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
         call = node.user_get_expr()
         name = call.get_op_arg(0).get_id().get_name()
         cases = [_cases(call.get_op_arg(k), symbols) for k in range(1, call.get_op_n_arg())]
-        item: Item | None = None
-        for case in itertools.product(*cases):
-            leaf = self._statement(name, tuple(expr for _, expr in case))
-            condition = conjunction(*(c for c, _ in case))
-            if condition is not FALSE:
-                item = leaf if item is None else If(condition, as_block(leaf), as_block(item))
-        assert item is not None, "the last case holds where no other does"
-        return item
+        return _chosen(cases, lambda *point: self._statement(name, point))
 
     def _statement(self, name: str, point: tuple[Expr, ...]) -> Item:
         if name in self.statements:
@@ -115,6 +108,18 @@ def _cases(tree: isl.AstExpr, symbols: dict[str, Expr]) -> list[tuple[Bool, Expr
     condition = condition_from_ast(arguments[0], symbols)
     chosen = [(condition & c, e) for c, e in _cases(arguments[1], symbols)]
     return chosen + [(~condition & c, e) for c, e in _cases(arguments[2], symbols)]
+
+
+def _chosen(cases: list[list[tuple[Bool, Expr]]], make: Callable[..., Item]) -> Item:
+    """`make(*values)` for the values that hold, under conditions where there are several."""
+    item: Item | None = None
+    for case in itertools.product(*cases):
+        condition = conjunction(*(c for c, _ in case))
+        if condition is not FALSE:
+            made = make(*(e for _, e in case))
+            item = made if item is None else If(condition, as_block(made), as_block(item))
+    assert item is not None, "one of the cases holds"
+    return item
 
 
 def as_block(item: Item) -> Block:
