@@ -55,7 +55,7 @@ def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Seque
     start = time.perf_counter()
     scheduled = schedule(graph, numbers, dealloc=_interpreted(graph, config))
     timing["schedule"] = time.perf_counter() - start
-    return Program(source, scheduled, [Result.of(t) for t in outputs], config, timing)
+    return Program(source, scheduled, [Result.of(t) for t in outputs], config, timing, _input_names(context.graph))
 
 
 def checked_bounds(context: Context, bounds: Mapping[Expr, int]) -> Bounds:
@@ -87,6 +87,10 @@ def with_outputs(context: Context, outputs: Sequence[Tensor]) -> Graph:
         edge = Edge(tensor.edge.source, ranges, tensor.edge.output)
         graph.add(Output(position), [edge], domain=Domain(), name=tensor.name, where=tensor.node.where)
     return remove_dead(graph)
+
+
+def _input_names(graph: Graph) -> tuple[str, ...]:
+    return tuple(node.op.name for node in graph.inputs() if isinstance(node.op, Input))
 
 
 def _interpreted(graph: Graph, config: Config) -> bool:
@@ -122,8 +126,17 @@ class Result:
 class Program:
     """A compiled program: run it with any inputs, look at what the compiler made of it, or step through it."""
 
-    def __init__(self, source: Graph, scheduled: Scheduled, results: list[Result], config: Config, timing: dict[str, float]):
+    def __init__(
+        self,
+        source: Graph,
+        scheduled: Scheduled,
+        results: list[Result],
+        config: Config,
+        timing: dict[str, float],
+        known_inputs: tuple[str, ...],
+    ):
         self.source, self.scheduled, self.graph = source, scheduled, scheduled.graph
+        self.known_inputs = known_inputs  # of the context: those that no output needs may be fed, and are ignored
         self.results, self.config, self.timing = results, config, timing
         self.bounds: Bounds = dict(scheduled.bounds)
         self.backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
@@ -159,7 +172,7 @@ class Program:
 
     def _checked_inputs(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         declared = {n.op.name: n for n in self.source.inputs() if isinstance(n.op, Input)}
-        unknown = [name for name in inputs if name not in declared]
+        unknown = [name for name in inputs if name not in self.known_inputs]
         if unknown:
             raise InputError(f"the program has no input `{unknown[0]}`", hint=f"its inputs are {', '.join(declared) or 'none'}")
         found = {}

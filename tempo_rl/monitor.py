@@ -28,7 +28,7 @@ class Logger(Protocol):
 
 
 class TrainingMonitor:
-    """Receives an agent's metrics and parameters of each iteration and acts once both are there.
+    """Receives an agent's metrics and parameters of each iteration.
 
     Raises, out of the running program: `Interrupted` after the iteration in which Ctrl-C came, and `RunError` where the loss or
     a parameter is not finite. In both cases the latest good parameters are on disk.
@@ -41,20 +41,10 @@ class TrainingMonitor:
         self.times: list[float] = []
         self.interrupt_requested = False
         self._steps = recipe.num_envs * recipe.num_steps
-        self._metrics: dict[int, Mapping[str, np.ndarray]] = {}
-        self._parameters: dict[int, Mapping[str, np.ndarray]] = {}
 
     @property
     def env_steps(self) -> int:
         return self.iterations * self._steps
-
-    def metrics(self, iteration: int, values: Mapping[str, np.ndarray]) -> None:
-        self._metrics[iteration] = values
-        self._advance(iteration)
-
-    def parameters(self, iteration: int, values: Mapping[str, np.ndarray]) -> None:
-        self._parameters[iteration] = values
-        self._advance(iteration)
 
     def save(self) -> None:
         """Write the latest good parameters, unless they are written already."""
@@ -64,10 +54,8 @@ class TrainingMonitor:
         if not path.exists():
             save_checkpoint(path, Checkpoint(self.latest, self.recipe, self.iterations, self.env_steps))
 
-    def _advance(self, iteration: int) -> None:
-        if iteration not in self._metrics or iteration not in self._parameters:
-            return
-        metrics, parameters = self._metrics.pop(iteration), self._parameters.pop(iteration)
+    def finished(self, iteration: int, metrics: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray]) -> None:
+        """Log, check, show and save one iteration."""
         row = {"iteration": iteration, "env_steps": (iteration + 1) * self._steps} | {k: float(v) for k, v in metrics.items()}
         for logger in self._loggers:
             logger.log(row)

@@ -35,8 +35,7 @@ class Outcome:
 class _Silent:
     """A monitor for programs that are planned, not run."""
 
-    def metrics(self, iteration: int, values: Mapping[str, np.ndarray]) -> None: ...
-    def parameters(self, iteration: int, values: Mapping[str, np.ndarray]) -> None: ...
+    def finished(self, iteration: int, metrics: Mapping[str, Any], parameters: Mapping[str, Any]) -> None: ...
 
 
 def compile_config(recipe: Recipe) -> Any:

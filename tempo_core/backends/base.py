@@ -77,6 +77,9 @@ class Backend(ABC):
     xp: ModuleType
     kernels: Mapping[type[ops.Op], Kernel]
 
+    def __init__(self) -> None:
+        self.compiled: dict[Any, Callable[..., Any]] = {}  # for users of a backend to keep functions of `compile`
+
     def kernel(self, op: ops.Op, args: Sequence[Array], env: Env, seed: Seed = 0) -> tuple[Array, ...]:
         """The outputs of `op` for operands `args` at the point given by `env`, which holds all bounds and the point's steps.
 

@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node, compose
 from tempo_core.ir.ops import Constant, Op
 from tempo_core.ir.types import TensorType, is_float
@@ -86,6 +87,16 @@ def remove_dead(graph: Graph, roots: Iterable[Node] | None = None) -> Graph:
     kept = graph.copy()
     kept.nodes = {i: n for i, n in graph.nodes.items() if i in alive}
     return kept
+
+
+def renumbered(graph: Graph) -> Graph:
+    """The same graph with nodes numbered 0, 1, ... in the order in which they can be read."""
+    number = {old: new for new, old in enumerate(forward_order(graph))}
+    fresh = Graph(graph.order)
+    for old in number:
+        node = graph[old]
+        fresh.put(replace(node, id=number[old], inputs=tuple(replace(e, source=number[e.source]) for e in node.inputs)))
+    return fresh
 
 
 def condition_without(condition: Bool, step: Symbol) -> Bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
@@ -105,21 +106,43 @@ def _islands(graph: Graph) -> list[list[int]]:
         return n
 
     for node in graph:
-        for edge in node.inputs:
-            if place[node.id] == place[edge.source] and _joins(graph, node, edge):
-                parent[find(edge.source)] = find(node.id)
-    users = graph.users()
+        if not _is_cheap(graph, node):
+            for source in _joined_sources(graph, node):
+                if place[node.id] == place[source]:
+                    parent[find(source)] = find(node.id)
     order = forward_order(graph)
-    for node_id in reversed(order):  # what only an island inside a nested cycle reads joins it: nothing there leads back
-        readers = users[node_id]
-        islands = {find(reader.id) for reader, _ in readers}
-        inner = all(place[r.id][0][: len(place[node_id][0])] == place[node_id][0] != place[r.id][0] for r, _ in readers)
-        if len(islands) == 1 and inner and all(_joins(graph, r, r.inputs[k]) for r, k in readers):
-            parent[find(node_id)] = islands.pop()
+    _absorb(graph, order, parent, find)
     islands_of: dict[int, list[int]] = {}
     for node_id in order:
         islands_of.setdefault(find(node_id), []).append(node_id)
     return [members for members in islands_of.values() if len(members) > 1]
+
+
+def _joined_sources(graph: Graph, node: Node) -> Iterator[int]:
+    """What a node reads at its own point, looking through cheap operations: each of those belongs to its reader."""
+    for edge in node.inputs:
+        if _joins(graph, node, edge):
+            source = graph[edge.source]
+            if _is_cheap(graph, source):
+                yield from _joined_sources(graph, source)
+            else:
+                yield source.id
+
+
+def _absorb(graph: Graph, order: list[int], parent: dict[int, int], find: Callable[[int], int]) -> None:
+    """Put each group that only one other group reads, at its own point, into that one: its reader needs it there anyway."""
+    users = graph.users()
+    members: dict[int, set[int]] = {}
+    for n in order:
+        members.setdefault(find(n), set()).add(n)
+    for n in reversed(order):
+        group = find(n)
+        readers = [(r, k) for m in members[group] for r, k in users[m] if find(r.id) != group]
+        targets = {find(r.id) for r, _ in readers}
+        if len(targets) == 1 and all(_joins(graph, r, r.inputs[k]) for r, k in readers):
+            target = targets.pop()
+            parent[group] = target
+            members[target] |= members.pop(group)
 
 
 def _place(graph: Graph, inner: Nest, path: tuple[int, ...], place: dict[int, tuple[tuple[int, ...], int]]) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tempo_core.ir.graph import Graph
-from tempo_core.passes.base import Pass
+from tempo_core.passes.base import Pass, renumbered
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
 from tempo_core.passes.fuse import Fuse
@@ -39,10 +39,13 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = ()) -> 
 
 
 def run(graph: Graph, passes: Sequence[Pass], hook: Hook | None = None) -> Graph:
-    """Apply the passes one after the other; `hook` sees each one's result (to verify, print or time it)."""
+    """Apply the passes one after the other; `hook` sees each one's result (to verify, print or time it).
+
+    The final graph is numbered anew, so that its text does not depend on how it came about.
+    """
     for each in passes:
         start = time.perf_counter()
         graph = each.apply(graph)
         if hook is not None:
             hook(each, graph, time.perf_counter() - start)
-    return graph
+    return renumbered(graph)

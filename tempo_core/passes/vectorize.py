@@ -72,7 +72,11 @@ def _has_rule(node: Node) -> bool:
 
 
 def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
-    """Connected groups of legal nodes that some read takes along the whole step, or that read a whole step."""
+    """Connected groups of legal nodes of which some read takes the whole step.
+
+    Results (`Output`) are such a reason only where the group reads nothing that a loop over the step makes: its operands
+    would all have to be kept to compute at the end what can be computed as the loop goes.
+    """
     parent = {n: n for n in legal}
 
     def find(n: int) -> int:
@@ -82,6 +86,8 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
         return n
 
     whole: set[int] = set()
+    collected: set[int] = set()
+    fed_by_loop: set[int] = set()
     for reader in graph:
         for edge in reader.inputs:
             source = graph[edge.source]
@@ -90,9 +96,12 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
             index = edge.index[source.domain.steps.index(step)]
             if source.id in legal and reader.id in legal and step in reader.domain:
                 parent[find(source.id)] = find(reader.id)
+            elif reader.id in legal:
+                fed_by_loop.add(reader.id)
             if source.id in legal and isinstance(index, Range) and step not in index.steps:
-                whole.add(source.id)
-    roots = {find(n) for n in whole}
+                (collected if isinstance(reader.op, ops.Output) else whole).add(source.id)
+    looped = {find(n) for n in fed_by_loop}
+    roots = {find(n) for n in whole} | {find(n) for n in collected if find(n) not in looped}
     return {n for n in legal if find(n) in roots}
 
 

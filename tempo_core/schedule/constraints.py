@@ -100,7 +100,7 @@ class Constraints:
 
     @cached_property
     def dependences(self) -> tuple[tuple[Statement, Statement, Read | None, isl.Map], ...]:
-        """(reader, source, read, relation from reader to source points); read None is the order of a stateful function's calls."""
+        """(reader, source, read, relation of reader to source points); read None is the order of a stateful function's calls."""
         found: list[tuple[Statement, Statement, Read | None, isl.Map]] = []
         for read in self.reads:
             found.extend((read.reader, source, read, part) for source, part in self.between_statements(read, read.relation))

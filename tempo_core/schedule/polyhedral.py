@@ -37,10 +37,6 @@ class Schedule:
         """Theta of each statement as plain numbers; None where it is not affine (it divides)."""
         return {name: _rows(theta, self.constraints) for name, theta in self.theta.items()}
 
-    def is_constant(self, depth: int) -> bool:
-        """Whether entry `depth` of the time vector is a number in every statement, and so only orders them."""
-        return all(r is not None and not any(r[depth][0]) and not any(r[depth][1]) for r in self.rows.values())
-
     def text(self) -> str:
         """A line a statement: `act[i, t] -> [i, 0, t, 1]`."""
         called = names(self.constraints.graph)

@@ -129,7 +129,9 @@ def _block(item: Item) -> Block:
     return item if isinstance(item, Block) else Block((item,))
 
 
-def instances(item: Item, visit: Callable[[Leaf, tuple[int | range, ...]], None], values: Mapping[Symbol, int] | None = None) -> None:
+def instances(
+    item: Item, visit: Callable[[Leaf, tuple[int | range, ...]], None], values: Mapping[Symbol, int] | None = None
+) -> None:
     """Call `visit(leaf, point)` for all leaves in the order in which they run; ranges of a point are Python ranges."""
     env = dict(values or {})
     if isinstance(item, Block):

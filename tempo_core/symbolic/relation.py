@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
@@ -127,8 +127,8 @@ def domain_set(name: str, domain: Domain, condition: Bool = TRUE) -> isl.Set:
     """The points of `domain` at which `condition` also holds, as a set with the tuple name `name`.
 
     >>> t = Symbol("t", "T")
-    >>> domain_set("x", Domain((t,)), t.expr >= 3)
-    Set("[T] -> { x[t] : 3 <= t < T }")
+    >>> domain_set("x", Domain((t,)), t.expr >= 3).is_equal(isl.Set.read_from_str(CONTEXT, "[T] -> { x[t] : 3 <= t < T }"))
+    True
     """
     frame = Frame(domain.steps, bounds_of(domain, condition), name)
     points = frame.box()
@@ -152,8 +152,10 @@ def dependence(
     Not restricted to the source's domain, so that reads outside of it can be seen.
 
     >>> t = Symbol("t", "T")
-    >>> dependence("y", Domain((t,)), "x", Domain((t,)), (Range(t.expr, minimum(t.expr + 5, Symbol("T").expr)),))
-    Map("[T] -> { y[t] -> x[t'] : t >= 0 and t <= t' < T and t' <= 4 + t }")
+    >>> window = (Range(t.expr, minimum(t.expr + 5, t.bound_expr)),)
+    >>> text = "[T] -> { y[t] -> x[s] : t >= 0 and t <= s < T and s < t + 5 }"
+    >>> dependence("y", Domain((t,)), "x", Domain((t,)), window).is_equal(isl.Map.read_from_str(CONTEXT, text))
+    True
     """
     bounds = bounds_of(reader_domain, source_domain, condition, *index)
     reader, source = Frame(reader_domain.steps, bounds, reader_name), Frame(source_domain.steps, bounds, source_name)
@@ -199,7 +201,7 @@ def expression_from_ast(tree: isl.AstExpr, symbols: Mapping[str, Expr]) -> Expr:
     return _EXPRESSIONS[operation](*(expression_from_ast(tree.get_op_arg(k), symbols) for k in range(tree.get_op_n_arg())))
 
 
-_EXPRESSIONS = {
+_EXPRESSIONS: dict[object, Callable[..., Expr]] = {
     _OP.add: lambda a, b: a + b,
     _OP.sub: lambda a, b: a - b,
     _OP.mul: lambda a, b: a * b,
@@ -212,14 +214,14 @@ _EXPRESSIONS = {
     _OP.pdiv_r: lambda a, b: a % b,
     _OP.zdiv_r: lambda a, b: a % b,
 }
-_COMPARISONS = {
+_COMPARISONS: dict[object, Callable[[Expr, Expr], Bool]] = {
     _OP.eq: lambda a, b: a == b,
     _OP.ge: lambda a, b: a >= b,
     _OP.gt: lambda a, b: a > b,
     _OP.le: lambda a, b: a <= b,
     _OP.lt: lambda a, b: a < b,
 }
-_CONNECTIVES = {_OP.and_: conjunction, _OP.and_then: conjunction, _OP.or_: disjunction, _OP.or_else: disjunction}
+_CONNECTIVES: dict[object, Callable[..., Bool]] = {_OP.and_: conjunction, _OP.and_then: conjunction, _OP.or_: disjunction, _OP.or_else: disjunction}
 
 
 def condition_from_ast(tree: isl.AstExpr, symbols: Mapping[str, Expr]) -> Bool:
@@ -312,9 +314,9 @@ def _interval(expr: Expr) -> tuple[Expr, Expr]:
         least, greatest = Expr.of(1), Expr.of(1)
         for atom, power in monomial:
             a, b = _atom_interval(atom)
-            if len(monomial) > 1 or power > 1:  # a product of values that may be negative has no simple bound
-                if not (a.is_constant and a.constant >= 0) and not isinstance(a.single_atom, Symbol):
-                    raise NonAffineError(f"no upper bound is known for `{expr}`", hint=_AFFINE_HINT)
+            known_sign = (a.is_constant and a.constant >= 0) or isinstance(a.single_atom, Symbol)
+            if (len(monomial) > 1 or power > 1) and not known_sign:  # a product with what may be negative
+                raise NonAffineError(f"no upper bound is known for `{expr}`", hint=_AFFINE_HINT)
             least, greatest = least * a**power, greatest * b**power
         low, high = (
             low + coefficient * (least if coefficient > 0 else greatest),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,12 +14,13 @@ from tempo_rl.env.transition import Transition
 from tempo_rl.models import ActorCritic
 from tempo_rl.recipe import Recipe
 
+Arrays = Mapping[str, np.ndarray]
+
 
 class Monitor(Protocol):
-    """Where an agent's values go on the host, once an iteration, in order."""
+    """Where an agent's values go on the host: called once an iteration, in order, with the parameters that it ends with."""
 
-    def metrics(self, iteration: int, values: Mapping[str, np.ndarray]) -> None: ...
-    def parameters(self, iteration: int, values: Mapping[str, np.ndarray]) -> None: ...
+    def finished(self, iteration: int, metrics: Arrays, parameters: Arrays) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,11 @@ def episode_metrics(step: Transition, over: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def report(monitor: Monitor, metrics: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
-    """One sink for the metrics of an iteration, one for the parameters that it ends with."""
-    tp.sink(_deliver(monitor.metrics, tuple(metrics)), *metrics.values(), name="metrics")
-    tp.sink(_deliver(monitor.parameters, tuple(parameters)), *parameters.values(), name="parameters")
+    """Hand an iteration's metrics and final parameters to the monitor: one sink, so that the device is left once."""
+    names = [*metrics, *parameters]
 
+    def finished(*values: Any, i: int) -> None:
+        arrays = {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+        monitor.finished(int(i), {k: arrays[k] for k in metrics}, {k: arrays[k] for k in parameters})
 
-def _deliver(receive: Callable[[int, Mapping[str, np.ndarray]], None], names: tuple[str, ...]) -> Callable[..., None]:
-    def sink(*values: Any, i: int) -> None:
-        receive(int(i), {name: np.asarray(value) for name, value in zip(names, values, strict=True)})
-
-    return sink
+    tp.sink(finished, *metrics.values(), *parameters.values(), name="report")

@@ -36,7 +36,9 @@ class SingleEnvironment:
         self.observations = observations_of(function.observation_space, name)
         self.actions = actions_of(function.action_space, name)
         with _standard_promotion():
-            example = jax.eval_shape(lambda key: function.initial(key, params=self._params), jax.random.key(0))
+            example = jax.eval_shape(
+                lambda data: function.initial(_key(data), params=self._params), jax.ShapeDtypeStruct((2,), "uint32")
+            )
         self._shape = example.shape
         self.state_size = int(np.prod(example.shape)) + 2
 
@@ -51,13 +53,13 @@ class SingleEnvironment:
             return self._step(packed, action, key_data)
 
     def _initial(self, key_data: Array) -> tuple[Array, Array]:
-        key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
+        key = _key(key_data)
         state = self._function.initial(key, params=self._params)
         return self._pack(state, jnp.zeros((), "float32"), jnp.zeros((), "float32")), self._observe(state, key)
 
     def _step(self, packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
         function, params = self._function, self._params
-        key, reset_key = jax.random.split(jax.random.wrap_key_data(key_data, impl="threefry2x32"))
+        key, reset_key = jax.random.split(_key(key_data))
         state, steps, episode_return = packed[:-2].reshape(self._shape), packed[-2], packed[-1]
         action = self.actions.clip(action, jnp) if isinstance(self.actions, Continuous) else action + self.actions.start
         following = function.transition(state, action, key, params=params)
@@ -77,6 +79,11 @@ class SingleEnvironment:
 
     def _observe(self, state: Array, key: Array) -> Array:
         return jnp.asarray(self._function.observation(state, key, params=self._params), self.observations.dtype)
+
+
+def _key(data: Array) -> Array:
+    """(2,) uint32 as a key of `jax.random`."""
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 @contextmanager

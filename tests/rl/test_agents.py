@@ -40,13 +40,10 @@ class Recorder:
         self.actions: list[np.ndarray] = []
         self.steps: list[Transition] = []
 
-    def metrics(self, iteration: int, values: Arrays) -> None:
+    def finished(self, iteration: int, metrics: Arrays, parameters: Arrays) -> None:
         assert iteration == len(self.rows)
-        self.rows.append({k: np.array(v) for k, v in values.items()})
-
-    def parameters(self, iteration: int, values: Arrays) -> None:
-        assert iteration == len(self.kept)
-        self.kept.append({k: np.array(v) for k, v in values.items()})
+        self.rows.append({k: np.array(v) for k, v in metrics.items()})
+        self.kept.append({k: np.array(v) for k, v in parameters.items()})
 
     def listen(self, host: Any) -> None:
         reset, step = host.reset, host.step

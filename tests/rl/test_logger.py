@@ -70,15 +70,12 @@ def monitor(tmp_path: Path, **overrides: Any) -> tuple[TrainingMonitor, Rows, Ru
 
 
 def feed(to: TrainingMonitor, iteration: int, loss: float = 1.0, weight: float = 0.0) -> None:
-    to.parameters(iteration, {"w": np.full(2, weight, np.float32)})
-    to.metrics(iteration, {"loss": np.float32(loss)})
+    to.finished(iteration, {"loss": np.float32(loss)}, {"w": np.full(2, weight, np.float32)})
 
 
-def test_a_row_is_written_once_both_halves_are_there(tmp_path: Path) -> None:
+def test_rows_count_environment_steps(tmp_path: Path) -> None:
     it, rows, _ = monitor(tmp_path)
-    it.metrics(0, {"loss": np.float32(2.0)})
-    assert rows.rows == []
-    it.parameters(0, {"w": np.zeros(2)})
+    feed(it, 0, loss=2.0)
     assert rows.rows == [{"iteration": 0, "env_steps": 8, "loss": 2.0}]
 
 
@@ -121,7 +118,6 @@ def test_interruption_ends_after_the_iteration(tmp_path: Path) -> None:
 def test_results_are_kept_apart_from_reused_buffers(tmp_path: Path) -> None:
     it, _, _ = monitor(tmp_path)
     buffer = np.zeros(2, np.float32)
-    it.parameters(0, {"w": buffer})
-    it.metrics(0, {"loss": np.float32(0)})
+    it.finished(0, {"loss": np.float32(0)}, {"w": buffer})
     buffer[:] = 9
     assert it.latest is not None and it.latest["w"].tolist() == [0, 0]

@@ -17,7 +17,7 @@ import tempo_rl.progress
 from tempo_rl.checkpoint import load_checkpoint
 from tempo_rl.cli import app
 from tempo_rl.errors import RunError
-from tempo_rl.recipe import load_recipe, make_recipe, shipped_recipes
+from tempo_rl.recipe import Recipe, load_recipe, make_recipe, shipped_recipes
 from tempo_rl.rundir import RunDirectory, create_run
 from tempo_rl.train import Outcome, plan, train
 from tests.rl.scripted import ID
@@ -36,9 +36,12 @@ RESULT_KEYS = [
 def run_tiny(name: str, path: Path, *overrides: str) -> tuple[Outcome, RunDirectory]:
     if name == "ppo_functional":
         pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
-    recipe = load_recipe(str(shipped_recipes()[name]), [*TINY[name], "hidden=[8]", "eval_episodes=3", *overrides])
     run = create_run(path)
-    return train(recipe, run), run
+    return train(tiny_recipe(name, *overrides), run), run
+
+
+def tiny_recipe(name: str, *overrides: str) -> Recipe:
+    return load_recipe(str(shipped_recipes()[name]), [*TINY[name], "hidden=[8]", "eval_episodes=3", *overrides])
 
 
 def rows(run: RunDirectory) -> list[dict[str, str]]:
@@ -147,8 +150,18 @@ def test_continuous_actions_learn_something_finite(tmp_path: Path) -> None:
     assert parameters["log_std"].shape == (1,) and np.any(parameters["log_std"] != 0)
 
 
-def test_plan_shows_schedule_storage_and_device_programs() -> None:
+@pytest.mark.parametrize("name", TINY)
+def test_a_run_compiles_what_the_plan_says(name: str, tmp_path: Path) -> None:
+    outcome, _ = run_tiny(name, tmp_path / "run", "eval_episodes=0")
+    text = plan(tiny_recipe(name))
+    assert f"device programs: {outcome.result['compiles']}\n" in text
+
+
+def test_the_plan_shows_schedule_storage_and_one_device_program_an_iteration() -> None:
     pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
-    text = plan(load_recipe("ppo_functional", [*TINY["ppo_functional"], "hidden=[8]"]))
-    for word in ("obs", "advantage", "policy.0.weight"):
-        assert word in text
+    text = plan(tiny_recipe("ppo_functional"))
+    schedule, _, rest = text.partition("storage\n")
+    assert "for i in 0:3" in schedule and "for t in 0:6" in schedule
+    for word in ("obs", "policy.0.weight", "slots", "bytes"):
+        assert word in rest
+    assert rest.count("once each i") == 1

@@ -8,7 +8,7 @@ from tempo_core.symbolic.expr import Expr, Symbol, minimum
 from tests.core.schedule.checker import FLOAT, at, op
 
 i, e, m, t = Symbol("i", "I"), Symbol("e", "E"), Symbol("m", "M"), Symbol("t", "T")
-I, E, M, T = (Symbol(s.bound).expr for s in (i, e, m, t))
+E, M, T = (Symbol(s.bound).expr for s in (e, m, t))
 ORDER = (i, e, m, t)
 
 
@@ -61,7 +61,13 @@ def nested_carry():
     w = merge(graph, diem, "w")
     x = merge(graph, dit, "x")
     x_next = run(graph, "simulate", dit, (x, None), (w, at(i.expr, 0, 0)))
-    define(graph, x, (init, (), (t.expr == 0) & (i.expr == 0)), (x_next, at(i.expr - 1, T - 1), t.expr == 0), (x_next, at(i.expr, t.expr - 1), TRUE))
+    define(
+        graph,
+        x,
+        (init, (), (t.expr == 0) & (i.expr == 0)),
+        (x_next, at(i.expr - 1, T - 1), t.expr == 0),
+        (x_next, at(i.expr, t.expr - 1), TRUE),
+    )
     batch = run(graph, "batch", di, (x_next, (*at(i.expr), Range(Expr.of(0), T))))
     update = run(graph, "update", diem, (w, None), (batch, at(i.expr)))
     define(

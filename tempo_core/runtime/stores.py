@@ -1,0 +1,150 @@
+"""Where the interpreter keeps values: one array a point, for each output of each node; and how edges read them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tempo_core.backends.base import Array, Backend, numpy_dtype
+from tempo_core.errors import OutOfDomainError, UncoveredPointError
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ops import Constant, Input, Merge, Output
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.domain import Point
+from tempo_core.symbolic.expr import Expr, Symbol
+
+Env = dict[Symbol, int]
+Key = tuple[int, int]  # node id, output
+Coordinates = tuple[int, ...]
+Number = Callable[[Mapping[Symbol, int]], int]
+
+
+def number(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Number:
+    """A function from the values of steps (or counters) to the expression's: the common shapes of indices without a walk."""
+    fixed = expression.substitute(bounds)
+    if isinstance(fixed, Expr):
+        constant = fixed.constant
+        if fixed.is_constant:
+            return lambda env: constant
+        atom = (fixed - constant).single_atom
+        if isinstance(atom, Symbol):
+            return lambda env: env[atom] + constant
+    return fixed.evaluate
+
+
+class Stores:
+    """All values of one run, by (node id, output) and point."""
+
+    def __init__(self, graph: Graph, bounds: Mapping[Symbol, int], backend: Backend, inputs: Mapping[str, Any]):
+        self.graph, self.bounds, self.backend = graph, bounds, backend
+        self.values: dict[Key, dict[Coordinates, Array]] = {}
+        for node in graph:
+            if isinstance(node.op, Input):
+                self.values[node.id, 0] = {(): backend.to_device(inputs[node.op.name])}
+            elif isinstance(node.op, Constant):
+                self.values[node.id, 0] = {(): backend.kernel(node.op, (), bounds)[0]}
+            else:
+                self.values.update({(node.id, output): {} for output in range(len(node.outputs))})
+
+    def put(self, key: Key, at: Coordinates, value: Array) -> None:
+        self.values[key][at] = value
+
+    def free(self, key: Key, points: Iterable[Coordinates]) -> None:
+        for at in points:
+            self.values[key].pop(at, None)
+
+    def move(self, key: Key, points: Iterable[Coordinates], to: Callable[[Array], Array]) -> None:
+        """Replace values by themselves in other memory."""
+        for at in points:
+            self.values[key][at] = to(self.values[key][at])
+
+    def count(self) -> int:
+        """How many values are kept now."""
+        return sum(map(len, self.values.values()))
+
+
+class Reader:
+    """An edge, ready to be read at any point: `reader(stores, env)` gives its value, ranges as leading dimensions.
+
+    Raises OutOfDomainError or UncoveredPointError where a value is not there. For an `Output` such points give zeros, and
+    values whose shapes differ from point to point come as nested lists.
+    """
+
+    def __init__(self, graph: Graph, node: Node, edge: Edge, bounds: Mapping[Symbol, int]):
+        self.node, self.edge, self.source, self.bounds = node, edge, graph[edge.source], bounds
+        self.key = (edge.source, edge.output)
+        self.lenient = isinstance(node.op, Output)
+        self.is_fixed = isinstance(self.source.op, (Input, Constant))  # one value, whatever the point
+        self.is_point = all(isinstance(i, Point) for i in edge.index)
+        self.along: list[tuple[Number, Number | None, int, Number | None]] = []  # start, stop (of ranges), stride, size
+        for index in edge.index:
+            if isinstance(index, Point):
+                self.along.append((number(index.expr, bounds), None, 1, None))
+            else:
+                size = None if index.size is None else number(index.size, bounds)
+                self.along.append((number(index.start, bounds), number(index.stop, bounds), index.stride, size))
+
+    def __call__(self, stores: Stores, env: Mapping[Symbol, int]) -> Any:
+        values = stores.values[self.key]
+        if self.is_fixed:
+            return values[()]
+        if self.is_point:
+            at = tuple(start(env) for start, _, _, _ in self.along)
+            value = values.get(at)
+            return self._missing(at, env) if value is None else value
+        spans = [
+            (start(env),) if stop is None else range(start(env), stop(env), stride)
+            for start, stop, stride, _ in self.along
+        ]  # fmt: skip
+        found = []
+        for at in itertools.product(*spans):
+            value = values.get(at)
+            found.append(stores.backend.to_host(self._missing(at, env) if value is None else value))
+        lengths = [len(span) for span, (_, stop, _, _) in zip(spans, self.along, strict=True) if stop is not None]
+        if self.lenient and len({value.shape for value in found}) > 1:
+            return _nested(found, lengths)
+        stacked = self._stacked(found, lengths, spans, env)
+        return stacked if self.lenient else stores.backend.to_device(stacked)
+
+    def _stacked(
+        self, found: list[np.ndarray[Any, Any]], lengths: list[int], spans: list[Any], env: Mapping[Symbol, int]
+    ) -> np.ndarray[Any, Any]:
+        sizes = [
+            length if size is None else size(env)
+            for length, size in zip(lengths, (size for _, stop, _, size in self.along if stop is not None), strict=True)
+        ]
+        if not found:
+            first = tuple(span[0] if len(span) else 0 for span in spans)
+            return np.zeros((*sizes, *self._shape(first)), numpy_dtype(self.source.outputs[self.edge.output].dtype))
+        stacked = np.stack(found).reshape((*lengths, *found[0].shape))
+        if sizes == lengths:
+            return stacked
+        padded = np.zeros((*sizes, *found[0].shape), stacked.dtype)
+        padded[tuple(map(slice, lengths))] = stacked
+        return padded
+
+    def _shape(self, at: Coordinates) -> tuple[int, ...]:
+        """The shape of the source's value at one of its points."""
+        env = {**self.bounds, **dict(zip(self.source.domain.steps, at, strict=True))}
+        return tuple(int(size.evaluate(env)) for size in self.source.outputs[self.edge.output].shape)
+
+    def _missing(self, at: Coordinates, env: Mapping[Symbol, int]) -> np.ndarray[Any, Any]:
+        if self.lenient:
+            return np.zeros(self._shape(at), numpy_dtype(self.source.outputs[self.edge.output].dtype))
+        here = ", ".join(f"{step.name}={env[step]}" for step in self.node.domain.steps)
+        there = ", ".join(f"{step.name}={value}" for step, value in zip(self.source.domain.steps, at, strict=True))
+        text = f"{self.node.label} at ({here}) reads {self.source.label} at ({there})"
+        if isinstance(self.source.op, Merge):
+            raise UncoveredPointError(f"{text}, which no branch defines", where=self.node.where)
+        raise OutOfDomainError(f"{text}, which is outside its domain {self.source.domain}", where=self.node.where)
+
+
+def _nested(values: list[Any], lengths: list[int]) -> Any:
+    """A flat list of values as lists of lists."""
+    if len(lengths) == 1:
+        return values
+    width = len(values) // lengths[0] if lengths[0] else 0
+    return [_nested(values[k * width : (k + 1) * width], lengths[1:]) for k in range(lengths[0])]

@@ -1,0 +1,233 @@
+"""Relations against brute force: every answer of isl is checked point by point on small bounds."""
+
+import doctest
+import itertools
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tempo_core.errors import GradientError, NonAffineError
+from tempo_core.symbolic import relation
+from tempo_core.symbolic.condition import FALSE, TRUE
+from tempo_core.symbolic.domain import Domain, Point, Range
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tempo_core.symbolic.relation import Inverse, dependence, domain_set, invert, maximum_over, never, outside, uncovered
+
+i, t = Symbol("i", "I"), Symbol("t", "T")
+BI, T = Symbol("I").expr, Symbol("T").expr
+DI, DT, DIT = Domain((i,)), Domain((t,)), Domain((i, t))
+ZERO = Expr.of(0)
+
+
+def test_docstrings():
+    assert doctest.testmod(relation).failed == 0
+    assert doctest.testmod(relation).attempted >= 4
+
+
+def points(domain, bounds):
+    for point in itertools.product(*(range(bounds[Symbol(step.bound)]) for step in domain.steps)):
+        env = {**bounds, **dict(zip(domain.steps, point, strict=True))}
+        if domain.condition.evaluate(env):
+            yield point, env
+
+
+def read(index, env):
+    along = []
+    for part in index:
+        if isinstance(part, Point):
+            along.append((part.expr.evaluate(env),))
+        else:
+            along.append(range(part.start.evaluate(env), part.stop.evaluate(env), part.stride))
+    return set(itertools.product(*along))
+
+
+# -- inverse ----------------------------------------------------------------------------------------------------------
+
+TE, IE = t.expr, i.expr
+INVERTIBLE = [
+    (DT, (Point(TE),), DT, (Point(TE),), "true"),
+    (DT, (Point(TE + 3),), DT, (Point(TE - 3),), "t >= 3"),
+    (DT, (Point(TE - 1),), DT, (Point(TE + 1),), "T >= t + 2"),
+    (DT, (Point(T - 1 - TE),), DT, (Point(T - 1 - TE),), "true"),
+    (DT, (Point(Expr.of(5)),), DT, (Range(ZERO, T),), "t == 5"),
+    (DT, (Point(T - 1),), DT, (Range(ZERO, T),), "t + 1 == T"),
+    (DT, (Range(TE, T),), DT, (Range(ZERO, TE + 1),), "true"),
+    (DT, (Range(ZERO, TE + 1),), DT, (Range(TE, T),), "true"),
+    (DT, (Range(ZERO, T),), DT, (Range(ZERO, T),), "true"),
+    (DT, (Range(maximum(0, TE - 3), TE + 1),), DT, (Range(TE, minimum(TE + 4, T)),), "true"),
+    (DT, (Range(TE, minimum(TE + 5, T)),), DT, (Range(maximum(TE - 4, 0), TE + 1),), "true"),
+    (DT, (Range(TE, T, 5),), DT, (Range(TE % 5, TE + 1, 5),), "true"),
+    (DT, (Range(ZERO, T, 5),), DT, (Range(ZERO, T),), None),
+    (DT, (Point(TE // 5),), DT, (Range(5 * TE, minimum(5 * TE + 5, T)),), None),
+    (DT, (Point(5 * TE),), DT, (Point(TE // 5),), None),
+    (DI, (Point(IE), Range(ZERO, T)), DIT, (Point(IE),), "true"),
+    (DI, (Point(IE), Point(T - 1)), DIT, (Point(IE),), "t + 1 == T"),
+    (DIT, (Point(IE),), DI, (Point(IE), Range(ZERO, T)), "true"),
+    (DIT, (), Domain(()), (Range(ZERO, BI), Range(ZERO, T)), "true"),
+    (Domain(()), (Range(ZERO, T),), DT, (), "true"),
+    (Domain((i,), (IE + 1) % 5 == 0), (Point(IE),), DI, (Point(IE),), None),
+]
+
+
+@pytest.mark.parametrize("reader, index, source, expected, condition", INVERTIBLE, ids=lambda x: str(x))
+def test_inverse(reader, index, source, expected, condition):
+    found = invert(reader, index, source)
+    assert tuple(map(str, found.index)) == tuple(map(str, expected))
+    if condition is not None:
+        assert str(found.condition) == condition
+    for bounds in ({Symbol("I"): 2, Symbol("T"): 1}, {Symbol("I"): 6, Symbol("T"): 4}, {Symbol("I"): 1, Symbol("T"): 11}):
+        assert_inverse(reader, index, source, found, bounds)
+
+
+def assert_inverse(reader, index, source, inverse, bounds):
+    inside = {point for point, _ in points(source, bounds)}
+    readers = {q: set() for q in inside}
+    for point, env in points(reader, bounds):
+        for q in read(index, env) & inside:
+            readers[q].add(point)
+    for q, env in points(source, bounds):
+        found = read(inverse.index, env) if inverse.condition.evaluate(env) else set()
+        assert found == readers[q], f"readers of {q} at {bounds}"
+
+
+@pytest.mark.parametrize("index", [(Point(TE % 5),), (Point(TE + IE),), (Range(TE, TE + IE),)], ids=str)
+def test_readers_that_are_no_ranges_are_refused(index):
+    with pytest.raises(GradientError, match="no gradient"):
+        invert(DIT, index, DT)
+
+
+def test_a_read_that_never_happens_has_no_readers():
+    assert invert(DT, (Point(TE - T),), DT) == Inverse((Range(ZERO, T),), FALSE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(-3, 3),
+    st.integers(-4, 0),
+    st.integers(0, 4),
+    st.sampled_from(["point", "past", "future", "window"]),
+    st.integers(1, 3),
+)
+def test_inverses_of_random_windows(shift, low, high, kind, scale):
+    index = {
+        "point": Point(scale * TE + shift),
+        "past": Range(ZERO, minimum(TE + high, T)),
+        "future": Range(maximum(TE + low, 0), T),
+        "window": Range(maximum(TE + low, 0), minimum(TE + high, T)),
+    }[kind]
+    assume(kind != "window" or high > low)
+    try:
+        found = invert(DT, (index,), DT)
+    except GradientError:
+        assume(False)
+    for length in (1, 2, 5, 9):
+        assert_inverse(DT, (index,), DT, found, {Symbol("T"): length})
+
+
+# -- bounds of expressions --------------------------------------------------------------------------------------------
+
+SIZES = [
+    (minimum(TE + 5, T) - TE, DT, "min(5, T)"),
+    (minimum(TE + 5, T) - TE, DIT, "min(5, T)"),
+    (TE + 1 - maximum(0, TE - 3), DT, "min(4, T)"),
+    (TE + 1, DT, "T"),
+    (T - TE, DIT, "T"),
+    (TE % 5, DT, "min(4, T - 1)"),
+    (TE, Domain((t,), TE < 3), "min(2, T - 1)"),
+    (3 * IE + 2 * TE, DIT, "3*I + 2*T - 5"),
+    (TE * TE, DT, "T**2 - 2*T + 1"),
+    (T - 1, DT, "T - 1"),
+]
+
+
+@pytest.mark.parametrize("expr, domain, expected", SIZES, ids=lambda x: str(x))
+def test_maximum_over(expr, domain, expected):
+    found = maximum_over(expr, domain)
+    assert str(found) == expected
+    for bounds in ({Symbol("I"): 2, Symbol("T"): n} for n in (1, 2, 4, 5, 6, 9)):
+        assert found.evaluate(bounds) == max(expr.evaluate(env) for _, env in points(domain, bounds))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-4, 4), st.integers(-4, 4), st.integers(1, 4), st.sampled_from(["min", "max", "//", "%", "sum"]))
+def test_maximum_over_is_a_bound(a, b, c, kind):
+    expr = {
+        "min": minimum(a * TE + b, T) - TE,
+        "max": maximum(a * TE, b) + IE,
+        "//": (a * TE + b) // c,
+        "%": (a * TE + b) % c + TE,
+        "sum": a * TE + b * IE + c,
+    }[kind]
+    found = maximum_over(expr, DIT)
+    assert not found.steps
+    for bounds in ({Symbol("I"): k, Symbol("T"): n} for k in (1, 3) for n in (1, 2, 5, 8)):
+        assert found.evaluate(bounds) >= max(expr.evaluate(env) for _, env in points(DIT, bounds))
+
+
+def test_an_expression_without_a_known_bound():
+    with pytest.raises(NonAffineError):
+        maximum_over(minimum(TE - 3, 2) * IE, DIT)
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def test_reads_outside_the_domain_have_a_sample():
+    assert outside(DT, TRUE, (Point(TE + 1),), DT) == {"T": 2, "t": 1}
+    assert outside(DT, TE + 1 < T, (Point(TE + 1),), DT) is None
+    assert outside(DT, TRUE, (Point(TE - 1),), DT) == {"T": 2, "t": 0}
+    assert outside(DT, TRUE, (Range(TE - 3, TE + 1),), DT) is not None
+    assert outside(DT, TRUE, (Range(maximum(TE - 3, 0), TE + 1),), DT) is None
+    assert outside(DT, TRUE, (Range(TE, TE + 2),), DT) == {"T": 2, "t": 1}
+    assert outside(DT, TRUE, (Point(TE),), Domain((t,), TE >= 1)) == {"T": 2, "t": 0}
+    assert outside(DIT, TRUE, (Point(IE), Point(TE)), DIT) is None
+
+
+def test_an_empty_range_reads_nothing_but_must_not_be_negative():
+    assert outside(DT, TRUE, (Range(TE, TE),), DT) is None
+    assert outside(DT, TRUE, (Range(ZERO, TE),), DT) is None
+    sample = outside(DT, TRUE, (Range(ZERO, TE - 1),), DT)
+    assert sample is not None and sample["t"] == 0
+
+
+def test_reads_are_outside_for_given_bounds_alone():
+    assert outside(DT, TRUE, (Point(Expr.of(5)),), DT, {Symbol("T"): 6}) is None
+    assert outside(DT, TRUE, (Point(Expr.of(5)),), DT, {Symbol("T"): 5}) == {"T": 5, "t": 0}
+
+
+def test_uncovered_points():
+    assert uncovered(DIT, [TE == 0, TE >= 1]) is None
+    assert uncovered(DIT, [TE == 0]) == {"I": 2, "T": 2, "i": 0, "t": 1}
+    assert uncovered(DIT, [TE == 0, TE >= 2], {Symbol("I"): 3, Symbol("T"): 1}) is None
+    assert uncovered(DT, [TE + 1 == T, TE + 1 < T]) is None
+    assert uncovered(DT, []) == {"T": 2, "t": 0}
+
+
+def test_branches_that_never_run():
+    assert never(DT, TE < 0)
+    assert never(Domain((t,), TE >= 3), TE == 1)
+    assert not never(DT, TE >= 7)
+
+
+def test_what_is_not_affine_is_refused():
+    for index in (TE * TE, TE * IE, TE // IE, TE * T):
+        with pytest.raises(NonAffineError, match=r"at .*test_relation"):
+            dependence("y", DIT, "x", DT, (Point(index),))
+    with pytest.raises(NonAffineError, match="no step here"):
+        dependence("y", DT, "x", DT, (Point(IE),))
+    with pytest.raises(NonAffineError):
+        domain_set("x", Domain((t,), TE * TE >= 3))
+
+
+def test_sets_hold_exactly_the_points_of_a_domain():
+    domain = Domain((i, t), ((TE % 3 == 1) | (IE + TE < 3)) & (TE // 2 != IE))
+    bounds = {Symbol("I"): 4, Symbol("T"): 7}
+    found = relation.fixed(relation.isl.Map.from_range(domain_set("x", domain)), bounds).range()
+    expected = {point for point, _ in points(domain, bounds)}
+    assert found.count_val().to_python() == len(expected)
+    inside = []
+    found.foreach_point(
+        lambda p: inside.append(tuple(p.get_coordinate_val(relation.isl.dim_type.set, k).to_python() for k in (0, 1)))
+    )
+    assert set(inside) == expected
