@@ -19,6 +19,7 @@ from tempo_core.frontend.functions import minimum_of as _minimum_of
 from tempo_core.frontend.sources import Recurrence, input, recurrence, sink, spec, udf
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.symbolic import expr as _expr
+from tempo_core.symbolic.expr import Expr
 
 
 def _symbolic(*values: Any) -> bool:
@@ -52,7 +53,7 @@ Context._compile = staticmethod(compile_context)
 __version__ = "0.1.0"
 
 __all__ = [
-    "Config", "Context", "Program", "Recurrence", "Tensor", "abs", "all", "any", "arange", "argmax", "argsort", "broadcast_to", "ceil",
+    "Config", "Context", "Expr", "Program", "Recurrence", "Tensor", "abs", "all", "any", "arange", "argmax", "argsort", "broadcast_to", "ceil",
     "clip", "concatenate", "constant", "cos", "cumsum", "discounted_sum", "erf", "errors", "exp", "expm1", "floor", "full", "gelu",
     "grad", "input", "isfinite", "linear_scan", "log", "log1p", "log_softmax", "logsumexp", "matmul", "max", "maximum", "mean", "min",
     "minimum", "nn", "one_hot", "ones", "optim", "pad", "random", "recurrence", "relu", "reshape", "rsqrt", "scatter_add", "sigmoid",

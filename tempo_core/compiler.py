@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from tempo_core.backends.base import Backend, numpy_dtype
@@ -170,7 +171,7 @@ class Program:
         fed = self._checked_inputs(inputs or {})
         return Interpreter(self.scheduled, self.backend, self.config.seed, check_numerics=self.config.check_numerics).steps(fed)
 
-    def _checked_inputs(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _checked_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         declared = {n.op.name: n for n in self.source.inputs() if isinstance(n.op, Input)}
         unknown = [name for name in inputs if name not in self.known_inputs]
         if unknown:
@@ -182,7 +183,7 @@ class Program:
             if name not in inputs:
                 raise InputError(f"the input `{name}` is not given", where=node.where, hint=f"inputs={{{name!r}: array of shape {shape}}}")
             value = inputs[name]
-            array = np.asarray(value)
+            array = value if isinstance(value, jax.Array) else np.asarray(value)  # what is on the device stays there
             if tuple(array.shape) != shape:
                 raise InputError(
                     f"the input `{name}` has shape {tuple(array.shape)}; declared is {type}, which is {shape} here", where=node.where
@@ -192,7 +193,7 @@ class Program:
                 if not (np.can_cast(array.dtype, wanted, "same_kind") or (array.dtype.kind in "iub" and wanted.kind in "iuf")):
                     raise InputError(f"the input `{name}` has dtype {array.dtype}; declared is {type.dtype}", where=node.where)
                 array = array.astype(wanted)
-            found[name] = value if array.dtype == getattr(value, "dtype", None) else array
+            found[name] = array
         return found
 
     def text(self, kind: str = "program") -> str:

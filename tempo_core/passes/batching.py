@@ -14,9 +14,10 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Vmapped
-from tempo_core.passes.base import Builder
+from tempo_core.passes.base import Builder, literal
 from tempo_core.symbolic.condition import Bool, Comparison, Conjunction, Disjunction
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
 
 Operand = tuple[Edge, bool]
 
@@ -135,7 +136,7 @@ def _scatter_add(batch: Batch) -> Edge:
 
 
 def _slice(batch: Batch) -> Edge:
-    """A start that varies with the step becomes a gather; the length does not vary (`pad` ran before)."""
+    """A start that varies with the step becomes a gather, with zeros outside; the length does not vary (`pad` ran before)."""
     op: ops.Slice = batch.op
     if batch.step not in op.symbols:
         return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0))
@@ -150,7 +151,19 @@ def _slice(batch: Batch) -> Edge:
     positions = batch.build.add(
         ops.Binary("add"), batch.build.add(ops.Broadcast(grid, (0,)), starts), batch.build.add(ops.Broadcast(grid, (1,)), along)
     )
-    return batch.build.add(ops.Gather(op.axis + 1, 1), batch.wide(0), positions)
+    taken = batch.build.add(ops.Gather(op.axis + 1, 1), batch.wide(0), positions)
+    length = batch.types[0].shape[op.axis]
+    if provably_nonnegative(op.start) and provably_nonnegative(length - op.stop):
+        return taken
+
+    def everywhere(value: Edge, shape: Sequence[Expr], axes: tuple[int, ...] = ()) -> Edge:
+        return batch.build.add(ops.Broadcast(tuple(shape), axes), value)
+
+    type = batch.build.type(taken)
+    after = batch.build.add(ops.Compare("ge"), positions, everywhere(batch.build.add(ops.Eval(Expr.of(0))), grid))
+    before = batch.build.add(ops.Compare("lt"), positions, everywhere(batch.build.add(ops.Eval(length)), grid))
+    inside = everywhere(batch.build.add(ops.Binary("and"), after, before), type.shape, (0, op.axis + 1))
+    return batch.build.add(ops.Where(), inside, taken, everywhere(literal(batch.build, type.dtype, 0.0), type.shape))
 
 
 def _eval(batch: Batch) -> Edge:

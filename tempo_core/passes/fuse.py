@@ -62,11 +62,13 @@ def _with_own_sources(graph: Graph) -> Graph:
 
 
 def _is_cheap(graph: Graph, node: Node) -> bool:
-    """Constants, counters, expressions of steps, and repetitions of anything."""
+    """Constants, counters, expressions of steps, repetitions of anything, elements of inputs."""
     if isinstance(node.op, ops.Broadcast):
         return node.outputs[0].is_static
     if isinstance(node.op, ops.Cast):
         return _is_cheap(graph, graph[node.inputs[0].source])
+    if isinstance(node.op, ops.Gather):  # one element of what is fed: read in place, not copied to a store
+        return isinstance(graph[node.inputs[0].source].op, ops.Input) and graph.edge_type(node.inputs[1]).rank == 0
     if isinstance(node.op, ops.Constant):
         return len(node.op.data) <= 64
     return isinstance(node.op, DUPLICATED)

@@ -13,6 +13,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Builder, Pass, literal
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import maximum_over
 
 Lengths = tuple[Expr, ...]  # the true shape of a value that is padded
@@ -227,26 +228,31 @@ def _segments(shape: tuple[Expr, ...]) -> list[Expr]:
 
 def _slice(work: _Work) -> Edge:
     op = work.op
-    if not work.is_padded(0, op.axis) and not op.start.steps and not op.stop.steps:
-        return work.build.add(op, *work.operands)
     length = (op.stop - op.start + (op.stride - 1)) // op.stride
-    return work.taken(work.operands[0], op.axis, work.shifted_iota(work.static(length), op.start, op.stride))
+    if not work.is_padded(0, op.axis) and not length.steps:
+        return work.build.add(op, *work.operands)
+    positions = work.shifted_iota(work.static(length), op.start, op.stride)
+    fits = provably_nonnegative(op.start) and provably_nonnegative(work.true_shapes[0][op.axis] - op.stop)
+    return work.taken(work.operands[0], op.axis, positions) if fits else _taken_or_zero(work, positions)
 
 
 def _pad(work: _Work) -> Edge:
-    """Positions before `low` and from `low + length` on are zero."""
     op = work.op
-    shape = work.shape(0)
     length = work.true_shapes[0][op.axis]
     if not work.is_padded(0, op.axis) and not op.low.steps and not op.high.steps:
         return work.build.add(op, *work.operands)
-    size = work.static(length + op.low + op.high)
-    positions = work.shifted_iota(size, -op.low)
-    moved = work.taken(work.operands[0], op.axis, positions)
-    target = (*shape[: op.axis], size, *shape[op.axis + 1 :])
-    after = work.build.add(ops.Compare("ge"), positions, work.spread(work.scalar(Expr.of(0)), (size,)))
-    before = work.build.add(ops.Compare("lt"), positions, work.spread(work.scalar(length), (size,)))
-    inside = work.spread(work.build.add(ops.Binary("and"), after, before), target, (op.axis,))
+    return _taken_or_zero(work, work.shifted_iota(work.static(length + op.low + op.high), -op.low))
+
+
+def _taken_or_zero(work: _Work, positions: Edge) -> Edge:
+    """The operand's elements at `positions` along the op's axis; zero at those before 0 and from its true length on."""
+    axis = work.op.axis
+    moved = work.taken(work.operands[0], axis, positions)
+    target = work.graph.edge_type(moved).shape
+    size = (target[axis],)
+    after = work.build.add(ops.Compare("ge"), positions, work.spread(work.scalar(Expr.of(0)), size))
+    before = work.build.add(ops.Compare("lt"), positions, work.spread(work.scalar(work.true_shapes[0][axis]), size))
+    inside = work.spread(work.build.add(ops.Binary("and"), after, before), target, (axis,))
     zero = work.spread(literal(work.build, work.graph.edge_type(moved).dtype, 0.0), target)
     return work.build.add(ops.Where(), inside, moved, zero)
 

@@ -42,7 +42,7 @@ def build_program(schedule: Schedule, bounds: Mapping[Symbol, int], dealloc: boo
 
 
 def _ast(times: Mapping[str, isl.Map]) -> isl.AstNode:
-    """isl's AST for statements at these times (all of one length), with one loop, conditions inside, for each entry that moves."""
+    """isl's AST for statements at these times (all of one length), with one loop, conditions inside, per moving entry."""
     tree = _tree(times, 0, next(iter(times.values())).dim(isl.dim_type.out))
     tree = tree.get_root().map_descendant_bottom_up(_atomic).get_schedule()
     return isl.AstBuild.from_context(isl.Set.read_from_str(CONTEXT, "{ : }")).node_from_schedule(tree)

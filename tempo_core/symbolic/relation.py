@@ -221,7 +221,12 @@ _COMPARISONS: dict[object, Callable[[Expr, Expr], Bool]] = {
     _OP.le: lambda a, b: a <= b,
     _OP.lt: lambda a, b: a < b,
 }
-_CONNECTIVES: dict[object, Callable[..., Bool]] = {_OP.and_: conjunction, _OP.and_then: conjunction, _OP.or_: disjunction, _OP.or_else: disjunction}
+_CONNECTIVES: dict[object, Callable[..., Bool]] = {
+    _OP.and_: conjunction,
+    _OP.and_then: conjunction,
+    _OP.or_: disjunction,
+    _OP.or_else: disjunction,
+}
 
 
 def condition_from_ast(tree: isl.AstExpr, symbols: Mapping[str, Expr]) -> Bool:
