@@ -29,18 +29,28 @@ from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
 
 
+@dataclass(frozen=True, eq=False)
+class Fetch:
+    """Among a segment's items: the operands of a host call, as they are at that place of the program."""
+
+    execute: Execute
+
+
 @dataclass(eq=False)
 class Segment:
-    """Items that run as one XLA program: first `puts` (results of host calls), then `items`, then `fetches`."""
+    """Items that run as one XLA program: first `puts` (results of host calls), then `items`."""
 
     number: int
     counters: tuple[Symbol, ...]
     puts: list[Execute] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
-    fetches: list[Execute] = field(default_factory=list)
+    items: list[Item | Fetch] = field(default_factory=list)
     compiled: Callable[..., Any] | None = None
     reads: tuple[Key, ...] = ()  # stores that it only reads
     writes: tuple[Key, ...] = ()  # stores that it changes, given by donation
+
+    @property
+    def fetches(self) -> list[Execute]:
+        return [item.execute for item in self.items if isinstance(item, Fetch)]
 
 
 @dataclass(eq=False)
@@ -77,7 +87,7 @@ class Staged:
         self.items = self._split(scheduled.root, ())
         self.outputs = [leaf for leaf in leaves(scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
         if self.outputs:
-            self._segment(self.items, ()).fetches.extend(self.outputs)
+            self._segment(self.items, ()).items.extend(map(Fetch, self.outputs))
         self.compiles = 0
         self.compile_seconds = 0.0
         self.store_keys = self._persistent()
@@ -95,14 +105,16 @@ class Staged:
         return isinstance(item, Execute) and isinstance(self.graph[item.node].op, Output)
 
     def _segment(self, found: list[HostItem], counters: tuple[Symbol, ...]) -> Segment:
-        """The segment at the end of `found`, a new one where there is none."""
-        if not found or not isinstance(found[-1], Segment):
-            segment = Segment(len(self.segments), counters)
-            self.segments.append(segment)
-            found.append(segment)
-        last = found[-1]
-        assert isinstance(last, Segment)
-        return last
+        """The segment at the end of `found`, a new one where there is none. Sinks give nothing back and may run after it."""
+        for item in reversed(found):
+            if isinstance(item, Segment):
+                return item
+            if not (isinstance(item, HostCall) and isinstance(self.graph[item.execute.node].op, Sink)):
+                break
+        segment = Segment(len(self.segments), counters)
+        self.segments.append(segment)
+        found.append(segment)
+        return segment
 
     def _split(self, block: Block, counters: tuple[Symbol, ...]) -> list[HostItem]:
         found: list[HostItem] = []
@@ -120,8 +132,7 @@ class Staged:
                 found.extend(self._split(child, counters))
             elif isinstance(child, Execute):
                 if self.graph[child.node].inputs:
-                    last = self._segment(found, counters)
-                    last.fetches.append(child)
+                    self._segment(found, counters).items.append(Fetch(child))
                 found.append(HostCall(child))
                 if self.graph[child.node].outputs:
                     self._segment(found, counters).puts.append(child)
@@ -136,10 +147,12 @@ class Staged:
             partial = frozenset(k for k in written if of.is_store(k))
             total = total.then(Effects(partial, written - partial, written))
         for item in segment.items:
-            total = total.then(of.of(item))
-        for fetch in segment.fetches:
-            total = total.then(Effects(of.reads(fetch)))
+            total = total.then(self._item_effects(item))
         return total
+
+    def _item_effects(self, item: Item | Fetch) -> Effects:
+        of = self.lowering.liveness
+        return Effects(of.reads(item.execute)) if isinstance(item, Fetch) else of.of(item)
 
     def _persistent(self) -> list[Key]:
         """Stores that live between segments: read from before one, touched by several."""
@@ -156,6 +169,14 @@ class Staged:
             segment.reads = tuple(sorted((found.needs & kept) - found.writes))
         return sorted(kept)
 
+    def _live_after(self, segment: Segment) -> list[frozenset[Key]]:
+        """For each item of a segment, the stores that are needed after it."""
+        live = [frozenset(segment.writes)]
+        for item in reversed(segment.items[1:]):
+            effects = self._item_effects(item)
+            live.append((live[-1] - effects.defines) | effects.needs)
+        return live[::-1][: len(segment.items)]
+
     # -- compilation --------------------------------------------------------------------------------------------------
 
     def _function(self, segment: Segment) -> Callable[..., Any]:
@@ -168,10 +189,13 @@ class Staged:
                 env = self.lowering.point(execute, at)
                 for output, value in enumerate(values):
                     self.lowering.write((execute.node, output), value, stores, env, None)
-            fetched_keys = frozenset(k for f in segment.fetches for k in self.lowering.liveness.reads(f))
-            live = frozenset(segment.writes) | fetched_keys
-            self.lowering.run(Block(tuple(segment.items)), stores, inputs, at, seed, live)
-            fetched = [[jnp.array(v, copy=True) for v in self.lowering.operands(f, stores, inputs, at)] for f in segment.fetches]
+            fetched = []
+            for item, live in zip(segment.items, self._live_after(segment), strict=True):
+                if isinstance(item, Fetch):
+                    values = self.lowering.operands(item.execute, stores, inputs, at)
+                    fetched.append([jnp.array(v, copy=True) for v in values])
+                else:
+                    self.lowering.run(item, stores, inputs, at, seed, live)
             return {k: stores[k] for k in segment.writes}, fetched
 
         return program
