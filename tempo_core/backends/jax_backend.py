@@ -141,6 +141,8 @@ def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
 
 def gather(at: Setting, op: ops.Gather, x: Array, index: Array) -> Array:
     axis = op.axis - op.batch
+    if x.shape[op.axis] == 0:
+        x = _padded(x, op.axis, 0, 1)
 
     def take(x: Array, index: Array) -> Array:
         if index.ndim == 0:

@@ -111,6 +111,8 @@ def _batch_grids(shape: tuple[int, ...], rank: int) -> tuple[Array, ...]:
 
 
 def gather(at: Setting, op: ops.Gather, x: Array, index: Array) -> Array:
+    if x.shape[op.axis] == 0:
+        x = _window(x, op.axis, 0, 1)
     index = np.clip(index, 0, x.shape[op.axis] - 1)
     if not op.batch:
         return np.take(x, index, axis=op.axis)

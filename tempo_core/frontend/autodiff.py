@@ -16,7 +16,7 @@ from tempo_core.frontend.context import Context
 from tempo_core.frontend.functions import evaluate, index, ones, pad, reshape, scatter_add, zeros
 from tempo_core.frontend.gradients import GRADIENTS, PIECEWISE_CONSTANT
 from tempo_core.frontend.sources import Recurrence
-from tempo_core.frontend.tensor import Tensor, of_node
+from tempo_core.frontend.tensor import Tensor, apply, of_node
 from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.ops import Broadcast, Identity, Merge, Unary
 from tempo_core.ir.types import is_float
@@ -105,7 +105,9 @@ class _Reverse:
         if target.edge.source in self.placeholders:
             return self.placeholders[target.edge.source]
         total = self._total(key)
-        return zeros(target.shape, target.dtype) if total is None else total
+        gradient = zeros(target.shape, target.dtype) if total is None else total
+        domain = target.domain
+        return gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)  # varies with fewer steps
 
     def _active_nodes(self) -> set[int]:
         """Nodes between the targets and the loss, along reads that a gradient flows back through."""
@@ -292,6 +294,4 @@ def _without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
     shape = node.op.shape[:axis] + node.op.shape[axis + 1 :]
     axes = tuple(a - (a > axis) for a in node.op.axes)
     inner = Tensor(x.context, node.inputs[0])
-    from tempo_core.frontend.tensor import apply
-
     return inner if shape == inner.shape else apply(Broadcast(shape, axes), inner)

@@ -160,7 +160,7 @@ def compose(edge: Edge, steps: tuple[Symbol, ...], indices: Sequence[Index]) -> 
         if step in offset.steps:
             return None
         offset = offset.substitute(points)
-        found[users[0]] = Range(span.start + offset, span.stop + offset, span.stride)
+        found[users[0]] = replace(span, start=span.start + offset, stop=span.stop + offset)
         moved.append(users[0])
     old = [k for k, index in enumerate(edge.index) if isinstance(index, Range)]
     if moved != sorted(moved) or (moved and old and max(moved) > min(old)):

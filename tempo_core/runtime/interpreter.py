@@ -15,7 +15,7 @@ from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import Constant, Dataflow, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.runtime.stores import Coordinates, Env, Number, Reader, Stores, number
-from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled
+from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
 from tempo_core.schedule.program import Item, Leaf, names
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Symbol
@@ -40,13 +40,18 @@ Runs = Callable[[_State, Env], Iterator[Executed]]  # an item of the program: wh
 
 
 class Interpreter:
-    """Runs a scheduled program on a backend. Nothing is kept from run to run."""
+    """Runs a scheduled program on a backend. Nothing is kept from run to run.
+
+    Values are dropped by the program's `Dealloc` statements; in one without them, when another value takes their slot.
+    """
 
     def __init__(self, scheduled: Scheduled, backend: Backend, seed: int = 0, check_numerics: bool = False):
         self.graph, self.bounds, self.backend = scheduled.graph, scheduled.bounds, backend
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.check_numerics = check_numerics
         self.names = names(scheduled.graph)
+        frees = any(isinstance(leaf, Dealloc) for leaf in leaves(scheduled.root))
+        self.slots = None if frees else {key: storage.slots for key, storage in scheduled.storage.items()}
         self.statements: dict[tuple[int, int | None], _Statement] = {}
         self.root = self._prepared(scheduled.root)
 
@@ -62,7 +67,7 @@ class Interpreter:
         return self.root(self._state(inputs), {})
 
     def _state(self, inputs: Mapping[str, Any]) -> _State:
-        return _State(Stores(self.graph, self.bounds, self.backend, inputs), {})
+        return _State(Stores(self.graph, self.bounds, self.backend, inputs, self.slots), {})
 
     # -- the program, prepared once -----------------------------------------------------------------------------------
 

@@ -36,10 +36,22 @@ def number(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Number:
 
 
 class Stores:
-    """All values of one run, by (node id, output) and point."""
+    """All values of one run, by (node id, output) and point.
 
-    def __init__(self, graph: Graph, bounds: Mapping[Symbol, int], backend: Backend, inputs: Mapping[str, Any]):
-        self.graph, self.bounds, self.backend = graph, bounds, backend
+    Values go when they are freed; given `slots` (how many of them each step needs, by (node id, output)), also when a later
+    value takes their slot, which no program does before they were read for the last time.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        bounds: Mapping[Symbol, int],
+        backend: Backend,
+        inputs: Mapping[str, Any],
+        slots: Mapping[Key, Coordinates] | None = None,
+    ):
+        self.graph, self.bounds, self.backend, self.slots = graph, bounds, backend, slots or {}
+        self.held: dict[Key, dict[Coordinates, Coordinates]] = {key: {} for key in self.slots}  # slot -> the point in it
         self.values: dict[Key, dict[Coordinates, Array]] = {}
         for node in graph:
             if isinstance(node.op, Input):
@@ -51,6 +63,12 @@ class Stores:
 
     def put(self, key: Key, at: Coordinates, value: Array) -> None:
         self.values[key][at] = value
+        if key in self.slots:
+            slot = tuple(p % count for p, count in zip(at, self.slots[key], strict=True))
+            before = self.held[key].get(slot, at)
+            self.held[key][slot] = at
+            if before != at:
+                self.free(key, (before,))
 
     def free(self, key: Key, points: Iterable[Coordinates]) -> None:
         for at in points:

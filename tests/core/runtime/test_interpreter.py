@@ -33,7 +33,7 @@ from tempo_core.runtime.interpreter import Interpreter
 from tempo_core.runtime.stores import Stores
 from tempo_core.schedule import Block, Evict, Load, schedule
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, Symbol, maximum
 
 i, t = Symbol("i", "I"), Symbol("t", "T")
 I, T = Symbol("I"), Symbol("T")  # noqa: E741  bounds are capital letters
@@ -93,19 +93,29 @@ def test_stepping_shows_statements_points_and_values(backend):
     assert order.index("x|0[0]") < order.index("next[0]") < order.index("x|1[1]")
 
 
-def test_values_are_freed(backend, monkeypatch):
+@pytest.mark.parametrize("dealloc", [False, True])  # freed by slots, and by statements
+def test_values_are_freed(backend, dealloc, monkeypatch):
     graph, _, after = growth()
-    graph = graph.copy()
     output = next(n for n in graph if isinstance(n.op, Output))
     graph.put(replace(output, inputs=(Edge(after.id, (Point(T.expr - 1),)),)))  # nothing needs more than the last value
     kept = []
     put = Stores.put
     monkeypatch.setattr(Stores, "put", lambda self, *args: (put(self, *args), kept.append(self.count()))[0])
-    result = interpreter(graph, {T: 30}, backend).run({"d": np.full(30, 2, np.float32)})
+    result = interpreter(graph, {T: 30}, backend, dealloc=dealloc).run({"d": np.full(30, 2, np.float32)})
     assert float(result[0]) == 2.0**30
-    freed, kept[:] = max(kept), []
-    interpreter(graph, {T: 30}, backend, dealloc=False).run({"d": np.full(30, 2, np.float32)})
-    assert freed < 10 < max(kept)
+    assert len(kept) == 30 * 4 and max(kept) < 10
+
+
+def test_values_stay_while_they_are_needed(backend):
+    """y[t] = x[t] + x[max(t - 2, 0)] reads a window of three values."""
+    graph = Graph((t,))
+    x = graph.add(Eval(t.expr * t.expr), name="x")
+    reads = [Edge(x.id, (Point(t.expr),)), Edge(x.id, (Point(maximum(t.expr - 2, 0)),))]
+    y = graph.add(Binary("add"), reads, name="y")
+    graph.add(Output(0), [Edge(y.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
+    for dealloc in (False, True):
+        found = interpreter(graph, {T: 6}, backend, dealloc=dealloc).run({})[0]
+        np.testing.assert_array_equal(found, [0, 1, 4 + 0, 9 + 1, 16 + 4, 25 + 9])
 
 
 def ranges(index, x_domain=(i, t)):
