@@ -9,13 +9,69 @@ from tempo_core.frontend import random
 from tempo_core.frontend.autodiff import grad
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.functions import (
-    absolute as abs, all_of as all, any_of as any, arange, argmax, argsort, broadcast_to, ceil, clip, concatenate, constant, cos,
-    cumsum, discounted_sum, erf, exp, expm1, floor, gelu, isfinite, linear_scan, log, log1p, log_softmax, logsumexp, matmul, mean,
-    one_hot, ones, pad, reshape, rsqrt, scatter_add, sigmoid, sign, silu, sin, softmax, softplus, sqrt, square, stack, take,
-    take_along_last, tanh, total as sum, transpose, var, where, zeros, full, relu,
+    absolute as abs,
 )  # fmt: skip
+from tempo_core.frontend.functions import (
+    all_of as all,
+)
+from tempo_core.frontend.functions import (
+    any_of as any,
+)
+from tempo_core.frontend.functions import (
+    arange,
+    argmax,
+    argsort,
+    broadcast_to,
+    ceil,
+    clip,
+    concatenate,
+    constant,
+    cos,
+    cumsum,
+    discounted_sum,
+    erf,
+    exp,
+    expm1,
+    floor,
+    full,
+    gelu,
+    isfinite,
+    linear_scan,
+    log,
+    log1p,
+    log_softmax,
+    logsumexp,
+    matmul,
+    mean,
+    one_hot,
+    ones,
+    pad,
+    relu,
+    reshape,
+    rsqrt,
+    scatter_add,
+    sigmoid,
+    sign,
+    silu,
+    sin,
+    softmax,
+    softplus,
+    sqrt,
+    square,
+    stack,
+    take,
+    take_along_last,
+    tanh,
+    transpose,
+    var,
+    where,
+    zeros,
+)
 from tempo_core.frontend.functions import maximum_of as _maximum_of
 from tempo_core.frontend.functions import minimum_of as _minimum_of
+from tempo_core.frontend.functions import (
+    total as sum,
+)
 from tempo_core.frontend.sources import Recurrence, input, recurrence, sink, spec, udf
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.symbolic import expr as _expr

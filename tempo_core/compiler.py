@@ -37,7 +37,9 @@ from tempo_core.symbolic.expr import Expr, Symbol
 Bounds = dict[Symbol, int]
 
 
-def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Sequence[Tensor] = (), config: Config | None = None) -> Program:
+def compile_context(
+    context: Context, bounds: Mapping[Expr, int], outputs: Sequence[Tensor] = (), config: Config | None = None
+) -> Program:
     """Compile the program of a context. The stages, in order, are the lines below."""
     config = config or Config()
     timing: dict[str, float] = {}
@@ -72,7 +74,9 @@ def checked_bounds(context: Context, bounds: Mapping[Expr, int]) -> Bounds:
         found[symbol] = value.__index__()
     missing = [name for name, symbol in known.items() if symbol not in found]
     if missing:
-        raise BoundsError(f"the bound {missing[0]} is not given", hint=f"ctx.run({{{', '.join(f'{n}: ...' for n in known)}}}, ...)")
+        raise BoundsError(
+            f"the bound {missing[0]} is not given", hint=f"ctx.run({{{', '.join(f'{n}: ...' for n in known)}}}, ...)"
+        )
     return found
 
 
@@ -181,12 +185,15 @@ class Program:
             type = node.outputs[0]
             shape = tuple(size.evaluate(self.bounds) for size in type.shape)
             if name not in inputs:
-                raise InputError(f"the input `{name}` is not given", where=node.where, hint=f"inputs={{{name!r}: array of shape {shape}}}")
+                raise InputError(
+                    f"the input `{name}` is not given", where=node.where, hint=f"inputs={{{name!r}: array of shape {shape}}}"
+                )
             value = inputs[name]
             array = value if isinstance(value, jax.Array) else np.asarray(value)  # what is on the device stays there
             if tuple(array.shape) != shape:
                 raise InputError(
-                    f"the input `{name}` has shape {tuple(array.shape)}; declared is {type}, which is {shape} here", where=node.where
+                    f"the input `{name}` has shape {tuple(array.shape)}; declared is {type}, which is {shape} here",
+                    where=node.where,
                 )
             wanted = numpy_dtype(type.dtype)
             if array.dtype != wanted:

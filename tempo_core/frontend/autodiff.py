@@ -107,7 +107,9 @@ class _Reverse:
         total = self._total(key)
         gradient = zeros(target.shape, target.dtype) if total is None else total
         domain = target.domain
-        return gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)  # varies with fewer steps
+        return (
+            gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)
+        )  # varies with fewer steps
 
     def _active_nodes(self) -> set[int]:
         """Nodes between the targets and the loss, along reads that a gradient flows back through."""

@@ -437,7 +437,11 @@ def index(x: Tensor, axis: int, position: Value) -> Tensor:
     at = one_axis(x, axis)
     if isinstance(position, int) and position < 0:
         position = x.shape[at] + position
-    where_to = position if isinstance(position, Tensor) else (evaluate(position) if isinstance(position, Expr) else constant(position, "int32"))
+    where_to = (
+        position
+        if isinstance(position, Tensor)
+        else (evaluate(position) if isinstance(position, Expr) else constant(position, "int32"))
+    )
     return apply(ops.Gather(at), x, cast(where_to, "int32"))
 
 
@@ -481,4 +485,3 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 for _name, _function in METHODS.items():
     setattr(Tensor, _name, _function)
-

@@ -12,8 +12,31 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tempo_core.frontend.functions import (
-    arange, broadcast_to, cast, constant, cos, cumsum, evaluate, exp, flip, greater_equal, less_equal, linear_scan, log,
-    neg, pad, power, reshape, scatter_add, sign, sin, square, total, transpose, where, equal,
+    arange,
+    broadcast_to,
+    cast,
+    constant,
+    cos,
+    cumsum,
+    equal,
+    evaluate,
+    exp,
+    flip,
+    greater_equal,
+    less_equal,
+    linear_scan,
+    log,
+    neg,
+    pad,
+    power,
+    reshape,
+    scatter_add,
+    sign,
+    sin,
+    square,
+    total,
+    transpose,
+    where,
 )  # fmt: skip
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
@@ -74,7 +97,9 @@ def _cast(op: ops.Cast, operands: Sequence[Tensor], results: Sequence[Tensor], g
     return (cast(gradients[0], operands[0].dtype) if is_float(operands[0].dtype) else None,)
 
 
-def _identity(op: ops.Identity, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _identity(
+    op: ops.Identity, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
     return (None if op.stop_gradient else gradients[0],)
 
 
@@ -109,7 +134,9 @@ def _cumsum(op: ops.CumSum, operands: Sequence[Tensor], results: Sequence[Tensor
     return (cumsum(gradients[0], op.axis, not op.reverse),)
 
 
-def _linear_scan(op: ops.LinearScan, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _linear_scan(
+    op: ops.LinearScan, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
     """h = ∂b obeys the scan in the other direction with the coefficients moved by one; ∂c[k] = h[k] * y[k - 1]."""
     (c, _), (y,), (g,) = operands, results, gradients
     moved = _shifted(c, op.axis, backwards=not op.reverse)
@@ -125,7 +152,9 @@ def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
     return pad(apply(ops.Slice(axis, Expr.of(0), size - 1), x), axis, 1, 0)
 
 
-def _discounted_sum(op: ops.DiscountedSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _discounted_sum(
+    op: ops.DiscountedSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
     size = x.shape[op.axis]
     weights = power(constant(op.gamma, x.dtype), cast(arange(size), x.dtype))
@@ -158,15 +187,21 @@ def _restore(x: Tensor, *groups: tuple[int, ...]) -> Tensor:
     return transpose(x, *(axes.index(a) for a in range(len(axes)))) if axes else x
 
 
-def _reshape(op: ops.Reshape, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _reshape(
+    op: ops.Reshape, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
     return (reshape(gradients[0], operands[0].shape),)
 
 
-def _permute(op: ops.Permute, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _permute(
+    op: ops.Permute, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
     return (transpose(gradients[0], *(op.order.index(k) for k in range(len(op.order)))) if op.order else gradients[0],)
 
 
-def _broadcast(op: ops.Broadcast, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _broadcast(
+    op: ops.Broadcast, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
     return (total(gradients[0], tuple(a for a in range(len(op.shape)) if a not in op.axes)),)
 
 
@@ -206,7 +241,9 @@ def _like(value: Expr, positions: Tensor) -> Tensor:
     return broadcast_to(evaluate(value), positions.shape)
 
 
-def _scatter_add(op: ops.ScatterAdd, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+def _scatter_add(
+    op: ops.ScatterAdd, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
     updates, positions = operands
     taken = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
     inside = (positions >= 0) & (positions < op.size)  # updates outside were dropped

@@ -25,7 +25,9 @@ def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
     for item in domain:
         step = item if isinstance(item, Symbol) else item.single_atom if isinstance(item, Expr) else None
         if not isinstance(step, Symbol) or step not in context.steps:
-            raise TempoError(f"{item!r} is not a step of this context", hint="domain=(i, t) takes the steps that the context gave")
+            raise TempoError(
+                f"{item!r} is not a step of this context", hint="domain=(i, t) takes the steps that the context gave"
+            )
         found.append(step)
     return step_order(found, context.steps)
 
@@ -167,7 +169,11 @@ def udf(
     label = name or getattr(fn, "__name__", "udf")
     op = ops.Udf(fn, tuple(outputs), kind, stateful, label)
     node = context.graph.add(
-        op, [o.edge for o in operands], domain=Domain(step_order(steps, context.steps), condition), name=label, where=user_location()
+        op,
+        [o.edge for o in operands],
+        domain=Domain(step_order(steps, context.steps), condition),
+        name=label,
+        where=user_location(),
     )
     return tuple(Tensor(context, replace(of_node(context, node).edge, output=k)) for k in range(len(outputs)))
 

@@ -33,16 +33,57 @@ class Tensor:
 
     if TYPE_CHECKING:  # methods that `frontend/functions.py` defines as functions and installs here
         _Method = Callable[..., "Tensor"]
-        sum: _Method; mean: _Method; max: _Method; min: _Method; prod: _Method; any: _Method; all: _Method  # noqa: E702
-        argmax: _Method; argsort: _Method; softmax: _Method; log_softmax: _Method; cumsum: _Method  # noqa: E702
-        discounted_sum: _Method; reshape: _Method; transpose: _Method; expand_dims: _Method; squeeze: _Method  # noqa: E702
-        astype: _Method; index: _Method; take: _Method; flip: _Method; one_hot: _Method; flatten: _Method  # noqa: E702
-        exp: _Method; log: _Method; sqrt: _Method; tanh: _Method; sigmoid: _Method; relu: _Method; abs: _Method  # noqa: E702
-        __add__: _Method; __radd__: _Method; __sub__: _Method; __rsub__: _Method; __mul__: _Method  # noqa: E702
-        __rmul__: _Method; __truediv__: _Method; __rtruediv__: _Method; __pow__: _Method; __rpow__: _Method  # noqa: E702
-        __matmul__: _Method; __neg__: _Method; __mod__: _Method; __floordiv__: _Method  # noqa: E702
-        __and__: _Method; __or__: _Method; __invert__: _Method; __lt__: _Method; __le__: _Method  # noqa: E702
-        __gt__: _Method; __ge__: _Method  # noqa: E702
+        sum: _Method
+        mean: _Method
+        max: _Method
+        min: _Method
+        prod: _Method
+        any: _Method
+        all: _Method
+        argmax: _Method
+        argsort: _Method
+        softmax: _Method
+        log_softmax: _Method
+        cumsum: _Method
+        discounted_sum: _Method
+        reshape: _Method
+        transpose: _Method
+        expand_dims: _Method
+        squeeze: _Method
+        astype: _Method
+        index: _Method
+        take: _Method
+        flip: _Method
+        one_hot: _Method
+        flatten: _Method
+        exp: _Method
+        log: _Method
+        sqrt: _Method
+        tanh: _Method
+        sigmoid: _Method
+        relu: _Method
+        abs: _Method
+        __add__: _Method
+        __radd__: _Method
+        __sub__: _Method
+        __rsub__: _Method
+        __mul__: _Method
+        __rmul__: _Method
+        __truediv__: _Method
+        __rtruediv__: _Method
+        __pow__: _Method
+        __rpow__: _Method
+        __matmul__: _Method
+        __neg__: _Method
+        __mod__: _Method
+        __floordiv__: _Method
+        __and__: _Method
+        __or__: _Method
+        __invert__: _Method
+        __lt__: _Method
+        __le__: _Method
+        __gt__: _Method
+        __ge__: _Method
 
     def __init__(self, context: Context, edge: Edge, condition: Bool = TRUE):
         self.context = context
@@ -118,7 +159,10 @@ class Tensor:
         points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
         carried = self.user_condition
         if any(s not in points for s in carried.steps):
-            raise IndexingError(f"{self!r} exists only where {carried}; a slice over it would have holes", hint="slice first, then index with the condition")
+            raise IndexingError(
+                f"{self!r} exists only where {carried}; a slice over it would have holes",
+                hint="slice first, then index with the condition",
+            )
         carried = carried.substitute(points)
         return Tensor(self.context, view, conjunction(condition, carried))
 
@@ -212,9 +256,14 @@ def as_index(part: Any, step: Symbol, of: Tensor) -> Index:
         stride = 1 if part.step is None else int(part.step)
         for end in (start, stop):
             if end.is_constant and end.constant < 0:
-                raise IndexingError(f"negative end {end} in a slice of step {step} of {of!r}", hint=f"count from the bound: {step.bound} - {-end.constant}")
+                raise IndexingError(
+                    f"negative end {end} in a slice of step {step} of {of!r}",
+                    hint=f"count from the bound: {step.bound} - {-end.constant}",
+                )
         if stride < 1:
-            raise IndexingError(f"stride {stride} in a slice of step {step}", hint="strides are positive; .flip(0) reverses a slice")
+            raise IndexingError(
+                f"stride {stride} in a slice of step {step}", hint="strides are positive; .flip(0) reverses a slice"
+            )
         return Range(start, stop, stride)
     if isinstance(part, Tensor):
         raise IndexingError(
@@ -224,9 +273,13 @@ def as_index(part: Any, step: Symbol, of: Tensor) -> Index:
     try:
         point = Expr.of(part)
     except TypeError:
-        raise IndexingError(f"{part!r} cannot index step {step} of {of!r}", hint="use expressions of steps and bounds, or slices") from None
+        raise IndexingError(
+            f"{part!r} cannot index step {step} of {of!r}", hint="use expressions of steps and bounds, or slices"
+        ) from None
     if point.is_constant and point.constant < 0:
-        raise IndexingError(f"negative index {point} for step {step} of {of!r}", hint=f"count from the bound: {step.bound} - {-point.constant}")
+        raise IndexingError(
+            f"negative index {point} for step {step} of {of!r}", hint=f"count from the bound: {step.bound} - {-point.constant}"
+        )
     return Point(point)
 
 

@@ -41,7 +41,11 @@ def _check_coverage(node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
     for number, edge in enumerate(node.inputs):
         exact = edge.condition & ~taken
         if number < len(lines) and never(node.domain, exact):
-            why = "earlier branches cover all of its points" if not never(node.domain, edge.condition) else "it lies outside the domain"
+            why = (
+                "earlier branches cover all of its points"
+                if not never(node.domain, edge.condition)
+                else "it lies outside the domain"
+            )
             raise EmptyBranchError(
                 f"branch {number} of {_called(node)} never applies: {why}",
                 where=lines[number],
@@ -65,7 +69,9 @@ def _check_reads(graph: Graph, node: Node, bounds: Bounds, lines: Sequence[str])
         exact = edge.condition & ~taken if isinstance(node.op, Merge) else TRUE
         taken = taken | edge.condition
         source = graph[edge.source]
-        if source.domain.condition is TRUE and all(_obviously_inside(i, s) for s, i in zip(source.domain.steps, edge.index, strict=True)):
+        if source.domain.condition is TRUE and all(
+            _obviously_inside(i, s) for s, i in zip(source.domain.steps, edge.index, strict=True)
+        ):
             continue
         sample = outside(node.domain, exact, edge.index, source.domain, bounds)
         if sample is not None:
@@ -80,7 +86,7 @@ def _obviously_inside(index: Index, step: Symbol) -> bool:
 def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bounds: Bounds, where: str) -> OutOfDomainError:
     """The error at the read that is really at fault: a value may be missing because a read of its own leaves a domain."""
     at = {s: sample[s.name] for s in domain.steps}
-    values = {**{s: n for s, n in bounds.items()}, **at}
+    values = {**bounds, **at}
     source = graph[edge.source]
     point: dict[Symbol, int] = {}
     for step, index in zip(source.domain.steps, edge.index, strict=True):
@@ -91,8 +97,17 @@ def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bo
             return _error(source, edge, sample, domain, where, f"the slice {index} of step {step} stops before it starts")
         if not (0 <= first < bound and 0 <= last < bound):
             outside_at = first if not 0 <= first < bound else last
-            shown = ", ".join(str(outside_at) if s == step else str(i) for s, i in zip(source.domain.steps, edge.index, strict=True))
-            return _error(source, edge, sample, domain, where, f"reads {source.name or 'a tensor'}[{shown}], outside of 0 <= {step} < {step.bound} = {bound}")
+            shown = ", ".join(
+                str(outside_at) if s == step else str(i) for s, i in zip(source.domain.steps, edge.index, strict=True)
+            )
+            return _error(
+                source,
+                edge,
+                sample,
+                domain,
+                where,
+                f"reads {source.name or 'a tensor'}[{shown}], outside of 0 <= {step} < {step.bound} = {bound}",
+            )
         point[step] = first if source.domain.condition is TRUE else _missing(source, step, index, values, point)
     inner_values = {**bounds, **point}
     for inner in source.inputs:
@@ -104,8 +119,17 @@ def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bo
             bound = bounds[Symbol(str(step.bound))]
             missing = 0 <= position < bound and read.domain.condition is not TRUE
             if not 0 <= position < bound or (missing and not _exists(read, inner, inner_values, bounds)):
-                return _blamed(graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where)
-    return _error(source, edge, sample, domain, where, f"reads {source.name or 'a tensor'} where it does not exist: it exists where {source.domain.condition}")
+                return _blamed(
+                    graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where
+                )
+    return _error(
+        source,
+        edge,
+        sample,
+        domain,
+        where,
+        f"reads {source.name or 'a tensor'} where it does not exist: it exists where {source.domain.condition}",
+    )
 
 
 def _exists(read: Node, edge: Edge, values: Mapping[Symbol, int], bounds: Bounds) -> bool:

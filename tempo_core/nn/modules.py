@@ -31,7 +31,8 @@ class Module:
             weights = recurrence(shape, domain=[s.expr for s in steps], name=full_name)
             if not steps:
                 raise TempoError(
-                    f"parameter {full_name} has no steps to vary with", hint="Linear(..., domain=(i,)) trains over i; fed=True takes it as an input"
+                    f"parameter {full_name} has no steps to vary with",
+                    hint="Linear(..., domain=(i,)) trains over i; fed=True takes it as an input",
                 )
             weights[(0,) * len(steps)] = initial(shape)
             made = weights
@@ -107,11 +108,11 @@ class Lambda(Module):
         return self.function(x)
 
 
-def Tanh() -> Lambda:  # noqa: N802
+def Tanh() -> Lambda:
     return Lambda(fn.tanh, "tanh")
 
 
-def Relu() -> Lambda:  # noqa: N802
+def Relu() -> Lambda:
     return Lambda(fn.relu, "relu")
 
 
@@ -127,7 +128,9 @@ class Sequential(Module):
         for module in self.modules:
             for name, parameter in module.parameters().items():
                 if name in found:
-                    raise TempoError(f"two parameters are named {name}", hint="give the modules names: Linear(..., name='actor.0')")
+                    raise TempoError(
+                        f"two parameters are named {name}", hint="give the modules names: Linear(..., name='actor.0')"
+                    )
                 found[name] = parameter
         return found
 

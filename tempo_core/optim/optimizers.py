@@ -53,7 +53,10 @@ class Optimizer:
         self.params: dict[str, Recurrence] = {}
         for name, param in named.items():
             if not isinstance(param, Recurrence):
-                raise TempoError(f"{name} is not a recurrence; only recurrences can be updated", hint="tp.nn modules with domain=(i,), or tp.recurrence")
+                raise TempoError(
+                    f"{name} is not a recurrence; only recurrences can be updated",
+                    hint="tp.nn modules with domain=(i,), or tp.recurrence",
+                )
             self.params[name] = param
         self.lr, self.max_grad_norm = lr, max_grad_norm
 

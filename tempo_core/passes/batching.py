@@ -120,7 +120,7 @@ def _up(axes: tuple[int, ...]) -> tuple[int, ...]:
 def _gather(batch: Batch) -> Edge:
     (x, x_has), (index, index_has) = batch.operands
     op: ops.Gather = batch.op
-    if x_has and index_has or op.batch:
+    if (x_has and index_has) or op.batch:
         return batch.build.add(ops.Gather(op.axis + 1, op.batch + 1), *batch.all_wide())
     if x_has:
         return batch.build.add(ops.Gather(op.axis + 1), x, index)

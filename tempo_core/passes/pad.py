@@ -70,7 +70,7 @@ class _Padding:
             if tuple(operands) != node.inputs:
                 self.graph.put(replace(node, inputs=tuple(operands)))
             return
-        if isinstance(node.op, ops.Merge) or not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf):
+        if isinstance(node.op, ops.Merge) or (not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf)):
             raise ShapeError(
                 f"{node.label} has a shape that varies with the step: {', '.join(map(str, node.outputs))}",
                 where=node.where,

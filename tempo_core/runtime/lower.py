@@ -140,7 +140,9 @@ class Lowering:
         elif isinstance(item, Execute):
             self.execute(item, stores, inputs, counters, seed)
 
-    def _block(self, block: Block, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, live: frozenset[Key]) -> None:
+    def _block(
+        self, block: Block, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, live: frozenset[Key]
+    ) -> None:
         after = [live]
         for child in reversed(block.children):
             effects = self.liveness.of(child)
@@ -148,7 +150,9 @@ class Lowering:
         for child, needed in zip(block.children, reversed(after[:-1]), strict=True):
             self.run(child, stores, inputs, counters, seed, needed)
 
-    def _loop(self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, live: frozenset[Key]) -> None:
+    def _loop(
+        self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, live: frozenset[Key]
+    ) -> None:
         effects = self.liveness.of(loop.body)
         carried = sorted(effects.writes & (effects.needs | live))
         outer = dict(stores)
@@ -182,7 +186,9 @@ class Lowering:
                     self._ensure(child, stores)
                     self.execute(child, stores, inputs, counters, seed, predicate)
             return
-        written = sorted((self.liveness.of(item.then).writes | self.liveness.of(other).writes) & (live | self.liveness.of(item).needs))
+        written = sorted(
+            (self.liveness.of(item.then).writes | self.liveness.of(other).writes) & (live | self.liveness.of(item).needs)
+        )
 
         def branch(block: Block) -> Any:
             def function(state: tuple[Any, ...]) -> tuple[Any, ...]:

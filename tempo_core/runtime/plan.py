@@ -50,7 +50,9 @@ class Plan:
             rows.append((t.name, t.type, t.kind, " x ".join(map(str, t.slots)) or "1", str(t.bytes), lives))
         widths = [max(len(row[k]) for row in rows) for k in range(6)]
         table = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-        programs = "\n".join(f"  {number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs))
+        programs = "\n".join(
+            f"  {number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)
+        )
         return (
             f"schedule\n{_indented(self.schedule)}\n\nstorage\n{_indented(table)}\n  total between programs: {self.bytes} bytes\n\n"
             f"device programs: {self.compiles}\n{programs}\n"

@@ -127,7 +127,9 @@ class Staged:
                 inner = (*counters, child.counter)
                 found.append(HostLoop(child.counter, child.start, child.stop, child.step, self._split(child.body, inner)))
             elif isinstance(child, If):
-                found.append(HostIf(child.condition, self._split(child.then, counters), self._split(child.orelse or Block(), counters)))
+                found.append(
+                    HostIf(child.condition, self._split(child.then, counters), self._split(child.orelse or Block(), counters))
+                )
             elif isinstance(child, Block):
                 found.extend(self._split(child, counters))
             elif isinstance(child, Execute):

@@ -78,7 +78,12 @@ class _Nesting:
         self._ask_isl(part, own, rows)
 
     def _emit(
-        self, groups: list[tuple[bool, list[str]]], own: list[Dependence], step: Symbol, steps: Sequence[Symbol], rows: tuple[Row, ...]
+        self,
+        groups: list[tuple[bool, list[str]]],
+        own: list[Dependence],
+        step: Symbol,
+        steps: Sequence[Symbol],
+        rows: tuple[Row, ...],
     ) -> None:
         rest = [s for s in steps if s != step]
         for number, (looped, group) in enumerate(groups):
@@ -128,7 +133,9 @@ class _Nesting:
         """Whether a plain loop over the step respects every dependence of the group."""
         inside = set(group)
         return all(
-            self._direction(d, step, steps) in ("=", "<", "<=") for d in own if d.reader.name in inside and d.source.name in inside
+            self._direction(d, step, steps) in ("=", "<", "<=")
+            for d in own
+            if d.reader.name in inside and d.source.name in inside
         )
 
     def _direction(self, d: Dependence, step: Symbol, steps: Sequence[Symbol]) -> str:
@@ -283,7 +290,7 @@ def _components(part: Sequence[str], own: Sequence[Dependence]) -> list[list[str
                 if work:
                     lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[name])
                 if lowest[name] == number[name]:
-                    members = []
+                    members: list[str] = []
                     while not members or members[-1] != name:
                         members.append(stack.pop())
                         waiting.discard(members[-1])

@@ -244,15 +244,15 @@ def test_minibatches_use_every_row_once_an_epoch() -> None:
 
 
 def test_rollouts_go_on_across_iterations_and_reinforce_starts_afresh() -> None:
-    ppo, _ = train(make_recipe(SMALL | {"algorithm": "ppo", "num_minibatches": 1}))
-    assert len(ppo.observations) == 15  # one reset, 14 steps
-    assert ppo.observations[7].tolist() == [[2, 2], [2, 2]]  # 2 + 3 steps of earlier episodes, then 2 of the third
+    going, _ = train(make_recipe(SMALL | {"algorithm": "actor_critic"}))
+    assert len(going.observations) == 15  # one reset, 14 steps
+    assert going.observations[7].tolist() == [[2, 2], [2, 2]]  # 2 + 3 steps of earlier episodes, then 2 of the third
     fresh, _ = train(make_recipe(SMALL | {"algorithm": "reinforce"}))
     assert fresh.observations[8].tolist() == [[0, 0], [0, 0]]
 
 
 def test_episode_metrics_are_those_of_the_episodes_that_ended() -> None:
-    recorder, _ = train(make_recipe(SMALL | {"algorithm": "ppo", "num_minibatches": 1}))
+    recorder, _ = train(make_recipe(SMALL | {"algorithm": "actor_critic"}))
     first, second = recorder.rows
     assert (first["episodes"], first["episodic_length"]) == (4, 2.5)
     np.testing.assert_allclose(first["episodic_return"], (1 + 33) / 2)  # rewards 0+1 and 10+11+12

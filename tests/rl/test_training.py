@@ -158,8 +158,9 @@ def test_smallest_sizes(sizes: tuple[int, int, int, int], tmp_path: Path) -> Non
 
 def test_continuous_actions_learn_something_finite(tmp_path: Path) -> None:
     pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
-    small = ["num_envs=2", "num_steps=4", "num_minibatches=2", "update_epochs=1", "total_timesteps=16", "eval_episodes=0"]
-    recipe = load_recipe("ppo_functional", ["env.id=phys2d/Pendulum-v0", "hidden=[4]", *small])
+    small = {"num_envs": 2, "num_steps": 4, "total_timesteps": 16, "eval_episodes": 1, "hidden": [4]}
+    env = {"id": "phys2d/Pendulum-v0", "kwargs": {"max_episode_steps": 9}}
+    recipe = make_recipe({"algorithm": "actor_critic", "env": env} | small)
     run = create_run(tmp_path / "run")
     train(recipe, run)
     parameters = load_checkpoint(run.latest_checkpoint()).parameters
