@@ -22,7 +22,8 @@ from tempo_core.ir.ops import Broadcast, Identity, Merge, Unary
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, Maximum, Minimum
+from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import invert
 
 Key = tuple[int, int]  # (node id, output)
@@ -218,7 +219,15 @@ class _Reverse:
         """Sum the contributions of all reader points to a source point, and add that to the source's gradient."""
         source = self.graph[edge.source]
         domain = Domain(reader.domain.steps, reader.domain.condition & branch)
-        inverse = invert(domain, edge.index, source.domain)
+        try:
+            inverse = invert(domain, edge.index, source.domain)
+        except GradientError:
+            cases = _cases(edge)
+            if not cases:
+                raise
+            for case, holds in cases:  # x[max(t - 1, 0)] is x[t - 1] where t >= 1, and x[0] elsewhere
+                self._pull_back(reader, case, contribution, branch & holds)
+            return
         expanded = contribution
         ranges = [(s, i) for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Range)]
         own = frozenset(contribution.domain.steps)
@@ -251,7 +260,10 @@ class _Reverse:
                 summed += isinstance(back, Range)
             elif isinstance(back, Range):  # the contribution is the same at each reader along this step
                 repeat = repeat * back.length
-        view = expanded[tuple(_as_key(k) for k in keys)] if keys else expanded
+        if any(isinstance(k, Range) and not provably_nonnegative(k.stop - k.start) for k in keys):
+            view = expanded[(*map(_as_key, keys), inverse.condition)]  # where nobody reads, the range would end before it starts
+        else:
+            view = expanded[tuple(map(_as_key, keys))] if keys else expanded
         gathered = view.sum(tuple(range(summed))) if summed else view
         if repeat != 1:
             gathered = gathered * repeat
@@ -273,6 +285,28 @@ class _Reverse:
         guarded = condition & value.domain.condition
         self.graph.put(replace(node, inputs=(replace(value.edge, condition=guarded), nothing.edge)))
         return of_node(self.context, node)
+
+
+def _cases(edge: Edge) -> list[tuple[Edge, Bool]]:
+    """A read at a least or greatest of expressions as reads at each of these, where it is the one; empty if it is no such read."""
+    for position, at in enumerate(edge.index):
+        if not isinstance(at, Point):
+            continue
+        for atom in at.expr.atoms:
+            factor = sum(c for monomial, c in at.expr.terms if monomial == ((atom, 1),))
+            if not isinstance(atom, (Minimum, Maximum)) or atom in (at.expr - Expr.of_atom(atom) * factor).atoms:
+                continue
+            found = []
+            for number, chosen in enumerate(atom.args):
+                holds: Bool = TRUE
+                for other, rival in enumerate(atom.args):
+                    if other != number:  # among equals the first
+                        ahead = rival - chosen if isinstance(atom, Minimum) else chosen - rival
+                        holds = holds & (ahead >= (1 if other < number else 0))
+                moved = Point(at.expr + (chosen - Expr.of_atom(atom)) * factor)
+                found.append((replace(edge, index=(*edge.index[:position], moved, *edge.index[position + 1 :])), holds))
+            return found
+    return []
 
 
 def _as_key(back: Index) -> object:

@@ -136,34 +136,42 @@ def _scatter_add(batch: Batch) -> Edge:
 
 
 def _slice(batch: Batch) -> Edge:
-    """A start that varies with the step becomes a gather, with zeros outside; the length does not vary (`pad` ran before)."""
+    """A start that varies with the step becomes a gather; the length does not vary (`pad` ran before)."""
     op: ops.Slice = batch.op
     if batch.step not in op.symbols:
         return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0))
-    size = batch.results[0].shape[op.axis]
-    iota = batch.build.add(ops.Iota(batch.size))
-    starts = evaluated(op.start, batch.step, batch.size, iota, batch.build)
+    fits = provably_nonnegative(op.start) and provably_nonnegative(batch.types[0].shape[op.axis] - op.stop)
+    return _window(batch, op.start, op.stride, fits)
+
+
+def _pad(batch: Batch) -> Edge:
+    """As for slices, where the amounts vary and their sum does not."""
+    op: ops.Pad = batch.op
+    if batch.step not in op.symbols:
+        return _one_axis(batch)
+    return _window(batch, -op.low, 1, False)
+
+
+def _window(batch: Batch, start: Expr, stride: int, fits: bool) -> Edge:
+    """For each point the elements `start, start + stride, ...` of the op's axis; zeros outside, unless all `fits`."""
+    build, axis = batch.build, batch.op.axis
+    size = batch.results[0].shape[axis]
+    starts = evaluated(start, batch.step, batch.size, build.add(ops.Iota(batch.size)), build)
     grid = (batch.size, size)
-    along: Edge = batch.build.add(ops.Iota(size))
-    if op.stride != 1:
-        stride = batch.build.add(ops.Broadcast((size,), ()), batch.build.add(ops.Eval(Expr.of(op.stride))))
-        along = batch.build.add(ops.Binary("mul"), along, stride)
-    positions = batch.build.add(
-        ops.Binary("add"), batch.build.add(ops.Broadcast(grid, (0,)), starts), batch.build.add(ops.Broadcast(grid, (1,)), along)
-    )
-    taken = batch.build.add(ops.Gather(op.axis + 1, 1), batch.wide(0), positions)
-    length = batch.types[0].shape[op.axis]
-    if provably_nonnegative(op.start) and provably_nonnegative(length - op.stop):
+    along: Edge = build.add(ops.Iota(size))
+    if stride != 1:
+        along = build.add(ops.Binary("mul"), along, build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(Expr.of(stride)))))
+    positions = build.add(ops.Binary("add"), build.add(ops.Broadcast(grid, (0,)), starts), build.add(ops.Broadcast(grid, (1,)), along))
+    taken = build.add(ops.Gather(axis + 1, 1), batch.wide(0), positions)
+    if fits:
         return taken
-
-    def everywhere(value: Edge, shape: Sequence[Expr], axes: tuple[int, ...] = ()) -> Edge:
-        return batch.build.add(ops.Broadcast(tuple(shape), axes), value)
-
-    type = batch.build.type(taken)
-    after = batch.build.add(ops.Compare("ge"), positions, everywhere(batch.build.add(ops.Eval(Expr.of(0))), grid))
-    before = batch.build.add(ops.Compare("lt"), positions, everywhere(batch.build.add(ops.Eval(length)), grid))
-    inside = everywhere(batch.build.add(ops.Binary("and"), after, before), type.shape, (0, op.axis + 1))
-    return batch.build.add(ops.Where(), inside, taken, everywhere(literal(batch.build, type.dtype, 0.0), type.shape))
+    type = build.type(taken)
+    first, end = build.add(ops.Eval(Expr.of(0))), build.add(ops.Eval(batch.types[0].shape[axis]))
+    after = build.add(ops.Compare("ge"), positions, build.add(ops.Broadcast(grid, ()), first))
+    before = build.add(ops.Compare("lt"), positions, build.add(ops.Broadcast(grid, ()), end))
+    inside = build.add(ops.Broadcast(type.shape, (0, axis + 1)), build.add(ops.Binary("and"), after, before))
+    zeros = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
+    return build.add(ops.Where(), inside, taken, zeros)
 
 
 def _eval(batch: Batch) -> Edge:
@@ -192,7 +200,7 @@ RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
     ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _elementwise,
     ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _random,
     ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.LinearScan: _one_axis,
-    ops.DiscountedSum: _one_axis, ops.Pad: _one_axis, ops.Concat: _one_axis, ops.Flip: _one_axis,
+    ops.DiscountedSum: _one_axis, ops.Pad: _pad, ops.Concat: _one_axis, ops.Flip: _one_axis,
     ops.Slice: _slice, ops.Dot: _dot, ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast,
     ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Eval: _eval, ops.Udf: _udf,
 }  # fmt: skip

@@ -42,7 +42,7 @@ Runs = Callable[[_State, Env], Iterator[Executed]]  # an item of the program: wh
 class Interpreter:
     """Runs a scheduled program on a backend. Nothing is kept from run to run.
 
-    Values are dropped by the program's `Dealloc` statements; in one without them, when another value takes their slot.
+    Values are dropped by the program's `Dealloc` statements; those that have none, when another value takes their slot.
     """
 
     def __init__(self, scheduled: Scheduled, backend: Backend, seed: int = 0, check_numerics: bool = False):
@@ -50,8 +50,8 @@ class Interpreter:
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.check_numerics = check_numerics
         self.names = names(scheduled.graph)
-        frees = any(isinstance(leaf, Dealloc) for leaf in leaves(scheduled.root))
-        self.slots = None if frees else {key: storage.slots for key, storage in scheduled.storage.items()}
+        freed = {(leaf.node, leaf.output) for leaf in leaves(scheduled.root) if isinstance(leaf, Dealloc)}
+        self.slots = {key: storage.slots for key, storage in scheduled.storage.items() if key not in freed}
         self.statements: dict[tuple[int, int | None], _Statement] = {}
         self.root = self._prepared(scheduled.root)
 

@@ -36,6 +36,7 @@ class Lowering:
     def __init__(self, graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], backend: Backend):
         self.graph, self.storage, self.bounds, self.backend = graph, storage, dict(bounds), backend
         self.liveness = Liveness(graph, storage)
+        self._moves: dict[Key, tuple[Any, Any, Any, Any]] = {}  # the last selection: value, predicate, alternative, result
 
     # -- stores -------------------------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class Lowering:
         node = self.graph[key[0]]
         slots = self.storage[key].slots
         if not self.liveness.is_store(key):
-            stores[key] = value if predicate is None else jnp.where(predicate, value, stores[key])
+            stores[key] = value if predicate is None else self._selected(key, value, stores[key], predicate)
             return
         at = [
             self._slot(env[step], count, self.bounds[Symbol(str(step.bound))])
@@ -123,6 +124,15 @@ class Lowering:
             present = lax.dynamic_slice(stores[key], start, update.shape)
             update = jnp.where(predicate, update, present)
         stores[key] = lax.dynamic_update_slice(stores[key], update, start)
+
+    def _selected(self, key: Key, value: Any, present: Any, predicate: Any) -> Any:
+        """`value` where the predicate holds. Branches that move one value, one after the other, are one selection."""
+        last = self._moves.get(key)
+        if last is not None and last[0] is value and last[3] is present:
+            predicate, present = last[1] | predicate, last[2]
+        chosen = jnp.where(predicate, value, present)
+        self._moves[key] = (value, predicate, present, chosen)
+        return chosen
 
     def value(self, expression: Expr, env: Env) -> Any:
         return expression.evaluate(env, minimum, maximum)

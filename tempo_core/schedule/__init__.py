@@ -39,7 +39,8 @@ def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) 
         if bounds.get(bound, 0) < 1:
             raise BoundsError(f"the bound {bound} is {bounds.get(bound, 'not given')}; it must be a number of at least 1")
     times = compute(constraints_of(graph), bounds)
-    return Scheduled(graph, build_program(times, bounds, dealloc), fold(times, bounds), times, dict(bounds))
+    storage = fold(times, bounds)
+    return Scheduled(graph, build_program(times, bounds, storage if dealloc else None), storage, times, dict(bounds))
 
 
 __all__ = [

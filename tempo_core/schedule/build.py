@@ -11,6 +11,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from dataclasses import dataclass
+
 import islpy as isl
 
 from tempo_core.errors import NonAffineError
@@ -18,34 +20,144 @@ from tempo_core.ir.graph import Graph
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
+from tempo_core.schedule.storage import Storage
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute, walk
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.relation import CONTEXT, condition_from_ast, expression_from_ast, fixed
+from tempo_core.symbolic.relation import CONTEXT, condition_from_ast, condition_within, expression_from_ast, fixed
 
 
-def build_program(schedule: Schedule, bounds: Mapping[Symbol, int], dealloc: bool = False) -> Block:
-    """The program that runs all statement instances in the order of the schedule, for these bounds."""
+def build_program(schedule: Schedule, bounds: Mapping[Symbol, int], storage: Mapping[tuple[int, int], Storage] | None = None) -> Block:
+    """The program that runs all statement instances in the order of the schedule, for these bounds.
+
+    Given the storage, with statements that free the values of what has several slots.
+    """
     statements = schedule.constraints.statements
     times = {n: fixed(theta.intersect_domain(statements[n].points), bounds) for n, theta in schedule.theta.items()}
-    if dealloc:
-        times = with_deallocs(schedule, bounds, times)
+    computed = len(times)
+    if storage is not None:
+        times = with_deallocs(schedule, bounds, times, storage)
     if not times:
         return Block()
-    tree = _ast(times)
-    root = _Conversion(statements).convert(tree, {})
+    if len(times) > computed:
+        root: Item = _Conversion(statements).convert(_ast(times), {})
+    else:
+        present = {n: time for n, time in times.items() if not time.is_empty()}  # with small bounds, branches may be empty
+        root = _Loops(schedule, present).item(present, 0, {})
     root = cut(simplified(root, {}), {})
-    if dealloc:
+    if storage is not None:
         root = _batched(root)
     return as_block(_named(root, schedule.constraints.graph, frozenset()))
 
 
-def _ast(times: Mapping[str, isl.Map]) -> isl.AstNode:
+@dataclass(frozen=True)
+class _Place:
+    """What a step is inside the loops around: a counter (or a number), between two numbers."""
+
+    at: Expr
+    low: int
+    high: int
+
+
+class _Loops:
+    """The program of a schedule: entries that are numbers are sequences, those that are a step are loops over it.
+
+    isl makes the rest: groups of statements whose times it has found itself. It would make all of it, but takes a second
+    for what these two cases settle at once.
+    """
+
+    def __init__(self, schedule: Schedule, times: Mapping[str, isl.Map]):
+        self.schedule = schedule
+        self.statements = schedule.constraints.statements
+        self.points = {name: time.domain() for name, time in times.items()}
+
+    def item(self, times: dict[str, isl.Map], entry: int, around: dict[Symbol, _Place]) -> Item:
+        if entry == self.schedule.depth:
+            return Block(tuple(self._guarded(name, around) for name in times))
+        places: dict[int | None, dict[str, isl.Map]] = {}
+        for name, time in times.items():
+            value = time.plain_get_val_if_fixed(isl.dim_type.out, entry)
+            places.setdefault(None if value.is_nan() else value.to_python(), {})[name] = time
+        if None not in places:
+            in_order = sorted((place, part) for place, part in places.items() if place is not None)
+            return Block(tuple(self.item(part, entry + 1, around) for _, part in in_order))
+        steps = {self._step(name, entry) for name in times}
+        step = steps.pop() if len(steps) == 1 else None
+        if step is None or step in around:
+            return self._by_isl(times, entry, around)
+        low, high = self._limits(times, step)
+        if low == high:
+            return self.item(times, entry + 1, {**around, step: _Place(Expr.of(low), low, high)})
+        own = counter(step.name)
+        body = self.item(times, entry + 1, {**around, step: _Place(own.expr, low, high)})
+        return Loop(own, Expr.of(low), Expr.of(high + 1), 1, as_block(body))
+
+    def _step(self, name: str, entry: int) -> Symbol | None:
+        """The step that an entry of a statement's time is; None where it is anything else."""
+        rows = self.schedule.rows[name]
+        if rows is None:
+            return None
+        of_steps, of_bounds, constant = rows[entry]
+        if constant or any(of_bounds) or sorted(of_steps)[-1:] != [1] or sum(map(abs, of_steps)) != 1:
+            return None
+        return self.statements[name].node.domain.steps[of_steps.index(1)]
+
+    def _limits(self, times: Mapping[str, isl.Map], step: Symbol) -> tuple[int, int]:
+        lows, highs = [], []
+        for name in times:
+            k = self.statements[name].node.domain.steps.index(step)
+            lows.append(self.points[name].dim_min_val(k).to_python())
+            highs.append(self.points[name].dim_max_val(k).to_python())
+        return min(lows), max(highs)
+
+    def _guarded(self, name: str, around: Mapping[Symbol, _Place]) -> Item:
+        """A statement, under the condition that its points fulfil inside the loops around."""
+        statement, points = self.statements[name], self.points[name]
+        steps = statement.node.domain.steps
+        around = {s: around[s] if s in around else self._fixed(points, k) for k, s in enumerate(steps)}
+        execute = Execute(statement.node.id, statement.branch, tuple(around[s].at for s in steps))
+        known = isl.Set.universe(points.get_space())
+        for k, step in enumerate(steps):
+            known = known.lower_bound_val(isl.dim_type.set, k, isl.Val(around[step].low, CONTEXT))
+            known = known.upper_bound_val(isl.dim_type.set, k, isl.Val(around[step].high, CONTEXT))
+        if known.is_subset(points):
+            return execute
+        condition = condition_within(points, known, {s.name: around[s].at for s in steps})
+        return execute if condition is TRUE else If(condition, Block((execute,)))
+
+    def _fixed(self, points: isl.Set, k: int) -> _Place:
+        """A step that no loop counts, because the points have one value of it."""
+        value = points.dim_min_val(k).to_python()
+        return _Place(Expr.of(value), value, value)
+
+    def _by_isl(self, times: Mapping[str, isl.Map], entry: int, around: Mapping[Symbol, _Place]) -> Item:
+        """isl's program for the entries that are left; the steps around are parameters to it."""
+        inside = {}
+        known = isl.Set.read_from_str(CONTEXT, "{ : }")
+        for step, place in around.items():
+            known = known.add_dims(isl.dim_type.param, 1)
+            k = known.dim(isl.dim_type.param) - 1
+            known = known.set_dim_name(isl.dim_type.param, k, step.name)
+            known = known.lower_bound_val(isl.dim_type.param, k, isl.Val(place.low, CONTEXT))
+            known = known.upper_bound_val(isl.dim_type.param, k, isl.Val(place.high, CONTEXT))
+        for name, time in times.items():
+            for k, step in enumerate(self.statements[name].node.domain.steps):
+                if step in around:
+                    time = time.add_dims(isl.dim_type.param, 1)
+                    last = time.dim(isl.dim_type.param) - 1
+                    time = time.set_dim_name(isl.dim_type.param, last, step.name)
+                    time = time.equate(isl.dim_type.param, last, isl.dim_type.in_, k)
+            inside[name] = time.set_tuple_name(isl.dim_type.in_, name)
+        tree = _ast(inside, known, entry)
+        return _Conversion(self.statements).convert(tree, {s.name: p.at for s, p in around.items()})
+
+
+def _ast(times: Mapping[str, isl.Map], known: isl.Set | None = None, entry: int = 0) -> isl.AstNode:
     """isl's AST for statements at these times (all of one length), with one loop, conditions inside, per moving entry."""
-    tree = _tree(times, 0, next(iter(times.values())).dim(isl.dim_type.out))
+    tree = _tree(times, entry, next(iter(times.values())).dim(isl.dim_type.out))
     tree = tree.get_root().map_descendant_bottom_up(_atomic).get_schedule()
-    return isl.AstBuild.from_context(isl.Set.read_from_str(CONTEXT, "{ : }")).node_from_schedule(tree)
+    return isl.AstBuild.from_context(known or isl.Set.read_from_str(CONTEXT, "{ : }")).node_from_schedule(tree)
 
 
 def _atomic(node: isl.ScheduleNode) -> isl.ScheduleNode:
@@ -161,7 +273,7 @@ def simplified(item: Item, limits: Limits) -> Item:
         for child in item.children:
             child = simplified(child, limits)
             children.extend(child.children if isinstance(child, Block) else (child,))
-        return Block(tuple(children))
+        return Block(tuple(_joined(children)))
     if isinstance(item, If):
         condition = decided(item.condition, limits)
         if isinstance(condition, Truth):
@@ -180,8 +292,44 @@ def simplified(item: Item, limits: Limits) -> Item:
             return simplified(substitute(item.body, {item.counter: item.start}), limits)
         inner = _limited(item, limits)
         body = as_block(simplified(item.body, inner))
-        return Loop(item.counter, item.start, item.stop, item.step, body) if body.children else Block()
+        first, body = _taken_out(item, body)
+        loop = (Loop(item.counter, item.start, item.stop, item.step, body),) if body.children else ()
+        return simplified(Block((*first, *loop)), limits) if first else Block(loop)
     return item
+
+
+def _taken_out(loop: Loop, body: Block) -> tuple[list[Item], Block]:
+    """What stands first in a body and runs in the first iteration only, to run before the loop; and the rest of the body."""
+    found: list[Item] = []
+    children = list(body.children)
+    length = loop.stop - loop.start
+    certain = length.is_constant and length.constant > 0
+    while certain and children and isinstance(children[0], If) and children[0].orelse is None:
+        condition = children[0].condition
+        parts = condition.args if isinstance(condition, Conjunction) else (condition,)
+        only_first = loop.counter.expr == loop.start
+        if not any(p == only_first for p in parts):
+            break
+        rest = conjunction(*(p for p in parts if p != only_first))
+        item = children.pop(0)
+        found.append(substitute(item.then if rest is TRUE else If(rest, item.then), {loop.counter: loop.start}))
+    return found, Block(tuple(children))
+
+
+def _joined(children: list[Item]) -> list[Item]:
+    """Neighbours under one condition as one `If`, and under a condition and its opposite as an if and else."""
+    found: list[Item] = []
+    for child in children:
+        last = found[-1] if found else None
+        if isinstance(child, If) and isinstance(last, If) and child.orelse is None:
+            if child.condition == last.condition and last.orelse is None:
+                found[-1] = If(last.condition, Block((*last.then.children, *child.then.children)))
+                continue
+            if child.condition == ~last.condition:
+                found[-1] = If(last.condition, last.then, Block((*(last.orelse or Block()).children, *child.then.children)))
+                continue
+        found.append(child)
+    return found
 
 
 def _limited(loop: Loop, limits: Limits) -> Limits:

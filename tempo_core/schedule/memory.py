@@ -11,6 +11,7 @@ import islpy as isl
 
 from tempo_core.schedule.constraints import is_statement, value_name
 from tempo_core.schedule.polyhedral import Schedule
+from tempo_core.schedule.storage import Storage
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.relation import CONTEXT, fixed
 
@@ -19,9 +20,12 @@ def dealloc_name(node_id: int, output: int, piece: int) -> str:
     return f"d{node_id}_{output}_{piece}"
 
 
-def with_deallocs(schedule: Schedule, bounds: Mapping[Symbol, int], times: dict[str, isl.Map]) -> dict[str, isl.Map]:
+def with_deallocs(
+    schedule: Schedule, bounds: Mapping[Symbol, int], times: dict[str, isl.Map], storage: Mapping[tuple[int, int], Storage]
+) -> dict[str, isl.Map]:
     """`times` (statement points to time vectors) and, merged into them, statements that free the values of each output.
 
+    Only of outputs with several slots: a value in a single one goes when the next takes its place.
     A value is freed right after its last reader, or after it is computed where nothing reads it. Times get trailing
     entries: 0 for what runs, a number of its own for each freed output, and then the freed point, so that no two meet.
     """
@@ -31,6 +35,8 @@ def with_deallocs(schedule: Schedule, bounds: Mapping[Symbol, int], times: dict[
     number = 0
     for node in graph:
         for output in range(len(node.outputs) if is_statement(node) else 0):
+            if (node.id, output) not in storage or storage[node.id, output].size == 1:
+                continue
             number += 1
             name = value_name(node.id)
             used: isl.Map | None = None  # also by its own computation

@@ -97,12 +97,26 @@ class _Nesting:
                 self._ask_isl(group, own, here)
 
     def _in_sequence(self, part: list[str], own: list[Dependence], rows: tuple[Row, ...]) -> None:
-        """Statements without steps left, sources first."""
-        order = _components(part, own)
-        for number, members in enumerate(order):
-            if len(members) > 1 or any(d.reader is d.source and d.reader.name == members[0] for d in own):
-                raise isl.Error("a value depends on itself")
-            self.found[members[0]] = Times((*rows, number) if len(order) > 1 else rows)
+        """Statements without steps left, sources first; branches of recurrences under one condition next to each other."""
+        if any(len(members) > 1 for members in _components(part, own)) or any(d.reader is d.source for d in own):
+            raise isl.Error("a value depends on itself")
+        waits: dict[str, set[str]] = {n: set() for n in part}
+        for d in own:
+            waits[d.reader.name].add(d.source.name)
+        kind = {n: self._branch_condition(n) for n in part}
+        left, last = list(part), None
+        for number in range(len(part)):
+            ready = [n for n in left if not waits[n]]
+            name = next((n for n in ready if last is not None and kind[n] == last), ready[0])
+            last = kind[name]
+            left.remove(name)
+            for waiting in waits.values():
+                waiting.discard(name)
+            self.found[name] = Times((*rows, number) if len(part) > 1 else rows)
+
+    def _branch_condition(self, name: str) -> str | None:
+        statement = self.statements[name]
+        return None if statement.branch is None else str(statement.node.inputs[statement.branch].condition)
 
     def _groups(self, part: list[str], own: list[Dependence], step: Symbol) -> list[tuple[bool, list[str]]] | None:
         """Groups in order: (whether they have the step, names). None where a cycle ties statements with and without it."""

@@ -382,7 +382,7 @@ def invert(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domai
         raise _not_invertible(index, reader_domain)
     read = readers.domain()
     known = domain_set("", source_domain).intersect_params(Frame((), bounds).box().params())
-    return Inverse(tuple(found), _condition(read, known, symbols))
+    return Inverse(tuple(found), condition_within(read, known, symbols))
 
 
 def _inverse_step(
@@ -433,7 +433,7 @@ def _not_invertible(index: tuple[Index, ...], reader_domain: Domain) -> Gradient
     )
 
 
-def _condition(points: isl.Set, known: isl.Set, symbols: Mapping[str, Expr]) -> Bool:
+def condition_within(points: isl.Set, known: isl.Set, symbols: Mapping[str, Expr]) -> Bool:
     """When a point that is in `known` is in `points`."""
     needed = points.coalesce().gist(known).coalesce()
     if needed.is_equal(isl.Set.universe(needed.get_space())):

@@ -36,7 +36,7 @@ from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
 
 i, t = Symbol("i", "I"), Symbol("t", "T")
-I, T = Symbol("I"), Symbol("T")  # noqa: E741  bounds are capital letters
+I, T = Symbol("I"), Symbol("T")
 BACKENDS = {"numpy": NumpyBackend, "jax": JaxBackend}
 
 
