@@ -40,6 +40,7 @@ class TrainingMonitor:
         self.latest: dict[str, np.ndarray] | None = None
         self.times: list[float] = []
         self.interrupt_requested = False
+        self._stopped = False
         self._steps = recipe.num_envs * recipe.num_steps
 
     @property
@@ -55,7 +56,9 @@ class TrainingMonitor:
             save_checkpoint(path, Checkpoint(self.latest, self.recipe, self.iterations, self.env_steps))
 
     def finished(self, iteration: int, metrics: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray]) -> None:
-        """Log, check, show and save one iteration."""
+        """Log, check, show and save one iteration. After a stop nothing more is taken: late values may still arrive."""
+        if self._stopped:
+            return
         row = {"iteration": iteration, "env_steps": (iteration + 1) * self._steps} | {k: float(v) for k, v in metrics.items()}
         for logger in self._loggers:
             logger.log(row)
@@ -68,6 +71,7 @@ class TrainingMonitor:
             self.save()
         if self.interrupt_requested and self.iterations < self.recipe.iterations:
             self.save()
+            self._stopped = True
             raise Interrupted
 
     def _require_finite(self, iteration: int, row: Mapping[str, Any], parameters: Mapping[str, np.ndarray]) -> None:
@@ -76,6 +80,7 @@ class TrainingMonitor:
         if not wrong:
             return
         self.save()
+        self._stopped = True
         saved = self.run.checkpoint(self.env_steps)
         kept = f"the last good parameters are in {saved}" if self.latest else "no iteration was good"
         raise RunError(

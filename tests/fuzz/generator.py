@@ -150,7 +150,7 @@ class _Generator:
         return True
 
     def program(self, size: int, staged: bool) -> Program:
-        leaf = self.input(leaf=self.chance(25))
+        leaf = self.input(leaf=self.chance(35))
         self.input()
         makers = (
             self.input, self.draw, self.unary, self.unary, self.binary, self.binary, self.binary, self.read, self.read, self.read,
@@ -287,8 +287,8 @@ class _Generator:
         form = self.choices.pick((
             "{x}.index(0, {s} % 2)", "{x}.spatial[1:]", "{x}.spatial[:-1]", "{x}.spatial[::2]", "{x}.reshape(-1)", "{x}.expand_dims(0)",
             "{x}.transpose()", "{x}.take(tp.constant([1, 0]))", "tp.pad({x}, 0, 1, 1)", "{x}.index(0, {x}.argmax(0))",
-            "{x}.spatial[0:{s} + 1].sum(0)",
-            "{x}.spatial[{s}:{s} + 2]", "{x}.spatial[{s}:].sum(0)", "tp.pad({x}, 0, {s}, 1).sum(0)", "{x}.index(-1, 0)", "tp.scatter_add({x}, tp.constant([0, 1, 0]), 2)",
+            "{x}.spatial[0:{s} + 1].sum(0)", "{x}.spatial[{s}:{s} + 2]", "{x}.spatial[{s}:].sum(0)", "tp.pad({x}, 0, {s}, 1).sum(0)",
+            "{x}.index(-1, 0)", "tp.scatter_add({x}, tp.constant([0, 1, 0]), 2)",
         ))  # fmt: skip
         self.add(f"{name} = {form.format(x=x, s=step)}", name)
 

@@ -120,7 +120,7 @@ def test_truncated_files(values: dict[str, Any], random_tensors: Any, write_mode
     directory = write_model(values, random_tensors(values))
     file = directory / "model.safetensors"
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(CheckpointError, match=r"model.safetensors is damaged or not a safetensors file"):
+    with pytest.raises(CheckpointError, match=r"model.safetensors is damaged, truncated or not a safetensors file"):
         load(directory)
 
 
@@ -128,7 +128,7 @@ def test_a_header_that_lies_about_sizes(values: dict[str, Any], write_model: Any
     directory = write_model(values, {})
     header = json.dumps({"model.norm.weight": {"dtype": "F32", "shape": [32], "data_offsets": [0, 64]}}).encode()
     (directory / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(64))
-    with pytest.raises(CheckpointError, match=r"tensor model.norm.weight takes 64 bytes, its shape and dtype say 128"):
+    with pytest.raises(CheckpointError, match="damaged, truncated or not a safetensors file"):
         load(directory)
 
 
@@ -139,7 +139,7 @@ def test_a_header_that_lies_about_sizes(values: dict[str, Any], write_model: Any
 def test_headers_that_cannot_be_read(values: dict[str, Any], write_model: Any, header: bytes) -> None:
     directory = write_model(values, {})
     (directory / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
-    with pytest.raises(CheckpointError, match="its header cannot be read"):
+    with pytest.raises(CheckpointError, match="damaged, truncated or not a safetensors file"):
         load(directory)
 
 

@@ -107,12 +107,14 @@ def test_divergence_at_once_leaves_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_interruption_ends_after_the_iteration(tmp_path: Path) -> None:
-    it, _, run = monitor(tmp_path)
+    it, rows, run = monitor(tmp_path)
     feed(it, 0)
     it.interrupt_requested = True
     with pytest.raises(Interrupted):
         feed(it, 1, weight=3.0)
+    feed(it, 2, weight=4.0)  # in flight when it was raised: not taken
     assert load_checkpoint(run.latest_checkpoint()).parameters["w"].tolist() == [3, 3]
+    assert it.iterations == len(rows.rows) == 2
 
 
 def test_results_are_kept_apart_from_reused_buffers(tmp_path: Path) -> None:

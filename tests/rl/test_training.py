@@ -132,6 +132,7 @@ def test_ctrl_c_finishes_the_iteration_and_marks_the_run(tmp_path: Path, monkeyp
     assert result["interrupted"] is True and result["eval_return_mean"] is None
     assert 8 <= result["env_steps"] < 80
     assert load_checkpoint(run.latest_checkpoint()).env_steps == result["env_steps"]
+    assert int(rows(run)[-1]["env_steps"]) == result["env_steps"] and len(list(run.checkpoints.iterdir())) == 1
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
