@@ -24,7 +24,7 @@ from tempo_core.ir.draw import draw
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Input, Output
 from tempo_core.ir.types import TensorType
-from tempo_core.ir.verify import verify
+from tempo_core.ir.verify import InvalidGraphError, verify
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.runtime.interpreter import Interpreter
@@ -54,7 +54,11 @@ def compile_context(
     check_program(source, numbers, context.branch_lines)
     timing["check"] = time.perf_counter() - start
     passes = pipeline.pipeline(config.disable, config.unvectorized_steps)
-    graph = pipeline.run(source, passes, finished)
+    try:
+        graph = pipeline.run(source, passes, finished)
+    except InvalidGraphError:
+        schedule(source, numbers)  # values that depend on themselves confuse passes: CausalityError says so better
+        raise
     start = time.perf_counter()
     scheduled = schedule(graph, numbers, dealloc=_interpreted(graph, config))
     timing["schedule"] = time.perf_counter() - start

@@ -6,12 +6,14 @@ import os
 import traceback
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_JAX = f"{os.sep}jax{os.sep}_src{os.sep}"
 
 
 def user_location() -> str:
-    """`file:line` of the innermost stack frame outside `tempo_core`: the line that the user wrote."""
+    """`file:line` of the innermost stack frame outside `tempo_core` and JAX: the line that the user wrote."""
     for frame in reversed(traceback.extract_stack()):
-        if not os.path.abspath(frame.filename).startswith(_PACKAGE):
+        generated = frame.filename == "<string>" and frame.name == "__init__"  # of a dataclass
+        if not (generated or _JAX in frame.filename or os.path.abspath(frame.filename).startswith(_PACKAGE)):
             return f"{frame.filename}:{frame.lineno}"
     return "<tempo>"
 
@@ -62,6 +64,10 @@ class BoundsError(TempoError):
 
 class InputError(TempoError):
     """A fed array that is missing, unknown, or of the wrong shape or dtype."""
+
+
+class SymbolicValueError(TempoError, TypeError):
+    """A tensor, an expression or a condition where Python needs a number or a truth value: it is known only when a program runs."""
 
 
 class GradientError(TempoError):

@@ -1,9 +1,10 @@
 """Random numbers as a pure function of (seed, stream, coordinates, element), the same for NumPy and JAX.
 
 Counter-based: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC '11). A key
-of (seed, stream) takes in the coordinates of a point one after the other; the block cipher then encrypts the numbers of
-the elements. No state: any order of evaluation, and any batching of points, gives the same numbers. Integer arithmetic
-wraps, so bits and uniform numbers are equal bit for bit on both libraries; normal ones differ by the rounding of log and cos.
+of (seed, stream) takes in all but the last coordinate of a point, two a block; the block cipher then encrypts (element, last
+coordinate). A point of three steps costs two blocks: the rounds are most of what XLA has to compile in a small program. No
+state: any order of evaluation, and any batching of points, gives the same numbers. Integer arithmetic wraps, so bits and
+uniform numbers are equal bit for bit on both libraries; normal ones differ by the rounding of log and cos.
 """
 
 from __future__ import annotations
@@ -48,15 +49,22 @@ def random_words(xp: Any, seed: Any, stream: int, coordinates: Sequence[Array], 
     """
     with np.errstate(over="ignore"):  # wrapping is meant; NumPy warns of it for scalars
         key = (_word(xp, seed), _word(xp, stream))
-        for position, coordinate in enumerate(coordinates, 1):
-            words = _word(xp, coordinate)
-            filled = xp.full(words.shape, position, np.uint32)
-            spread = (xp.broadcast_to(key[0], words.shape), xp.broadcast_to(key[1], words.shape))
-            key = threefry2x32(xp, spread, (words, filled))
-        shape = (*key[0].shape, blocks)
-        keys = (xp.broadcast_to(key[0][..., None], shape), xp.broadcast_to(key[1][..., None], shape))
-        counter = xp.broadcast_to(xp.arange(blocks, dtype=np.uint32), shape)
-        return threefry2x32(xp, keys, (counter, xp.zeros(shape, np.uint32)))
+        words = [_word(xp, c) for c in coordinates]
+        zero = xp.zeros(words[0].shape if words else (), np.uint32)
+        outer, last = words[:-1], words[-1] if words else zero
+        for position in range(0, len(outer), 2):  # two coordinates a block
+            pair = (outer[position], outer[position + 1] if position + 1 < len(outer) else zero)
+            spread = (xp.broadcast_to(key[0], zero.shape), xp.broadcast_to(key[1], zero.shape))
+            key = threefry2x32(xp, spread, pair)
+        shape = (*zero.shape, blocks)
+        keys = (xp.broadcast_to(_column(xp, key[0], zero), shape), xp.broadcast_to(_column(xp, key[1], zero), shape))
+        elements = xp.broadcast_to(xp.arange(blocks, dtype=np.uint32), shape)
+        return threefry2x32(xp, keys, (elements, xp.broadcast_to(last[..., None], shape)))
+
+
+def _column(xp: Any, word: Array, like: Array) -> Array:
+    """A key's word at each point, with a dimension for elements."""
+    return xp.broadcast_to(word, like.shape)[..., None]
 
 
 def random(xp: Any, kind: str, seed: Any, stream: int, coordinates: Sequence[Array], shape: Sequence[int]) -> Array:

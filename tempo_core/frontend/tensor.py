@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tempo_core.errors import GradientError, IndexingError, TempoError, user_location
+from tempo_core.errors import GradientError, IndexingError, SymbolicValueError, TempoError, user_location
 from tempo_core.frontend.context import Context
 from tempo_core.ir.graph import Edge, Node, compose
 from tempo_core.ir.ops import Identity, Op
@@ -133,13 +133,15 @@ class Tensor:
         return f"<Tensor {name}[{', '.join(map(str, self.edge.index))}]: {self.type} over {self.domain}>"
 
     def __len__(self) -> int:
-        raise TypeError(f"the length of {self!r} may be symbolic; read .shape")
+        raise SymbolicValueError(f"the length of {self!r} may be symbolic", hint="read .shape")
 
     def __iter__(self) -> Any:
-        raise TypeError(f"cannot iterate over {self!r}: index its steps with [] and its dimensions with .index")
+        raise SymbolicValueError(f"cannot iterate over {self!r}", hint="index its steps with [] and its dimensions with .index")
 
     def __bool__(self) -> bool:
-        raise TypeError(f"{self!r} has no truth value while the program is built; use tp.where, or index with a condition")
+        raise SymbolicValueError(
+            f"{self!r} has no truth value while the program is built", hint="use tp.where, or index with a condition on steps"
+        )
 
     # -- temporal indexing --------------------------------------------------------------------------------------------
 

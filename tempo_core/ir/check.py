@@ -113,12 +113,12 @@ def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bo
     for inner in source.inputs:
         read = graph[inner.source]
         for step, index in zip(read.domain.steps, inner.index, strict=True):
-            if not (isinstance(index, Point) and index.steps <= set(source.domain.steps)):
+            if not index.steps <= set(source.domain.steps):
                 continue
-            position = index.expr.evaluate(inner_values)
+            ends = (index.expr,) if isinstance(index, Point) else (index.start, index.last)
             bound = bounds[Symbol(str(step.bound))]
-            missing = 0 <= position < bound and read.domain.condition is not TRUE
-            if not 0 <= position < bound or (missing and not _exists(read, inner, inner_values, bounds)):
+            inside = all(0 <= end.evaluate(inner_values) < bound for end in ends)
+            if not inside or (read.domain.condition is not TRUE and not _exists(read, inner, inner_values, bounds)):
                 return _blamed(
                     graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where
                 )

@@ -13,6 +13,7 @@ from tempo_core.errors import CausalityError
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import nest
 from tempo_core.schedule.program import names
+from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.relation import CONTEXT, fixed
 
@@ -196,7 +197,8 @@ def _explain(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Causalit
 
 
 def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: str) -> CausalityError:
-    where = next((reader.node.where for reader, *_ in cycle if reader.node.where), None)
+    readers = sorted((reader for reader, *_ in cycle), key=lambda reader: reader.branch is not None)  # values before declarations
+    where = next((reader.node.where for reader in readers if reader.node.where), None)
     lines = "\n".join(f"    {_describe(constraints, d)}" for d in cycle)
     return CausalityError(
         f"values depend on themselves, so there is no order to compute them in{sample}:\n{lines}",
@@ -224,7 +226,7 @@ def _describe(constraints: Constraints, dependence: Dependence) -> str:
     if read is None:
         return f"{name}[{point}] runs after its own earlier points{at}"
     index = ", ".join(map(str, read.edge.index))
-    when = "" if reader.branch is None else f" where {read.edge.condition}"
+    when = "" if reader.branch is None or read.edge.condition is TRUE else f" where {read.edge.condition}"
     return f"{name}[{point}] reads {called[source.node.id]}[{index}]{when}{at}"
 
 

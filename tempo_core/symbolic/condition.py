@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tempo_core.errors import SymbolicValueError
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
 
@@ -25,9 +26,9 @@ class Bool:
         raise AssertionError("each condition defines its own negation")
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            f"the condition `{self}` depends on the timestep and has no truth value here; "
-            "combine conditions with & | ~ instead of and, or, not, and index with them: x[condition]"
+        raise SymbolicValueError(
+            f"the condition `{self}` depends on the timestep and has no truth value here",
+            hint="combine conditions with & | ~ instead of and, or, not; use tp.min and tp.max; index with conditions: x[condition]",
         )
 
     @property

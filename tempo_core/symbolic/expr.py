@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
+from tempo_core.errors import SymbolicValueError
+
 if TYPE_CHECKING:
     from tempo_core.symbolic.condition import Bool
 
@@ -187,7 +189,10 @@ class Expr:
 
     def __int__(self) -> int:
         if not self.is_constant:
-            raise TypeError(f"{self} is symbolic; its value is known when bounds and steps are")
+            raise SymbolicValueError(
+                f"`{self}` is symbolic; its value is known when the program runs",
+                hint="a loop over time is a recurrence over a step, not a loop in Python",
+            )
         return self.constant
 
     __index__ = __int__

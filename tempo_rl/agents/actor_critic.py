@@ -12,7 +12,7 @@ from tempo_rl.recipe import ActorCriticRecipe
 def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
     """The program of an actor-critic recipe. Steps: b environments, i iterations, t rollout time."""
     ctx = tp.Context("b", "i", "t")
-    with ctx as ((b, B), (i, I), (t, T)):  # noqa: E741
+    with ctx as ((b, B), (i, I), (t, T)):
         env = make_environment(recipe, batch=(b, B))
         model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,))
 

@@ -18,7 +18,7 @@ from tempo_rl.recipe import PPORecipe
 def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
     """The program of a PPO recipe."""
     ctx = tp.Context("b", "i", "t", "e", "m")
-    with ctx as ((b, B), (i, I), (t, T), (e, E), (m, M)):  # noqa: E741
+    with ctx as ((b, B), (i, I), (t, T), (e, E), (m, M)):
         env = make_environment(recipe, batch=(b, B))
         model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i, e, m))
         actor = model[i, 0, 0]

@@ -14,7 +14,7 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
     Returns end with their episode; one that is still running at T, or was truncated, counts up to there.
     """
     ctx = tp.Context("b", "i", "t")
-    with ctx as ((b, B), (i, I), (t, T)):  # noqa: E741
+    with ctx as ((b, B), (i, I), (t, T)):
         env = make_environment(recipe, batch=(b, B))
         model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,), critic=False)
 

@@ -266,7 +266,7 @@ def feed(values: Mapping[str, list[Any]], build: Callable[..., Any]) -> np.ndarr
     """`build(step, value, next_value, point)` on one environment and one iteration of fed numbers: its T values."""
     ctx = tp.Context("b", "i", "t")
     length = len(values["reward"])
-    with ctx as ((b, B), (i, I), (t, T)):  # noqa: E741
+    with ctx as ((b, B), (i, I), (t, T)):
         dtypes = {"terminated": "bool", "truncated": "bool"}
         x = {name: tp.input(name, dtype=dtypes.get(name, "float32"), domain=(b, i, t)) for name in values}
         unused = x["reward"]
