@@ -5,7 +5,7 @@ from typing import Any
 from tempo_core import errors, nn, optim
 from tempo_core.compiler import Program, compile_context
 from tempo_core.config import Config
-from tempo_core.frontend import random
+from tempo_core.frontend import random, spatial  # noqa: F401  (spatial gives tensors their `.spatial`)
 from tempo_core.frontend.autodiff import grad
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.functions import (

@@ -30,7 +30,10 @@ Key = tuple[int, int]  # (node id, output)
 
 
 def backward(loss: Tensor) -> None:
-    """Leave the gradients of `loss` in `.grad` of all leaves (see `Tensor.backward`); they add up over several calls."""
+    """Differentiate a tensor, summed over its points and elements; gradients are then in `.grad` of the leaves, and add up.
+
+    Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
+    """
     context = loss.context
     cyclic = _cyclic_merges(context)
     leaves = [r for r in context.recurrences if is_float(r.dtype) and r.edge.source not in cyclic] + context.leaves
@@ -45,6 +48,9 @@ def backward(loss: Tensor) -> None:
         key = (leaf.edge.source, leaf.edge.output)
         present = context.gradients.get(key)
         context.gradients[key] = gradient if present is None else present + gradient
+
+
+Tensor.backward = backward  # type: ignore[assignment]
 
 
 def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tempo_core.errors import TempoError
 from tempo_core.ir.graph import Graph
 from tempo_core.symbolic.expr import Expr, Symbol
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 class Context:
@@ -35,9 +32,9 @@ class Context:
             raise TempoError(f"the steps {names} are not distinct")
         self.steps = tuple(Symbol(name, name.upper()) for name in names)
         self.graph = Graph(self.steps)
-        self.gradients: dict[tuple[int, int], Tensor] = {}
-        self.leaves: list[Tensor] = []  # inputs with requires_grad
-        self.recurrences: list[Tensor] = []
+        self.gradients: dict[tuple[int, int], Any] = {}
+        self.leaves: list[Any] = []  # inputs with requires_grad
+        self.recurrences: list[Any] = []
         self.branch_lines: dict[int, list[str]] = {}  # where each branch of a recurrence was assigned
         self._streams = 0
 
@@ -60,7 +57,7 @@ class Context:
         self._streams += 1
         return self._streams
 
-    def compile(self, bounds: Mapping[Expr, int], outputs: Sequence[Tensor] = (), config: Any = None) -> Any:
+    def compile(self, bounds: Mapping[Expr, int], outputs: Sequence[Any] = (), config: Any = None) -> Any:
         """The program that computes `outputs` and runs the sinks. `bounds` gives each bound a number >= 1.
 
         Raises a `tempo_core.errors.TempoError` for whatever is wrong with the program, naming the user's line.
@@ -71,7 +68,7 @@ class Context:
     def run(
         self,
         bounds: Mapping[Expr, int],
-        outputs: Sequence[Tensor] = (),
+        outputs: Sequence[Any] = (),
         inputs: Mapping[str, Any] | None = None,
         config: Any = None,
     ) -> list[Any]:

@@ -61,7 +61,7 @@ def evaluate(value: Expr | Bool) -> Tensor:
     return apply(ops.Eval(value))
 
 
-Expr.as_tensor = staticmethod(evaluate)  # type: ignore[assignment]
+Expr.as_tensor = staticmethod(evaluate)
 
 
 def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:

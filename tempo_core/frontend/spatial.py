@@ -43,6 +43,9 @@ class Spatial:
         return x
 
 
+Tensor.spatial = property(Spatial)
+
+
 def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
     size = x.shape[axis]
     stride = 1 if part.step is None else int(part.step)

@@ -18,9 +18,6 @@ from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, st
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import unless_obvious, within
 
-if TYPE_CHECKING:
-    from tempo_core.frontend.spatial import Spatial
-
 
 class Tensor:
     """A recurrent tensor: a value of type `dtype[shape]` at every point of its `domain`.
@@ -31,7 +28,9 @@ class Tensor:
 
     __array_priority__ = 1000  # NumPy arrays leave the operators to us
 
-    if TYPE_CHECKING:  # methods that `frontend/functions.py` defines as functions and installs here
+    if TYPE_CHECKING:  # defined as functions, and made methods, by functions.py, spatial.py and autodiff.py
+        spatial: Any
+        backward: Callable[[], None]
         _Method = Callable[..., "Tensor"]
         sum: _Method
         mean: _Method
@@ -210,15 +209,6 @@ class Tensor:
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
-    def backward(self) -> None:
-        """Differentiate this tensor (summed over its points and elements); gradients are then in `.grad` of the leaves.
-
-        Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
-        """
-        from tempo_core.frontend.autodiff import backward
-
-        backward(self)
-
     @property
     def grad(self) -> Tensor:
         """The gradient that `backward` left here: same shape, dtype and domain as the tensor."""
@@ -237,13 +227,6 @@ class Tensor:
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows."""
         return apply(Identity(stop_gradient=True), self)
-
-    @property
-    def spatial(self) -> Spatial:
-        """Indexing of spatial dimensions: `x.spatial[0, 1:n]`, also with steps."""
-        from tempo_core.frontend.spatial import Spatial
-
-        return Spatial(self)
 
 
 def _as_key(index: Index) -> Any:

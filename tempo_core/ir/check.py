@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tempo_core.errors import EmptyBranchError, OutOfDomainError, UncoveredPointError
+from tempo_core.errors import EmptyBranchError, NonAffineError, OutOfDomainError, UncoveredPointError
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool
@@ -73,9 +73,12 @@ def _check_reads(graph: Graph, node: Node, bounds: Bounds, lines: Sequence[str])
             _obviously_inside(i, s) for s, i in zip(source.domain.steps, edge.index, strict=True)
         ):
             continue
-        sample = outside(node.domain, exact, edge.index, source.domain, bounds)
+        where = lines[number] if number < len(lines) else node.where
+        try:
+            sample = outside(node.domain, exact, edge.index, source.domain, bounds)
+        except NonAffineError as error:
+            raise NonAffineError(error.message, where=where, hint=error.hint) from None
         if sample is not None:
-            where = lines[number] if number < len(lines) else node.where
             raise _blamed(graph, node.domain, edge, sample, bounds, where)
 
 
@@ -90,46 +93,41 @@ def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bo
     source = graph[edge.source]
     point: dict[Symbol, int] = {}
     for step, index in zip(source.domain.steps, edge.index, strict=True):
-        first = (index.expr if isinstance(index, Point) else index.start).evaluate(values)
-        last = (index.expr if isinstance(index, Point) else index.last).evaluate(values)
+        ends = _ends(index, values)
         bound = values[Symbol(str(step.bound))]
         if isinstance(index, Range) and index.stop.evaluate(values) < index.start.evaluate(values):
             return _error(source, edge, sample, domain, where, f"the slice {index} of step {step} stops before it starts")
-        if not (0 <= first < bound and 0 <= last < bound):
-            outside_at = first if not 0 <= first < bound else last
-            shown = ", ".join(
-                str(outside_at) if s == step else str(i) for s, i in zip(source.domain.steps, edge.index, strict=True)
-            )
-            return _error(
-                source,
-                edge,
-                sample,
-                domain,
-                where,
-                f"reads {source.name or 'a tensor'}[{shown}], outside of 0 <= {step} < {step.bound} = {bound}",
-            )
-        point[step] = first if source.domain.condition is TRUE else _missing(source, step, index, values, point)
+        wrong = [end for end in ends if not 0 <= end < bound]
+        if wrong:
+            at_fault = (str(wrong[0]) if s == step else str(i) for s, i in zip(source.domain.steps, edge.index, strict=True))
+            problem = f"reads {source.name or 'a tensor'}[{', '.join(at_fault)}], outside of 0 <= {step} < {step.bound} = {bound}"
+            return _error(source, edge, sample, domain, where, problem)
+        whole = source.domain.condition is TRUE or not ends
+        point[step] = (ends or (0,))[0] if whole else _missing(source, step, index, values, point)
     inner_values = {**bounds, **point}
     for inner in source.inputs:
         read = graph[inner.source]
         for step, index in zip(read.domain.steps, inner.index, strict=True):
             if not index.steps <= set(source.domain.steps):
                 continue
-            ends = (index.expr,) if isinstance(index, Point) else (index.start, index.last)
+            ends = _ends(index, inner_values)
             bound = bounds[Symbol(str(step.bound))]
-            inside = all(0 <= end.evaluate(inner_values) < bound for end in ends)
+            inside = all(0 <= end < bound for end in ends)
             if not inside or (read.domain.condition is not TRUE and not _exists(read, inner, inner_values, bounds)):
                 return _blamed(
                     graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where
                 )
-    return _error(
-        source,
-        edge,
-        sample,
-        domain,
-        where,
-        f"reads {source.name or 'a tensor'} where it does not exist: it exists where {source.domain.condition}",
-    )
+    there = "".join(f" at {s} = {n}" for s, n in point.items())
+    problem = f"reads {source.name or 'a tensor'}{there}, where it does not exist: it exists where {source.domain.condition}"
+    return _error(source, edge, sample, domain, where, problem)
+
+
+def _ends(index: Index, values: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """The first and last timestep that are read; none for an empty range."""
+    if isinstance(index, Point):
+        return (index.expr.evaluate(values),)
+    start, stop = index.start.evaluate(values), index.stop.evaluate(values)
+    return () if start == stop else (start, index.last.evaluate(values))
 
 
 def _exists(read: Node, edge: Edge, values: Mapping[Symbol, int], bounds: Bounds) -> bool:

@@ -70,7 +70,8 @@ class Optimizer:
         made[(0,) * len(like.domain.steps)] = fn.zeros(like.shape, like.dtype)
         return made
 
-    def step(self) -> None:
+    def step(self) -> dict[str, Tensor]:
+        """Assign the next value of every parameter; gives those values by name, at the point that they are computed from."""
         raise AssertionError(f"{type(self).__name__} defines no step")
 
 
@@ -81,13 +82,16 @@ class SGD(Optimizer):
         super().__init__(params, lr, max_grad_norm)
         self.momentum = momentum
 
-    def step(self) -> None:
+    def step(self) -> dict[str, Tensor]:
+        updated: dict[str, Tensor] = {}
         for (name, param), gradient in zip(self.params.items(), self.gradients(), strict=True):
             if self.momentum:
                 velocity = self.state(param, f"{name}.velocity")
                 gradient = self.momentum * velocity + gradient
                 carry(velocity, gradient)
-            carry(param, param - self.lr * gradient)
+            updated[name] = param - self.lr * gradient
+            carry(param, updated[name])
+        return updated
 
 
 class Adam(Optimizer):
@@ -104,7 +108,8 @@ class Adam(Optimizer):
         super().__init__(params, lr, max_grad_norm)
         self.betas, self.eps = betas, eps
 
-    def step(self) -> None:
+    def step(self) -> dict[str, Tensor]:
+        updated: dict[str, Tensor] = {}
         first_decay, second_decay = self.betas
         corrections = self._bias_corrections()
         for (name, param), gradient in zip(self.params.items(), self.gradients(), strict=True):
@@ -114,7 +119,9 @@ class Adam(Optimizer):
             step_size = self.lr * (new_first / corrections[0])
             carry(first, new_first)
             carry(second, new_second)
-            carry(param, param - step_size / (fn.sqrt(new_second / corrections[1]) + self.eps))
+            updated[name] = param - step_size / (fn.sqrt(new_second / corrections[1]) + self.eps)
+            carry(param, updated[name])
+        return updated
 
     def _bias_corrections(self) -> list[Tensor]:
         """`1 - beta**n` at the n-th update, n counted from 1 over the whole domain, as powers carried along."""

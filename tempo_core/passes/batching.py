@@ -57,7 +57,12 @@ class Batch:
 
 
 def batched(
-    op: ops.Op, operands: Sequence[Operand], types: Sequence[TensorType], results: Sequence[TensorType], step: Symbol, build: Builder
+    op: ops.Op,
+    operands: Sequence[Operand],
+    types: Sequence[TensorType],
+    results: Sequence[TensorType],
+    step: Symbol,
+    build: Builder,
 ) -> Edge | None:
     """The vectorized op's result. None where the op keeps several outputs and was put in place of the node itself."""
     batch = Batch(op, operands, types, results, step, build)
@@ -102,12 +107,12 @@ def _dot(batch: Batch) -> Edge:
     (left, left_has), (right, right_has) = batch.operands
     op: ops.Dot = batch.op
     if left_has and right_has:
-        both = ops.Dot(
-            _up(op.left_contract), _up(op.right_contract), (0, *_up(op.left_batch)), (0, *_up(op.right_batch))
-        )
+        both = ops.Dot(_up(op.left_contract), _up(op.right_contract), (0, *_up(op.left_batch)), (0, *_up(op.right_batch)))
         return batch.build.add(both, left, right)
     if left_has:
-        product = batch.build.add(ops.Dot(_up(op.left_contract), op.right_contract, _up(op.left_batch), op.right_batch), left, right)
+        product = batch.build.add(
+            ops.Dot(_up(op.left_contract), op.right_contract, _up(op.left_batch), op.right_batch), left, right
+        )
         return batch.front(product, len(op.left_batch))
     product = batch.build.add(ops.Dot(op.left_contract, _up(op.right_contract), op.left_batch, _up(op.right_batch)), left, right)
     return batch.front(product, len(op.left_batch) + len(op.left_free(batch.types[0].rank)))
@@ -161,7 +166,9 @@ def _window(batch: Batch, start: Expr, stride: int, fits: bool) -> Edge:
     along: Edge = build.add(ops.Iota(size))
     if stride != 1:
         along = build.add(ops.Binary("mul"), along, build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(Expr.of(stride)))))
-    positions = build.add(ops.Binary("add"), build.add(ops.Broadcast(grid, (0,)), starts), build.add(ops.Broadcast(grid, (1,)), along))
+    positions = build.add(
+        ops.Binary("add"), build.add(ops.Broadcast(grid, (0,)), starts), build.add(ops.Broadcast(grid, (1,)), along)
+    )
     taken = build.add(ops.Gather(axis + 1, 1), batch.wide(0), positions)
     if fits:
         return taken

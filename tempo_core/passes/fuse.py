@@ -206,7 +206,9 @@ def _replace(graph: Graph, members: list[int]) -> None:
     for n in members:
         node = graph[n]
         arguments = tuple(
-            place[(e.source, e.output)] if e.source in inside and _joins(graph, node, e) else operands[(e.source, e.output, e.index)]
+            place[(e.source, e.output)]
+            if e.source in inside and _joins(graph, node, e)
+            else operands[(e.source, e.output, e.index)]
             for e in node.inputs
         )
         results = tuple(range(len(slots), len(slots) + len(node.outputs)))
@@ -224,7 +226,8 @@ def _replace(graph: Graph, members: list[int]) -> None:
     island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=names[-1] if names else "", where=first.where)
     for reader in graph:
         inputs = tuple(
-            replace(e, source=island.id, output=read[(e.source, e.output)]) if (e.source, e.output) in read else e for e in reader.inputs
+            replace(e, source=island.id, output=read[(e.source, e.output)]) if (e.source, e.output) in read else e
+            for e in reader.inputs
         )
         if inputs != reader.inputs:
             graph.put(replace(reader, inputs=inputs))

@@ -93,7 +93,9 @@ class _Padding:
     def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
         """The edge with static range sizes."""
         index = tuple(
-            replace(i, size=self.largest(i.true_length, domain)) if isinstance(i, Range) and i.size is None and i.true_length.steps else i
+            replace(i, size=self.largest(i.true_length, domain))
+            if isinstance(i, Range) and i.size is None and i.true_length.steps
+            else i
             for i in edge.index
         )
         return replace(edge, index=index)

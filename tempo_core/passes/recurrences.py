@@ -109,7 +109,9 @@ def _shift(edge: Edge, source: Node, step: Symbol) -> int | None:
     return moved
 
 
-def _linear(graph: Graph, build: Builder, root: Node, merge: Node, step: Symbol, depends: set[int]) -> tuple[Edge | None, Edge | None, int] | None:
+def _linear(
+    graph: Graph, build: Builder, root: Node, merge: Node, step: Symbol, depends: set[int]
+) -> tuple[Edge | None, Edge | None, int] | None:
     """`root` as coefficient * merge[t + distance] + term; None if it is not linear in one neighbour.
 
     `depends` are the nodes on the recurrence's cycle; all others are constants to it.
@@ -186,4 +188,3 @@ def _selected(build: Builder, node: Node, left: Edge | None, right: Edge | None)
     type = node.outputs[0]
     zero = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
     return build.add(ops.Where(), node.inputs[0], left or zero, right or zero)
-

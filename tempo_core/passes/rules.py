@@ -135,7 +135,9 @@ def _broadcast_broadcast(view: View) -> Edge | None:
     if not isinstance(first, ops.Broadcast):
         return None
     inner = view.inner()
-    return None if inner is None else view.build.add(ops.Broadcast(view.op.shape, tuple(view.op.axes[a] for a in first.axes)), inner)
+    return (
+        None if inner is None else view.build.add(ops.Broadcast(view.op.shape, tuple(view.op.axes[a] for a in first.axes)), inner)
+    )
 
 
 def _sum_of_broadcast(view: View) -> Edge | None:
@@ -201,7 +203,9 @@ def _dot_of_permuted(view: View) -> Edge | None:
         if [first.order[a] for a in free] != sorted(first.order[a] for a in free):
             continue
         if slot == 0:
-            changed = ops.Dot(_through(first, op.left_contract), op.right_contract, _through(first, op.left_batch), op.right_batch)
+            changed = ops.Dot(
+                _through(first, op.left_contract), op.right_contract, _through(first, op.left_batch), op.right_batch
+            )
             return view.build.add(changed, inner, view.edge(1))
         changed = ops.Dot(op.left_contract, _through(first, op.right_contract), op.left_batch, _through(first, op.right_batch))
         return view.build.add(changed, view.edge(0), inner)

@@ -162,7 +162,9 @@ class _Vectorizer:
         if index.size is None:
             return taken
         shape = build.type(taken).shape
-        inside = build.add(ops.Compare("lt"), positions, build.add(ops.Broadcast((index.length,), ()), build.add(ops.Eval(index.stop))))
+        inside = build.add(
+            ops.Compare("lt"), positions, build.add(ops.Broadcast((index.length,), ()), build.add(ops.Eval(index.stop)))
+        )
         return _zeros_outside(taken, build.add(ops.Broadcast(shape, (axis,)), inside), build)
 
     def _moved(self, value: Edge, axis: int, target: int, build: Builder) -> Edge:

@@ -10,7 +10,6 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-
 from dataclasses import dataclass
 
 import islpy as isl
@@ -20,15 +19,17 @@ from tempo_core.ir.graph import Graph
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
-from tempo_core.schedule.storage import Storage
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute, walk
+from tempo_core.schedule.storage import Storage
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.relation import CONTEXT, condition_from_ast, condition_within, expression_from_ast, fixed
 
 
-def build_program(schedule: Schedule, bounds: Mapping[Symbol, int], storage: Mapping[tuple[int, int], Storage] | None = None) -> Block:
+def build_program(
+    schedule: Schedule, bounds: Mapping[Symbol, int], storage: Mapping[tuple[int, int], Storage] | None = None
+) -> Block:
     """The program that runs all statement instances in the order of the schedule, for these bounds.
 
     Given the storage, with statements that free the values of what has several slots.
@@ -304,14 +305,16 @@ def _taken_out(loop: Loop, body: Block) -> tuple[list[Item], Block]:
     children = list(body.children)
     length = loop.stop - loop.start
     certain = length.is_constant and length.constant > 0
-    while certain and children and isinstance(children[0], If) and children[0].orelse is None:
-        condition = children[0].condition
-        parts = condition.args if isinstance(condition, Conjunction) else (condition,)
-        only_first = loop.counter.expr == loop.start
-        if not any(p == only_first for p in parts):
+    only_first = loop.counter.expr == loop.start
+    while certain and children:
+        item = children[0]
+        if not isinstance(item, If) or item.orelse is not None:
+            break
+        parts = item.condition.args if isinstance(item.condition, Conjunction) else (item.condition,)
+        if only_first not in parts:
             break
         rest = conjunction(*(p for p in parts if p != only_first))
-        item = children.pop(0)
+        children.pop(0)
         found.append(substitute(item.then if rest is TRUE else If(rest, item.then), {loop.counter: loop.start}))
     return found, Block(tuple(children))
 

@@ -211,3 +211,6 @@ def conjunction(*args: Bool) -> Bool:
 
 def disjunction(*args: Bool) -> Bool:
     return _connect(Disjunction, FALSE, args)
+
+
+Expr.equal, Expr.at_least_zero = staticmethod(equal), staticmethod(at_least_zero)  # what `==`, `<`, `>=` ... give

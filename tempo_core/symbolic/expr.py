@@ -12,12 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, ClassVar, Union
 
 from tempo_core.errors import SymbolicValueError
-
-if TYPE_CHECKING:
-    from tempo_core.symbolic.condition import Bool
 
 IntoExpr = Union[int, "Expr"]
 
@@ -109,7 +106,9 @@ class Expr:
     terms: tuple[tuple[Monomial, int], ...]
     _hash: int = field(init=False, repr=False, compare=False)
 
-    as_tensor = None  # set by the frontend: Callable[[Expr], Tensor]
+    as_tensor: ClassVar[Callable[[Expr], Any] | None] = None  # set by the frontend
+    equal: ClassVar[Callable[[Expr, Expr], Any]]  # set by condition.py, as is
+    at_least_zero: ClassVar[Callable[[Expr], Any]]  # the condition `expr >= 0`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash(self.terms))
@@ -361,30 +360,24 @@ class Expr:
     # -- comparisons --------------------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> Any:
-        from tempo_core.symbolic.condition import FALSE, TRUE, equal
-
-        if self is other:
-            return TRUE
         if not _is_integer(other):
-            return NotImplemented if other is not None else FALSE
-        return equal(self, Expr.of(other))  # type: ignore[arg-type]
+            return NotImplemented
+        return Expr.equal(self, Expr.of(other))  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Any:
         result = self.__eq__(other)
         return result if result is NotImplemented else ~result
 
-    def __ge__(self, other: IntoExpr) -> Bool:
-        from tempo_core.symbolic.condition import at_least_zero
+    def __ge__(self, other: IntoExpr) -> Any:
+        return Expr.at_least_zero(self - Expr.of(other))
 
-        return at_least_zero(self - Expr.of(other))
-
-    def __le__(self, other: IntoExpr) -> Bool:
+    def __le__(self, other: IntoExpr) -> Any:
         return Expr.of(other) >= self
 
-    def __gt__(self, other: IntoExpr) -> Bool:
+    def __gt__(self, other: IntoExpr) -> Any:
         return self >= Expr.of(other) + 1
 
-    def __lt__(self, other: IntoExpr) -> Bool:
+    def __lt__(self, other: IntoExpr) -> Any:
         return Expr.of(other) >= self + 1
 
     def __hash__(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempo_core as tp
 from tempo_rl.agents.advantage import bootstrapped_return
-from tempo_rl.agents.base import Agent, Monitor, after, episode_metrics, make_environment, report
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
 from tempo_rl.models import ActorCritic
 from tempo_rl.recipe import ActorCriticRecipe
 
@@ -33,9 +33,8 @@ def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
         loss = metrics["policy_loss"] + recipe.vf_coef * metrics["value_loss"] - recipe.ent_coef * metrics["entropy"]
         loss.backward()
         learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
-        parameters = model.parameters()
-        tp.optim.Adam(parameters, lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+        updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         metrics = {"loss": loss} | metrics | episode_metrics(step, rollout)
-        report(monitor, metrics, {name: after(w, i) for name, w in parameters.items()})
+        report(monitor, metrics, updated)
     return Agent(ctx, {B: recipe.num_envs, I: recipe.iterations, T: recipe.num_steps}, env, model)

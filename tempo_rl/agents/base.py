@@ -43,14 +43,6 @@ def make_environment(recipe: Recipe, batch: tuple[Any, Any]) -> Any:
     return make(env.id, batch, recipe.num_envs, recipe.seed, env.kwargs, env.vectorization, env.wrappers)
 
 
-def after(parameter: Any, *point: Any) -> Any:
-    """The value that an optimizer gave `parameter` after `point`: what the next point holds, also behind the last one."""
-    update = parameter.node.inputs[1]  # the first branch after the initial value: the innermost step plus one
-    anywhere = type(update)(update.source, update.index, update.output)  # the same edge, without the branch's condition
-    *outer, last = point
-    return tp.Tensor(parameter.context, anywhere)[(*outer, last + 1)]
-
-
 def episode_metrics(step: Transition, over: tuple[Any, ...]) -> dict[str, Any]:
     """Return and length of the episodes that ended in `over` (one index a step), averaged; NaN where none did."""
     ended = (step.terminated | step.truncated).astype("float32")

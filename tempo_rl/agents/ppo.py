@@ -10,7 +10,7 @@ from typing import Any
 
 import tempo_core as tp
 from tempo_rl.agents.advantage import generalized_advantage
-from tempo_rl.agents.base import Agent, Monitor, after, episode_metrics, make_environment, report
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
 from tempo_rl.models import ActorCritic
 from tempo_rl.recipe import PPORecipe
 
@@ -68,8 +68,7 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         loss = policy_loss - recipe.ent_coef * entropy + recipe.vf_coef * value_loss
         loss.backward()
         learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
-        parameters = model.parameters()
-        tp.optim.Adam(parameters, lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+        updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         # Reporting, once an iteration.
         clipfrac = (tp.abs(ratio - 1.0) > recipe.clip_coef).astype("float32").mean()
@@ -87,7 +86,7 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         metrics["explained_variance"] = explained_variance(value[rollout], returns[rollout])
         metrics["learning_rate"] = learning_rate + tp.zeros(()) * i
         metrics |= episode_metrics(step, rollout)
-        report(monitor, metrics, {name: after(w, i, E - 1, M - 1) for name, w in parameters.items()})
+        report(monitor, metrics, {name: w[i, E - 1, M - 1] for name, w in updated.items()})
 
     bounds = {
         B: recipe.num_envs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempo_core as tp
-from tempo_rl.agents.base import Agent, Monitor, after, episode_metrics, make_environment, report
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
 from tempo_rl.models import ActorCritic
 from tempo_rl.recipe import ReinforceRecipe
 
@@ -41,9 +41,8 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
         loss = policy_loss - recipe.ent_coef * entropy
         loss.backward()
         learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
-        parameters = model.parameters()
-        tp.optim.Adam(parameters, lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+        updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         metrics = {"loss": loss, "policy_loss": policy_loss, "entropy": entropy} | episode_metrics(step, rollout)
-        report(monitor, metrics, {name: after(w, i) for name, w in parameters.items()})
+        report(monitor, metrics, updated)
     return Agent(ctx, {B: recipe.num_envs, I: recipe.iterations, T: recipe.num_steps}, env, model)

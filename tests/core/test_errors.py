@@ -224,7 +224,7 @@ def a_reshape_whose_size_cannot_be_told() -> None:
 
 @raises(errors.ShapeError)
 def a_concatenation_of_other_shapes() -> None:
-    with Program() as p:
+    with Program():
         _ = tp.concatenate([tp.ones((2, 3)), tp.ones((2, 4))])  # wrong
 
 

@@ -145,7 +145,9 @@ def test_ties_share_a_gradient() -> None:
 
 def _classes() -> list[type[ops.Op]]:
     found = [c for _, c in inspect.getmembers(ops, inspect.isclass) if issubclass(c, ops.Op) and c is not ops.Op]
-    return [c for c in found if c not in (ops.Merge, ops.Dataflow)]  # autodiff.py's own, tested below; made by a pass, never differentiated
+    return [
+        c for c in found if c not in (ops.Merge, ops.Dataflow)
+    ]  # autodiff.py's own, tested below; made by a pass, never differentiated
 
 
 @pytest.mark.parametrize("op", _classes(), ids=lambda c: c.__name__)

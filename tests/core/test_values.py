@@ -146,7 +146,9 @@ def test_a_host_function_gets_and_gives_numpy_arrays(setting: str) -> None:
         h[0] = tp.ones((2,))
         (total,) = tp.udf(function, h, outputs=[tp.spec((1,))], kind="host")
         h[t + 1] = h + total
-    made = Case(ctx, {T: 3}, [h, total], [np.array([[1, 1], [5, 5], [25, 25]], "float32"), np.array([[4], [20], [100]], "float32")])
+    made = Case(
+        ctx, {T: 3}, [h, total], [np.array([[1, 1], [5, 5], [25, 25]], "float32"), np.array([[4], [20], [100]], "float32")]
+    )
     assert_right(made, setting)
     assert set(seen) == {np.ndarray}
 

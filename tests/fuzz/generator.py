@@ -20,7 +20,7 @@ from tempo_core.errors import TempoError
 
 Item = TypeVar("Item")
 
-PRELUDE = '''
+PRELUDE = """
 import numpy as np
 
 import tempo_core as tp
@@ -32,7 +32,7 @@ def normal(seed, *shape):
 
 def affine(x):
     return (x * 0.5 + 1.0,)
-'''
+"""
 
 SHAPES = ("()", "()", "(2,)", "(3,)", "(3,)", "(2, 3)", "(1,)")
 
@@ -246,7 +246,9 @@ class _Generator:
         shape = len(self.tensor(x).shape)
         near = [n for n in self.made if self.fits(n, None, False, True) and len(self.tensor(n).shape) in (0, shape)]
         y = self.choices.pick(near)
-        form = self.choices.pick(("{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} / ({y} * {y} + 1)", "tp.maximum({x}, {y})", "{y} * {x}"))
+        form = self.choices.pick(
+            ("{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} / ({y} * {y} + 1)", "tp.maximum({x}, {y})", "{y} * {x}")
+        )
         self.add(f"{name} = {form.format(x=x, y=y)}", name)
 
     def select(self) -> None:
@@ -257,7 +259,9 @@ class _Generator:
 
     def condition(self) -> str:
         a, b = self.choices.pick(self.steps), self.choices.pick(self.steps)
-        return self.choices.pick((f"({a} >= 1) & ({b} < {b.upper()} - 1)", f"{a} >= {b}", f"({a} == 0) | ({b} % 2 == 1)", f"{a} < {b} + 1"))
+        return self.choices.pick(
+            (f"({a} >= 1) & ({b} < {b.upper()} - 1)", f"{a} >= {b}", f"({a} == 0) | ({b} % 2 == 1)", f"{a} < {b} + 1")
+        )
 
     def reduce(self) -> None:
         deep = [n for n in self.made if self.tensor(n).rank and self.fits(n, None, False, True)]
@@ -309,12 +313,19 @@ class _Generator:
         s, bound, c = step, step.upper(), self.choices
         other = c.pick([o for o in self.steps if o != step] or [step])
         k = c.integer(1, 3)
-        window = (f"tp.max({s} - {k}, 0):{s} + 1", f"{s}:tp.min({s} + {k}, {bound})", f"tp.max({s} - {k}, 0):tp.min({s} + {k}, {bound})")
+        window = (
+            f"tp.max({s} - {k}, 0):{s} + 1",
+            f"{s}:tp.min({s} + {k}, {bound})",
+            f"tp.max({s} - {k}, 0):tp.min({s} + {k}, {bound})",
+        )
         kinds = {
             "identity": (s, "point"),
             "shift": (c.pick((f"tp.max({s} - {k}, 0)", f"tp.min({s} + {k}, {bound} - 1)")), "point"),
             "constant": (c.pick(("0", f"{bound} - 1", f"{bound} // 2")), "point"),
-            "moved": (c.pick((f"{bound} - 1 - {s}", f"{s} // 2", f"{s} % 2", f"{s} // 2 * 2", f"tp.min({other}, {bound} - 1)")), "point"),
+            "moved": (
+                c.pick((f"{bound} - 1 - {s}", f"{s} // 2", f"{s} % 2", f"{s} // 2 * 2", f"tp.min({other}, {bound} - 1)")),
+                "point",
+            ),
             "prefix": (c.pick((f"0:{s} + 1", f"{s}:{bound}")), "slice"),
             "strict": (c.pick((f"0:{s}", f"{s} + 1:{bound}")), "empty"),
             "whole": (c.pick((f"0:{bound}", f"0:{bound}", f"0:{bound}:2")), "slice"),
@@ -342,13 +353,17 @@ class _Generator:
 
     def attention(self) -> None:
         """Scores over a slice of time, softmax, and the weighted sum."""
-        keys = [n for n in self.made if self.tensor(n).rank == 1 and self.tensor(n).domain.steps and self.fits(n, None, True, True)]
+        keys = [
+            n for n in self.made if self.tensor(n).rank == 1 and self.tensor(n).domain.steps and self.fits(n, None, True, True)
+        ]
         if not keys:
             return
         x, name = self.choices.pick(keys), self.name()
         steps = [s.name for s in self.tensor(x).domain.steps]
         step = self.choices.pick(steps)
-        span = self.choices.pick((f"0:{step} + 1", f"{step}:{step.upper()}", f"tp.max({step} - 2, 0):{step} + 1", f"0:{step.upper()}"))
+        span = self.choices.pick(
+            (f"0:{step} + 1", f"{step}:{step.upper()}", f"tp.max({step} - 2, 0):{step} + 1", f"0:{step.upper()}")
+        )
         view = f"{x}[{', '.join(span if s == step else s for s in steps)}]"
         self.add(f"{name} = ({view} @ {x}).softmax(0) @ {view}", name)
 
@@ -384,8 +399,10 @@ class _Generator:
             return self.operand(domain, shape, at)
 
         first, bound = f"{name}[{key('0')}] = {operand(**{s: '0'})}", s.upper()
-        lines = [f"{name} = tp.recurrence({shape}, domain=({''.join(d + ', ' for d in domain)}), name=\"{name}\")"]
-        update = self.choices.pick(("tp.tanh({p} * 0.9 + {v})", "{p} * 0.5 + {v}", "{p} * tp.sigmoid({v})", "tp.maximum({p}, {v})", "{p} + {v} * 0.1"))
+        lines = [f'{name} = tp.recurrence({shape}, domain=({"".join(d + ", " for d in domain)}), name="{name}")']
+        update = self.choices.pick(
+            ("tp.tanh({p} * 0.9 + {v})", "{p} * 0.5 + {v}", "{p} * tp.sigmoid({v})", "tp.maximum({p}, {v})", "{p} + {v} * 0.1")
+        )
         if kind == "forward":
             lines += [first, f"{name}[{key(s + ' + 1')}] = {update.format(p=name, v=operand())}"]
         elif kind == "backward":
@@ -406,7 +423,11 @@ class _Generator:
             lines.append(f"{name}[{key(s)}] = {update.format(p=future, v=operand())}")
         elif kind == "now and then":
             condition = self.choices.pick((f"({s} + 1) % 2 == 0", f"{s} % 3 == 0", f"{s} >= 1"))
-            lines += [first, f"{name}[{key(s + ' + 1', condition)}] = {update.format(p=name, v=operand())}", f"{name}[{key(s + ' + 1')}] = {name}"]
+            lines += [
+                first,
+                f"{name}[{key(s + ' + 1', condition)}] = {update.format(p=name, v=operand())}",
+                f"{name}[{key(s + ' + 1')}] = {name}",
+            ]
         else:
             s, outer = domain[-1], domain[-2]
             rest, moved = ("b, " if len(domain) == 3 else ""), {s: "0", outer: "0"}
@@ -424,8 +445,10 @@ class _Generator:
         domain, shape, name = self.domain(1), self.shape(), self.name()
         s = self.choices.pick(domain)
         everywhere = ", ".join(domain)
-        conditions = self.choices.pick(((f"{s} % 2 == 0",), (f"{s} == 0",), (f"{s} >= 1", f"{s} == 0"), (f"{s} + 1 == {s.upper()}", f"{s} < 2")))
-        lines = [f"{name} = tp.recurrence({shape}, domain=({''.join(d + ', ' for d in domain)}), name=\"{name}\")"]
+        conditions = self.choices.pick(
+            ((f"{s} % 2 == 0",), (f"{s} == 0",), (f"{s} >= 1", f"{s} == 0"), (f"{s} + 1 == {s.upper()}", f"{s} < 2"))
+        )
+        lines = [f'{name} = tp.recurrence({shape}, domain=({"".join(d + ", " for d in domain)}), name="{name}")']
         lines += [f"{name}[{everywhere}, {c}] = {self.operand(domain, shape)}" for c in conditions]
         if len(conditions) == 1 or "1 ==" in conditions[0]:
             lines.append(f"{name}[{everywhere}] = {self.operand(domain, shape)}")

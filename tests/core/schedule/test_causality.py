@@ -31,7 +31,7 @@ def test_two_tensors_that_need_each_other_at_one_time():
     with pytest.raises(CausalityError) as error:
         schedule(graph, LENGTH)
     text = str(error.value)
-    assert "a[t] reads b[t] where true   at user.py:3" in text
+    assert "a[t] reads b[t]   at user.py:3" in text
     assert "b[t] reads a[t]   at user.py:4" in text
     assert error.value.where in ("user.py:3", "user.py:4")
     assert "x[t - 1]" in error.value.hint

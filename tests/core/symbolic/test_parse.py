@@ -11,7 +11,7 @@ from tempo_core.symbolic.parse import parse, parse_bool, parse_expr
 from tests.core.ir.strategies import BOUNDS, ORDER, STEPS, conditions, exprs
 
 SYMBOLS = {step.name: step for step in ORDER} | {str(bound): bound.single_atom for bound in BOUNDS}
-B, I, T = BOUNDS  # noqa: E741
+B, I, T = BOUNDS
 b, i, t = STEPS
 
 
