@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import replace
 
 from tests.fuzz.checking import check, shrink
-from tests.fuzz.generator import Program, SeededChoices, draw_program
+from tests.fuzz.generator import Program, draw_program
 
 EXECUTORS = ("numpy", "staged", "interpreted")
 
@@ -21,7 +21,7 @@ EXECUTORS = ("numpy", "staged", "interpreted")
 def drawn(seed: int, size: int, executor: str) -> Program:
     """The program of a seed; the executor only changes its options."""
     staged = executor == "staged"
-    program = draw_program(SeededChoices(seed), size, staged)
+    program = draw_program(seed, size, staged)
     if executor == "interpreted":
         return replace(program, config=program.config.replace('backend="numpy"', 'executor="interpreted"'))
     return program

@@ -150,6 +150,8 @@ class Program:
         self.bounds: Bounds = dict(scheduled.bounds)
         self.backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
         self._staged = None if _interpreted(self.graph, config) else Staged(scheduled, self.backend)
+        if isinstance(config.memory_limit, int):
+            self.plan().check_memory(config.memory_limit)
 
     @property
     def compiles(self) -> int:

@@ -42,7 +42,7 @@ def evaluate(
 
     A list with one array `[*bounds of the tensor's domain, *shape]` an output; nested lists of arrays where the shape varies
     with a step. Without `outputs`, the operands of the graph's `Output` nodes, by position: so that graphs can be compared
-    before and after a pass. With `dtype="float64"`, float32 tensors are evaluated in float64, for finite differences; random
+    before and after a pass (there, a range may pass over points that its source's condition leaves out: zeros). With `dtype="float64"`, float32 tensors are evaluated in float64, for finite differences; random
     numbers and user-defined functions keep their precision.
 
     A stateful function is called in the order of its points, up to the last that is needed. Sinks are not called.
@@ -50,7 +50,7 @@ def evaluate(
     UncoveredPointError at a point that no branch defines, BoundsError and InputError for what is not given.
     """
     graph = program.graph if isinstance(program, Context) else program
-    oracle = _Oracle(graph, _bounds(graph, bounds), dict(inputs or {}), seed, _wider(dtype))
+    oracle = _Oracle(graph, _bounds(graph, bounds), dict(inputs or {}), seed, _wider(dtype), strict=outputs is not None)
     if outputs is None:
         found = sorted((n for n in graph if isinstance(n.op, Output)), key=lambda n: n.op.position)  # type: ignore[attr-defined]
         return [oracle.read(node.inputs[0], {}) for node in found]
@@ -93,8 +93,8 @@ class _Read:
 class _Oracle:
     """Values of a graph for given bounds, inputs and seed, kept once they are known."""
 
-    def __init__(self, graph: Graph, bounds: Env, inputs: dict[str, Any], seed: int, wide: bool):
-        self.graph, self.bounds, self.inputs, self.seed, self.wide = graph, bounds, inputs, seed, wide
+    def __init__(self, graph: Graph, bounds: Env, inputs: dict[str, Any], seed: int, wide: bool, strict: bool):
+        self.graph, self.bounds, self.inputs, self.seed, self.wide, self.strict = graph, bounds, inputs, seed, wide, strict
         self.backend = NumpyBackend()
         self.known: dict[Place, tuple[Array, ...]] = {}
         self.before: dict[int, dict[At, At | None]] = {}  # for stateful functions: the point before each point
@@ -205,6 +205,9 @@ class _Oracle:
         points = tuple(itertools.product(*along))
         for at in points:
             if not source.domain.condition.evaluate(self.env(source.domain, at)):
+                if lengths and not self.strict:
+                    self.known[source.id, at] = tuple(self.zeros(t, self.env(source.domain, at)) for t in source.outputs)
+                    continue
                 raise self.outside(source, edge, env, reader, f"it exists only where {source.domain.condition}")
         return _Read(edge, points, tuple(lengths), tuple(sizes), fixed)
 
@@ -229,9 +232,13 @@ class _Oracle:
         return padded
 
     def empty(self, type: TensorType, read: _Read) -> Array:
-        """A read of no points: zeros of no elements, in the shape of the source, which does not vary along the ranges."""
-        shape = tuple(size.evaluate({**self.bounds, **read.fixed}) for size in type.shape)
-        return np.zeros((*read.sizes, *shape), np.float64 if self.wide and type.dtype == "float32" else numpy_dtype(type.dtype))
+        """A read of no points, in the shape of the source, which does not vary along the ranges."""
+        value = self.zeros(type, {**self.bounds, **read.fixed})
+        return np.zeros((*read.sizes, *value.shape), value.dtype)
+
+    def zeros(self, type: TensorType, env: Env) -> Array:
+        shape = tuple(size.evaluate(env) for size in type.shape)
+        return np.zeros(shape, np.float64 if self.wide and type.dtype == "float32" else numpy_dtype(type.dtype))
 
     # -- points -------------------------------------------------------------------------------------------------------
 

@@ -26,3 +26,23 @@ class Vmapped:
     @property
     def __name__(self) -> str:
         return f"vmap({getattr(self.fn, '__name__', type(self.fn).__name__)})"
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """`fn` of padded arrays in their true shapes: of operand k, `axes[k]` are cut to lengths, given as operands after the arrays."""
+
+    fn: Callable[..., Any]
+    axes: tuple[tuple[int, ...], ...]
+
+    def __call__(self, *operands: Any, **point: int) -> Any:
+        lengths = iter(operands[len(self.axes) :])
+        arrays = []
+        for array, axes in zip(operands, self.axes, strict=False):
+            cut = {axis: slice(int(next(lengths))) for axis in axes}
+            arrays.append(array[tuple(cut.get(k, slice(None)) for k in range(array.ndim))])
+        return self.fn(*arrays, **point)
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.fn, "__name__", type(self.fn).__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,9 @@ from tempo_core.errors import ShapeError
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.udf import Trimmed
 from tempo_core.passes.base import Builder, Pass, literal
+from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -65,7 +67,7 @@ class _Padding:
 
     def _visit(self, node: Node) -> None:
         true_shapes = [self._true_shape(e) for e in node.inputs]
-        operands = [self._padded_read(e, node.domain) for e in node.inputs]
+        operands = [self._fitted(self._padded_read(e, node.domain), shape, node) for e, shape in zip(node.inputs, true_shapes, strict=True)]
         if not any(size.steps for shape in true_shapes for size in shape) and all(t.is_static for t in node.outputs):
             if tuple(operands) != node.inputs:
                 self.graph.put(replace(node, inputs=tuple(operands)))
@@ -87,7 +89,7 @@ class _Padding:
         self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
         if result.source != node.id:
             del self.graph.nodes[result.source]
-        if not node.outputs[0].is_static:
+        if not all(t.is_static for t in node.outputs):
             self.lengths[(node.id, 0)] = node.outputs[0].shape
 
     def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
@@ -99,6 +101,17 @@ class _Padding:
             for i in edge.index
         )
         return replace(edge, index=index)
+
+    def _fitted(self, edge: Edge, true_shape: Lengths, node: Node) -> Edge:
+        """The edge with the sizes that are largest over the reader's own points, which may not be those that the source has."""
+        value = edge
+        for axis, size in enumerate(true_shape):
+            if isinstance(node.op, ops.Output) and size.steps:
+                continue  # a result is trimmed when it is handed out
+            wanted = self.largest(size, node.domain)
+            if self.graph.edge_type(value).shape[axis] != wanted:
+                value = Builder(self.graph, node).add(ops.Slice(axis, Expr.of(0), wanted), replace(value, condition=TRUE))
+        return value if value is edge else replace(value, condition=edge.condition)
 
     def largest(self, size: Expr, domain: Domain) -> Expr:
         return maximum_over(size, domain) if size.steps else size
@@ -194,14 +207,22 @@ def _dot(work: _Work) -> Edge:
 
 
 def _sized(work: _Work) -> Edge:
-    """Iota, Random, Broadcast: to the padded size."""
-    if isinstance(work.op, ops.Random):
-        if len(work.op.shape) > 1:  # numbers are drawn in row-major order: padding an inner size would change them
-            return _refused(work)
-        return work.build.add(replace(work.op, shape=tuple(map(work.static, work.op.shape))), *work.operands)
-    if isinstance(work.op, ops.Iota):
-        return work.build.add(ops.Iota(work.static(work.op.size)))
-    return work.build.add(ops.Broadcast(tuple(map(work.static, work.op.shape)), work.op.axes), *work.operands)
+    """Broadcast, Random: to the padded size."""
+    return work.build.add(replace(work.op, shape=tuple(map(work.static, work.op.shape))), *work.operands)
+
+
+def _iota(work: _Work) -> Edge:
+    return work.build.add(ops.Iota(work.static(work.op.size)))
+
+
+def _random(work: _Work) -> Edge:
+    if any(size.steps for size in work.op.shape[1:]):
+        raise ShapeError(
+            f"{work.node.label} draws numbers of a shape whose inner sizes vary with the step: ({', '.join(map(str, work.op.shape))})",
+            where=work.node.where,  # numbers are drawn in row-major order: padding an inner size would change them
+            hint="only the first size may vary: draw the largest shape, and slice it with .spatial",
+        )
+    return _sized(work)
 
 
 def _reshape(work: _Work) -> Edge:
@@ -305,6 +326,15 @@ def _scatter(work: _Work) -> Edge:
     return work.build.add(replace(work.op, size=work.static(work.op.size)), updates, work.operands[1])
 
 
+def _host(work: _Work) -> Edge:
+    """Functions on the host get their arrays in the true shapes: padded ones are cut by lengths given beside them."""
+    if isinstance(work.op, ops.Udf) and work.op.kind == "jax":
+        return _refused(work)
+    varying = [tuple(a for a, size in enumerate(shape) if size.steps) for shape in work.true_shapes]
+    lengths = [work.scalar(shape[a]) for shape, axes in zip(work.true_shapes, varying, strict=True) for a in axes]
+    return work.build.add(replace(work.op, fn=Trimmed(work.op.fn, tuple(varying))), *work.operands, *lengths)
+
+
 def _refused(work: _Work) -> Edge:
     raise ShapeError(
         f"{work.node.label} takes a dimension that varies with the step",
@@ -313,8 +343,9 @@ def _refused(work: _Work) -> Edge:
     )
 
 
-RULES: dict[type[ops.Op], Any] = {
+RULES: dict[type[ops.Op], Callable[[_Work], Edge]] = {
     ops.Reduce: _reduce, ops.Argmax: _argmax, ops.Argsort: _argsort, ops.CumSum: _scan, ops.LinearScan: _scan,
-    ops.DiscountedSum: _scan, ops.Dot: _dot, ops.Iota: _sized, ops.Broadcast: _sized, ops.Random: _sized, ops.Reshape: _reshape, ops.Slice: _slice,
-    ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter, ops.Udf: _refused,
+    ops.DiscountedSum: _scan, ops.Dot: _dot, ops.Iota: _iota, ops.Broadcast: _sized, ops.Random: _random, ops.Reshape: _reshape,
+    ops.Slice: _slice, ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter,
+    ops.Udf: _host, ops.Sink: _host,
 }  # fmt: skip

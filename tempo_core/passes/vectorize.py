@@ -42,6 +42,8 @@ class Vectorize(Pass):
 def _legal(graph: Graph, step: Symbol) -> set[int]:
     """Nodes over `step` that no cycle through another point of it binds."""
     fit = {n.id for n in graph if step in n.domain and _has_rule(n) and _separable(graph, n, step)}
+    ragged = {n.id for n in graph if not all(t.is_static for t in n.outputs)}
+    fit -= ragged & {e.source for n in graph if isinstance(n.op, ops.Output) for e in n.inputs}  # their results are lists, not arrays
     bound: set[int] = set()  # on a cycle through other points of the step, or on one with something that cannot be vectorized
     for inner in nest(graph, [s for s in graph.order if s != step]).nests():
         if inner.cyclic:
@@ -67,7 +69,7 @@ def _separable(graph: Graph, node: Node, step: Symbol) -> bool:
 def _has_rule(node: Node) -> bool:
     op = node.op
     if isinstance(op, ops.Udf):
-        return op.kind == "jax" and not op.stateful
+        return op.kind == "jax" and not op.stateful and bool(node.inputs)  # without operands there is nothing to map it over
     return not isinstance(op, (ops.Sink, ops.Output, ops.Input))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tempo_core.errors import OutOfMemoryPlanError
 from tempo_core.ir.graph import Graph
 from tempo_core.runtime.stage import HostIf, HostItem, HostLoop, Segment, Staged
 from tempo_core.schedule import Scheduled
@@ -38,6 +40,19 @@ class Plan:
     def bytes(self) -> int:
         """What lives on the device between programs; temporaries inside one are XLA's own."""
         return sum(t.bytes for t in self.tensors if t.persistent)
+
+    def check_memory(self, limit: int) -> None:
+        """Raise OutOfMemoryPlanError where the stores, of whatever life, do not fit in `limit` bytes."""
+        stored = [t for t in self.tensors if t.persistent or t.kind != "register"]
+        needed = sum(t.bytes for t in stored)
+        if needed > limit:
+            largest = sorted(stored, key=lambda t: -t.bytes)[:5]
+            listed = "".join(f"\n    {t.name}: {t.type} x {math.prod(t.slots)} slots = {t.bytes:,} bytes" for t in largest)
+            raise OutOfMemoryPlanError(
+                f"the plan needs {needed:,} bytes for its stores and memory_limit allows {limit:,}; the largest:{listed}",
+                where="the plan",
+                hint="smaller bounds or shapes, a window instead of a whole step, Config(disable=('vectorize(t)',)), or a higher memory_limit",
+            )
 
     def programs_per(self, step: str) -> int:
         """How many device programs one iteration of the host's loop over `step` starts, inner loops not counted."""

@@ -1,8 +1,7 @@
 """Random recurrent programs, as text: what is drawn is a script, so that a failure is a script that anyone can run.
 
 A program is a list of *units*, each one statement or one recurrence with all its branches. A unit is tried as it is drawn;
-one that Tempo refuses (shapes that do not fit, say) is left out. `Choices` hides where the randomness comes from: hypothesis
-in tests, a seed in `benchmarks/fuzz.py`.
+one that Tempo refuses (shapes that do not fit, say) is left out.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import tempo_core as tp
 from tempo_core.config import PASSES
@@ -37,14 +36,8 @@ def affine(x):
 SHAPES = ("()", "()", "(2,)", "(3,)", "(3,)", "(2, 3)", "(1,)")
 
 
-class Choices(Protocol):
-    def integer(self, low: int, high: int) -> int: ...
-
-    def pick(self, items: Sequence[Item]) -> Item: ...
-
-
-class SeededChoices:
-    """Choices by Python's generator."""
+class Choices:
+    """Random choices, the same for the same seed."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
@@ -99,8 +92,9 @@ class Program:
         return replace(self, units=self.units[:unit] + self.units[unit + 1 :])
 
 
-def draw_program(choices: Choices, size: int = 8, staged: bool = False) -> Program:
-    """A program of about `size` units over one to three steps."""
+def draw_program(seed: int, size: int = 8, staged: bool = False) -> Program:
+    """The program of a seed: up to `size` units over one to three steps. `staged` gives options with which XLA programs are made."""
+    choices = Choices(seed)
     return _Generator(choices).program(choices.integer(2, size), staged)
 
 

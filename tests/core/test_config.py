@@ -1,0 +1,48 @@
+"""Options: unknown values are refused with the nearest right one; a plan that does not fit is refused before it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+import tempo_core as tp
+from tempo_core.config import size_in_bytes
+from tests.core.programs import reinforce
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"backend": "jaxx"}, "did you mean 'jax'"),
+        ({"executor": "stage"}, "did you mean 'staged'"),
+        ({"disable": ("vectorise",)}, "did you mean 'vectorize'"),
+        ({"disable": ("fuse(t)",)}, "only vectorization is switched off by step"),
+        ({"memory_limit": "much"}, "is no size"),
+    ],
+)
+def test_wrong_options_name_the_right_ones(options, text):
+    with pytest.raises(tp.errors.ConfigError, match=text.replace("(", r"\(").replace(")", r"\)")):
+        tp.Config(**options)
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(7, 7), ("4096", 4096), ("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("10kb", 10_000), ("0", 0)]
+)
+def test_sizes(size, count):
+    assert size_in_bytes(size) == count
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_its_largest_stores():
+    ctx, bounds, outputs = reinforce(None)
+    needed = 4 * 4 * 4 * 20  # observations: 4 environments x 4 floats x 20 timesteps
+    with pytest.raises(tp.errors.OutOfMemoryPlanError, match=r"obs: float32\[B, 4\] x 20 slots = 1,280 bytes"):
+        ctx.compile(bounds, outputs, tp.Config(memory_limit=needed))
+    ctx.compile(bounds, outputs, tp.Config(memory_limit="1MiB"))
+
+
+def test_bounds_are_checked():
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.zeros(()) + t
+    for bounds, text in [({}, "the bound T is not given"), ({T: 0}, "at least 1"), ({t: 3}, "t is no bound"), ({T: 2.5}, "at least 1")]:
+        with pytest.raises(tp.errors.BoundsError, match=text):
+            ctx.run(bounds, [x])
