@@ -120,8 +120,10 @@ class Result:
 
     def trimmed(self, value: Any, bounds: Bounds) -> Any:
         """The array, or nested lists of arrays where the shape varies with a step."""
-        if self.type.is_static:
-            return np.asarray(value)
+        if self.type.is_static:  # the value may still be padded, where it is one point of what varies
+            sizes = tuple(size.evaluate(bounds) for size in (*(s.bound_expr for s in self.steps), *self.type.shape))
+            array = np.asarray(value)
+            return array if array.shape == sizes else array[tuple(slice(0, n) for n in sizes)]
 
         def rows(part: Any, steps: tuple[Symbol, ...], at: dict[Symbol, int]) -> Any:
             if steps:

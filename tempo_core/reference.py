@@ -42,8 +42,10 @@ def evaluate(
 
     A list with one array `[*bounds of the tensor's domain, *shape]` an output; nested lists of arrays where the shape varies
     with a step. Without `outputs`, the operands of the graph's `Output` nodes, by position: so that graphs can be compared
-    before and after a pass (there, a range may pass over points that its source's condition leaves out: zeros). With `dtype="float64"`, float32 tensors are evaluated in float64, for finite differences; random
-    numbers and user-defined functions keep their precision.
+    before and after a pass (there, a range may pass over points that its source's condition leaves out: zeros).
+
+    With `dtype="float64"`, float32 tensors are evaluated in float64, for finite differences; random numbers and user-defined
+    functions keep their precision.
 
     A stateful function is called in the order of its points, up to the last that is needed. Sinks are not called.
     Raises CausalityError at a value that depends on itself, OutOfDomainError at a read outside of a domain,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -177,7 +178,8 @@ def _timings(result: Generation, load_seconds: float) -> str:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. GPU memory is taken as it is needed, unless the environment says otherwise."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     app()
 
 

@@ -191,5 +191,6 @@ def doctor() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. GPU memory is taken as it is needed, unless the environment says otherwise."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     app()

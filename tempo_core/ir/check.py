@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tempo_core.errors import EmptyBranchError, NonAffineError, OutOfDomainError, UncoveredPointError
+from tempo_core.errors import EmptyBranchError, IndexingError, NonAffineError, OutOfDomainError, UncoveredPointError
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import Merge
+from tempo_core.ir.ops import Merge, Slice
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
 from tempo_core.symbolic.expr import Symbol
@@ -23,13 +23,15 @@ def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Seque
     """Raise an error of the user's, with the user's line, at the first rule that the program breaks for these bounds.
 
     UncoveredPointError: a point of a recurrence that no branch defines. EmptyBranchError: a branch that defines none.
-    OutOfDomainError: a read of a point where its source does not exist.
+    OutOfDomainError: a read of a point where its source does not exist. IndexingError: a spatial slice of negative length.
     """
     for node in graph:
         if isinstance(node.op, Merge):
             _check_coverage(node, bounds, branch_lines.get(node.id, ()))
     for node in graph:
         _check_reads(graph, node, bounds, branch_lines.get(node.id, ()))
+        if isinstance(node.op, Slice) and (node.op.stop - node.op.start).steps:
+            _check_slice(node, node.op, bounds)
 
 
 def _check_coverage(node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
@@ -80,6 +82,22 @@ def _check_reads(graph: Graph, node: Node, bounds: Bounds, lines: Sequence[str])
             raise NonAffineError(error.message, where=where, hint=error.hint) from None
         if sample is not None:
             raise _blamed(graph, node.domain, edge, sample, bounds, where)
+
+
+def _check_slice(node: Node, op: Slice, bounds: Bounds) -> None:
+    """A spatial slice may leave its axis, where it holds zeros, but not stop before it starts."""
+    if provably_nonnegative(op.stop - op.start):
+        return
+    try:
+        sample = uncovered(node.domain, [op.stop >= op.start], bounds)
+    except NonAffineError:  # spatial ends may be any expression; this one is not checked
+        return
+    if sample is not None:
+        raise IndexingError(
+            f"the spatial slice {op.start}:{op.stop} stops before it starts at {_point(node.domain, sample)}",
+            where=node.where,
+            hint="keep its ends in order with tp.min and tp.max",
+        )
 
 
 def _obviously_inside(index: Index, step: Symbol) -> bool:

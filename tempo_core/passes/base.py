@@ -52,15 +52,18 @@ def read_at(inner: Edge, inner_domain: Domain, outer: Edge) -> Edge | None:
     return None if combined is None else replace(combined, condition=outer.condition)
 
 
-def redirect(graph: Graph, replacements: dict[int, Edge]) -> None:
+def redirect(graph: Graph, replacements: dict[int, Edge]) -> bool:
     """Make every reader of a key's (only) output read the value's edge instead, which is in the key node's own steps.
 
-    Readers that cannot (a slice of a slice) keep reading the old node.
+    Readers that cannot (a slice of a slice) keep reading the old node. Gives whether there was one that could.
     """
+    changed = False
     for node in graph:
         inputs = tuple(_redirected(graph, edge, replacements) for edge in node.inputs)
         if inputs != node.inputs:
             graph.put(replace(node, inputs=inputs))
+            changed = True
+    return changed
 
 
 def _redirected(graph: Graph, edge: Edge, replacements: dict[int, Edge]) -> Edge:

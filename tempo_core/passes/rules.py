@@ -51,17 +51,17 @@ class View:
             return None  # a slice of results is not the result on a slice for every op
         return read_at(source.inputs[inner_slot], source.domain, edge)
 
-    def number(self, slot: int) -> float | None:
+    def number(self, slot: int) -> int | float | None:
         """The value of operand `slot` if it is one number, repeated."""
         return constant_number(self.graph, self.edge(slot).source)
 
 
-def constant_number(graph: Graph, node_id: int) -> float | None:
+def constant_number(graph: Graph, node_id: int) -> int | float | None:
     op = graph[node_id].op
     if isinstance(op, ops.Broadcast):
         return constant_number(graph, graph[node_id].inputs[0].source)
     if isinstance(op, ops.Constant) and op.sizes == () and op.dtype not in ("bool", "bfloat16"):
-        return float(np.frombuffer(op.data, dtype=op.dtype)[0])
+        return np.frombuffer(op.data, dtype=op.dtype)[0].item()
     return None
 
 
@@ -97,7 +97,8 @@ def _fold_numbers(view: View) -> Edge | None:
     if a is None or b is None or view.op.fn not in _FOLDED or (view.op.fn == "div" and b == 0) or dtype == "bfloat16":
         return None
     left, right = (np.dtype(dtype).type(v) for v in (a, b))
-    value = np.asarray(_FOLDED[view.op.fn](left, right), dtype=dtype)
+    with np.errstate(all="ignore"):  # overflow wraps around, or is infinite, as it would be when the program runs
+        value = np.asarray(_FOLDED[view.op.fn](left, right), dtype=dtype)
     scalar = view.build.add(ops.Constant(dtype, (), value.tobytes()))
     shape = view.node.outputs[0].shape
     return view.build.add(ops.Broadcast(shape, ()), scalar) if shape else scalar
@@ -219,7 +220,8 @@ def _through(permute: ops.Permute, axes: tuple[int, ...]) -> tuple[int, ...]:
 def _gather_all(view: View) -> Edge | None:
     """Indexing with 0, 1, ..., size - 1 is the operand itself."""
     index = view.operand(1)
-    whole = isinstance(index, ops.Iota) and view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis]
+    one = isinstance(index, ops.Iota) and view.type(1).rank == 1  # and not one row of positions a point of a range
+    whole = one and view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis]
     return view.edge(0) if whole else None
 
 

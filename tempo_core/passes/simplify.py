@@ -22,9 +22,10 @@ class Simplify(Pass):
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
         for _ in range(self.rounds):
-            if not self._round(graph):
-                break
+            changed = self._round(graph)
             graph = remove_dead(graph)
+            if not changed:
+                break
         return graph
 
     def _round(self, graph: Graph) -> bool:
@@ -36,5 +37,4 @@ class Simplify(Pass):
                 if result is not None and result.source != node.id:
                     replacements[node.id] = result
                     break
-        redirect(graph, replacements)
-        return bool(replacements)
+        return redirect(graph, replacements)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tempo_core.backends.base import Array, Backend, numpy_dtype
 from tempo_core.errors import NumericsError
-from tempo_core.ir.graph import Node
+from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.ops import Constant, Dataflow, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.runtime.stores import Coordinates, Env, Number, Reader, Stores, number
@@ -151,7 +151,7 @@ class _Statement:
     """A node, or one branch of a `Merge`, ready to run at any point."""
 
     def __init__(self, interpreter: Interpreter, node: Node, branch: int | None):
-        self.node, self.bounds, self.backend = node, interpreter.bounds, interpreter.backend
+        self.graph, self.node, self.bounds, self.backend = interpreter.graph, node, interpreter.bounds, interpreter.backend
         self.seed, self.check_numerics = interpreter.seed, interpreter.check_numerics
         edges = node.inputs if branch is None else (node.inputs[branch],)
         self.readers = [Reader(interpreter.graph, node, edge, interpreter.bounds) for edge in edges]
@@ -180,7 +180,7 @@ class _Statement:
         """The node's kernel: compiled where nothing in its shapes changes from point to point."""
         op, backend, bounds, seed = self.node.op, self.backend, self.bounds, self.seed
         on_host = isinstance(op, Udf) and op.kind == "host"
-        if on_host or not _is_static(self.node):
+        if on_host or not _is_static(self.graph, self.node):
             return lambda operands, env: backend.kernel(op, operands, {**bounds, **env}, seed)
         steps = tuple(sorted((s for s in op.symbols if s.is_step), key=lambda s: s.name))
         used = tuple(sorted(((s, bounds[s]) for s in op.symbols if not s.is_step), key=lambda item: item[0].name))
@@ -228,9 +228,9 @@ class _Statement:
                 )
 
 
-def _is_static(node: Node) -> bool:
+def _is_static(graph: Graph, node: Node) -> bool:
     slots = node.op.body.slot_types if isinstance(node.op, Dataflow) else ()
-    return all(type.is_static for type in (*node.outputs, *slots))
+    return all(type.is_static for type in (*graph.input_types(node), *node.outputs, *slots))
 
 
 def _has_infinity(op: Op) -> bool:

@@ -403,6 +403,13 @@ def more_spatial_indices_than_dimensions() -> None:
         _ = p.x.spatial[0, 1]  # wrong
 
 
+@raises(errors.IndexingError)
+def a_spatial_slice_of_negative_length() -> None:
+    with Program() as p:
+        rest = p.x.spatial[p.t :].sum(0)  # wrong
+        p.ctx.run({p.I: 1, p.T: 5}, outputs=[rest])
+
+
 @raises(errors.NonAffineError)
 def a_quotient_of_steps_as_an_index() -> None:
     with Program() as p:

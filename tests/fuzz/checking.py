@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+import tempo_core as tp
 from tempo_core import errors, reference
 from tempo_core.ir.verify import InvalidGraphError
-from tests.core.running import assert_all_same
+from tests.core.running import assert_all_same, assert_same
 from tests.fuzz.generator import Program
 
 TOLERANCE = 1e-4
@@ -57,11 +58,23 @@ def check(program: Program) -> Outcome:
         return Outcome("left out", "ill-conditioned")
     try:
         assert_all_same(compiled.run(inputs), expected, TOLERANCE)
+        if program.sunk and "tp.sink" in program.text():
+            _check_sink(
+                built["seen"], outputs[program.outputs.index(program.sunk)], expected[program.outputs.index(program.sunk)]
+            )
         if program.leaf:
             _check_gradient(program, built, exact)
     except Exception:
         return Outcome("failed", traceback.format_exc(limit=-3))
     return Outcome("same")
+
+
+def _check_sink(seen: list[Any], tensor: tp.Tensor, expected: np.ndarray) -> None:
+    """Every point once, in order, with its value."""
+    points = list(np.ndindex(expected.shape[: len(tensor.domain.steps)]))
+    assert [at for at, _ in seen] == points, f"the sink saw {[at for at, _ in seen]}"
+    for at, value in seen:
+        assert_same(value, expected[at], TOLERANCE, f"at {at} the sink")
 
 
 def _flat(values: Any) -> np.ndarray:
@@ -106,7 +119,11 @@ def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
     while changed:
         changed = False
         smaller = [program.without(k) for k in reversed(range(len(program.units)))]
-        smaller += [replace(program, outputs=(o,)) for o in program.outputs if len(program.outputs) > 1 and not program.leaf]
+        smaller += [
+            replace(program, outputs=(o,))
+            for o in program.outputs
+            if len(program.outputs) > 1 and not program.leaf and not program.sunk
+        ]
         for candidate in smaller:
             if candidate != program and fails(candidate):
                 program, changed = candidate, True

@@ -51,7 +51,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class Program:
-    """A program as text. `leaf` is the input whose gradient is among the outputs, `loss` what it is the gradient of."""
+    """A program as text. `leaf` is the input whose gradient is among the outputs, `loss` what it is the gradient of.
+
+    `sunk` is an output that goes to a sink too, over the steps of its domain.
+    """
 
     bounds: dict[str, int]  # by step name
     units: tuple[str, ...]
@@ -60,6 +63,7 @@ class Program:
     config: str = "tp.Config()"
     leaf: str = ""
     loss: str = ""
+    sunk: str = ""
 
     def text(self) -> str:
         """The script that builds the program: it leaves ctx, outputs, bounds, inputs and config behind."""
@@ -150,6 +154,7 @@ class _Generator:
             self.input, self.draw, self.unary, self.unary, self.binary, self.binary, self.binary, self.read, self.read, self.read,
             self.read, self.reduce, self.reduce, self.contract, self.select, self.recurrence, self.recurrence, self.recurrence,
             self.merge, self.mutual, self.number, self.spatial, self.spatial, self.attention, self.function, self.joined,
+            self.discrete, self.sometimes, self.rows,
         )  # fmt: skip
         for _ in range(size):
             self.choices.pick(makers)()
@@ -161,7 +166,15 @@ class _Generator:
         outputs = [n for n in self.made if not self.is_read(n)][-5:]
         if loss:
             outputs = [f"{leaf}.grad", loss]
-        return Program(self.bounds, tuple(self.units), tuple(outputs), self.data, self.config(staged), leaf if loss else "", loss)
+        sunk = self.sink(outputs)
+        return Program(
+            self.bounds, tuple(self.units), tuple(outputs), self.data, self.config(staged), leaf if loss else "", loss, sunk
+        )
+
+    def sink(self, outputs: Sequence[str]) -> str:
+        static = [n for n in outputs if n in self.made and self.fits(n, None, True, False)]
+        chosen = self.choices.pick(static) if static and self.chance(15) else ""
+        return chosen if chosen and self.add(f"tp.sink(see, {chosen})") else ""
 
     def is_read(self, name: str) -> bool:
         """Whether another unit than the one that makes a tensor uses it."""
@@ -285,7 +298,7 @@ class _Generator:
         form = self.choices.pick((
             "{x}.index(0, {s} % 2)", "{x}.spatial[1:]", "{x}.spatial[:-1]", "{x}.spatial[::2]", "{x}.reshape(-1)", "{x}.expand_dims(0)",
             "{x}.transpose()", "{x}.take(tp.constant([1, 0]))", "tp.pad({x}, 0, 1, 1)", "{x}.index(0, {x}.argmax(0))",
-            "{x}.spatial[0:{s} + 1].sum(0)", "{x}.spatial[{s}:{s} + 2]", "{x}.spatial[{s}:].sum(0)", "tp.pad({x}, 0, {s}, 1).sum(0)",
+            "{x}.spatial[0:{s} + 1].sum(0)", "{x}.spatial[{s}:{s} + 2]", "{x}.spatial[tp.min({s}, 1):].sum(0)", "tp.pad({x}, 0, {s}, 1).sum(0)",
             "{x}.index(-1, 0)", "tp.scatter_add({x}, tp.constant([0, 1, 0]), 2)",
         ))  # fmt: skip
         self.add(f"{name} = {form.format(x=x, s=step)}", name)
@@ -296,9 +309,59 @@ class _Generator:
 
     def function(self) -> None:
         x, name, kind = self.value(static=True), self.name(), self.choices.pick(("jax", "jax", "host"))
-        if x:
-            sizes = "".join(f"{size}, " for size in self.tensor(x).shape)
+        if not x:
+            return
+        sizes = "".join(f"{size}, " for size in self.tensor(x).shape)
+        if self.chance(60):
             self.add(f'({name},) = tp.udf(affine, {x}, outputs=[tp.spec(({sizes}))], kind="{kind}")', name)
+        else:
+            other = self.name()
+            self.add(f"{name}, {other} = tp.udf(split, {x}, outputs=[tp.spec(({sizes})), tp.spec()])", name, other)
+
+    def discrete(self) -> None:
+        """Draws and positions, back as floats."""
+        deep = [n for n in self.made if self.tensor(n).rank and self.fits(n, None, True, True)]
+        if not deep:
+            return
+        x, name = self.choices.pick(deep), self.name()
+        form = self.choices.pick((
+            "tp.random.categorical({x}).astype('float32')", "{x}.argmax(-1).astype('float32')", "{x}.argsort(-1).astype('float32')",
+            "tp.random.categorical({x}).one_hot({n})", "{x}.take(tp.random.permutation({x}.shape[0], domain=({s},)))",
+            "({x} > 0.1).any(0).astype('float32')", "({x} > 0.2).sum(0) * 1.5",
+        ))  # fmt: skip
+        self.add(f"{name} = {form.format(x=x, n=self.tensor(x).shape[-1], s=self.choices.pick(self.steps))}", name)
+
+    def sometimes(self) -> None:
+        """A value that exists at some points only, used where it does."""
+        x = self.value(static=True)
+        steps = [s.name for s in self.tensor(x).domain.steps] if x else []
+        if not steps:
+            return
+        s, name, part = self.choices.pick(steps), self.name(), self.name()
+        condition = self.choices.pick((f"{s} % 2 == 0", f"{s} >= 1", f"{s} < {s.upper()} - 1"))
+        shape = f"({''.join(f'{size}, ' for size in self.tensor(x).shape)})"
+        key = ", ".join(steps)
+        self.add(
+            f"{part} = tp.tanh({x}[{condition}])\n"
+            f'{name} = tp.recurrence({shape}, domain=({"".join(d + ", " for d in steps)}), name="{name}")\n'
+            f"{name}[{key}, {condition}] = {part} * 2\n"
+            f"{name}[{key}] = {x}",
+            name,
+        )
+
+    def rows(self) -> None:
+        """Each row of a recurrence over two steps from a slice of the whole row before."""
+        if len(self.steps) < 2:
+            return
+        (outer, s), name = self.steps[-2:], self.name()
+        shape = self.shape()
+        span = self.choices.pick((f"0:{s.upper()}", f"0:{s} + 1", f"{s}:{s.upper()}", f"tp.max({s} - 1, 0):{s} + 1"))
+        lines = [
+            f'{name} = tp.recurrence({shape}, domain=({outer}, {s}), name="{name}")',
+            f"{name}[0, {s}] = {self.operand((outer, s), shape, {outer: '0'})}",
+            f"{name}[{outer} + 1, {s}] = tp.tanh({name}[{outer}, {span}].mean(0) + {self.operand((outer, s), shape)})",
+        ]
+        self.add("\n".join(lines), name)
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
@@ -340,9 +403,9 @@ class _Generator:
         indices = [self.index(s.name) for s in self.tensor(x).domain.steps]
         text = f"{x}[{', '.join(i for i, _ in indices)}]"
         kinds = [kind for _, kind in indices if kind != "point"]
-        for kind in kinds:
-            if self.chance(85):
-                text += self.reduction("empty" in kinds) if kind != "point" else ""
+        for _ in kinds:
+            if "empty" in kinds or self.chance(85):  # of an axis that may be empty nothing but sums and products is defined
+                text += self.reduction("empty" in kinds)
         self.add(f"{name} = {text}", name)
 
     def attention(self) -> None:

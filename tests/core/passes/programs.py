@@ -1,0 +1,373 @@
+"""Programs that are hard on one pass or another. Whichever passes run, each must mean the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tempo_core as tp
+
+Make = Callable[[Any, Any, Any, Any], list[tp.Tensor]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """`make(i, I, t, T)` gives the outputs. `hard_on` is the pass that the program is about; `least` the smallest T it works for."""
+
+    make: Make
+    hard_on: str
+    least: int = 1
+
+    def build(self) -> tuple[tp.Context, list[tp.Tensor]]:
+        ctx = tp.Context("i", "t")
+        with ctx as ((i, I), (t, T)):
+            return ctx, self.make(i, I, t, T)
+
+
+PROGRAMS: dict[str, Program] = {}
+
+
+def program(hard_on: str, least: int = 1) -> Callable[[Make], Make]:
+    def register(make: Make) -> Make:
+        PROGRAMS[make.__name__] = Program(make, hard_on, least)
+        return make
+
+    return register
+
+
+def fed(*shape: Any, domain: Any, name: str = "x", dtype: str = "float32") -> tp.Tensor:
+    """An input, read through an operation: so that slices of it are slices of computed values."""
+    value = tp.input(name, shape, dtype, domain)
+    return tp.tanh(value) if dtype == "float32" else value
+
+
+# -- cse, dce, simplify, narrow ---------------------------------------------------------------------------------------
+
+
+@program("cse")
+def equal_but_for_the_index(i, I, t, T):
+    """TRAPS 1: the operands' indices are part of an operation's identity."""
+    x, y = fed(domain=(t,)), fed(domain=(t,), name="y")
+    return [x + y, x + y[T - 1 - t], x[T - 1 - t] + y, (x + y)[tp.max(t - 1, 0)], x[T - 1 - t] + y[T - 1 - t]]
+
+
+@program("cse")
+def draws_that_look_alike(i, I, t, T):
+    a, b = tp.random.normal((2,), domain=(t,)), tp.random.normal((2,), domain=(t,))
+    return [a - b, a + b, a[T - 1 - t] - a]
+
+
+@program("dce")
+def what_nobody_reads(i, I, t, T):
+    x = fed(domain=(i, t))
+    h = tp.recurrence((), domain=(i, t))
+    h[i, 0] = x[i, 0]
+    h[i, t + 1] = tp.exp(h) + x[i, t + 1]
+    return [x * 2]
+
+
+@program("simplify")
+def views_of_views(i, I, t, T):
+    x = fed(2, 3, domain=(i, t))
+    y = x.transpose(1, 0)[i, T - 1 - t].transpose(1, 0) * 1 + 0
+    z = (-(-x.reshape(6).reshape(3, 2)))[I - 1 - i, t].reshape(6)
+    return [y, z, y.transpose(1, 0) @ y, (y @ y.transpose(1, 0)).sum(0), tp.broadcast_to(x.sum(), (4, 5)).sum((0, 1)), x.sum(0).sum(0)]
+
+
+@program("simplify")
+def weight_gradients(i, I, t, T):
+    """TRAPS 8: the gradient of a product, summed over all points, is a product."""
+    x, w = fed(3, domain=(i, t)), tp.recurrence((3, 2), domain=(i,))
+    w[0] = tp.ones((3, 2))
+    loss = (tp.tanh(x @ w) ** 2).sum()[i, 0:T].mean(0)
+    loss.backward()
+    w[i + 1] = w - 0.1 * w.grad
+    return [loss, w]
+
+
+@program("narrow")
+def invariant_in_a_loop(i, I, t, T):
+    x, v = fed(domain=(i, t)), fed(domain=(i,), name="v")
+    steps = v + 0 * x
+    state = tp.recurrence((), domain=(i, t))
+    state[i, 0] = tp.exp(v)
+    state[i, t + 1] = state * 0.5 + tp.sin(tp.exp(v))
+    return [state, tp.exp(steps), (tp.exp(v) * t)[i, 0:T].sum(0)]
+
+
+@program("narrow")
+def conditions_stay(i, I, t, T):
+    x, v = fed(domain=(i, t)), fed(domain=(i,), name="v")
+    m, n = tp.recurrence((), domain=(i, t)), tp.recurrence((), domain=(i, t))
+    m[i, t, t % 2 == 0] = tp.exp(v)[t % 2 == 0] * 2
+    m[i, t] = x
+    n[i, t, i >= 1] = tp.exp(v)[i >= 1] + 0 * x
+    n[i, t] = x
+    return [m, n, n[i, 0:T].sum(0), m[0:I, 0:T].max((0, 1))]
+
+
+# -- lift -------------------------------------------------------------------------------------------------------------
+
+
+@program("lift")
+def sums_of_windows(i, I, t, T):
+    """Windows of one point, wider than the step, and of sizes that are no power of two."""
+    x = fed(2, domain=(i, t))
+    windows = [x[i, t : tp.min(t + w, T)] for w in (1, 2, 3, 7, 16)]
+    return [w.sum(0) for w in windows] + [w.discounted_sum(0.9) for w in windows]
+
+
+@program("lift")
+def sums_of_prefixes_and_suffixes(i, I, t, T):
+    x = fed(2, domain=(i, t))
+    return [
+        x[i, 0 : t + 1].sum((0, 1)), x[i, t:T].sum((0, 1)), x[i, t:T].discounted_sum(1.1), x[0 : i + 1, 0 : t + 1].sum((0, 1)),
+        x[0 : i + 1, t].sum(0), x[0 : i + 1, t:T].sum(0).sum(0), x[i, 0:t].sum(0), x[i, t + 1 : T].sum(0),
+    ]  # fmt: skip
+
+
+@program("lift")
+def sums_where_a_condition_holds(i, I, t, T):
+    x = fed(domain=(t,))
+    a, b, c = (tp.recurrence((), domain=(t,)) for _ in range(3))
+    a[t, t >= 3] = x[t:T].sum(0)
+    a[t] = x[0 : t + 1].sum(0)
+    b[t, t % 2 == 0] = x[0 : t + 1].sum(0)[t % 2 == 0] * 2
+    b[t] = -1.0
+    c[t, t >= 2] = (x * 2)[t >= 2] + x[t : tp.min(t + 3, T)].sum(0)
+    c[t] = -1.0
+    return [a, b, c]
+
+
+@program("lift")
+def sums_of_what_depends_on_them(i, I, t, T):
+    """Loops: over t they must stay, over the other step they may be lifted."""
+    x = fed(domain=(i, t))
+    w, v = tp.recurrence((), domain=(i, t)), tp.recurrence((), domain=(i, t))
+    w[0, t] = x[0, t]
+    w[i + 1, t] = tp.tanh(w[i, 0 : t + 1].sum(0) + x[i + 1, t])
+    v[i, 0] = x[i, 0]
+    v[i, t + 1] = tp.tanh(v[0 : i + 1, t].sum(0) + x[i, t + 1])
+    u = tp.recurrence((), domain=(t,))
+    u[0] = 1.0
+    u[t] = u[tp.max(t - 3, 0) : t].sum(0) * 0.5
+    return [w, v, u]
+
+
+@program("lift")
+def linear_recurrences(i, I, t, T):
+    x, c = fed(2, domain=(i, t)), fed(2, domain=(i, t), name="c")
+    a, b, d, e, f = (tp.recurrence((2,), domain=(i, t)) for _ in range(5))
+    a[i, 0] = x[i, 0]
+    a[i, t + 1] = c * a + x[i, t + 1]
+    b[i, T - 1] = x[i, T - 1]
+    b[i, t] = x - (0.5 * b[i, t + 1] - c) / 2
+    d[i, 0] = 1.0
+    d[i, t, t % 3 == 0] = x
+    d[i, t] = tp.where(x > 0, d[i, t - 1] * c, 0.0)
+    e[0, t] = x[0, t]
+    e[i + 1, t] = e + x
+    f[0, 0] = 1.0
+    f[i, t + 1] = -f * 0.9 + x
+    f[i + 1, 0] = f[i, T - 1] * 0.5
+    return [a, b, d, e, f]
+
+
+@program("lift", least=2)
+def recurrences_that_are_not_linear(i, I, t, T):
+    x, c = fed(2, domain=(i, t)), fed(2, domain=(i, t), name="c")
+    h, k, m, n = (tp.recurrence((2,), domain=(i, t)) for _ in range(4))
+    h[i, 0] = x[i, 0]
+    h[i, t] = tp.where(h[i, t - 1] > 0, h[i, t - 1], x)
+    k[i, 0] = x[i, 0]
+    k[i, t] = x / (k[i, t - 1] ** 2 + 1)
+    m[i, 0] = x[i, 0]
+    m[i, 1] = x[i, 1]
+    m[i, t] = m[i, t - 1] * 0.3 + m[i, t - 2]
+    n[i, 0] = x[i, 0]
+    n[i, t] = n[i, t - 1] * n[i, t - 1] + n[i, t - 1] * c
+    return [h, k, m, n]
+
+
+# -- pad --------------------------------------------------------------------------------------------------------------
+
+
+@program("pad", least=3)
+def points_of_varying_shapes(i, I, t, T):
+    """One point of a tensor whose shape varies has a shape that does not."""
+    y = fed(domain=(t,))[0 : t + 1] * 2
+    return [y[2], y[2].sum(0), y[2] + y[2], y[T - 1].max(0)]
+
+
+@program("pad")
+def one_length_padded_to_two_sizes(i, I, t, T):
+    x = fed(domain=(t,))
+    before = (x[0 : t + 1] * 2)[tp.max(t - 1, 0)]
+    return [(before + x[0 : tp.max(t - 1, 0) + 1]).sum(0), before]
+
+
+@program("pad")
+def joined_and_turned(i, I, t, T):
+    x = fed(2, domain=(t,))
+    halves = tp.concatenate([x[0:t], x[t:T]], 0)
+    longer = tp.concatenate([x[0 : t + 1] * 2, x[t:T]], 0)
+    return [halves.sum(0), longer, longer.cumsum(0), longer.flip(0).argmax(0), x[0:t].flip(0), x[0 : t + 1].flip(1).sum(0)]
+
+
+@program("pad")
+def padded_and_cut(i, I, t, T):
+    x, w = fed(2, domain=(t,)), fed(9, 2, domain=(), name="w")
+    ends = [tp.pad(x[t:T], 0, t, 0), tp.pad(x[0 : t + 1], 0, 2, 1), tp.pad(x.reshape(1, 2), 0, t, T - 1 - t), tp.pad(x.reshape(1, 2), 0, t, 2)]
+    cuts = [w.spatial[0 : t + 1], w.spatial[t : 2 * t + 1], w.spatial[1 : t + 4 : 2], x[0 : t + 1].spatial[0 : t + 3], x.spatial[t : t + 2]]
+    return [*ends, *(e.sum(0) for e in ends), ends[1].argsort(0), ends[2][0:T].max(0), *(c.sum(0) for c in cuts), cuts[3], cuts[4][0:T].sum(0)]
+
+
+@program("pad")
+def elements_of_varying_shapes(i, I, t, T):
+    x, p = fed(4, domain=(t,)), fed(domain=(t,), name="p", dtype="int32")
+    past = x[0 : t + 1]
+    order = past.sum(1).argsort(0)
+    return [past.index(0, p), past.index(0, t), past.index(0, tp.arange(3)), x.index(0, p[0 : t + 1]).sum(0), past.index(0, order), past.index(1, p)]
+
+
+@program("pad")
+def products_of_varying_shapes(i, I, t, T):
+    x = fed(2, domain=(i, t))
+    past = x[i, 0 : t + 1]
+    scores = past @ past.transpose(1, 0)
+    return [
+        scores.sum((0, 1)), scores, scores.softmax(-1) @ past, past.mean(0), past.transpose(1, 0) @ past, scores.log_softmax(0).sum(0),
+        (scores > 0).any(1), (scores > -5).all(0), scores.argmax(1), past.prod(0), past.min(0), past.max(0),
+    ]  # fmt: skip
+
+
+@program("pad")
+def made_in_varying_shapes(i, I, t, T):
+    counted, ones = tp.arange(t + 1), tp.ones((t + 1, 2))
+    added = tp.scatter_add(ones, counted, t + 2)
+    drawn = [tp.random.normal((t + 1,), domain=(t,)), tp.random.normal((t + 1, 2), domain=(t,)), tp.random.permutation(t + 1, domain=(t,))]
+    return [counted, ones, tp.arange(T - t) + t, added.sum(0), added, counted.one_hot(t + 1), ones.expand_dims(1), *drawn, drawn[1].sum(0)]
+
+
+@program("pad")
+def empty_slices(i, I, t, T):
+    """TRAPS 14: slices that are empty at some points, and at all where T = 1."""
+    x = fed(2, domain=(i, t))
+    before, later = x[i, 0:t], x[i, t + 1 : T]
+    return [
+        before, later * 2, later.flip(0), before.sum(0), before.prod(0), later.sum(0), later.discounted_sum(0.5), later.reshape(-1, 1, 2),
+        tp.concatenate([before, later], 0), (x @ x[i, 0 : t + 1].transpose(1, 0)).softmax(-1) @ x[i, 0 : t + 1],
+    ]  # fmt: skip
+
+
+# -- vectorize --------------------------------------------------------------------------------------------------------
+
+
+@program("vectorize")
+def branches_on_the_step(i, I, t, T):
+    """Conditions on the step that is vectorized, on another one, and on both."""
+    y = fed(domain=(i, t))
+    m, n, o, p, q = (tp.recurrence((), domain=(i, t)) for _ in range(5))
+    m[i, t, t % 3 == 0] = y * 2
+    m[i, t, t >= 4] = y[i, tp.max(t - 1, 0)]
+    m[i, t] = -y
+    n[i, t, t >= i] = y
+    n[i, t] = y * 10
+    o[0, t] = y[0, t]
+    o[i + 1, t] = y * 3
+    p[i, 0] = y[i, T - 1]
+    p[i, t] = y[i, t - 1]
+    q[i, t, (t % 2 == 0) | (i == 1)] = m
+    q[i, t] = p
+    every = [m, n, o, p, q]
+    return every + [v[i, 0:T].sum(0) for v in every] + [v[0:I, 0:T].max((0, 1)) for v in every]
+
+
+@program("vectorize")
+def moving_reads(i, I, t, T):
+    """Mirrored, divided, clamped and swapped steps; two moving indices at once; strides."""
+    y = fed(domain=(i, t))
+    reads = [
+        y[i, T - 1 - t] * 2, y[i, t % 2], y[I - 1 - i, T - 1 - t] + y, y[i, t // 2 * 2 : tp.min(t // 2 * 2 + 2, T)].sum(0),
+        y[tp.min(i + 1, I - 1), tp.max(t - 1, 0) : t + 1].max(0), y[tp.min(t, I - 1), tp.min(i, T - 1)],
+        y[i // 2 : i + 1, t // 2 : t + 1].sum((0, 1)), y[i // 2 : i + 1, t // 2 : t + 1].max(1).sum(0),
+        y[i, t % 2 : t + 1 : 2].sum(0), y[i, t:T:3].max(0), y[i, t : tp.min(t + 5, T) : 2].mean(0), y[i, 0 : T - t].max(0),
+    ]  # fmt: skip
+    return reads + [r[i, 0:T].sum(0) for r in reads] + [r[0:I, 0:T].sum((0, 1)) for r in reads]
+
+
+@program("vectorize")
+def reads_of_one_step_at_another(i, I, t, T):
+    y, z = fed(domain=(i, t)), fed(domain=(t,), name="z")
+    return [
+        y[0 : i + 1, tp.min(i, T - 1)].sum(0)[0:I], y[tp.min(t, I - 1), 0 : t + 1].max(0)[0:T], z[tp.min(i, T - 1)] * y,
+        z[t // 2 : t + 1].sum(0)[0:T], y[0:I, t // 2 : t + 1].max(1)[0:T], (z[t] - z[tp.min(i, T - 1)])[0:I, 0:T],
+    ]  # fmt: skip
+
+
+@program("vectorize")
+def reads_past_the_ends(i, I, t, T):
+    """Where a condition guards a read, the vectorized operation runs at the other points too, and nobody may see what it gives there."""
+    x = fed(domain=(i, t))
+    m, n, e = (tp.recurrence((), domain=(i, t)) for _ in range(3))
+    m[i, T - 1] = 0.0
+    m[i, t] = x[i, t + 1] - x
+    n[i, t, t >= 2] = x[i, t - 2 : t + 1].sum(0)
+    n[i, t] = 1.0
+    e[i, t, t + 2 < T] = tp.log(tp.abs(x[i, t : t + 3])).sum(0)
+    e[i, t] = 1.0
+    return [m, n, e, m[i, 0:T].sum(0), n[i, 0:T].sum(0), e[i, 0:T].sum(0)]
+
+
+@program("vectorize")
+def functions_of_arrays(i, I, t, T):
+    """Functions with two results, of operands that vary and that do not, and of none."""
+    x, w = fed(2, domain=(i, t)), fed(2, domain=(), name="w")
+    a, b = tp.udf(lambda u, v: (u * v, (u - v).sum()), x, w, outputs=[tp.spec((2,)), tp.spec()])
+    c, d = tp.udf(lambda u, v: (u + v, v), a[i, tp.max(t - 1, 0)], b, outputs=[tp.spec((2,)), tp.spec()])
+    (none,) = tp.udf(lambda: (tp_three(),), outputs=[tp.spec()], domain=(t,))
+    e, f = tp.udf(lambda u: (u, u.sum()), w, outputs=[tp.spec((2,)), tp.spec()], domain=(t,))
+    return [a[i, 0:T].sum(0), b[0:I, 0:T], c, d[0:I, t].sum(0), none[0:T].sum(0), e[0:T].sum(0), f[0:T]]
+
+
+def tp_three() -> Any:
+    import jax.numpy as jnp
+
+    return jnp.float32(3)
+
+
+# -- fuse -------------------------------------------------------------------------------------------------------------
+
+
+@program("fuse")
+def cycles_through_other_loops(i, I, t, T):
+    """TRAPS 4: operations of one domain that reach each other through other points, and through other loops."""
+    x = fed(domain=(i, t))
+    h = tp.recurrence((), domain=(i, t))
+    h[i, 0] = x[i, 0]
+    a = tp.exp(-h * h)
+    b = a[i, 0 : t + 1].max(0)
+    c = b * a + h
+    e = c + a[i, tp.max(t - 1, 0)]
+    h[i, t + 1] = tp.tanh(e + c)
+    w, inner = tp.recurrence((), domain=(i,)), tp.recurrence((), domain=(i, t))
+    w[0] = 1.0
+    p = tp.sin(w)
+    q = x * p
+    r = q[i, 0:T].sum(0)
+    u = p * r
+    k = u + w
+    inner[i, 0] = k
+    inner[i, t + 1] = tp.tanh(inner * p + q)
+    w[i + 1] = tp.tanh(inner[i, T - 1] + k * u)
+    return [h, w, inner, k, e]
+
+
+@program("fuse")
+def attention_over_the_past(i, I, t, T):
+    x = fed(3, domain=(t,))
+    h = tp.recurrence((3,), domain=(t,))
+    h[0] = x[0]
+    h[t] = (x @ h[0:t].transpose(1, 0)).softmax(-1) @ h[0:t] + x
+    return [h]

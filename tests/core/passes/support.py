@@ -1,0 +1,85 @@
+"""Text before a pass, text after it, and that both mean the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tempo_core import reference
+from tempo_core.backends.base import numpy_dtype
+from tempo_core.compiler import with_outputs
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Input
+from tempo_core.ir.text import parse, to_text
+from tempo_core.ir.verify import verify
+from tempo_core.passes.base import Pass, renumbered
+from tempo_core.symbolic.expr import Symbol
+from tests.core.running import Case, assert_all_same
+
+Golden = Callable[[str, str], None]
+BOUNDS = {"B": 2, "I": 3, "T": 5}
+
+
+def fed(graph: Graph, bounds: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Random arrays for the inputs of a graph, the same for the same names and shapes."""
+    numbers = {Symbol(name): value for name, value in bounds.items()}
+    found = {}
+    for node in graph.inputs():
+        assert isinstance(node.op, Input)
+        shape = tuple(size.evaluate(numbers) for size in node.op.shape)
+        generator = np.random.default_rng(sum(map(ord, node.op.name)))
+        dtype = numpy_dtype(node.op.dtype)
+        values = generator.normal(size=shape) if dtype.kind == "f" else generator.integers(0, 2 if dtype.kind == "b" else 5, shape)
+        found[node.op.name] = values.astype(dtype)
+    return found
+
+
+def outputs(graph: Graph, bounds: Mapping[str, int]) -> list[Any]:
+    """The graph's outputs, by the reference."""
+    return reference.evaluate(graph, None, {Symbol(name): n for name, n in bounds.items()}, fed(graph, bounds))
+
+
+def after(text: str, *passes: Pass, functions: Mapping[str, Any] | None = None) -> Graph:
+    """The graph that `text` says after some passes, numbered anew; valid before and after."""
+    graph = parse(text, functions)
+    verify(graph)
+    for each in passes:
+        graph = each.apply(graph)
+        verify(graph, after=each.name)
+    return renumbered(graph)
+
+
+def check(
+    golden: Golden, name: str, text: str, *passes: Pass, bounds: Mapping[str, int] | None = None, same: bool = True, **functions: Any
+) -> Graph:
+    """Compare "text before, text after" with `tests/golden/passes/<name>.txt`, and what the two graphs give for some numbers."""
+    before, changed = parse(text, functions), after(text, *passes, functions=functions)
+    shown = f"# before {', '.join(p.name for p in passes)}\n\n{to_text(before)}\n# after\n\n{to_text(changed)}"
+    golden(f"passes/{name}.txt", shown)
+    if same:
+        bounds = BOUNDS if bounds is None else bounds
+        assert_all_same(outputs(changed, bounds), outputs(before, bounds))
+    return changed
+
+
+def ops_of(graph: Graph, *kinds: type) -> list[Any]:
+    """The ops of some kinds, in the graph's order."""
+    return [node.op for node in graph if isinstance(node.op, kinds)]
+
+
+def same_after_each(made: Case, passes: Sequence[Pass]) -> None:
+    """Apply passes one after the other; what the graph gives stays the same after each."""
+    graph = with_outputs(made.context, made.outputs)
+    bounds = {str(bound): number for bound, number in made.bounds.items()}
+    numbers = {Symbol(name): number for name, number in bounds.items()}
+    expected = reference.evaluate(graph, None, numbers, made.inputs)
+    for each in passes:
+        graph = each.apply(graph)
+        verify(graph, after=each.name)
+        found = reference.evaluate(graph, None, numbers, made.inputs)
+        try:
+            assert_all_same(found, expected, made.tolerance)
+        except AssertionError as error:
+            raise AssertionError(f"after {each.name}: {error}") from None

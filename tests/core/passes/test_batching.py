@@ -1,0 +1,181 @@
+"""Each row of `passes/batching.py`: an op over a step, vectorized, gives at each point what it gave before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tempo_core import reference
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph
+from tempo_core.ir.ops import Op
+from tempo_core.ir.types import TensorType
+from tempo_core.ir.verify import verify
+from tempo_core.passes.base import Builder
+from tempo_core.passes.batching import RULES, evaluated
+from tempo_core.passes.vectorize import Vectorize
+from tempo_core.symbolic.domain import Domain, Point, full_range
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tests.core.passes.support import fed
+from tests.core.running import assert_same
+
+i, t = Symbol("i", "I"), Symbol("t", "T")
+T, TWO, THREE, FOUR = t.bound_expr, Expr.of(2), Expr.of(3), Expr.of(4)
+NUMBERS = {Symbol("I"): 2, Symbol("T"): 5}
+
+NEVER_BATCHED: dict[type[Op], str] = {
+    ops.Input: "has no step",
+    ops.Output: "has no step",
+    ops.Sink: "is called at each point",
+    ops.Merge: "is vectorized by passes/vectorize.py itself",
+    ops.Constant: "never varies: it is repeated as a whole",
+    ops.Iota: "never varies after pad: it is repeated as a whole",
+    ops.Dataflow: "is made after vectorization",
+}
+
+X, XS, XSS = TensorType("float32", (TWO,)), TensorType("float32", (TWO, THREE)), TensorType("float32", (FOUR, TWO, THREE))
+
+
+def index(*shape: Expr) -> TensorType:
+    return TensorType("int32", shape)
+
+
+def halves(a, b):
+    return a * 0.5, (a * b).sum()
+
+
+EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
+    ops.Unary: [(ops.Unary("exp"), [XS])],
+    ops.Binary: [(ops.Binary("add"), [XS, XS])],
+    ops.Compare: [(ops.Compare("lt"), [XS, XS])],
+    ops.Where: [(ops.Where(), [TensorType("bool", (TWO,)), X, X])],
+    ops.Cast: [(ops.Cast("int32"), [XS])],
+    ops.Identity: [(ops.Identity(True), [XS])],
+    ops.Random: [(ops.Random("normal", 3, (TWO, THREE)), [index(), index()])],
+    ops.Reduce: [(ops.Reduce("sum", (0, 2)), [XSS]), (ops.Reduce("max", (1,)), [XS])],
+    ops.Argmax: [(ops.Argmax(1), [XS])],
+    ops.Argsort: [(ops.Argsort(0), [XS])],
+    ops.CumSum: [(ops.CumSum(1, True), [XS])],
+    ops.LinearScan: [(ops.LinearScan(0), [XS, XS])],
+    ops.DiscountedSum: [(ops.DiscountedSum(1, 0.5), [XS])],
+    ops.Dot: [
+        (ops.Dot((1,), (0,)), [XS, TensorType("float32", (THREE, FOUR))]),
+        (ops.Dot((2,), (1,), (0,), (0,)), [XSS, TensorType("float32", (FOUR, THREE, TWO))]),
+        (ops.Dot((0, 1), (0, 1)), [XS, XS]),
+        (ops.Dot((), ()), [X, XS]),
+    ],
+    ops.Reshape: [(ops.Reshape((THREE, TWO)), [XS])],
+    ops.Permute: [(ops.Permute((2, 0, 1)), [XSS])],
+    ops.Broadcast: [(ops.Broadcast((FOUR, TWO, THREE), (1, 2)), [XS]), (ops.Broadcast((THREE,), ()), [TensorType("float32")])],
+    ops.Slice: [
+        (ops.Slice(1, Expr.of(1), THREE), [XS]),
+        (ops.Slice(1, t.expr, t.expr + 2), [XS]),  # past the end at the last points: zeros
+        (ops.Slice(0, t.expr - 1, t.expr + 3, 2), [XSS]),
+        (ops.Slice(0, minimum(t.expr, 2), minimum(t.expr, 2) + 2), [XSS]),
+    ],
+    ops.Pad: [(ops.Pad(1, Expr.of(1), TWO), [XS]), (ops.Pad(0, t.expr, T - 1 - t.expr), [XS]), (ops.Pad(1, -t.expr, t.expr), [XS])],
+    ops.Concat: [(ops.Concat(1), [XS, XS, TensorType("float32", (TWO, FOUR))])],
+    ops.Flip: [(ops.Flip(1), [XS])],
+    ops.Gather: [
+        (ops.Gather(0), [XS, index()]),
+        (ops.Gather(1), [XSS, index(THREE)]),
+        (ops.Gather(1), [XSS, index(TWO, TWO)]),
+        (ops.Gather(2, 1), [XSS, index(FOUR, TWO)]),
+    ],
+    ops.ScatterAdd: [
+        (ops.ScatterAdd(1, FOUR), [XS, index(THREE)]),
+        (ops.ScatterAdd(0, FOUR), [XSS, index(FOUR, TWO)]),
+        (ops.ScatterAdd(1, FOUR, 1), [XSS, index(FOUR, TWO)]),
+        (ops.ScatterAdd(0, FOUR), [X, index(TWO)]),
+    ],
+    ops.Eval: [(ops.Eval(t.expr * 2 + 1), []), (ops.Eval((t.expr >= 1) & (i.expr == 1)), [])],
+    ops.Udf: [(ops.Udf(halves, (X, TensorType("float32"))), [X, X])],
+}  # fmt: skip
+
+
+def all_ops() -> set[type[Op]]:
+    return {op for op in vars(ops).values() if isinstance(op, type) and issubclass(op, Op) and op is not Op}
+
+
+def test_each_op_has_a_row_or_a_reason():
+    assert all_ops() == set(RULES) | set(NEVER_BATCHED), "give the op a row in passes/batching.py, or say in NEVER_BATCHED why not"
+    assert not set(RULES) & set(NEVER_BATCHED)
+    assert set(EXAMPLES) == set(RULES), "give the new row an example"
+
+
+def built(op: Op, types: Sequence[TensorType], steps: Sequence[tuple[Symbol, ...]]) -> Graph:
+    """The op over i and t, of operands that vary with the given steps; its outputs are read at all points."""
+    graph = Graph((i, t))
+
+    def add(op: Op, *edges: Edge) -> Edge:
+        node = graph.add(op, edges)
+        return Edge(node.id, tuple(Point(s.expr) for s in node.domain.steps))
+
+    operands = []
+    for number, (type, own) in enumerate(zip(types, steps, strict=True)):
+        value = add(ops.Input(f"x{number}", type.dtype, (*(s.bound_expr for s in own), *type.shape)))
+        for step in own:
+            value = add(ops.Gather(0), value, add(ops.Eval(step.expr)))
+        operands.append(value)
+    node = graph.add(op, operands, domain=Domain((i, t)), name="tested")
+    whole = (full_range(i), full_range(t))
+    for output in range(len(node.outputs)):
+        copy = graph.add(ops.Identity(), [Edge(node.id, tuple(Point(s.expr) for s in (i, t)), output)], domain=Domain((i, t)))
+        graph.add(ops.Output(output), [Edge(copy.id, whole)], domain=Domain())
+    return graph
+
+
+CASES = [(kind, number) for kind, examples in EXAMPLES.items() for number in range(len(examples))]
+
+
+@pytest.mark.parametrize(("kind", "number"), CASES, ids=lambda part: getattr(part, "__name__", str(part)))
+def test_a_vectorized_op_gives_the_same(kind: type[Op], number: int):
+    """With every choice of operands that vary with the step t alone, with both steps, or with neither."""
+    op, types = EXAMPLES[kind][number]
+    for steps in itertools.product([(), (t,), (i, t)], repeat=len(types)):
+        graph = built(op, types, steps)
+        verify(graph)
+        numbers = {bound.name: size for bound, size in NUMBERS.items()}
+        expected = reference.evaluate(graph, None, NUMBERS, fed(graph, numbers))
+        vectorized = Vectorize().apply(graph)
+        verify(vectorized, static=True)
+        assert not any(node.domain.steps for node in vectorized if not isinstance(node.op, ops.Output)), steps
+        found = reference.evaluate(vectorized, None, NUMBERS, fed(graph, numbers))
+        for value, wanted in zip(found, expected, strict=True):
+            assert_same(value, wanted, where=f"{op} of operands over {steps}")
+
+
+def test_products_stay_products():
+    """TRAPS 8: a vectorized contraction is one contraction, not a broadcast product and a sum."""
+    for op, types in EXAMPLES[ops.Dot]:
+        for steps in [[(t,), ()], [(), (t,)], [(t,), (t,)]]:
+            vectorized = Vectorize().apply(built(op, types, steps))
+            kinds = [type(node.op) for node in vectorized]
+            assert kinds.count(ops.Dot) == 1
+            assert not {ops.Binary, ops.Reduce} & set(kinds)
+
+
+EXPRESSIONS = [
+    t.expr, T - 1 - t.expr, t.expr * 2 + i.expr, t.expr // 2 * 2, t.expr % 3, minimum(t.expr + 2, T - 1), maximum(t.expr - 3, 0),
+    minimum(maximum(t.expr - i.expr, 0), T - 1), t.expr * t.expr, t.expr * i.expr - 3, (t.expr + i.expr) % 2, Expr.of(4), i.expr,
+]  # fmt: skip
+CONDITIONS = [
+    t.expr >= 2, t.expr == i.expr, t.expr != T - 1, (t.expr % 2 == 0) | (i.expr == 1), (t.expr >= 1) & (t.expr <= 3), ~(t.expr == 0),
+    i.expr == 1, (t.expr >= 1) & (i.expr == 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [*EXPRESSIONS, *CONDITIONS], ids=str)
+def test_expressions_at_all_points_of_a_step(value):
+    graph = Graph((i, t))
+    like = graph.add(ops.Eval(i.expr), domain=Domain((i,)))
+    build = Builder(graph, like)
+    vector = evaluated(value, t, T, build.add(ops.Iota(T)), build)
+    graph.add(ops.Output(0), [Edge(vector.source, (full_range(i),))], domain=Domain())
+    verify(graph)
+    (found,) = reference.evaluate(graph, None, NUMBERS)
+    points = [[value.evaluate({**NUMBERS, i: a, t: b}) for b in range(5)] for a in range(2)]
+    np.testing.assert_array_equal(found, points)

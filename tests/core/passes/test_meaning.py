@@ -1,0 +1,104 @@
+"""Each pass keeps what a program means: after every pass of the pipeline, alone, on and off."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+import tempo_core as tp
+from tempo_core import reference
+from tempo_core.compiler import Result, with_outputs
+from tempo_core.errors import ShapeError
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.verify import verify
+from tempo_core.passes.base import Pass
+from tempo_core.passes.cse import Cse
+from tempo_core.passes.dce import Dce
+from tempo_core.passes.fuse import Fuse
+from tempo_core.passes.lift import Lift
+from tempo_core.passes.narrow import Narrow
+from tempo_core.passes.pad import Pad
+from tempo_core.passes.pipeline import pipeline
+from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.vectorize import Vectorize
+from tempo_core.symbolic.expr import Symbol
+from tests.core.passes.programs import PROGRAMS
+from tests.core.passes.support import fed
+from tests.core.running import assert_same
+
+ALONE: dict[str, tuple[Pass, ...]] = {
+    "dce": (Dce(),),
+    "cse": (Cse(),),
+    "simplify": (Simplify(),),
+    "narrow": (Narrow(),),
+    "lift": (Lift(),),
+    "vectorize": (Pad(), Vectorize()),
+    "fuse": (Pad(), Fuse()),
+}
+
+
+class Source:
+    """A program as it was written, for some bounds, with inputs and with what the reference gives."""
+
+    def __init__(self, name: str, sizes: tuple[int, int]):
+        self.context, self.tensors = PROGRAMS[name].build()
+        self.bounds = {Symbol("I"): sizes[0], Symbol("T"): sizes[1]}
+        self.graph = with_outputs(self.context, self.tensors)
+        self.inputs = fed(self.graph, {str(bound): n for bound, n in self.bounds.items()})
+        self.expected = reference.evaluate(self.graph, None, self.bounds, self.inputs)
+
+    def assert_same(self, graph: Graph, after: str) -> None:
+        verify(graph, after=after)
+        self.assert_equal(reference.evaluate(graph, None, self.bounds, self.inputs), after)
+
+    def assert_equal(self, found: list[Any], after: str) -> None:
+        for k, (value, expected, tensor) in enumerate(zip(found, self.expected, self.tensors, strict=True)):
+            trimmed = value if isinstance(value, list) else Result.of(tensor).trimmed(value, self.bounds)
+            assert_same(trimmed, expected, 1e-4, f"output {k} after {after}")
+
+
+@functools.cache
+def source(name: str, sizes: tuple[int, int]) -> Source:
+    return Source(name, sizes)
+
+
+SIZES = [(3, 5), (1, 1), (2, 1)]  # TRAPS 14: steps of one point
+BOTH = [(name, sizes) for name in PROGRAMS for sizes in SIZES if sizes[1] >= PROGRAMS[name].least]
+
+
+@pytest.mark.parametrize(("name", "sizes"), BOTH)
+def test_after_each_pass_of_the_pipeline(name: str, sizes: tuple[int, int]) -> None:
+    program = source(name, sizes)
+    graph = program.graph
+    for each in pipeline():
+        graph = each.apply(graph)
+        program.assert_same(graph, each.name)
+
+
+@pytest.mark.parametrize("alone", ALONE)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_pass_alone(name: str, alone: str) -> None:
+    program = source(name, SIZES[0])
+    graph = program.graph
+    for each in ALONE[alone]:
+        graph = each.apply(graph)
+    program.assert_same(graph, alone)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_compiled_with_the_pass_on_and_off(name: str) -> None:
+    program = source(name, SIZES[0])
+    for disabled in ((), (PROGRAMS[name].hard_on,)):
+        config = tp.Config(backend="numpy", disable=disabled)
+        program.assert_equal(program.context.run(program.bounds, outputs=program.tensors, inputs=program.inputs, config=config), f"{disabled} off")
+
+
+def test_random_numbers_of_a_varying_inner_size_are_refused() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        drawn = tp.random.normal((2, t + 1), domain=(t,))
+    with pytest.raises(ShapeError, match=r"inner sizes vary with the step: \(2, t \+ 1\)") as error:
+        ctx.compile({T: 3}, outputs=[drawn.sum()])
+    assert "test_meaning.py" in str(error.value)

@@ -1,0 +1,265 @@
+"""pad: what it makes of texts, and each of its rules against the unpadded numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core import reference
+from tempo_core.errors import ShapeError
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph
+from tempo_core.ir.ops import Op
+from tempo_core.ir.types import TensorType
+from tempo_core.ir.verify import verify
+from tempo_core.passes.pad import RULES, Pad
+from tempo_core.symbolic.domain import Domain, Point, Range, full_range
+from tempo_core.symbolic.expr import Expr, Symbol, minimum
+from tests.core.passes.support import Golden, check, fed, ops_of
+from tests.core.passes.test_batching import all_ops
+from tests.core.running import assert_same
+
+PADDED = """\
+steps t<T
+%0 x = Input(name="x", dtype="float32", shape=(T, 2))() : float32[T, 2] over ()
+%1 = Eval(value=t)() : int32[] over (t)
+%2 = Gather(axis=0)(%0, %1[t]) : float32[2] over (t)
+%3 doubled = Binary(fn="add")(%2[t:min(t + 3, T)], %2[t:min(t + 3, T)]) : float32[-t + min(t + 3, T), 2] over (t)
+%4 = Reduce(fn="sum", axes=(1,))(%3[t]) : float32[-t + min(t + 3, T)] over (t)
+%5 = Reduce(fn="max", axes=(0,))(%4[t]) : float32[] over (t)
+%6 whole = Reduce(fn="sum", axes=(0, 1))(%2[0:T]) : float32[] over ()
+%7 = Dot(left_contract=(0,), right_contract=(0,))(%3[t], %3[t]) : float32[2, 2] over (t)
+%8 = Output(position=0)(%5[0:T]) over ()
+%9 = Output(position=1)(%6) over ()
+%10 = Output(position=2)(%7[0:T]) over ()
+"""
+
+
+def test_pad(golden: Golden):
+    graph = check(golden, "pad", PADDED, Pad())
+    verify(graph, static=True)
+
+
+FITTED = """\
+steps t<T
+%0 = Eval(value=t)() : int32[] over (t)
+%1 = Identity()(%0[0:t + 1]) : int32[t + 1] over (t)
+%2 = Identity()(%1[T // 2]) : int32[(T//2) + 1] over ()
+%3 = Binary(fn="add")(%1[t - 1], %0[0:t]) : int32[t] over (t) where t >= 1
+%4 = Reduce(fn="sum", axes=(0,))(%3[t]) : int32[] over (t) where t >= 1
+%5 = Output(position=0)(%2) over ()
+%6 = Output(position=1)(%4[1:T]) over ()
+"""
+
+
+def test_one_point_of_a_varying_shape_is_cut_to_its_size(golden: Golden):
+    graph = check(golden, "pad_fitted", FITTED, Pad())
+    verify(graph, static=True)
+    assert len(ops_of(graph, ops.Slice)) == 2
+
+
+def test_a_graph_of_static_shapes_is_left_alone():
+    graph = Graph(())
+    graph.add(ops.Iota(Expr.of(3)))
+    assert Pad().apply(graph) is graph
+
+
+# -- one rule an op -----------------------------------------------------------------------------------------------------
+
+t = Symbol("t", "T")
+T, N, TWO = t.bound_expr, t.expr + 1, Expr.of(2)
+NUMBERS = {Symbol("T"): 4}
+
+POINTWISE = {ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity, ops.Permute}  # padding stays padding
+NO_VARYING_SHAPE = {ops.Constant, ops.Eval, ops.Input}
+HANDLED_BEFORE = {ops.Merge, ops.Output}  # by `_Padding` itself: one is refused, the other trimmed
+MADE_LATER = {ops.Dataflow}
+
+A, B, M, V = (TensorType("float32", shape) for shape in ((N, TWO), (TWO, N), (N, N), (N,)))
+
+
+def index(*shape: Expr) -> TensorType:
+    return TensorType("int32", shape)
+
+
+EXAMPLES: list[tuple[Op, list[TensorType]]] = [
+    (ops.Unary("exp"), [A]),
+    (ops.Binary("div"), [A, A]),
+    (ops.Compare("lt"), [V, V]),
+    (ops.Where(), [TensorType("bool", (N,)), V, V]),
+    (ops.Cast("int32"), [A]),
+    (ops.Identity(), [M]),
+    (ops.Permute((1, 0)), [A]),
+    *((ops.Reduce(fn, axes), [type]) for fn in ("sum", "prod", "max", "min") for axes, type in [((0,), A), ((1,), A), ((0, 1), M)]),
+    *((ops.Reduce(fn, (0,)), [TensorType("bool", (N, TWO))]) for fn in ("any", "all")),
+    (ops.Reduce("max", (0,)), [index(N)]),
+    (ops.Argmax(0), [A]),
+    (ops.Argmax(1), [M]),
+    (ops.Argsort(0), [A]),
+    (ops.Argsort(0), [index(N)]),
+    (ops.CumSum(0), [A]),
+    (ops.CumSum(0, True), [A]),
+    (ops.LinearScan(0), [A, A]),
+    (ops.LinearScan(1, True), [B, B]),
+    (ops.DiscountedSum(0, 0.5), [A]),
+    (ops.Dot((0,), (0,)), [A, A]),
+    (ops.Dot((1,), (0,)), [M, A]),
+    (ops.Dot((1,), (1,), (0,), (0,)), [M, M]),
+    (ops.Dot((1,), (0,)), [A, B]),
+    (ops.Iota(N), []),
+    (ops.Iota(T - t.expr), []),
+    (ops.Broadcast((N, TWO), (1,)), [TensorType("float32", (TWO,))]),
+    (ops.Broadcast((TWO, N, N), (1,)), [V]),
+    (ops.Random("normal", 1, (N,)), [index()]),
+    (ops.Random("uniform", 2, (N, TWO)), [index()]),
+    (ops.Reshape((N, Expr.of(1), TWO)), [A]),
+    (ops.Reshape((N * 1, TWO)), [TensorType("float32", (N, Expr.of(1), TWO))]),
+    (ops.Slice(0, Expr.of(1), N), [A]),
+    (ops.Slice(0, Expr.of(0), N + 2), [A]),  # past the end of what is padded: zeros
+    (ops.Slice(1, Expr.of(0), N), [A]),
+    (ops.Slice(0, t.expr // 2, N, 2), [A]),
+    (ops.Slice(0, Expr.of(0), TWO), [A]),
+    (ops.Pad(0, Expr.of(1), TWO), [A]),
+    (ops.Pad(0, T - N, Expr.of(0)), [A]),
+    (ops.Pad(1, t.expr, Expr.of(1)), [A]),
+    (ops.Pad(0, Expr.of(0), -t.expr), [A]),
+    (ops.Concat(0), [A, TensorType("float32", (TWO, TWO)), A]),
+    (ops.Concat(1), [A, A]),
+    (ops.Flip(0), [A]),
+    (ops.Flip(1), [A]),
+    (ops.Gather(0), [A, index()]),
+    (ops.Gather(0), [A, index(N)]),
+    (ops.Gather(1), [A, index(N)]),
+    (ops.Gather(1, 1), [M, index(N, TWO)]),
+    (ops.ScatterAdd(0, TWO), [A, index(N)]),
+    (ops.ScatterAdd(1, N), [A, index(TWO)]),
+    (ops.ScatterAdd(0, N + 1), [V, index(N)]),
+]  # fmt: skip
+
+
+def test_each_op_has_a_rule_or_a_reason():
+    listed = [set(RULES), POINTWISE, NO_VARYING_SHAPE, HANDLED_BEFORE, MADE_LATER]
+    assert all_ops() == set().union(*listed), "give the op a row in passes/pad.py, or add it to POINTWISE: its padding may be garbage"
+    assert sum(map(len, listed)) == len(all_ops()), "an op has a rule and a reason for none"
+    tested = {type(op) for op, _ in EXAMPLES} | {ops.Udf, ops.Sink}  # whose tests are below
+    assert not (set(RULES) | POINTWISE) - tested
+
+
+def operand(graph: Graph, number: int, type: TensorType) -> Edge:
+    """A value of a varying shape at each t: cut out of an input that has a larger one."""
+    shape = tuple(T if size.steps else size for size in type.shape)
+    node = graph.add(ops.Input(f"x{number}", type.dtype, shape), domain=Domain())
+    edge = Edge(node.id)
+    for axis, size in enumerate(type.shape):
+        if size.steps:
+            cut = graph.add(ops.Slice(axis, Expr.of(0), size), [edge], domain=Domain((t,)))
+            edge = Edge(cut.id, (Point(t.expr),))
+    return edge
+
+
+def trimmed(values: np.ndarray, type: TensorType) -> list[np.ndarray]:
+    rows = []
+    for k, value in enumerate(values):
+        sizes = [size.evaluate({**NUMBERS, t: k}) for size in type.shape]
+        rows.append(np.asarray(value)[tuple(slice(n) for n in sizes)])
+    return rows
+
+
+@pytest.mark.parametrize(("op", "types"), EXAMPLES, ids=lambda part: str(part) if isinstance(part, Op) else "")
+def test_a_padded_op_gives_the_same_within_the_true_shape(op: Op, types: list[TensorType]):
+    graph = Graph((t,))
+    edges = [operand(graph, number, type) for number, type in enumerate(types)]
+    node = graph.add(op, edges, domain=Domain((t,)))
+    graph.add(ops.Output(0), [Edge(node.id, (full_range(t),))], domain=Domain())
+    inputs = fed(graph, {"T": 4})
+    padded = Pad().apply(graph)
+    verify(padded)
+    assert all(type.is_static for node in padded for type in node.outputs)
+    (expected,), (found,) = (reference.evaluate(g, None, NUMBERS, inputs) for g in (graph, padded))
+    for k, (value, wanted) in enumerate(zip(trimmed(found, node.outputs[0]), expected, strict=True)):
+        assert_same(value, wanted, where=f"t = {k}")
+
+
+def test_what_lies_in_the_padding_is_never_seen():
+    """Garbage there, even NaN, does not leak into sums, products, contractions and scans."""
+    graph = Graph((t,))
+    x = operand(graph, 0, A)
+    logs = graph.add(ops.Unary("log"), [Edge(x.source, x.index)], domain=Domain((t,)))  # log(0) of the padding is -inf
+    bad = graph.add(ops.Binary("sub"), [Edge(logs.id, x.index)] * 2, domain=Domain((t,)))  # -inf - -inf is NaN
+    edge = Edge(bad.id, (Point(t.expr),))
+    readers = [ops.Reduce("sum", (0,)), ops.Reduce("max", (0,)), ops.CumSum(0, True), ops.DiscountedSum(0, 0.5), ops.Argsort(0), ops.Flip(0)]
+    nodes = [graph.add(op, [edge], domain=Domain((t,))) for op in readers]
+    nodes.append(graph.add(ops.Dot((0,), (0,)), [edge, edge], domain=Domain((t,))))
+    for position, node in enumerate(nodes):
+        graph.add(ops.Output(position), [Edge(node.id, (full_range(t),))], domain=Domain())
+    inputs = {"x0": np.abs(fed(graph, {"T": 4})["x0"]) + 1}
+    with np.errstate(all="ignore"):
+        found = reference.evaluate(Pad().apply(graph), None, NUMBERS, inputs)
+        expected = reference.evaluate(graph, None, NUMBERS, inputs)
+    for node, values, wanted in zip(nodes, found, expected, strict=True):
+        for value, true in zip(trimmed(values, node.outputs[0]), wanted, strict=True):
+            assert np.isfinite(value).all(), node.label
+            assert_same(value, true, where=node.label)
+
+
+# -- what leaves the program, and what is refused -----------------------------------------------------------------------
+
+
+def test_functions_on_the_host_get_arrays_in_their_true_shapes():
+    ctx, seen = tp.Context("t"), []
+
+    def length(x: np.ndarray) -> tuple[np.ndarray]:
+        return (np.asarray(x.size, "int32"),)
+
+    with ctx as ((t, T),):
+        x = tp.input("x", (2,), domain=(t,)) * 1
+        tp.sink(lambda now, past, t: seen.append((t, now.shape, past.tolist())), x, x[0 : t + 1].sum(1))
+        (sizes,) = tp.udf(length, x[t : tp.min(t + 2, T)], outputs=[tp.spec((), "int32")], kind="host")
+    data = np.arange(6, dtype="float32").reshape(3, 2)
+    for config in (tp.Config(), tp.Config(backend="numpy")):
+        seen.clear()
+        (found,) = ctx.run({T: 3}, outputs=[sizes], inputs={"x": data}, config=config)
+        assert found.tolist() == [4, 4, 2]
+        assert sorted(seen) == [(0, (2,), [1]), (1, (2,), [1, 5]), (2, (2,), [1, 5, 9])]
+
+
+def refusal(make) -> str:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        outputs = make(tp.input("x", (2,), domain=(t,)) * 1, t, T)
+    with pytest.raises(ShapeError) as error:
+        ctx.compile({T: 3}, outputs=outputs)
+    assert "test_pad.py" in str(error.value)
+    assert error.value.hint
+    return str(error.value)
+
+
+def test_functions_of_jax_need_one_shape():
+    def make(x, t, T):
+        return tp.udf(lambda past: (past.sum(),), x[0 : t + 1], outputs=[tp.spec()], name="total")
+
+    assert "total" in refusal(make)
+
+
+def test_a_recurrence_needs_one_shape():
+    def make(x, t, T):
+        state = tp.recurrence((t + 1, 2), domain=(t,), name="state")
+        state[t] = x[0 : t + 1]
+        return [state.sum((0, 1)), state[tp.max(t - 1, 0)].sum()]
+
+    assert "varies with the step" in refusal(make)
+
+
+def test_a_varying_dimension_is_not_split_or_joined():
+    assert "reshapes a dimension that varies" in refusal(lambda x, t, T: [x[0 : t + 1].reshape((t + 1) * 2).sum()])
+
+
+def test_the_largest_size_of_a_window_is_its_width():
+    graph = Graph((t,))
+    value = graph.add(ops.Eval(t.expr))
+    window = Range(t.expr, minimum(t.expr + 3, T))
+    node = graph.add(ops.Reduce("sum", (0,)), [Edge(value.id, (window,))])
+    graph.add(ops.Output(0), [Edge(node.id, (full_range(t),))], domain=Domain())
+    reads = [e.index[0] for n in Pad().apply(graph) for e in n.inputs if e.index and isinstance(e.index[0], Range) and e.index[0].size]
+    assert [str(read.size) for read in reads] == ["min(3, T)"]
