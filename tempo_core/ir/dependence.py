@@ -8,15 +8,17 @@ longer bind what happens inside. What is still strongly connected when no step i
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge
 from tempo_core.symbolic.condition import FALSE
 from tempo_core.symbolic.domain import Index, Point
 from tempo_core.symbolic.expr import Symbol
+
+V = TypeVar("V", bound=Hashable)
 
 
 class Vertex(NamedTuple):
@@ -113,7 +115,7 @@ def _may_meet(source: Node, branch: int, edge: Edge) -> bool:
 
 def _nested(graph: Graph, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...]) -> Nest:
     parts: list[Vertex | Nest] = []
-    components = strongly_connected(vertices, arcs)
+    components = strongly_connected(vertices, [(arc.reader, arc.source) for arc in arcs])
     number = {v: k for k, members in enumerate(components) for v in members}
     inner: list[list[Arc]] = [[] for _ in components]
     for arc in arcs:
@@ -142,16 +144,16 @@ def _carrying_step(graph: Graph, arcs: list[Arc], steps: tuple[Symbol, ...]) -> 
     return None
 
 
-def strongly_connected(vertices: Sequence[Vertex], arcs: Sequence[Arc]) -> list[list[Vertex]]:
-    """Tarjan's strongly connected components, sources before readers (iterative)."""
-    sources: dict[Vertex, list[Vertex]] = {v: [] for v in vertices}
-    for arc in arcs:
-        sources[arc.reader].append(arc.source)
-    number: dict[Vertex, int] = {}
-    lowest: dict[Vertex, int] = {}
-    on_stack: set[Vertex] = set()
-    stack: list[Vertex] = []
-    found: list[list[Vertex]] = []
+def strongly_connected(vertices: Sequence[V], reads: Iterable[tuple[V, V]]) -> list[list[V]]:
+    """Tarjan's strongly connected components for (reader, source) pairs: sources before readers, otherwise in the given order."""
+    sources: dict[V, list[V]] = {v: [] for v in vertices}
+    for reader, source in reads:
+        sources[reader].append(source)
+    number: dict[V, int] = {}
+    lowest: dict[V, int] = {}
+    on_stack: set[V] = set()
+    stack: list[V] = []
+    found: list[list[V]] = []
     for start in vertices:
         if start in number:
             continue
@@ -175,7 +177,7 @@ def strongly_connected(vertices: Sequence[Vertex], arcs: Sequence[Arc]) -> list[
                 if work:
                     lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[vertex])
                 if lowest[vertex] == number[vertex]:
-                    members: list[Vertex] = []
+                    members: list[V] = []
                     while not members or members[-1] != vertex:
                         members.append(stack.pop())
                         on_stack.discard(members[-1])

@@ -11,9 +11,9 @@ import numpy as np
 
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node, compose
-from tempo_core.ir.ops import Constant, Op
+from tempo_core.ir.ops import Constant, Merge, Op
 from tempo_core.ir.types import TensorType, is_float
-from tempo_core.symbolic.condition import Bool, Conjunction, conjunction
+from tempo_core.symbolic.condition import FALSE, Bool, Conjunction, conjunction
 from tempo_core.symbolic.domain import Domain, identity
 from tempo_core.symbolic.expr import Symbol
 
@@ -100,6 +100,23 @@ def renumbered(graph: Graph) -> Graph:
         node = graph[old]
         fresh.put(replace(node, id=number[old], inputs=tuple(replace(e, source=number[e.source]) for e in node.inputs)))
     return fresh
+
+
+def operand_domains(node: Node, domain: Domain) -> list[Domain]:
+    """Where the operands of a node over `domain` are needed: those of a `Merge` only at the points that their branch defines.
+
+    Elsewhere a branch's read may leave its source's domain. Where conditions speak of steps that `domain` lacks (branches
+    that are selected elementwise), all operands are needed everywhere.
+    """
+    conditions = [e.condition for e in node.inputs]
+    if not isinstance(node.op, Merge) or any(not c.steps <= set(domain.steps) for c in conditions):
+        return [domain] * len(conditions)
+    taken: Bool = FALSE
+    found = []
+    for condition in conditions:
+        found.append(Domain(domain.steps, domain.condition & condition & ~taken))
+        taken = taken | condition
+    return found
 
 
 def condition_without(condition: Bool, step: Symbol) -> Bool:

@@ -10,7 +10,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Builder, Pass, literal, remove_dead
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Index, Range, full_range
+from tempo_core.symbolic.domain import Range, full_range
 from tempo_core.symbolic.expr import Expr, Minimum, Symbol, minimum
 
 
@@ -74,32 +74,22 @@ def _lifted(
     """Replace the node by a scan over the whole step, of which each point takes its element."""
     t, bound = step.expr, step.bound_expr
     gamma = node.op.gamma if isinstance(node.op, ops.DiscountedSum) else None
-    outer = Domain(tuple(s for s in node.domain.steps if s != step), node.domain.condition)
     if step in node.domain.condition.steps:
         return False
-    build = Builder(graph, node, outer)
-    position = edge.index.index(index)
-    whole: list[Index] = list(edge.index)
-    whole[position] = full_range(step)
-    if any(step in i.steps for i in whole):
-        return False
-    operand = replace(edge, index=tuple(whole))
+    build = Builder(graph, node, node.domain.without(step))
+    operand = replace(edge, index=tuple(full_range(step) if i is index else i for i in edge.index))
     scanned: Edge | None = None
-    at = t
-    if index.start == 0 and gamma is None and not index.stop.steps - {step} and (index.stop - t).is_constant:
-        scanned, at = build.add(ops.CumSum(axis), operand), index.stop - 1
-        if (index.stop - t).constant != 1:
-            return False
-    elif (index.start - t).is_constant and (index.start - t).constant == 0:
-        if index.stop == bound:
-            scanned = _suffix(build, operand, axis, gamma)
-        elif not streamed:
-            width = _window(index, t, bound)
-            scanned = None if width is None else _window_sum(build, operand, axis, width, gamma)
+    if index.start == 0 and index.stop == t + 1 and gamma is None:
+        scanned = build.add(ops.CumSum(axis), operand)
+    elif index.start == t and index.stop == bound:
+        scanned = _suffix(build, operand, axis, gamma)
+    elif index.start == t and not streamed:
+        width = _window(index, t, bound)
+        scanned = None if width is None else _window_sum(build, operand, axis, width, gamma)
     if scanned is None:
         return False
     inner = Builder(graph, node, node.domain)
-    taken = inner.add(ops.Gather(axis), scanned, inner.add(ops.Eval(at)))
+    taken = inner.add(ops.Gather(axis), scanned, inner.add(ops.Eval(t)))
     rest = tuple(a - (a > axis) for a in axes if a != axis)
     result = inner.add(ops.Reduce("sum", rest), taken) if rest else taken
     final = graph[result.source]
@@ -124,7 +114,7 @@ def _window(index: Range, t: Expr, bound: Expr) -> int | None:
     atom = index.stop.single_atom
     if not isinstance(atom, Minimum) or len(atom.args) != 2 or bound not in atom.args:
         return None
-    (moving,) = [a for a in atom.args if a != bound] or [t]
+    (moving,) = [a for a in atom.args if a != bound]
     width = moving - t
     return width.constant if width.is_constant and width.constant > 0 else None
 

@@ -11,7 +11,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.udf import Trimmed
-from tempo_core.passes.base import Builder, Pass, literal
+from tempo_core.passes.base import Builder, Pass, literal, operand_domains
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr
@@ -67,7 +67,9 @@ class _Padding:
 
     def _visit(self, node: Node) -> None:
         true_shapes = [self._true_shape(e) for e in node.inputs]
-        operands = [self._fitted(self._padded_read(e, node.domain), shape, node) for e, shape in zip(node.inputs, true_shapes, strict=True)]
+        operands = []
+        for edge, shape, domain in zip(node.inputs, true_shapes, operand_domains(node, node.domain), strict=True):
+            operands.append(self._fitted(self._padded_read(edge, node.domain), shape, Builder(self.graph, node, domain)))
         if not any(size.steps for shape in true_shapes for size in shape) and all(t.is_static for t in node.outputs):
             if tuple(operands) != node.inputs:
                 self.graph.put(replace(node, inputs=tuple(operands)))
@@ -102,15 +104,15 @@ class _Padding:
         )
         return replace(edge, index=index)
 
-    def _fitted(self, edge: Edge, true_shape: Lengths, node: Node) -> Edge:
+    def _fitted(self, edge: Edge, true_shape: Lengths, build: Builder) -> Edge:
         """The edge with the sizes that are largest over the reader's own points, which may not be those that the source has."""
         value = edge
         for axis, size in enumerate(true_shape):
-            if isinstance(node.op, ops.Output) and size.steps:
+            if isinstance(build.like.op, ops.Output) and size.steps:
                 continue  # a result is trimmed when it is handed out
-            wanted = self.largest(size, node.domain)
-            if self.graph.edge_type(value).shape[axis] != wanted:
-                value = Builder(self.graph, node).add(ops.Slice(axis, Expr.of(0), wanted), replace(value, condition=TRUE))
+            wanted = self.largest(size, build.like.domain)
+            if build.type(value).shape[axis] != wanted:
+                value = build.add(ops.Slice(axis, Expr.of(0), wanted), replace(value, condition=TRUE))
         return value if value is edge else replace(value, condition=edge.condition)
 
     def largest(self, size: Expr, domain: Domain) -> Expr:

@@ -169,6 +169,19 @@ def _reduce_reduce(view: View) -> Edge | None:
     return view.build.add(ops.Reduce(view.op.fn, axes), inner)
 
 
+def _reduce_of_permuted(view: View) -> Edge | None:
+    """The order of axes does not matter to a reduction over them; the kept ones are permuted after it."""
+    first = view.operand()
+    inner = view.inner() if isinstance(first, ops.Permute) else None
+    if inner is None:
+        return None
+    assert isinstance(first, ops.Permute)
+    reduced = view.build.add(ops.Reduce(view.op.fn, tuple(sorted(first.order[a] for a in view.op.axes))), inner)
+    kept = [k for a, k in enumerate(first.order) if a not in view.op.axes]
+    order = tuple(sorted(kept).index(k) for k in kept)
+    return reduced if order == tuple(range(len(order))) else view.build.add(ops.Permute(order), reduced)
+
+
 def _sum_of_dot_batch(view: View) -> Edge | None:
     """Summing a batch dimension of a contraction is contracting it: gradients of weights become one product."""
     dot = view.operand()
@@ -220,9 +233,9 @@ def _through(permute: ops.Permute, axes: tuple[int, ...]) -> tuple[int, ...]:
 def _gather_all(view: View) -> Edge | None:
     """Indexing with 0, 1, ..., size - 1 is the operand itself."""
     index = view.operand(1)
-    one = isinstance(index, ops.Iota) and view.type(1).rank == 1  # and not one row of positions a point of a range
-    whole = one and view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis]
-    return view.edge(0) if whole else None
+    if not isinstance(index, ops.Iota) or view.type(1).rank != 1:  # a range of such operands has a row of positions for each point
+        return None
+    return view.edge(0) if view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis] else None
 
 
 def _gather_of_broadcast(view: View) -> Edge | None:
@@ -293,6 +306,7 @@ RULES: dict[type[Op], tuple[Rule, ...]] = {
     # -- reductions and contractions ----------------------------------------------------------------------------------
     ops.Reduce: (
         _sum_of_broadcast,  # sum(broadcast(x, n)) -> x * n
+        _reduce_of_permuted,  # sum(permute(x)) -> permute(sum(x))
         _sum_of_dot_batch,  # sum(dot(a, b; batch k), k) -> dot(a, b; contract k)
         _reduce_reduce,  # sum(sum(x, a), b) -> sum(x, (a, b))
     ),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import direction_of, nest
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, Pass, condition_without, remove_dead
+from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, remove_dead
 from tempo_core.passes.batching import batched, evaluated
 from tempo_core.symbolic.condition import TRUE, Conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range
@@ -135,9 +134,9 @@ class _Vectorizer:
 
     def _read_vectorized(self, node: Node) -> None:
         """A reader that is not vectorized picks its point or range from the source's new leading dimension."""
-        build = Builder(self.graph, node, node.domain)
+        builders = self._builders(node, node.domain)
         inputs = []
-        for edge in node.inputs:
+        for edge, build in zip(node.inputs, builders, strict=True):
             inputs.append(self._picked(edge, build) if edge.source in self.chosen else edge)
         self.graph.put(replace(self.graph[node.id], inputs=tuple(inputs)))
 
@@ -182,10 +181,10 @@ class _Vectorizer:
     def _vectorize(self, node: Node) -> None:
         domain = self._domain(node)
         build = Builder(self.graph, node, domain)
-        operands = [self._leading(edge, build) for edge in node.inputs]
         if isinstance(node.op, ops.Merge):
-            value = self._merged(node, operands, build)
+            value = self._merged(node, build)
         else:
+            operands = [self._leading(edge, build) for edge in node.inputs]
             types = self.old.input_types(node)
             value = batched(node.op, operands, types, node.outputs, self.step, build)
         if value is None:  # rewritten in place
@@ -258,11 +257,14 @@ class _Vectorizer:
             return _zeros_outside(taken, build.add(ops.Broadcast(shape, (0, axis + 1)), inside), build)
         return taken
 
-    def _merged(self, node: Node, operands: Sequence[tuple[Edge, bool]], build: Builder) -> Edge | None:
+    def _merged(self, node: Node, build: Builder) -> Edge | None:
         """Branches whose conditions vary with the step are selected elementwise (their edge); else the node stays a `Merge`."""
         type = node.outputs[0]
         shape = (self.size, *type.shape)
-        wide = [self._widened(edge, has, shape, build) for edge, has in operands]
+        wide = []
+        for edge, inner in zip(node.inputs, self._builders(node, self._domain(node)), strict=True):
+            read, has = self._leading(edge, inner)
+            wide.append(self._widened(read, has, shape, inner))
         if not any(self.step in e.condition.steps for e in node.inputs):
             branches = [replace(edge, condition=old.condition) for edge, old in zip(wide, node.inputs, strict=True)]
             merge = self.graph[node.id]
@@ -274,6 +276,10 @@ class _Vectorizer:
             test = evaluated(old.condition, self.step, self.size, iota, build)
             result = build.add(ops.Where(), build.add(ops.Broadcast(shape, (0,)), test), edge, result)
         return result
+
+    def _builders(self, node: Node, domain: Domain) -> list[Builder]:
+        """For each operand, what builds its read over `domain`."""
+        return [Builder(self.graph, node, d) for d in operand_domains(node, domain)]
 
     def _widened(self, edge: Edge, has: bool, shape: tuple[Expr, ...], build: Builder) -> Edge:
         return edge if has else build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), edge)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tempo_core.ir.dependence import strongly_connected
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Symbol
@@ -272,41 +273,5 @@ def _map(constraints: Constraints, statement: Statement, times: Times) -> isl.Ma
 
 
 def _components(part: Sequence[str], own: Sequence[Dependence]) -> list[list[str]]:
-    """Strongly connected components of statements, sources before readers, in the given order where that is free (Tarjan)."""
-    sources: dict[str, list[str]] = {n: [] for n in part}
-    for d in own:
-        sources[d.reader.name].append(d.source.name)
-    number: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    stack: list[str] = []
-    waiting: set[str] = set()
-    found: list[list[str]] = []
-    for start in part:
-        if start in number:
-            continue
-        work = [(start, iter(sources[start]))]
-        number[start] = lowest[start] = len(number)
-        stack.append(start)
-        waiting.add(start)
-        while work:
-            name, rest = work[-1]
-            for source in rest:
-                if source not in number:
-                    number[source] = lowest[source] = len(number)
-                    stack.append(source)
-                    waiting.add(source)
-                    work.append((source, iter(sources[source])))
-                    break
-                if source in waiting:
-                    lowest[name] = min(lowest[name], number[source])
-            else:
-                work.pop()
-                if work:
-                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[name])
-                if lowest[name] == number[name]:
-                    members: list[str] = []
-                    while not members or members[-1] != name:
-                        members.append(stack.pop())
-                        waiting.discard(members[-1])
-                    found.append(members)
-    return found
+    """Strongly connected components of statements, sources before readers, in the given order where that is free."""
+    return strongly_connected(part, [(d.reader.name, d.source.name) for d in own])

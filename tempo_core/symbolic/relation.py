@@ -17,6 +17,7 @@ from tempo_core.errors import GradientError, NonAffineError
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
+from tempo_core.symbolic.proof import distribute
 
 CONTEXT = isl.Context()  # one for the process: isl objects of different contexts must not meet
 CONTEXT.set_ast_build_detect_min_max(1)
@@ -302,14 +303,26 @@ def maximum_over(expr: Expr, domain: Domain) -> Expr:
         domain = Domain(tuple(s for s in domain.steps if s in expr.steps))
     bounds = bounds_of(domain, expr)
     try:
-        frame = Frame(domain.steps, bounds)
+        frame, parameters = Frame(domain.steps, bounds), Frame((), bounds)
         points = domain_set("", domain).align_params(frame.space)
         values = isl.Map.from_pw_aff(frame.expression(expr).intersect_domain(points)).range()
         if values.is_empty():
             return Expr.of(0)
-        return _expression(values.dim_max(0).project_domain_on_params(), Frame((), bounds).box().params(), _names((), bounds))
+        greatest = values.dim_max(0).project_domain_on_params()
+        simple = _upper_bound(expr)  # the text that isl makes of its result depends on what it did before: take ours where it is exact
+        if parameters.expression(simple).project_domain_on_params().intersect_domain(greatest.domain()).is_equal(greatest):
+            return simple
+        return _expression(greatest, parameters.box().params(), _names((), bounds))
     except NonAffineError:
+        return _upper_bound(expr)
+
+
+def _upper_bound(expr: Expr) -> Expr:
+    """A safe upper bound over all `0 <= step < bound`: the least of those of what `expr` is a minimum of."""
+    rows = distribute(expr)
+    if rows is None:
         return _interval(expr)[1]
+    return minimum(*(maximum(*(_interval(entry)[1] for entry in row)) for row in rows))
 
 
 def _interval(expr: Expr) -> tuple[Expr, Expr]:

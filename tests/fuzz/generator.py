@@ -31,6 +31,17 @@ def normal(seed, *shape):
 
 def affine(x):
     return (x * 0.5 + 1.0,)
+
+
+def split(x):
+    return x * 2.0, x.sum()
+
+
+seen = []
+
+
+def see(value, **point):
+    seen.append((tuple(point.values()), value))
 """
 
 SHAPES = ("()", "()", "(2,)", "(3,)", "(3,)", "(2, 3)", "(1,)")
@@ -109,7 +120,7 @@ class _Generator:
         self.choices = choices
         count = choices.pick((1, 1, 2, 2, 2, 3))
         self.steps = {1: ("t",), 2: ("i", "t"), 3: ("b", "i", "t")}[count]
-        self.bounds = {step: choices.pick((1, 2, 3, 4, 5)) for step in self.steps}
+        self.bounds = {step: choices.pick((1, 2, 3, 4, 5, 5 if count == 3 else 8)) for step in self.steps}
         self.units: list[str] = []
         self.data: dict[str, str] = {}
         self.made: list[str] = []  # names of tensors, in the order they were made

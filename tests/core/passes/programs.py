@@ -71,7 +71,8 @@ def what_nobody_reads(i, I, t, T):
 def views_of_views(i, I, t, T):
     x = fed(2, 3, domain=(i, t))
     y = x.transpose(1, 0)[i, T - 1 - t].transpose(1, 0) * 1 + 0
-    z = (-(-x.reshape(6).reshape(3, 2)))[I - 1 - i, t].reshape(6)
+    negative = -x.reshape(6).reshape(3, 2)
+    z = (-negative)[I - 1 - i, t].reshape(6)
     return [y, z, y.transpose(1, 0) @ y, (y @ y.transpose(1, 0)).sum(0), tp.broadcast_to(x.sum(), (4, 5)).sum((0, 1)), x.sum(0).sum(0)]
 
 

@@ -148,6 +148,15 @@ def drawn_dot(make: Make, batch: int) -> Edge:
     return make.add(ops.Dot((left[batch],), (right[batch],), tuple(left[:batch]), tuple(right[:batch])), *operands)
 
 
+def reduce_of_permuted(make: Make) -> Edge:
+    fn = make.draw(st.sampled_from(["sum", "max"]))
+    shape = make.sizes(make.draw(st.integers(1, 4)))
+    order = tuple(make.draw(st.permutations(range(len(shape)))))
+    axes = make.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    turned = make.add(ops.Permute(order), make.moved(make.input(shape)))
+    return make.add(ops.Reduce(fn, tuple(sorted(axes))), make.moved(turned))
+
+
 def sum_of_dot_batch(make: Make) -> Edge:
     batch = make.draw(st.integers(1, 2))
     product = drawn_dot(make, batch)
@@ -258,7 +267,7 @@ EXAMPLES: dict[type[ops.Op], tuple[Callable[[Make], Edge], ...]] = {
     ops.Unary: (double_negation,),
     ops.Binary: (folded_numbers, neutral_numbers),
     ops.Where: (where_constant,),
-    ops.Reduce: (sum_of_broadcast, sum_of_dot_batch, reduce_reduce),
+    ops.Reduce: (sum_of_broadcast, reduce_of_permuted, sum_of_dot_batch, reduce_reduce),
     ops.Dot: (dot_of_permuted,),
     ops.Reshape: (reshape_to_itself, reshape_reshape),
     ops.Permute: (permute_by_nothing, permute_permute),

@@ -1,0 +1,80 @@
+"""Llama decoding written by hand in JAX: one jitted loop over positions, with a static key-value cache for the longest length.
+
+Layers are unrolled in Python and each has its own arrays, so that no weight is sliced, and so copied, inside the loop. The
+cache of a layer is [B, heads, T, width], which is the order in which attention reads it. Every position attends to all T
+places, those after it masked: the usual static cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Array = Any
+
+
+def split_layers(weights: Mapping[str, np.ndarray], layers: int) -> dict[str, Any]:
+    """The weights of `tempo_llm` (stacked over layers), as device arrays with one set a layer."""
+    shared = ("final_norm", "head", "embedding")
+    found: dict[str, Any] = {name: jax.device_put(weights[name]) for name in shared if name in weights}
+    found.setdefault("embedding", found["head"])
+    stacked = [name for name in weights if name not in shared]
+    found["layers"] = [{name: jax.device_put(weights[name][k]) for name in stacked} for k in range(layers)]
+    return found
+
+
+def make_decoder(config: Any, frequencies: np.ndarray, length: int) -> Callable[..., Array]:
+    """A jitted function (weights, prompt [B, T] int32, prompt_length [B] int32) -> tokens [B, T], greedy after the prompt."""
+    heads, groups, width = config.num_key_value_heads, config.group_size, config.head_dim
+    half = width // 2
+
+    def norm(x: Array, scale: Array) -> Array:
+        return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + config.rms_norm_eps) * scale
+
+    def rotate(x: Array, cosine: Array, sine: Array) -> Array:
+        first, second = x[..., :half], x[..., half:]
+        return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+    def layer(x: Array, w: Mapping[str, Array], keys: Array, values: Array, t: Array) -> tuple[Array, Array, Array]:
+        rows = x.shape[0]
+        angles = t.astype(jnp.float32) * frequencies
+        cosine, sine = jnp.cos(angles), jnp.sin(angles)
+        normed = norm(x, w["attention_norm"])
+        query = rotate((normed @ w["query"]).reshape(rows, heads * groups, width), cosine, sine).reshape(rows, heads, groups, width)
+        key = rotate((normed @ w["key"]).reshape(rows, heads, width), cosine, sine)
+        value = (normed @ w["value"]).reshape(rows, heads, width)
+        keys = lax.dynamic_update_slice_in_dim(keys, key[:, :, None], t, 2)
+        values = lax.dynamic_update_slice_in_dim(values, value[:, :, None], t, 2)
+        scores = jnp.einsum("bhgw,bhtw->bhgt", query, keys) / math.sqrt(width)
+        scores = jnp.where(jnp.arange(length) <= t, scores, -jnp.inf)
+        mixed = jnp.einsum("bhgt,bhtw->bhgw", jax.nn.softmax(scores), values)
+        x = x + mixed.reshape(rows, -1) @ w["attention_output"]
+        normed = norm(x, w["mlp_norm"])
+        return x + (jax.nn.silu(normed @ w["gate"]) * (normed @ w["up"])) @ w["down"], keys, values
+
+    def decode(weights: Mapping[str, Any], prompt: Array, prompt_length: Array) -> Array:
+        rows = prompt.shape[0]
+
+        def position(t: Array, state: Any) -> Any:
+            tokens, caches = state
+            x = weights["embedding"][:, tokens[:, t]].T
+            filled = []
+            for w, (keys, values) in zip(weights["layers"], caches, strict=True):
+                x, keys, values = layer(x, w, keys, values, t)
+                filled.append((keys, values))
+            chosen = (norm(x, weights["final_norm"]) @ weights["head"]).argmax(-1).astype(jnp.int32)
+            following = jnp.where(prompt_length > t + 1, prompt[:, t + 1], chosen)
+            return tokens.at[:, t + 1].set(following), filled
+
+        empty = jnp.zeros((rows, heads, length, width))
+        tokens = jnp.zeros_like(prompt).at[:, 0].set(prompt[:, 0])
+        tokens, _ = lax.fori_loop(0, length - 1, position, (tokens, [(empty, empty) for _ in weights["layers"]]))
+        return tokens
+
+    return jax.jit(decode)

@@ -1,0 +1,150 @@
+"""lift: reductions over prefixes, suffixes and windows, and linear recurrences, as scans over the whole step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core.ir.ops import CumSum, DiscountedSum, LinearScan, Merge, Reduce
+from tempo_core.passes.lift import Lift
+from tempo_core.passes.simplify import Simplify
+from tests.core.passes.support import Golden, after, check, ops_of
+
+HEAD = """\
+steps i<I t<T
+%0 x = Input(name="x", dtype="float32", shape=(I, T))() : float32[I, T] over ()
+%1 = Eval(value=i)() : int32[] over (i)
+%2 = Eval(value=t)() : int32[] over (t)
+%3 = Gather(axis=0)(%0, %1[i]) : float32[T] over (i)
+%4 = Gather(axis=0)(%3[i], %2[t]) : float32[] over (i, t)
+"""
+TAIL = "%99 = Output(position=0)(%9[0:I, 0:T]) over ()\n"
+TERMS = '%5 = Unary(fn="exp")(%4[i, t]) : float32[] over (i, t)\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "read", "scans"),
+    [
+        ("prefix", 'Reduce(fn="sum", axes=(0,))', "0:t + 1", (CumSum,)),
+        ("suffix", 'Reduce(fn="sum", axes=(0,))', "t:T", (CumSum,)),
+        ("discounted", "DiscountedSum(axis=0, gamma=0.5)", "t:T", (LinearScan,)),
+        ("window", 'Reduce(fn="sum", axes=(0,))', "t:min(t + 3, T)", ()),
+        ("discounted_window", "DiscountedSum(axis=0, gamma=0.5)", "t:min(t + 4, T)", ()),
+    ],
+)
+def test_reductions_over_ranges(golden: Golden, name: str, op: str, read: str, scans: tuple[type, ...]):
+    text = HEAD + TERMS + f"%9 = {op}(%5[i, {read}]) : float32[] over (i, t)\n" + TAIL
+    graph = check(golden, f"lift_{name}", text, Lift(), Simplify())
+    assert not ops_of(graph, Reduce, DiscountedSum)
+    assert tuple(map(type, ops_of(graph, CumSum, LinearScan))) == scans
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("another reduction", '%9 = Reduce(fn="max", axes=(0,))(%5[i, 0:t + 1]) : float32[] over (i, t)'),
+        ("a stride", '%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:t + 1:2]) : float32[] over (i, t)'),
+        ("the past of another step", '%9 = Reduce(fn="sum", axes=(0,))(%5[min(t, I - 1), 0:t + 1]) : float32[] over (i, t)'),
+        ("ends of two steps", '%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:min(i + t + 1, T)]) : float32[] over (i, t)'),
+        ("a constant range", '%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:T]) : float32[] over (i, t)'),
+        ("a prefix that is cut", '%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:t]) : float32[] over (i, t)'),
+    ],
+)
+def test_reductions_that_stay(what: str, line: str):
+    graph = after(HEAD + TERMS + line + "\n" + TAIL, Lift())
+    assert not ops_of(graph, CumSum, LinearScan), what
+
+
+STREAMED = """\
+%5 h = Merge(type=float32[])(%4[i, t] if t == 0, %6[i, t - 1] if t >= 1) : float32[] over (i, t)
+%6 = Unary(fn="tanh")(%5[i, t]) : float32[] over (i, t)
+%9 = Reduce(fn="sum", axes=(0,))(%5[i, {read}]) : float32[] over (i, t)
+"""
+
+
+def test_a_window_of_what_a_loop_makes_is_reduced_as_the_loop_goes():
+    assert ops_of(after(HEAD + STREAMED.format(read="t:min(t + 2, T)") + TAIL, Lift()), Reduce)
+    assert not ops_of(after(HEAD + STREAMED.format(read="0:t + 1") + TAIL, Lift()), Reduce)
+
+
+def test_a_sum_over_what_depends_on_it_stays_a_loop():
+    loop = """\
+%5 h = Merge(type=float32[])(%4[i, t] if t == 0, %9[i, t - 1] if t >= 1) : float32[] over (i, t)
+%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:t + 1]) : float32[] over (i, t)
+"""
+    assert ops_of(after(HEAD + loop + TAIL, Lift()), Reduce)
+    other = loop.replace("t == 0, %9[i, t - 1] if t >= 1", "i == 0, %9[i - 1, t] if i >= 1")
+    assert not ops_of(after(HEAD + other + TAIL, Lift()), Reduce)  # inside the loop over i, all of t is there
+
+
+def recurrence(value: str, first: str = "t == 0", rest: str = "t >= 1", back: str = "t - 1") -> str:
+    return (
+        HEAD
+        + f"%9 a = Merge(type=float32[])(%4[i, t] if {first}, %8[i, {back}] if {rest}) : float32[] over (i, t)\n"
+        + "%5 c = Unary(fn=\"tanh\")(%4[i, t]) : float32[] over (i, t)\n"
+        + value
+        + TAIL
+    )
+
+
+LINEAR = """\
+%6 = Binary(fn="mul")(%5[i, t], %9[i, t]) : float32[] over (i, t)
+%8 = Binary(fn="sub")(%6[i, t], %4[i, t]) : float32[] over (i, t)
+"""
+RESET = """\
+%6 = Compare(fn="lt")(%4[i, t], %5[i, t]) : bool[] over (i, t)
+%7 = Unary(fn="neg")(%9[i, t]) : float32[] over (i, t)
+%8 = Where()(%6[i, t], %7[i, t], %5[i, t]) : float32[] over (i, t)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("linear", recurrence(LINEAR)),
+        ("reset", recurrence(RESET)),
+        ("backwards", recurrence(LINEAR, "t == T - 1", "t <= T - 2", "t + 1")),
+    ],
+)
+def test_linear_recurrences(golden: Golden, name: str, text: str):
+    graph = check(golden, f"lift_{name}", text, Lift(), Simplify())
+    assert [op.reverse for op in ops_of(graph, LinearScan)] == [name == "backwards"]
+
+
+NOT_LINEAR = {
+    "a square": '%8 = Binary(fn="mul")(%9[i, t], %9[i, t]) : float32[] over (i, t)\n',
+    "a denominator": '%8 = Binary(fn="div")(%5[i, t], %9[i, t]) : float32[] over (i, t)\n',
+    "a function": '%8 = Unary(fn="tanh")(%9[i, t]) : float32[] over (i, t)\n',
+    "two neighbours": '%8 = Binary(fn="add")(%9[i, t], %9[i, max(t - 1, 0)]) : float32[] over (i, t)\n',
+    "a test on itself": (
+        '%6 = Compare(fn="lt")(%9[i, t], %5[i, t]) : bool[] over (i, t)\n'
+        "%8 = Where()(%6[i, t], %9[i, t], %5[i, t]) : float32[] over (i, t)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NOT_LINEAR)
+def test_recurrences_that_stay(what: str):
+    graph = after(recurrence(NOT_LINEAR[what]), Lift())
+    assert not ops_of(graph, LinearScan)
+    assert len(ops_of(graph, Merge)) == 1
+
+
+def test_integer_recurrences_stay():
+    """Their sums wrap around; a scan of products would too, but none is made."""
+    text = recurrence(LINEAR).replace("float32", "int32").replace('fn="tanh"', 'fn="neg"')
+    assert not ops_of(after(text, Lift()), LinearScan)
+
+
+def test_long_discounted_sums_do_not_underflow():
+    """TRAPS 10: gamma**t is zero in float32 long before the end; nothing may be divided by it."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        returns = tp.input("r", domain=(t,))[t:T].discounted_sum(0.95)
+    rewards = np.random.default_rng(0).normal(size=4000).astype("float32")
+    expected, after = np.zeros(4000), 0.0
+    for k in reversed(range(4000)):
+        expected[k] = after = rewards[k] + 0.95 * after
+    (found,) = ctx.run({T: 4000}, outputs=[returns], inputs={"r": rewards}, config=tp.Config(backend="numpy"))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

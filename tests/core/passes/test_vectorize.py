@@ -1,0 +1,226 @@
+"""vectorize: a step becomes a dimension where no dependence forbids it, and where it pays."""
+
+from __future__ import annotations
+
+import pytest
+
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Binary, Dot, Merge, Random, Reduce, Udf, Where
+from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.vectorize import Vectorize
+from tests.core.passes.support import Golden, after, check, ops_of
+
+HEAD = """\
+steps i<I t<T
+%0 x = Input(name="x", dtype="float32", shape=(I, T, 2))() : float32[I, T, 2] over ()
+%1 = Eval(value=i)() : int32[] over (i)
+%2 = Eval(value=t)() : int32[] over (t)
+%3 = Gather(axis=0)(%0, %1[i]) : float32[T, 2] over (i)
+%4 x = Gather(axis=0)(%3[i], %2[t]) : float32[2] over (i, t)
+"""
+
+
+def domains(graph: Graph) -> dict[str, str]:
+    return {node.name: str(node.domain) for node in graph if node.name}
+
+
+ELEMENTWISE = """\
+%5 y = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%6 total = Reduce(fn="sum", axes=(0,))(%5[i, 0:T]) : float32[2] over (i)
+%7 = Output(position=0)(%6[0:I]) over ()
+"""
+
+
+def test_elementwise(golden: Golden):
+    graph = check(golden, "vectorize", HEAD + ELEMENTWISE, Vectorize())
+    assert set(domains(graph).values()) == {"()"}
+
+
+def test_a_step_can_be_left_out():
+    assert domains(after(HEAD + ELEMENTWISE, Vectorize(but=("i",))))["y"] == "(i)"
+    assert domains(after(HEAD + ELEMENTWISE, Vectorize(but=("i", "t"))))["y"] == "(i, t)"
+
+
+LOOP = """\
+%5 h = Merge(type=float32[2])(%4[i, t] if t == 0, %7[i, t - 1] if t >= 1) : float32[2] over (i, t)
+%6 inside = Unary(fn="tanh")(%5[i, t]) : float32[2] over (i, t)
+%7 next = Binary(fn="add")(%6[i, t], %4[i, min(t + 1, T - 1)]) : float32[2] over (i, t)
+%8 after = Unary(fn="exp")(%5[i, t]) : float32[2] over (i, t)
+%9 total = Reduce(fn="sum", axes=(0, 1))(%8[0:I, 0:T]) : float32[2] over ()
+%10 = Output(position=0)(%9) over ()
+"""
+
+
+def test_a_loop_stays_and_what_follows_it_does_not(golden: Golden):
+    """TRAPS 6: which step is a loop follows from the dependences. Here t is one, and i is none."""
+    found = domains(check(golden, "vectorize_loop", HEAD + LOOP, Vectorize()))
+    assert found["h"] == found["inside"] == found["next"] == "(t)"
+    assert found["after"] == found["total"] == "()"
+
+
+def test_no_step_is_special():
+    """TRAPS 6: the same program with i for the loop."""
+    turned = LOOP.replace("t == 0", "i == 0").replace("i, t - 1] if t >= 1", "i - 1, t] if i >= 1")
+    found = domains(after(HEAD + turned.replace("%4[i, min(t + 1, T - 1)]", "%4[min(i + 1, I - 1), t]"), Vectorize()))
+    assert found["h"] == found["inside"] == found["next"] == "(i)"
+    assert found["after"] == "()"
+
+
+def test_both_steps_are_loops_where_a_dependence_moves_along_both():
+    both = LOOP.replace("%7[i, t - 1] if t >= 1", "%7[i, t - 1] if i == 0, %7[i - 1, t] if t >= 1")
+    found = domains(after(HEAD + both, Vectorize()))
+    assert found["h"] == "(i, t)"
+    assert found["after"] == "()"
+
+
+FED = """\
+%5 h = Merge(type=float32[2])(%4[i, t] if t == 0, %7[i, t - 1] if t >= 1) : float32[2] over (i, t)
+%6 needed = Unary(fn="tanh")(%5[i, t]) : float32[2] over (i, t)
+%7 next = Binary(fn="add")(%6[i, t], %4[i, t]) : float32[2] over (i, t)
+%8 shown = Unary(fn="exp")(%5[i, t]) : float32[2] over (i, t)
+%9 free = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%10 = Output(position=0)(%8[0:I, 0:T]) over ()
+%11 = Output(position=1)(%9[0:I, 0:T]) over ()
+"""
+
+
+def test_results_of_a_loop_are_made_as_it_goes():
+    """Else all that they are made of would be kept for the end. What no loop feeds is computed at once."""
+    found = domains(after(HEAD + FED, Vectorize(but=("i",))))
+    assert found["shown"] == "(i, t)"
+    assert found["free"] == "(i)"
+
+
+MERGED = """\
+%5 y = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%6 chosen = Merge(type=float32[2])(%5[i, t] if t == 0, %4[i, t - 1] if (t >= 1) & (t <= 3), %5[i, 0] if true) : float32[2] over (i, t)
+%7 total = Reduce(fn="sum", axes=(0,))(%6[i, 0:T]) : float32[2] over (i)
+%8 = Output(position=0)(%7[0:I]) over ()
+"""
+
+
+def test_branches_on_the_step_are_selected_elementwise(golden: Golden):
+    text = (HEAD + MERGED).replace(" if true", "")
+    graph = check(golden, "vectorize_merge", text, Vectorize(but=("i",)), Simplify())
+    assert not ops_of(graph, Merge)
+    assert len(ops_of(graph, Where)) == 2
+
+
+def test_branches_on_another_step_stay_branches():
+    text = (HEAD + MERGED).replace(" if true", "").replace("if t == 0", "if i == 0").replace("(t >= 1) & (t <= 3)", "i == 1")
+    graph = after(text.replace("%4[i, t - 1]", "%4[i, t]"), Vectorize(but=("i",)))
+    assert [str(e.condition) for node in graph if isinstance(node.op, Merge) for e in node.inputs] == ["i == 0", "i == 1", "true"]
+
+
+def test_conditions_on_two_steps_stay_in_the_loop():
+    text = (HEAD + MERGED).replace(" if true", "").replace("if t == 0", "if t == i")
+    assert domains(after(text, Vectorize()))["chosen"] == "(i, t)"
+
+
+READS = {
+    "mirrored": "-t + T - 1",
+    "shifted": "max(t - 1, 0)",
+    "repeated": "(t//2)",
+    "wrapped": "(t%3)",
+    "constant": "T - 1",
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_points_that_move(golden: Golden, name: str):
+    text = HEAD + ELEMENTWISE.replace("%5[i, 0:T]", "%8[i, 0:T]").replace(
+        "%6 total", f'%8 moved = Binary(fn="mul")(%5[i, {READS[name]}], %5[i, t]) : float32[2] over (i, t)\n%6 total'
+    )
+    check(golden, f"vectorize_{name}", text, Vectorize(but=("i",)), Simplify())
+
+
+RANGES = {
+    "window": "max(t - 2, 0):t + 1 to min(3, T)",
+    "block": "(t//2)*2:min((t//2)*2 + 2, T) to min(2, T)",
+    "strided": "(t%2):t + 1:2 to (T + 1)//2",
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_that_move(golden: Golden, name: str):
+    size = RANGES[name].split(" to ")[1]
+    text = HEAD + ELEMENTWISE.replace("%5[i, 0:T]", "%9[i, 0:T]").replace(
+        "%6 total",
+        f'%8 part = Unary(fn="tanh")(%5[i, {RANGES[name]}]) : float32[{size}, 2] over (i, t)\n'
+        '%9 sum = Reduce(fn="sum", axes=(0,))(%8[i, t]) : float32[2] over (i, t)\n%6 total',
+    )
+    check(golden, f"vectorize_{name}", text, Vectorize(but=("i",)), Simplify())
+
+
+TWO_MOVING = """\
+%5 y = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%6 square = Unary(fn="tanh")(%5[min(t, I - 1), max(t - 1, 0):t + 1 to min(2, T)]) : float32[min(2, T), 2] over (t)
+%7 total = Reduce(fn="sum", axes=(0, 1))(%6[0:T]) : float32[2] over ()
+%8 = Output(position=0)(%7) over ()
+"""
+
+
+def test_two_indices_that_move_together(golden: Golden):
+    check(golden, "vectorize_two_moving", HEAD + TWO_MOVING, Vectorize(), Simplify())
+
+
+def function(a, b):
+    return a * b, (a - b).sum()
+
+
+FUNCTIONS = """\
+%5 w = Input(name="w", dtype="float32", shape=(2,))() : float32[2] over ()
+%6 mapped = Udf(fn="function", types=(float32[2], float32[]))(%4[i, t], %5) : float32[2], float32[] over (i, t)
+%7 hosted = Udf(fn="function", types=(float32[2], float32[]), kind="host")(%4[i, t], %5) : float32[2], float32[] over (i, t)
+%8 counted = Udf(fn="function", types=(float32[2], float32[]), stateful=True)(%4[i, t], %5) : float32[2], float32[] over (i, t)
+%9 empty = Udf(fn="function", types=(float32[2], float32[]))() : float32[2], float32[] over (t)
+%10 a = Reduce(fn="sum", axes=(0, 1))(%6[0:I, 0:T]) : float32[2] over ()
+%11 b = Reduce(fn="sum", axes=(0, 1))(%6[0:I, 0:T].1) : float32[] over ()
+%12 c = Reduce(fn="sum", axes=(0, 1))(%7[0:I, 0:T].1) : float32[] over ()
+%13 d = Reduce(fn="sum", axes=(0, 1))(%8[0:I, 0:T].1) : float32[] over ()
+%14 e = Reduce(fn="sum", axes=(0,))(%9[0:T].1) : float32[] over ()
+%15 = Output(position=0)(%10) over ()
+%16 = Output(position=1)(%11) over ()
+%17 = Output(position=2)(%12) over ()
+%18 = Output(position=3)(%13) over ()
+%19 = Output(position=4)(%14) over ()
+"""
+
+
+def test_functions_are_mapped_unless_they_run_on_the_host_or_have_a_state():
+    graph = after(HEAD + FUNCTIONS, Vectorize(), functions={"function": function})
+    found = domains(graph)
+    assert (found["mapped"], found["hosted"], found["counted"], found["empty"]) == ("()", "(i, t)", "(i, t)", "(t)")
+    (mapped,) = [op for op in ops_of(graph, Udf) if op.fn is not function]
+    assert mapped.fn.in_axes == (0, None)
+    assert mapped.fn.fn.in_axes == (0, None)
+
+
+def test_random_numbers_are_always_drawn_at_once():
+    """They are functions of their coordinates, also inside a loop's cycle if only its results stay there."""
+    text = """\
+steps t<T
+%0 = Eval(value=t)() : int32[] over (t)
+%1 drawn = Random(kind="normal", stream=1, shape=(2,))(%0[t]) : float32[2] over (t)
+%2 total = Reduce(fn="sum", axes=(0,))(%1[0:T]) : float32[2] over ()
+%3 = Output(position=0)(%2) over ()
+"""
+    graph = after(text, Vectorize())
+    assert [str(n.outputs[0]) for n in graph if isinstance(n.op, Random)] == ["float32[T, 2]"]
+
+
+GRADIENT = """\
+%5 g = Input(name="g", dtype="float32", shape=(I, T, 3))() : float32[I, T, 3] over ()
+%6 = Gather(axis=0)(%5, %1[i]) : float32[T, 3] over (i)
+%7 = Gather(axis=0)(%6[i], %2[t]) : float32[3] over (i, t)
+%8 product = Dot(left_contract=(), right_contract=())(%4[i, t], %7[i, t]) : float32[2, 3] over (i, t)
+%9 total = Reduce(fn="sum", axes=(0, 1))(%8[0:I, 0:T]) : float32[2, 3] over ()
+%10 = Output(position=0)(%9) over ()
+"""
+
+
+def test_a_sum_of_outer_products_is_one_product(golden: Golden):
+    """TRAPS 8: the gradient of a weight over all points is a contraction over them."""
+    graph = check(golden, "vectorize_gradient", HEAD + GRADIENT, Vectorize(), Simplify())
+    assert len(ops_of(graph, Dot)) == 1
+    assert not ops_of(graph, Reduce, Binary)
