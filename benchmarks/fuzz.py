@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from tests.fuzz.checking import check, shrink
+from tests.fuzz.checking import broken_by, check, shrink
 from tests.fuzz.generator import Program, draw_program
 
 EXECUTORS = ("numpy", "staged", "interpreted")
@@ -25,6 +25,14 @@ def drawn(seed: int, size: int, executor: str) -> Program:
     if executor == "interpreted":
         return replace(program, config=program.config.replace('backend="numpy"', 'executor="interpreted"'))
     return program
+
+
+def _blame(program: Program) -> str:
+    try:
+        name = broken_by(program)
+    except Exception as error:  # a graph that the reference cannot evaluate
+        return f"the graph cannot be evaluated between passes: {type(error).__name__}\n"
+    return f"the graph means something else after the pass {name!r}\n" if name else "every pass keeps the graph's meaning\n"
 
 
 def main() -> int:
@@ -43,7 +51,7 @@ def main() -> int:
         found[outcome.kind if not outcome.why or outcome.failed else f"{outcome.kind} ({outcome.why})"] += 1
         if outcome.failed:
             small = shrink(program, lambda candidate: check(candidate).failed)
-            print(f"# -- seed {seed}, {executor} --\n{small.script()}\n'''\n{check(small).why}'''\n", flush=True)
+            print(f"# -- seed {seed}, {executor} --\n{small.script()}\n'''\n{check(small).why}{_blame(small)}'''\n", flush=True)
     summary = ", ".join(f"{count} {kind}" for kind, count in found.most_common())
     print(f"{summary}; {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return 1 if found["failed"] else 0

@@ -11,7 +11,9 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import errors, reference
+from tempo_core.compiler import with_outputs
 from tempo_core.ir.verify import InvalidGraphError
+from tempo_core.passes.pipeline import pipeline
 from tests.core.running import assert_all_same, assert_same
 from tests.fuzz.generator import Program
 
@@ -57,13 +59,16 @@ def check(program: Program) -> Outcome:
     if not _well_conditioned(expected, exact):
         return Outcome("left out", "ill-conditioned")
     try:
-        assert_all_same(compiled.run(inputs), expected, TOLERANCE)
+        found = compiled.run(inputs)
+        assert_all_same(found, expected, TOLERANCE)
         if program.sunk and "tp.sink" in program.text():
             _check_sink(
                 built["seen"], outputs[program.outputs.index(program.sunk)], expected[program.outputs.index(program.sunk)]
             )
         if program.leaf:
             _check_gradient(program, built, exact)
+        if compiled.compiles:
+            assert_all_same(compiled.run(inputs), found, 0.0)  # stores are handed over by donation: nothing may be left in them
     except Exception:
         return Outcome("failed", traceback.format_exc(limit=-3))
     return Outcome("same")
@@ -111,6 +116,26 @@ def _check_gradient(program: Program, built: dict[str, Any], exact: list[Any]) -
         return  # a kink
     found = float((gradient * direction).sum())
     assert abs(found - slopes[0]) <= 1e-4 * max(1.0, abs(found)), f"gradient {found}, finite difference {slopes[0]}"
+
+
+def broken_by(program: Program) -> str:
+    """The pass after which the reference gives something else for the graph; "" where all keep its meaning."""
+    built = program.build()
+    ctx, config = built["ctx"], built["config"]
+    with ctx:
+        graph = with_outputs(ctx, built["outputs"])
+
+    def flat() -> np.ndarray:
+        values = reference.evaluate(graph, None, built["bounds"], built["inputs"])
+        return np.concatenate([[0.0], *(_flat(v) for v in values)])
+
+    before = flat()
+    for each in pipeline(config.disable, config.unvectorized_steps):
+        graph = each.apply(graph)
+        after = flat()
+        if after.shape == before.shape and not np.allclose(after, before, rtol=TOLERANCE, atol=TOLERANCE):
+            return each.name
+    return ""
 
 
 def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
