@@ -11,11 +11,11 @@ import numpy as np
 
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node, compose
-from tempo_core.ir.ops import Constant, Merge, Op
+from tempo_core.ir.ops import Binary, Broadcast, Constant, Eval, Iota, Merge, Op, Where
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.condition import FALSE, Bool, Conjunction, conjunction
 from tempo_core.symbolic.domain import Domain, identity
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,21 @@ def condition_without(condition: Bool, step: Symbol) -> Bool:
     """The parts of a condition that do not speak of `step`."""
     parts = condition.args if isinstance(condition, Conjunction) else (condition,)
     return conjunction(*(p for p in parts if step not in p.symbols))
+
+
+def positions(build: Builder, start: Expr, size: Expr, stride: int = 1) -> Edge:
+    """`start, start + stride, ...`: `size` numbers."""
+    counted = build.add(Iota(size))
+    if stride != 1:
+        counted = build.add(Binary("mul"), counted, build.add(Broadcast((size,), ()), literal(build, "int32", stride)))
+    return build.add(Binary("add"), counted, build.add(Broadcast((size,), ()), build.add(Eval(start))))
+
+
+def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ...]) -> Edge:
+    """`value` where `inside`, a boolean tensor over its `axes`, holds; zeros elsewhere."""
+    type = build.type(value)
+    zero = build.add(Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
+    return build.add(Where(), build.add(Broadcast(type.shape, axes), inside), value, zero)
 
 
 def literal(build: Builder, dtype: str, value: float | str) -> Edge:

@@ -14,7 +14,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Vmapped
-from tempo_core.passes.base import Builder, literal
+from tempo_core.passes.base import Builder, literal, zeros_outside
 from tempo_core.symbolic.condition import Bool, Comparison, Conjunction, Disjunction
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -160,25 +160,15 @@ def _pad(batch: Batch) -> Edge:
 def _window(batch: Batch, start: Expr, stride: int, fits: bool) -> Edge:
     """For each point the elements `start, start + stride, ...` of the op's axis; zeros outside, unless all `fits`."""
     build, axis = batch.build, batch.op.axis
-    size = batch.results[0].shape[axis]
-    starts = evaluated(start, batch.step, batch.size, build.add(ops.Iota(batch.size)), build)
-    grid = (batch.size, size)
-    along: Edge = build.add(ops.Iota(size))
-    if stride != 1:
-        along = build.add(ops.Binary("mul"), along, build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(Expr.of(stride)))))
-    positions = build.add(
-        ops.Binary("add"), build.add(ops.Broadcast(grid, (0,)), starts), build.add(ops.Broadcast(grid, (1,)), along)
-    )
-    taken = build.add(ops.Gather(axis + 1, 1), batch.wide(0), positions)
+    wanted = grid(start, batch.results[0].shape[axis], stride, batch.step, build)
+    taken = build.add(ops.Gather(axis + 1, 1), batch.wide(0), wanted)
     if fits:
         return taken
-    type = build.type(taken)
+    shape = build.type(wanted).shape
     first, end = build.add(ops.Eval(Expr.of(0))), build.add(ops.Eval(batch.types[0].shape[axis]))
-    after = build.add(ops.Compare("ge"), positions, build.add(ops.Broadcast(grid, ()), first))
-    before = build.add(ops.Compare("lt"), positions, build.add(ops.Broadcast(grid, ()), end))
-    inside = build.add(ops.Broadcast(type.shape, (0, axis + 1)), build.add(ops.Binary("and"), after, before))
-    zeros = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
-    return build.add(ops.Where(), inside, taken, zeros)
+    after = build.add(ops.Compare("ge"), wanted, build.add(ops.Broadcast(shape, ()), first))
+    before = build.add(ops.Compare("lt"), wanted, build.add(ops.Broadcast(shape, ()), end))
+    return zeros_outside(build, taken, build.add(ops.Binary("and"), after, before), (0, axis + 1))
 
 
 def _eval(batch: Batch) -> Edge:
@@ -211,6 +201,17 @@ RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
     ops.Slice: _slice, ops.Dot: _dot, ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast,
     ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Eval: _eval, ops.Udf: _udf,
 }  # fmt: skip
+
+
+def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder) -> Edge:
+    """`start, start + stride, ...` (`length` numbers) at all points of a step, which lead."""
+    size = step.bound_expr
+    shape = (size, length)
+    starts = evaluated(start, step, size, build.add(ops.Iota(size)), build)
+    along = build.add(ops.Iota(length))
+    if stride != 1:
+        along = build.add(ops.Binary("mul"), along, build.add(ops.Broadcast((length,), ()), literal(build, "int32", stride)))
+    return build.add(ops.Binary("add"), build.add(ops.Broadcast(shape, (0,)), starts), build.add(ops.Broadcast(shape, (1,)), along))
 
 
 def evaluated(value: Expr | Bool, step: Symbol, size: Expr, iota: Edge, build: Builder) -> Edge:

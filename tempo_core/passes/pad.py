@@ -11,7 +11,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.udf import Trimmed
-from tempo_core.passes.base import Builder, Pass, literal, operand_domains
+from tempo_core.passes.base import Builder, Pass, literal, operand_domains, positions, zeros_outside
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr
@@ -170,14 +170,6 @@ class _Work:
     def taken(self, edge: Edge, axis: int, positions: Edge) -> Edge:
         return self.build.add(ops.Gather(axis), edge, positions)
 
-    def shifted_iota(self, size: Expr, offset: Expr, factor: int = 1) -> Edge:
-        """`offset + factor * (0, ..., size - 1)`."""
-        iota = self.build.add(ops.Iota(size))
-        if factor != 1:
-            number = literal(self.build, "int32", factor)
-            iota = self.build.add(ops.Binary("mul"), iota, self.spread(number, (size,)))
-        return self.build.add(ops.Binary("add"), iota, self.spread(self.scalar(offset), (size,)))
-
 
 def _pointwise(work: _Work) -> Edge:
     """Operations that treat padding like any element: it stays padding."""
@@ -256,9 +248,9 @@ def _slice(work: _Work) -> Edge:
     length = (op.stop - op.start + (op.stride - 1)) // op.stride
     if not work.is_padded(0, op.axis) and not length.steps:
         return work.build.add(op, *work.operands)
-    positions = work.shifted_iota(work.static(length), op.start, op.stride)
+    wanted = positions(work.build, op.start, work.static(length), op.stride)
     fits = provably_nonnegative(op.start) and provably_nonnegative(work.true_shapes[0][op.axis] - op.stop)
-    return work.taken(work.operands[0], op.axis, positions) if fits else _taken_or_zero(work, positions)
+    return work.taken(work.operands[0], op.axis, wanted) if fits else _taken_or_zero(work, wanted)
 
 
 def _pad(work: _Work) -> Edge:
@@ -266,20 +258,17 @@ def _pad(work: _Work) -> Edge:
     length = work.true_shapes[0][op.axis]
     if not work.is_padded(0, op.axis) and not op.low.steps and not op.high.steps:
         return work.build.add(op, *work.operands)
-    return _taken_or_zero(work, work.shifted_iota(work.static(length + op.low + op.high), -op.low))
+    return _taken_or_zero(work, positions(work.build, -op.low, work.static(length + op.low + op.high)))
 
 
-def _taken_or_zero(work: _Work, positions: Edge) -> Edge:
-    """The operand's elements at `positions` along the op's axis; zero at those before 0 and from its true length on."""
+def _taken_or_zero(work: _Work, wanted: Edge) -> Edge:
+    """The operand's elements at positions `wanted` along the op's axis; zero at those before 0 and from its true length on."""
     axis = work.op.axis
-    moved = work.taken(work.operands[0], axis, positions)
-    target = work.graph.edge_type(moved).shape
-    size = (target[axis],)
-    after = work.build.add(ops.Compare("ge"), positions, work.spread(work.scalar(Expr.of(0)), size))
-    before = work.build.add(ops.Compare("lt"), positions, work.spread(work.scalar(work.true_shapes[0][axis]), size))
-    inside = work.spread(work.build.add(ops.Binary("and"), after, before), target, (axis,))
-    zero = work.spread(literal(work.build, work.graph.edge_type(moved).dtype, 0.0), target)
-    return work.build.add(ops.Where(), inside, moved, zero)
+    size = work.graph.edge_type(wanted).shape
+    after = work.build.add(ops.Compare("ge"), wanted, work.spread(work.scalar(Expr.of(0)), size))
+    before = work.build.add(ops.Compare("lt"), wanted, work.spread(work.scalar(work.true_shapes[0][axis]), size))
+    inside = work.build.add(ops.Binary("and"), after, before)
+    return zeros_outside(work.build, work.taken(work.operands[0], axis, wanted), inside, (axis,))
 
 
 def _concat(work: _Work) -> Edge:
@@ -293,7 +282,7 @@ def _concat(work: _Work) -> Edge:
     for slot, length in enumerate(lengths):
         shape = work.shape(slot)
         target = (*shape[:axis], size, *shape[axis + 1 :])
-        moved = work.taken(work.operands[slot], axis, work.shifted_iota(size, -offset))
+        moved = work.taken(work.operands[slot], axis, positions(work.build, -offset, size))
         if result is None:
             result = moved
         else:
@@ -309,7 +298,7 @@ def _flip(work: _Work) -> Edge:
     if not work.is_padded(0, axis):
         return work.build.add(work.op, *work.operands)
     size = work.shape(0)[axis]
-    return work.taken(work.operands[0], axis, work.shifted_iota(size, work.true_shapes[0][axis] - 1, -1))
+    return work.taken(work.operands[0], axis, positions(work.build, work.true_shapes[0][axis] - 1, size, -1))
 
 
 def _gather(work: _Work) -> Edge:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import direction_of, nest
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, remove_dead
-from tempo_core.passes.batching import batched, evaluated
-from tempo_core.symbolic.condition import TRUE, Conjunction
+from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, zeros_outside
+from tempo_core.passes.batching import batched, evaluated, grid
+from tempo_core.symbolic.condition import TRUE, Bool, Conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -158,15 +158,12 @@ class _Vectorizer:
         """The positions of a range along `axis`, zeros past its end where it is padded."""
         if not index.steps and index.size is None:
             return build.add(ops.Slice(axis, index.start, index.stop, index.stride), value)
-        positions = _positions(index, build)
-        taken = build.add(ops.Gather(axis), value, positions)
+        wanted = positions(build, index.start, index.length, index.stride)
+        taken = build.add(ops.Gather(axis), value, wanted)
         if index.size is None:
             return taken
-        shape = build.type(taken).shape
-        inside = build.add(
-            ops.Compare("lt"), positions, build.add(ops.Broadcast((index.length,), ()), build.add(ops.Eval(index.stop)))
-        )
-        return _zeros_outside(taken, build.add(ops.Broadcast(shape, (axis,)), inside), build)
+        stop = build.add(ops.Broadcast((index.length,), ()), build.add(ops.Eval(index.stop)))
+        return zeros_outside(build, taken, build.add(ops.Compare("lt"), wanted, stop), (axis,))
 
     def _moved(self, value: Edge, axis: int, target: int, build: Builder) -> Edge:
         if axis == target:
@@ -234,28 +231,21 @@ class _Vectorizer:
 
     def _take_moving(self, value: Edge, axis: int, index: Index, leading: bool, build: Builder) -> Edge:
         """Replace `axis` (counted without the leading dimension) by what `index` reads at each point; points lead."""
-        iota = build.add(ops.Iota(self.size))
         if isinstance(index, Point):
-            positions = evaluated(index.expr, self.step, self.size, iota, build)
+            wanted = self._evaluated(index.expr, build)
         else:
-            starts = evaluated(index.start, self.step, self.size, iota, build)
-            grid = (self.size, index.length)
-            steps_along: Edge = build.add(ops.Iota(index.length))
-            if index.stride != 1:
-                steps_along = build.add(ops.Binary("mul"), steps_along, _int(index.stride, (index.length,), build))
-            positions = build.add(
-                ops.Binary("add"), build.add(ops.Broadcast(grid, (0,)), starts), build.add(ops.Broadcast(grid, (1,)), steps_along)
-            )
+            wanted = grid(index.start, index.length, index.stride, self.step, build)
         if leading:
-            taken = build.add(ops.Gather(axis + 1, batch=1), value, positions)
+            taken = build.add(ops.Gather(axis + 1, batch=1), value, wanted)
         else:
-            taken = self._moved(build.add(ops.Gather(axis), value, positions), axis, 0, build)
-        if isinstance(index, Range) and index.size is not None:
-            stops = evaluated(index.stop, self.step, self.size, iota, build)
-            inside = build.add(ops.Compare("lt"), positions, build.add(ops.Broadcast((self.size, index.length), (0,)), stops))
-            shape = build.type(taken).shape
-            return _zeros_outside(taken, build.add(ops.Broadcast(shape, (0, axis + 1)), inside), build)
-        return taken
+            taken = self._moved(build.add(ops.Gather(axis), value, wanted), axis, 0, build)
+        if isinstance(index, Point) or index.size is None:
+            return taken
+        stops = build.add(ops.Broadcast((self.size, index.length), (0,)), self._evaluated(index.stop, build))
+        return zeros_outside(build, taken, build.add(ops.Compare("lt"), wanted, stops), (0, axis + 1))
+
+    def _evaluated(self, value: Expr | Bool, build: Builder) -> Edge:
+        return evaluated(value, self.step, self.size, build.add(ops.Iota(self.size)), build)
 
     def _merged(self, node: Node, build: Builder) -> Edge | None:
         """Branches whose conditions vary with the step are selected elementwise (their edge); else the node stays a `Merge`."""
@@ -270,10 +260,9 @@ class _Vectorizer:
             merge = self.graph[node.id]
             self.graph.put(replace(merge, op=ops.Merge(replace(type, shape=shape)), inputs=tuple(branches)))
             return None
-        iota = build.add(ops.Iota(self.size))
         result = wide[-1]
         for edge, old in reversed(list(zip(wide[:-1], node.inputs[:-1], strict=True))):
-            test = evaluated(old.condition, self.step, self.size, iota, build)
+            test = self._evaluated(old.condition, build)
             result = build.add(ops.Where(), build.add(ops.Broadcast(shape, (0,)), test), edge, result)
         return result
 
@@ -283,21 +272,3 @@ class _Vectorizer:
 
     def _widened(self, edge: Edge, has: bool, shape: tuple[Expr, ...], build: Builder) -> Edge:
         return edge if has else build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), edge)
-
-
-def _int(value: int, shape: tuple[Expr, ...], build: Builder) -> Edge:
-    return build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(Expr.of(value))))
-
-
-def _positions(index: Range, build: Builder) -> Edge:
-    size = index.length
-    iota = build.add(ops.Iota(size))
-    if index.stride != 1:
-        iota = build.add(ops.Binary("mul"), iota, _int(index.stride, (size,), build))
-    return build.add(ops.Binary("add"), iota, build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(index.start))))
-
-
-def _zeros_outside(value: Edge, inside: Edge, build: Builder) -> Edge:
-    type = build.type(value)
-    zero = build.add(ops.Cast(type.dtype), build.add(ops.Eval(Expr.of(0))))
-    return build.add(ops.Where(), inside, value, build.add(ops.Broadcast(type.shape, ()), zero))

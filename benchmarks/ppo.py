@@ -1,0 +1,205 @@
+"""PPO: Tempo's recipes against hand-written programs for the same work.
+
+functional: `recipes/ppo_functional.yaml` (environment in JAX) against one jitted JAX program, seconds an iteration
+host:       `recipes/ppo.yaml` (Gymnasium) against a PyTorch loop in the style of CleanRL, environment steps a second
+
+    python -m benchmarks.ppo [--quick] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import Results, arguments, compared, in_turn, say, show
+
+# (name, environments, steps, iterations a run)
+FUNCTIONAL = [("recipe", 32, 64, 20), ("512x250", 512, 250, 4)]
+FUNCTIONAL_QUICK = [("quick", 4, 8, 2)]
+HOST = [("recipe", 32, 64, 4)]
+HOST_QUICK = [("quick", 4, 8, 2)]
+
+
+class LastMetrics:
+    """A monitor that keeps what the last iteration reported."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+
+    def finished(self, iteration: int, metrics: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+        self.metrics = {name: float(value) for name, value in metrics.items()}
+
+
+def main() -> None:
+    options = arguments(__doc__ or "")
+    results = Results("ppo", options)
+    for name, envs, steps, iterations in FUNCTIONAL_QUICK if options.quick else FUNCTIONAL:
+        if results.wanted(f"functional {name}"):
+            functional(results, f"functional {name}", envs, steps, iterations)
+    for name, envs, steps, iterations in HOST_QUICK if options.quick else HOST:
+        if results.wanted(f"host {name}"):
+            host(results, f"host {name}", envs, steps, iterations)
+    results.finish()
+
+
+def recipe_of(name: str, envs: int, steps: int, iterations: int) -> Any:
+    from tempo_rl.recipe import load_recipe
+
+    sizes = {"num_envs": envs, "num_steps": steps, "total_timesteps": envs * steps * iterations}
+    return load_recipe(name, [f"{key}={value}" for key, value in sizes.items()])
+
+
+def build_ours(recipe: Any) -> tuple[Any, Any, LastMetrics, float]:
+    """The agent, its compiled program, its monitor, and the seconds that tracing, passes and scheduling took."""
+    from tempo_rl.agents import build_agent
+    from tempo_rl.train import compile_config
+
+    monitor = LastMetrics()
+    start = time.perf_counter()
+    agent = build_agent(recipe, monitor)
+    program = agent.compile(compile_config(recipe))
+    return agent, program, monitor, time.perf_counter() - start
+
+
+# -- environments in JAX ----------------------------------------------------------------------------------------------
+
+
+def functional(results: Results, name: str, envs: int, steps: int, iterations: int) -> None:
+    """Seconds an iteration, and what compiling took."""
+    import jax
+
+    from benchmarks.peers.jax_ppo import make_training
+    from tempo_rl.env.functional_env import make_single
+
+    recipe = recipe_of("ppo_functional", envs, steps, iterations)
+    _, program, monitor, ours_front = build_ours(recipe)
+    program.run({})  # compiles
+    xla = program.compile_seconds - sum(program.timing.values())
+
+    single = make_single(recipe.env.id)
+    start = time.perf_counter()
+    lowered = make_training(recipe, single, iterations).lower(np.uint32(0))
+    traced = time.perf_counter()
+    train = lowered.compile()
+    compiled = time.perf_counter()
+    kept: dict[str, Any] = {}
+
+    def peer() -> None:
+        kept["metrics"] = jax.device_get(train(np.uint32(recipe.seed)))[1]
+
+    play = environment_only(single, envs, steps, iterations)
+    sides = {
+        "tempo": lambda: program.run({}),
+        "JAX by hand": peer,
+        "environment only": lambda: np.asarray(play(np.uint32(recipe.seed))),
+    }
+    figures = compared(in_turn(sides, results.options.turns), iterations, 1e3)
+    show(f"{name}: {envs} environments x {steps} steps, {iterations} iterations a run", figures, "ms/iteration")
+    compile_seconds = {
+        "tempo": {"trace, passes, schedule": ours_front, "xla": xla, "total": ours_front + xla},
+        "JAX by hand": {"trace": traced - start, "xla": compiled - traced, "total": compiled - start},
+    }
+    say("  compile seconds: " + "; ".join(f"{who} " + parts_of(parts) for who, parts in compile_seconds.items()))
+    returns = {"tempo": monitor.metrics["episodic_return"], "JAX by hand": float(kept["metrics"]["episodic_return"][-1])}
+    say("  return in the last iteration: " + ", ".join(f"{who} {value:.1f}" for who, value in returns.items()))
+    memory = {"JAX by hand": train.memory_analysis().temp_size_in_bytes}
+    results.add(
+        name,
+        envs=envs,
+        steps=steps,
+        iterations=iterations,
+        ms_per_iteration=figures,
+        compile_seconds=compile_seconds,
+        last_return=returns,
+        temporary_bytes=memory,
+    )
+
+
+def environment_only(single: Any, envs: int, steps: int, iterations: int) -> Any:
+    """A jitted function of a seed that plays the environments with random actions and returns the sum of rewards."""
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+
+    reset, advance = jax.vmap(single.initial), jax.vmap(single.step)
+
+    def play(seed: Any) -> Any:
+        def step(state: Any, key: Any) -> tuple[Any, Any]:
+            action_key, env_key = jax.random.split(key)
+            action = jax.random.randint(action_key, (envs,), 0, single.actions.count)
+            state, _, reward, *_ = advance(state, action, jax.random.bits(env_key, (envs, 2), "uint32"))
+            return state, reward.sum()
+
+        first, key = jax.random.split(jax.random.key(seed))
+        state, _ = reset(jax.random.bits(first, (envs, 2), "uint32"))
+        return lax.scan(step, state, jax.random.split(key, steps * iterations))[1].sum(dtype=jnp.float32)
+
+    return jax.jit(play)
+
+
+def parts_of(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{what} {seconds:.1f}" for what, seconds in parts.items())
+
+
+# -- environments on the host -----------------------------------------------------------------------------------------
+
+
+def host(results: Results, name: str, envs: int, steps: int, iterations: int) -> None:
+    """Environment steps a second."""
+    from tempo_rl.env.vector import make_host
+
+    recipe = recipe_of("ppo", envs, steps, iterations)
+    agent, program, monitor, front = build_ours(recipe)
+    ours_env, torch_env, plain_env = agent.environment, *(make_host(recipe.env.id, envs, recipe.seed) for _ in range(2))
+    random = np.random.default_rng(0)
+
+    def play() -> None:
+        plain_env.reset()
+        for _ in range(steps * iterations):
+            plain_env.step(random.integers(0, plain_env.actions.count, envs))
+
+    program.run({})  # compiles
+    xla = program.compile_seconds - sum(program.timing.values())
+    returns = {}
+    sides: dict[str, Any] = {"tempo": lambda: program.run({})}
+    try:
+        from benchmarks.peers.torch_ppo import Training
+    except ModuleNotFoundError as error:
+        results.skip(f"{name}: PyTorch by hand ({error}; pip install 'tempo-dl[torch]')")
+    else:
+        training, kept = Training(recipe, torch_env, iterations), {}
+
+        def peer() -> None:
+            kept["metrics"] = training.run()
+
+        sides["PyTorch by hand"] = peer
+    sides["environment only"] = play
+    seconds = in_turn(sides, results.options.turns)
+    figures = compared(seconds, iterations, 1e3)
+    show(f"{name}: {envs} environments x {steps} steps, {iterations} iterations a run", figures, "ms/iteration")
+    rates = {who: envs * steps * iterations / statistics.median(runs) for who, runs in seconds.items()}
+    say("  environment steps a second: " + ", ".join(f"{who} {rate:,.0f}" for who, rate in rates.items()))
+    returns["tempo"] = monitor.metrics["episodic_return"]
+    if "PyTorch by hand" in sides:
+        returns["PyTorch by hand"] = kept["metrics"]["episodic_return"]
+    say("  return in the last iteration: " + ", ".join(f"{who} {value:.1f}" for who, value in returns.items()))
+    for environment in (ours_env, torch_env, plain_env):
+        environment.close()
+    results.add(
+        name,
+        envs=envs,
+        steps=steps,
+        iterations=iterations,
+        ms_per_iteration=figures,
+        steps_per_second=rates,
+        compile_seconds={"tempo": {"trace, passes, schedule": front, "xla": xla, "total": front + xla}},
+        last_return=returns,
+    )
+
+
+if __name__ == "__main__":
+    main()
