@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ class Results:
 
     def __init__(self, benchmark: str, options: argparse.Namespace):
         self.benchmark, self.options = benchmark, options
-        self.started, self.load_before = datetime.now(timezone.utc), _load()
+        self.started, self.load_before = datetime.now(UTC), _load()
         self.cases: list[dict[str, Any]] = []
         self.skipped: list[str] = []
         say(f"{benchmark}: {_processor()}, {os.cpu_count()} cores, {_devices()}; {options.turns} turns")

@@ -120,7 +120,7 @@ def functional(results: Results, name: str, envs: int, steps: int, iterations: i
 
 
 def environment_only(single: Any, envs: int, steps: int, iterations: int) -> Any:
-    """A jitted function of a seed that plays the environments with random actions and returns the sum of rewards."""
+    """A jitted function of a seed that plays the environments with random actions and returns the sum of all they gave."""
     import jax
     import jax.numpy as jnp
     from jax import lax
@@ -131,12 +131,12 @@ def environment_only(single: Any, envs: int, steps: int, iterations: int) -> Any
         def step(state: Any, key: Any) -> tuple[Any, Any]:
             action_key, env_key = jax.random.split(key)
             action = jax.random.randint(action_key, (envs,), 0, single.actions.count)
-            state, _, reward, *_ = advance(state, action, jax.random.bits(env_key, (envs, 2), "uint32"))
-            return state, reward.sum()
+            state, *given = advance(state, action, jax.random.bits(env_key, (envs, 2), "uint32"))
+            return state, sum(x.astype(jnp.float32).sum() for x in given)  # all of it: what nobody reads is not computed
 
         first, key = jax.random.split(jax.random.key(seed))
         state, _ = reset(jax.random.bits(first, (envs, 2), "uint32"))
-        return lax.scan(step, state, jax.random.split(key, steps * iterations))[1].sum(dtype=jnp.float32)
+        return lax.scan(step, state, jax.random.split(key, steps * iterations))[1].sum()
 
     return jax.jit(play)
 
@@ -172,6 +172,8 @@ def host(results: Results, name: str, envs: int, steps: int, iterations: int) ->
         results.skip(f"{name}: PyTorch by hand ({error}; pip install 'tempo-dl[torch]')")
     else:
         training, kept = Training(recipe, torch_env, iterations), {}
+        threads = training.choose_threads()
+        say(f"{name}: PyTorch runs with {threads} threads, the fastest of what was tried")
 
         def peer() -> None:
             kept["metrics"] = training.run()

@@ -7,6 +7,7 @@ a rollout are computed in one batch after it, which is quicker than one step at 
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,19 @@ class Training:
     def __init__(self, recipe: Any, environment: Any, iterations: int):
         self.recipe, self.environment, self.iterations = recipe, environment, iterations
         self.n_obs, self.n_actions = math.prod(environment.observations.shape), environment.actions.count
+
+    def choose_threads(self) -> int:
+        """Set how many threads PyTorch uses to what is fastest here: all cores, or one, as networks are small."""
+        seconds = {}
+        for threads in sorted({1, torch.get_num_threads()}):
+            torch.set_num_threads(threads)
+            self.run()
+            start = time.perf_counter()
+            self.run()
+            seconds[threads] = time.perf_counter() - start
+        fastest = min(seconds, key=seconds.__getitem__)
+        torch.set_num_threads(fastest)
+        return fastest
 
     def run(self) -> dict[str, float]:
         recipe = self.recipe

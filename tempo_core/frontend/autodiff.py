@@ -18,7 +18,7 @@ from tempo_core.frontend.gradients import GRADIENTS, PIECEWISE_CONSTANT
 from tempo_core.frontend.sources import Recurrence
 from tempo_core.frontend.tensor import Tensor, apply, of_node
 from tempo_core.ir.graph import Edge, Node
-from tempo_core.ir.ops import Broadcast, Identity, Merge, Unary
+from tempo_core.ir.ops import Broadcast, Identity, Merge, Udf, Unary
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
@@ -145,6 +145,8 @@ class _Reverse:
             return False
         if isinstance(op, Unary) and op.fn in PIECEWISE_CONSTANT:
             return False
+        if isinstance(op, Udf) and (op.kind != "jax" or op.stateful):
+            return False
         return isinstance(op, Merge) or type(op) in GRADIENTS
 
     def _order(self) -> tuple[list[int], list[int]]:
@@ -213,7 +215,7 @@ class _Reverse:
             return
         rule = GRADIENTS.get(type(node.op))
         if rule is None:
-            return  # an op through which no gradient flows, such as a user-defined function
+            return  # an op through which no gradient flows
         operands = [Tensor(self.context, e) for e in node.inputs]
         results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
         contributions = rule(node.op, operands, results, gradients)

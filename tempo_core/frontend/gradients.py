@@ -1,7 +1,7 @@
 """Gradient rules (vector-Jacobian products), one row an op.
 
 A rule takes (op, operands, results, gradients of the results) and gives one contribution an operand, of the operand's type,
-or None where none flows. Ops without a row (comparisons, sorting, random numbers, user-defined functions) are constants
+or None where none flows. Ops without a row (comparisons, sorting, random numbers) are constants
 for differentiation; `CONSTANT` names them, and a test holds that each op is in one of the two tables.
 """
 
@@ -38,9 +38,11 @@ from tempo_core.frontend.functions import (
     transpose,
     where,
 )  # fmt: skip
+from tempo_core.frontend.sources import udf
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
+from tempo_core.ir.udf import Pullback
 from tempo_core.symbolic.expr import Expr
 
 Rule = Callable[[Any, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], Sequence[Any]]
@@ -252,15 +254,27 @@ def _scatter_add(
     return where(apply(ops.Broadcast(updates.shape, axes), inside), taken, 0), None
 
 
+def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Any]) -> Sequence[Any]:
+    """JAX differentiates what it can trace. Functions on the host, and stateful ones, are constants."""
+    if op.kind != "jax" or op.stateful:
+        return [None] * len(operands)
+    floats = tuple(k for k, x in enumerate(operands) if is_float(x.dtype))
+    given = tuple(k for k, g in enumerate(gradients) if g is not None)
+    pullback = Pullback(op.fn, len(operands), floats, given)
+    found = udf(pullback, *operands, *(gradients[k] for k in given), outputs=[operands[k].type for k in floats], name=f"{op.name}_gradient")
+    by_slot = dict(zip(floats, found, strict=True))
+    return [by_slot.get(k) for k in range(len(operands))]
+
+
 GRADIENTS: dict[type[ops.Op], Rule] = {
     ops.Unary: _unary, ops.Binary: _binary, ops.Where: _where, ops.Cast: _cast, ops.Identity: _identity, ops.Reduce: _reduce,
     ops.CumSum: _cumsum, ops.LinearScan: _linear_scan, ops.DiscountedSum: _discounted_sum, ops.Dot: _dot,
     ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast, ops.Slice: _slice, ops.Pad: _pad,
-    ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter_add,
+    ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Udf: _udf,
 }  # fmt: skip
 
 CONSTANT: frozenset[type[ops.Op]] = frozenset({
-    ops.Constant, ops.Iota, ops.Eval, ops.Input, ops.Random, ops.Compare, ops.Argmax, ops.Argsort, ops.Udf, ops.Sink, ops.Output,
+    ops.Constant, ops.Iota, ops.Eval, ops.Input, ops.Random, ops.Compare, ops.Argmax, ops.Argsort, ops.Sink, ops.Output,
 })  # fmt: skip
 
 PIECEWISE_CONSTANT = ("sign", "floor", "ceil", "round", "not", "isfinite")  # of `Unary`: their derivative is zero

@@ -156,7 +156,8 @@ def udf(
 ) -> tuple[Tensor, ...]:
     """`fn` of arrays at every point: one tensor an entry of `outputs`.
 
-    `kind="jax"`: traceable by JAX, pure; it becomes part of the device program and is vectorized by `jax.vmap`.
+    `kind="jax"`: traceable by JAX, pure; it becomes part of the device program, is vectorized by `jax.vmap` and differentiated
+    by `jax.vjp`. Other functions are constants for differentiation.
     `kind="host"`: called with NumPy arrays on the host. A `stateful` one is called once a point, in the order of the points.
     `domain` adds steps to those of the inputs.
     """

@@ -46,3 +46,35 @@ class Trimmed:
     @property
     def __name__(self) -> str:
         return getattr(self.fn, "__name__", type(self.fn).__name__)
+
+
+@dataclass(frozen=True)
+class Pullback:
+    """The vector-Jacobian product of a function of arrays, by JAX: takes the operands, then the gradients of the `results`.
+
+    `operands` and `results` are the positions that gradients flow through; one gradient an entry of `operands` comes back.
+    """
+
+    fn: Callable[..., Any]
+    count: int  # of the function's operands
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+    def __call__(self, *arguments: Any) -> Any:
+        import jax
+
+        given, gradients = arguments[: self.count], arguments[self.count :]
+
+        def of_floats(*chosen: Any) -> tuple[Any, ...]:
+            everything = list(given)
+            for position, value in zip(self.operands, chosen, strict=True):
+                everything[position] = value
+            found = self.fn(*everything)
+            return tuple(found[k] for k in self.results)
+
+        _, pull = jax.vjp(of_floats, *(given[k] for k in self.operands))
+        return pull(tuple(gradients))
+
+    @property
+    def __name__(self) -> str:
+        return f"pullback({getattr(self.fn, '__name__', type(self.fn).__name__)})"

@@ -172,8 +172,7 @@ def _window(batch: Batch, start: Expr, stride: int, fits: bool) -> Edge:
 
 
 def _eval(batch: Batch) -> Edge:
-    iota = batch.build.add(ops.Iota(batch.size))
-    return evaluated(batch.op.value, batch.step, batch.size, iota, batch.build)
+    return evaluated(batch.op.value, batch.step, batch.build)
 
 
 def _random(batch: Batch) -> Edge:
@@ -205,18 +204,19 @@ RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
 
 def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder) -> Edge:
     """`start, start + stride, ...` (`length` numbers) at all points of a step, which lead."""
-    size = step.bound_expr
-    shape = (size, length)
-    starts = evaluated(start, step, size, build.add(ops.Iota(size)), build)
+    shape = (step.bound_expr, length)
+    starts = evaluated(start, step, build)
     along = build.add(ops.Iota(length))
     if stride != 1:
         along = build.add(ops.Binary("mul"), along, build.add(ops.Broadcast((length,), ()), literal(build, "int32", stride)))
-    return build.add(ops.Binary("add"), build.add(ops.Broadcast(shape, (0,)), starts), build.add(ops.Broadcast(shape, (1,)), along))
+    return build.add(
+        ops.Binary("add"), build.add(ops.Broadcast(shape, (0,)), starts), build.add(ops.Broadcast(shape, (1,)), along)
+    )
 
 
-def evaluated(value: Expr | Bool, step: Symbol, size: Expr, iota: Edge, build: Builder) -> Edge:
-    """An expression or condition at all points of the step, as a vector of `size`; other steps keep their value."""
-    vector = (size,)
+def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
+    """An expression or condition at all points of the step, as a vector; other steps keep their value."""
+    vector = (step.bound_expr,)
 
     def spread(edge: Edge) -> Edge:
         return build.add(ops.Broadcast(vector, ()), edge)
@@ -243,7 +243,7 @@ def evaluated(value: Expr | Bool, step: Symbol, size: Expr, iota: Edge, build: B
 
     def of_atom(atom: Any) -> Edge:
         if isinstance(atom, Symbol):
-            return iota if atom == step else spread(build.add(ops.Eval(atom.expr)))
+            return build.add(ops.Iota(step.bound_expr)) if atom == step else spread(build.add(ops.Eval(atom.expr)))
         if isinstance(atom, (Minimum, Maximum)):
             return combine("minimum" if isinstance(atom, Minimum) else "maximum", [of_expr(a) for a in atom.args])
         assert isinstance(atom, (FloorDivide, Modulo))

@@ -233,7 +233,9 @@ def _through(permute: ops.Permute, axes: tuple[int, ...]) -> tuple[int, ...]:
 def _gather_all(view: View) -> Edge | None:
     """Indexing with 0, 1, ..., size - 1 is the operand itself."""
     index = view.operand(1)
-    if not isinstance(index, ops.Iota) or view.type(1).rank != 1:  # a range of such operands has a row of positions for each point
+    if (
+        not isinstance(index, ops.Iota) or view.type(1).rank != 1
+    ):  # a range of such operands has a row of positions for each point
         return None
     return view.edge(0) if view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis] else None
 

@@ -9,7 +9,7 @@ from tempo_core.ir.dependence import direction_of, nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, zeros_outside
 from tempo_core.passes.batching import batched, evaluated, grid
-from tempo_core.symbolic.condition import TRUE, Bool, Conjunction
+from tempo_core.symbolic.condition import TRUE, Conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -42,7 +42,9 @@ def _legal(graph: Graph, step: Symbol) -> set[int]:
     """Nodes over `step` that no cycle through another point of it binds."""
     fit = {n.id for n in graph if step in n.domain and _has_rule(n) and _separable(graph, n, step)}
     ragged = {n.id for n in graph if not all(t.is_static for t in n.outputs)}
-    fit -= ragged & {e.source for n in graph if isinstance(n.op, ops.Output) for e in n.inputs}  # their results are lists, not arrays
+    fit -= ragged & {
+        e.source for n in graph if isinstance(n.op, ops.Output) for e in n.inputs
+    }  # their results are lists, not arrays
     bound: set[int] = set()  # on a cycle through other points of the step, or on one with something that cannot be vectorized
     for inner in nest(graph, [s for s in graph.order if s != step]).nests():
         if inner.cyclic:
@@ -232,7 +234,7 @@ class _Vectorizer:
     def _take_moving(self, value: Edge, axis: int, index: Index, leading: bool, build: Builder) -> Edge:
         """Replace `axis` (counted without the leading dimension) by what `index` reads at each point; points lead."""
         if isinstance(index, Point):
-            wanted = self._evaluated(index.expr, build)
+            wanted = evaluated(index.expr, self.step, build)
         else:
             wanted = grid(index.start, index.length, index.stride, self.step, build)
         if leading:
@@ -241,11 +243,8 @@ class _Vectorizer:
             taken = self._moved(build.add(ops.Gather(axis), value, wanted), axis, 0, build)
         if isinstance(index, Point) or index.size is None:
             return taken
-        stops = build.add(ops.Broadcast((self.size, index.length), (0,)), self._evaluated(index.stop, build))
+        stops = build.add(ops.Broadcast((self.size, index.length), (0,)), evaluated(index.stop, self.step, build))
         return zeros_outside(build, taken, build.add(ops.Compare("lt"), wanted, stops), (0, axis + 1))
-
-    def _evaluated(self, value: Expr | Bool, build: Builder) -> Edge:
-        return evaluated(value, self.step, self.size, build.add(ops.Iota(self.size)), build)
 
     def _merged(self, node: Node, build: Builder) -> Edge | None:
         """Branches whose conditions vary with the step are selected elementwise (their edge); else the node stays a `Merge`."""
@@ -262,7 +261,7 @@ class _Vectorizer:
             return None
         result = wide[-1]
         for edge, old in reversed(list(zip(wide[:-1], node.inputs[:-1], strict=True))):
-            test = self._evaluated(old.condition, build)
+            test = evaluated(old.condition, self.step, build)
             result = build.add(ops.Where(), build.add(ops.Broadcast(shape, (0,)), test), edge, result)
         return result
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tempo_core.backends.base import Array, Backend, numpy_dtype
-from tempo_core.errors import OutOfDomainError, UncoveredPointError
+from tempo_core.errors import UncoveredPointError
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Output
 from tempo_core.symbolic.condition import Bool
@@ -87,8 +87,8 @@ class Stores:
 class Reader:
     """An edge, ready to be read at any point: `reader(stores, env)` gives its value, ranges as leading dimensions.
 
-    Raises OutOfDomainError or UncoveredPointError where a value is not there. For an `Output` such points give zeros, and so
-    do those of a range that the source's condition leaves out. For an `Output`, values whose shapes differ from point to point come as nested lists.
+    Points outside of the source's domain give zeros. Raises UncoveredPointError where a value inside of it is not there; for an
+    `Output` that gives zeros too, and values whose shapes differ from point to point come as nested lists.
     """
 
     def __init__(self, graph: Graph, node: Node, edge: Edge, bounds: Mapping[Symbol, int]):
@@ -150,20 +150,21 @@ class Reader:
         return tuple(int(size.evaluate(env)) for size in self.source.outputs[self.edge.output].shape)
 
     def _missing(self, at: Coordinates, env: Mapping[Symbol, int]) -> np.ndarray[Any, Any]:
-        if self.lenient or self._in_a_hole(at):
+        if self.lenient or self._is_outside(at):
             return np.zeros(self._shape(at), numpy_dtype(self.source.outputs[self.edge.output].dtype))
         here = ", ".join(f"{step.name}={env[step]}" for step in self.node.domain.steps)
         there = ", ".join(f"{step.name}={value}" for step, value in zip(self.source.domain.steps, at, strict=True))
         text = f"{self.node.label} at ({here}) reads {self.source.label} at ({there})"
-        if isinstance(self.source.op, Merge):
-            raise UncoveredPointError(f"{text}, which no branch defines", where=self.node.where)
-        raise OutOfDomainError(f"{text}, which is outside its domain {self.source.domain}", where=self.node.where)
+        why = "which no branch defines" if isinstance(self.source.op, Merge) else "which has not run or was freed"
+        raise UncoveredPointError(f"{text}, {why}", where=self.node.where)
 
-
-    def _in_a_hole(self, at: Coordinates) -> bool:
-        """Whether a range passes over a point outside of its source's domain. Passes make such reads, and mask what they give."""
-        point = {**self.bounds, **dict(zip(self.source.domain.steps, at, strict=True))}
-        return not self.is_point and not self.source.domain.condition.evaluate(point)
+    def _is_outside(self, at: Coordinates) -> bool:
+        """Whether a point lies outside of its source's domain. Passes read such points, and mask what they get (users' reads were
+        checked when the program was compiled)."""
+        steps = self.source.domain.steps
+        point = {**self.bounds, **dict(zip(steps, at, strict=True))}
+        inside = all(0 <= value < self.bounds[Symbol(str(step.bound))] for step, value in zip(steps, at, strict=True))
+        return not inside or not self.source.domain.condition.evaluate(point)
 
 
 def _nested(values: list[Any], lengths: list[int]) -> Any:

@@ -309,7 +309,9 @@ def maximum_over(expr: Expr, domain: Domain) -> Expr:
         if values.is_empty():
             return Expr.of(0)
         greatest = values.dim_max(0).project_domain_on_params()
-        simple = _upper_bound(expr)  # the text that isl makes of its result depends on what it did before: take ours where it is exact
+        simple = _upper_bound(
+            expr
+        )  # the text that isl makes of its result depends on what it did before: take ours where it is exact
         if parameters.expression(simple).project_domain_on_params().intersect_domain(greatest.domain()).is_equal(greatest):
             return simple
         return _expression(greatest, parameters.box().params(), _names((), bounds))

@@ -21,7 +21,9 @@ I, T = Symbol("i", "I"), Symbol("t", "T")
 def parts(graph: Graph, some: Nest) -> Any:
     """A nest as lists of names; `h.1` is branch 1 of h, and a cycle that no loop carries is a set."""
     names = [
-        parts(graph, part) if isinstance(part, Nest) else f"{graph[part.node].name}{f'.{part.branch}' if part.branch >= 0 else ''}"
+        parts(graph, part)
+        if isinstance(part, Nest)
+        else f"{graph[part.node].name}{f'.{part.branch}' if part.branch >= 0 else ''}"
         for part in some.parts
     ]
     return set(names) if some.cyclic else names
@@ -193,7 +195,9 @@ def test_a_range_may_meet_every_branch():
 # -- orders -----------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1))))))
+@given(
+    st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)))))
+)
 def test_strongly_connected_components(drawn: tuple[int, set[tuple[int, int]]]):
     """Against reachability, point by point; sources come before readers."""
     count, reads = drawn

@@ -73,7 +73,14 @@ def views_of_views(i, I, t, T):
     y = x.transpose(1, 0)[i, T - 1 - t].transpose(1, 0) * 1 + 0
     negative = -x.reshape(6).reshape(3, 2)
     z = (-negative)[I - 1 - i, t].reshape(6)
-    return [y, z, y.transpose(1, 0) @ y, (y @ y.transpose(1, 0)).sum(0), tp.broadcast_to(x.sum(), (4, 5)).sum((0, 1)), x.sum(0).sum(0)]
+    return [
+        y,
+        z,
+        y.transpose(1, 0) @ y,
+        (y @ y.transpose(1, 0)).sum(0),
+        tp.broadcast_to(x.sum(), (4, 5)).sum((0, 1)),
+        x.sum(0).sum(0),
+    ]
 
 
 @program("simplify")
@@ -219,9 +226,28 @@ def joined_and_turned(i, I, t, T):
 @program("pad")
 def padded_and_cut(i, I, t, T):
     x, w = fed(2, domain=(t,)), fed(9, 2, domain=(), name="w")
-    ends = [tp.pad(x[t:T], 0, t, 0), tp.pad(x[0 : t + 1], 0, 2, 1), tp.pad(x.reshape(1, 2), 0, t, T - 1 - t), tp.pad(x.reshape(1, 2), 0, t, 2)]
-    cuts = [w.spatial[0 : t + 1], w.spatial[t : 2 * t + 1], w.spatial[1 : t + 4 : 2], x[0 : t + 1].spatial[0 : t + 3], x.spatial[t : t + 2]]
-    return [*ends, *(e.sum(0) for e in ends), ends[1].argsort(0), ends[2][0:T].max(0), *(c.sum(0) for c in cuts), cuts[3], cuts[4][0:T].sum(0)]
+    ends = [
+        tp.pad(x[t:T], 0, t, 0),
+        tp.pad(x[0 : t + 1], 0, 2, 1),
+        tp.pad(x.reshape(1, 2), 0, t, T - 1 - t),
+        tp.pad(x.reshape(1, 2), 0, t, 2),
+    ]
+    cuts = [
+        w.spatial[0 : t + 1],
+        w.spatial[t : 2 * t + 1],
+        w.spatial[1 : t + 4 : 2],
+        x[0 : t + 1].spatial[0 : t + 3],
+        x.spatial[t : t + 2],
+    ]
+    return [
+        *ends,
+        *(e.sum(0) for e in ends),
+        ends[1].argsort(0),
+        ends[2][0:T].max(0),
+        *(c.sum(0) for c in cuts),
+        cuts[3],
+        cuts[4][0:T].sum(0),
+    ]
 
 
 @program("pad")
@@ -229,7 +255,14 @@ def elements_of_varying_shapes(i, I, t, T):
     x, p = fed(4, domain=(t,)), fed(domain=(t,), name="p", dtype="int32")
     past = x[0 : t + 1]
     order = past.sum(1).argsort(0)
-    return [past.index(0, p), past.index(0, t), past.index(0, tp.arange(3)), x.index(0, p[0 : t + 1]).sum(0), past.index(0, order), past.index(1, p)]
+    return [
+        past.index(0, p),
+        past.index(0, t),
+        past.index(0, tp.arange(3)),
+        x.index(0, p[0 : t + 1]).sum(0),
+        past.index(0, order),
+        past.index(1, p),
+    ]
 
 
 @program("pad")
@@ -247,8 +280,22 @@ def products_of_varying_shapes(i, I, t, T):
 def made_in_varying_shapes(i, I, t, T):
     counted, ones = tp.arange(t + 1), tp.ones((t + 1, 2))
     added = tp.scatter_add(ones, counted, t + 2)
-    drawn = [tp.random.normal((t + 1,), domain=(t,)), tp.random.normal((t + 1, 2), domain=(t,)), tp.random.permutation(t + 1, domain=(t,))]
-    return [counted, ones, tp.arange(T - t) + t, added.sum(0), added, counted.one_hot(t + 1), ones.expand_dims(1), *drawn, drawn[1].sum(0)]
+    drawn = [
+        tp.random.normal((t + 1,), domain=(t,)),
+        tp.random.normal((t + 1, 2), domain=(t,)),
+        tp.random.permutation(t + 1, domain=(t,)),
+    ]
+    return [
+        counted,
+        ones,
+        tp.arange(T - t) + t,
+        added.sum(0),
+        added,
+        counted.one_hot(t + 1),
+        ones.expand_dims(1),
+        *drawn,
+        drawn[1].sum(0),
+    ]
 
 
 @program("pad")

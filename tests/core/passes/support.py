@@ -31,7 +31,9 @@ def fed(graph: Graph, bounds: Mapping[str, int]) -> dict[str, np.ndarray]:
         shape = tuple(size.evaluate(numbers) for size in node.op.shape)
         generator = np.random.default_rng(sum(map(ord, node.op.name)))
         dtype = numpy_dtype(node.op.dtype)
-        values = generator.normal(size=shape) if dtype.kind == "f" else generator.integers(0, 2 if dtype.kind == "b" else 5, shape)
+        values = (
+            generator.normal(size=shape) if dtype.kind == "f" else generator.integers(0, 2 if dtype.kind == "b" else 5, shape)
+        )
         found[node.op.name] = values.astype(dtype)
     return found
 
@@ -52,7 +54,13 @@ def after(text: str, *passes: Pass, functions: Mapping[str, Any] | None = None) 
 
 
 def check(
-    golden: Golden, name: str, text: str, *passes: Pass, bounds: Mapping[str, int] | None = None, same: bool = True, **functions: Any
+    golden: Golden,
+    name: str,
+    text: str,
+    *passes: Pass,
+    bounds: Mapping[str, int] | None = None,
+    same: bool = True,
+    **functions: Any,
 ) -> Graph:
     """Compare "text before, text after" with `tests/golden/passes/<name>.txt`, and what the two graphs give for some numbers."""
     before, changed = parse(text, functions), after(text, *passes, functions=functions)

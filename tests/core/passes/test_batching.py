@@ -101,7 +101,9 @@ def all_ops() -> set[type[Op]]:
 
 
 def test_each_op_has_a_row_or_a_reason():
-    assert all_ops() == set(RULES) | set(NEVER_BATCHED), "give the op a row in passes/batching.py, or say in NEVER_BATCHED why not"
+    assert all_ops() == set(RULES) | set(NEVER_BATCHED), (
+        "give the op a row in passes/batching.py, or say in NEVER_BATCHED why not"
+    )
     assert not set(RULES) & set(NEVER_BATCHED)
     assert set(EXAMPLES) == set(RULES), "give the new row an example"
 
@@ -173,7 +175,7 @@ def test_expressions_at_all_points_of_a_step(value):
     graph = Graph((i, t))
     like = graph.add(ops.Eval(i.expr), domain=Domain((i,)))
     build = Builder(graph, like)
-    vector = evaluated(value, t, T, build.add(ops.Iota(T)), build)
+    vector = evaluated(value, t, build)
     graph.add(ops.Output(0), [Edge(vector.source, (full_range(i),))], domain=Domain())
     verify(graph)
     (found,) = reference.evaluate(graph, None, NUMBERS)

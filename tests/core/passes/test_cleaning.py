@@ -144,5 +144,8 @@ steps t<T
 %4 = Output(position=0)(%3[0:T]) over ()
 """
     graph = after(text, Narrow(), functions={"count": count})
-    assert {op.kind: str(node.domain) for node in graph for op in [node.op] if isinstance(op, Udf)} == {"host": "(t)", "jax": "()"}
+    assert {op.kind: str(node.domain) for node in graph for op in [node.op] if isinstance(op, Udf)} == {
+        "host": "(t)",
+        "jax": "()",
+    }
     assert [str(n.domain) for n in graph if isinstance(n.op, Constant)] == ["()"]

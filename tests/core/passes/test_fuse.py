@@ -48,7 +48,7 @@ DETOURS = {
     "a range": '%6 b = Reduce(fn="sum", axes=(0,))(%5[i, 0:t + 1 to T]) : float32[] over (i, t)',
     "the mirrored time": '%6 b = Unary(fn="tanh")(%5[i, -t + T - 1]) : float32[] over (i, t)',
     "the host": '%6 b = Udf(fn="half", types=(float32[],), kind="host")(%5[i, t]) : float32[] over (i, t)',
-    "fewer points": '%6 b = Merge(type=float32[])(%5[i, t] if t >= 1, %4[i, 0]) : float32[] over (i, t)',
+    "fewer points": "%6 b = Merge(type=float32[])(%5[i, t] if t >= 1, %4[i, 0]) : float32[] over (i, t)",
 }
 
 
@@ -93,7 +93,7 @@ OUTER = """\
 def test_a_loop_between_two_operations_keeps_them_apart():
     """sin runs before the loop over t, add after it, though both run once an iteration of i."""
     text = (HEAD + OUTER).replace("(%3 if i == 0", "(%4[0, 0] if i == 0")
-    text = text.replace("%9 r = Binary(fn=\"add\")(%7[i, T - 1], %6[i])", "%9 r = Binary(fn=\"add\")(%8[i, T - 1], %6[i])")
+    text = text.replace('%9 r = Binary(fn="add")(%7[i, T - 1], %6[i])', '%9 r = Binary(fn="add")(%8[i, T - 1], %6[i])')
     graph = after(text, Fuse())
     assert not any({"sin", "add"} <= set(island) for island in islands(graph))
     schedule(graph, {Symbol("I"): 2, Symbol("T"): 3})
@@ -130,7 +130,9 @@ steps t<T
 %3 = Output(position=0)(%2) over ()
 """
     assert "Constant" in islands(after(text, Fuse()))[0]
-    wide = text.replace("float32[16], [" + numbers, "float32[4, 16], [" + ", ".join(["1.0"] * 64)).replace("float32[16] over", "float32[4, 16] over")
+    wide = text.replace("float32[16], [" + numbers, "float32[4, 16], [" + ", ".join(["1.0"] * 64)).replace(
+        "float32[16] over", "float32[4, 16] over"
+    )
     graph = after(wide, Fuse())
     assert len(ops_of(graph, Constant)) + sum("Constant" in island for island in islands(graph)) == 1
 
@@ -143,7 +145,8 @@ def test_functions_with_a_state_are_statements():
 
 def test_a_functions_outputs_leave_the_island_each():
     text = HEAD + CHAIN.replace(
-        '%5 a = Unary(fn="exp")(%4[i, t]) : float32[]', '%5 a = Udf(fn="half", types=(float32[], float32[]))(%4[i, t]) : float32[], float32[]'
+        '%5 a = Unary(fn="exp")(%4[i, t]) : float32[]',
+        '%5 a = Udf(fn="half", types=(float32[], float32[]))(%4[i, t]) : float32[], float32[]',
     ).replace("%6[0:I, 0:T]", "%5[0:I, 0:T].1")
     graph = after(text, Fuse(), functions={"half": lambda x: (x, x)})
     assert sorted(edge.output for node in graph if not node.outputs for edge in node.inputs) == [0, 1]

@@ -82,7 +82,7 @@ def recurrence(value: str, first: str = "t == 0", rest: str = "t >= 1", back: st
     return (
         HEAD
         + f"%9 a = Merge(type=float32[])(%4[i, t] if {first}, %8[i, {back}] if {rest}) : float32[] over (i, t)\n"
-        + "%5 c = Unary(fn=\"tanh\")(%4[i, t]) : float32[] over (i, t)\n"
+        + '%5 c = Unary(fn="tanh")(%4[i, t]) : float32[] over (i, t)\n'
         + value
         + TAIL
     )

@@ -92,7 +92,9 @@ def test_compiled_with_the_pass_on_and_off(name: str) -> None:
     program = source(name, SIZES[0])
     for disabled in ((), (PROGRAMS[name].hard_on,)):
         config = tp.Config(backend="numpy", disable=disabled)
-        program.assert_equal(program.context.run(program.bounds, outputs=program.tensors, inputs=program.inputs, config=config), f"{disabled} off")
+        program.assert_equal(
+            program.context.run(program.bounds, outputs=program.tensors, inputs=program.inputs, config=config), f"{disabled} off"
+        )
 
 
 def test_random_numbers_of_a_varying_inner_size_are_refused() -> None:

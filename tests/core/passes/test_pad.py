@@ -140,7 +140,9 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
 
 def test_each_op_has_a_rule_or_a_reason():
     listed = [set(RULES), POINTWISE, NO_VARYING_SHAPE, HANDLED_BEFORE, MADE_LATER]
-    assert all_ops() == set().union(*listed), "give the op a row in passes/pad.py, or add it to POINTWISE: its padding may be garbage"
+    assert all_ops() == set().union(*listed), (
+        "give the op a row in passes/pad.py, or add it to POINTWISE: its padding may be garbage"
+    )
     assert sum(map(len, listed)) == len(all_ops()), "an op has a rule and a reason for none"
     tested = {type(op) for op, _ in EXAMPLES} | {ops.Udf, ops.Sink}  # whose tests are below
     assert not (set(RULES) | POINTWISE) - tested
@@ -188,7 +190,14 @@ def test_what_lies_in_the_padding_is_never_seen():
     logs = graph.add(ops.Unary("log"), [Edge(x.source, x.index)], domain=Domain((t,)))  # log(0) of the padding is -inf
     bad = graph.add(ops.Binary("sub"), [Edge(logs.id, x.index)] * 2, domain=Domain((t,)))  # -inf - -inf is NaN
     edge = Edge(bad.id, (Point(t.expr),))
-    readers = [ops.Reduce("sum", (0,)), ops.Reduce("max", (0,)), ops.CumSum(0, True), ops.DiscountedSum(0, 0.5), ops.Argsort(0), ops.Flip(0)]
+    readers = [
+        ops.Reduce("sum", (0,)),
+        ops.Reduce("max", (0,)),
+        ops.CumSum(0, True),
+        ops.DiscountedSum(0, 0.5),
+        ops.Argsort(0),
+        ops.Flip(0),
+    ]
     nodes = [graph.add(op, [edge], domain=Domain((t,))) for op in readers]
     nodes.append(graph.add(ops.Dot((0,), (0,)), [edge, edge], domain=Domain((t,))))
     for position, node in enumerate(nodes):
@@ -262,5 +271,7 @@ def test_the_largest_size_of_a_window_is_its_width():
     window = Range(t.expr, minimum(t.expr + 3, T))
     node = graph.add(ops.Reduce("sum", (0,)), [Edge(value.id, (window,))])
     graph.add(ops.Output(0), [Edge(node.id, (full_range(t),))], domain=Domain())
-    reads = [e.index[0] for n in Pad().apply(graph) for e in n.inputs if e.index and isinstance(e.index[0], Range) and e.index[0].size]
+    reads = [
+        e.index[0] for n in Pad().apply(graph) for e in n.inputs if e.index and isinstance(e.index[0], Range) and e.index[0].size
+    ]
     assert [str(read.size) for read in reads] == ["min(3, T)"]

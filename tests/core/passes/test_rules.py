@@ -84,7 +84,9 @@ def cast_to_itself(make: Make) -> Edge:
 def cast_twice(make: Make) -> Edge:
     inner = make.add(ops.Cast(make.dtype()), make.moved(make.input(make.sizes(), "bool")))
     source = make.graph[inner.source].outputs[0].dtype
-    return make.add(ops.Cast(make.draw(st.sampled_from([d for d in ("float32", "int32", "uint8", "bool") if d != source]))), make.moved(inner))
+    return make.add(
+        ops.Cast(make.draw(st.sampled_from([d for d in ("float32", "int32", "uint8", "bool") if d != source]))), make.moved(inner)
+    )
 
 
 def eval_number(make: Make) -> Edge:
@@ -112,7 +114,9 @@ def folded_numbers(make: Make) -> Edge:
 
 
 def neutral_numbers(make: Make) -> Edge:
-    fn, number, slots = make.draw(st.sampled_from([("add", 0, (0, 1)), ("sub", 0, (1,)), ("mul", 1, (0, 1)), ("div", 1, (1,)), ("pow", 1, (1,))]))
+    fn, number, slots = make.draw(
+        st.sampled_from([("add", 0, (0, 1)), ("sub", 0, (1,)), ("mul", 1, (0, 1)), ("div", 1, (1,)), ("pow", 1, (1,))])
+    )
     dtype = make.dtype("float32", "float64") if fn in ("div", "pow") else make.dtype("float32", "int32", "int64", "uint8")
     shape = make.sizes()
     operands = [make.moved(make.input(shape, dtype)), make.number(number, dtype, shape)]
@@ -210,7 +214,9 @@ def permute_permute(make: Make) -> Edge:
     """Of two permutations that are not the identity, which an earlier row takes."""
     shape = make.sizes(3)
     orders = st.permutations(range(3)).map(tuple).filter(lambda order: order != (0, 1, 2))
-    return make.add(ops.Permute(make.draw(orders)), make.moved(make.add(ops.Permute(make.draw(orders)), make.moved(make.input(shape)))))
+    return make.add(
+        ops.Permute(make.draw(orders)), make.moved(make.add(ops.Permute(make.draw(orders)), make.moved(make.input(shape))))
+    )
 
 
 def broadcast_to_itself(make: Make) -> Edge:
