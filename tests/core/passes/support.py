@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tempo_core import reference
 from tempo_core.backends.base import numpy_dtype
-from tempo_core.compiler import with_outputs
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Input
 from tempo_core.ir.text import parse, to_text
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Pass, renumbered
 from tempo_core.symbolic.expr import Symbol
-from tests.core.running import Case, assert_all_same
+from tests.core.running import assert_all_same
 
 Golden = Callable[[str, str], None]
 BOUNDS = {"B": 2, "I": 3, "T": 5}
@@ -75,19 +74,3 @@ def check(
 def ops_of(graph: Graph, *kinds: type) -> list[Any]:
     """The ops of some kinds, in the graph's order."""
     return [node.op for node in graph if isinstance(node.op, kinds)]
-
-
-def same_after_each(made: Case, passes: Sequence[Pass]) -> None:
-    """Apply passes one after the other; what the graph gives stays the same after each."""
-    graph = with_outputs(made.context, made.outputs)
-    bounds = {str(bound): number for bound, number in made.bounds.items()}
-    numbers = {Symbol(name): number for name, number in bounds.items()}
-    expected = reference.evaluate(graph, None, numbers, made.inputs)
-    for each in passes:
-        graph = each.apply(graph)
-        verify(graph, after=each.name)
-        found = reference.evaluate(graph, None, numbers, made.inputs)
-        try:
-            assert_all_same(found, expected, made.tolerance)
-        except AssertionError as error:
-            raise AssertionError(f"after {each.name}: {error}") from None
