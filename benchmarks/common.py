@@ -24,7 +24,9 @@ def arguments(description: str) -> argparse.Namespace:
     """The options that every benchmark has. JAX must not be imported before this."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes and one turn: does it run? The figures mean nothing")
-    parser.add_argument("--turns", type=int, default=None, help="how often each side runs after its warm-up [default: 7; quick: 1]")
+    parser.add_argument(
+        "--turns", type=int, default=None, help="how often each side runs after its warm-up [default: 7; quick: 1]"
+    )
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the figures, machine and versions as JSON")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the cases whose name contains TEXT")
     options = parser.parse_args()

@@ -46,7 +46,9 @@ def make_decoder(config: Any, frequencies: np.ndarray, length: int) -> Callable[
         angles = t.astype(jnp.float32) * frequencies
         cosine, sine = jnp.cos(angles), jnp.sin(angles)
         normed = norm(x, w["attention_norm"])
-        query = rotate((normed @ w["query"]).reshape(rows, heads * groups, width), cosine, sine).reshape(rows, heads, groups, width)
+        query = rotate((normed @ w["query"]).reshape(rows, heads * groups, width), cosine, sine).reshape(
+            rows, heads, groups, width
+        )
         key = rotate((normed @ w["key"]).reshape(rows, heads, width), cosine, sine)
         value = (normed @ w["value"]).reshape(rows, heads, width)
         keys = lax.dynamic_update_slice_in_dim(keys, key[:, :, None], t, 2)

@@ -68,7 +68,7 @@ def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Arr
     if jax.default_backend() == "cpu":
 
         def step(before: Array, element: tuple[Array, Array]) -> tuple[Array, Array]:
-            after = element[1] + element[0] * before
+            after = element[1] + carried_part(element[0], before)
             return after, after
 
         _, result = lax.scan(step, jnp.zeros(b.shape[1:], b.dtype), (c, b), reverse=op.reverse)
@@ -79,7 +79,12 @@ def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Arr
 
 def compose(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
     """The affine map `y -> b + c * y` that is `first`, then `second`, each given as (c, b)."""
-    return second[0] * first[0], second[1] + second[0] * first[1]
+    return second[0] * first[0], second[1] + carried_part(second[0], first[1])
+
+
+def carried_part(coefficient: Array, before: Array) -> Array:
+    """`coefficient * before`, where a coefficient of zero forgets what was before, be it infinite or NaN: a reset is one."""
+    return jnp.where(coefficient == 0, jnp.zeros_like(before), coefficient * before)
 
 
 def discounted_sum(at: Setting, op: ops.DiscountedSum, x: Array) -> Array:

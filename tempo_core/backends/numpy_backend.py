@@ -52,7 +52,7 @@ def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Arr
     result = np.zeros_like(b)
     before = np.zeros(b.shape[1:], b.dtype)
     for k in reversed(range(len(b))) if op.reverse else range(len(b)):
-        before = b[k] + c[k] * before
+        before = b[k] + np.where(c[k] == 0, 0, c[k] * before).astype(b.dtype)  # a zero forgets even what is infinite or NaN
         result[k] = before
     return np.moveaxis(result, 0, op.axis).astype(terms.dtype)
 

@@ -261,7 +261,13 @@ def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gra
     floats = tuple(k for k, x in enumerate(operands) if is_float(x.dtype))
     given = tuple(k for k, g in enumerate(gradients) if g is not None)
     pullback = Pullback(op.fn, len(operands), floats, given)
-    found = udf(pullback, *operands, *(gradients[k] for k in given), outputs=[operands[k].type for k in floats], name=f"{op.name}_gradient")
+    found = udf(
+        pullback,
+        *operands,
+        *(gradients[k] for k in given),
+        outputs=[operands[k].type for k in floats],
+        name=f"{op.name}_gradient",
+    )
     by_slot = dict(zip(floats, found, strict=True))
     return [by_slot.get(k) for k in range(len(operands))]
 

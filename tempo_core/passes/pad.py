@@ -220,16 +220,34 @@ def _random(work: _Work) -> Edge:
 
 
 def _reshape(work: _Work) -> Edge:
-    """Sizes that vary keep their place among the elements: what stands before and after each must stay together."""
+    """Sizes that vary keep their place among the elements: what stands before and after each must stay together.
+
+    One varying size may take in the dimensions after it, or give some up: its elements still come first, the padding last.
+    """
     before, after = work.true_shapes[0], work.op.shape
     varying = [s for s in before if s.steps]
-    if varying != [s for s in after if s.steps] or _segments(before) != _segments(after):
+    if varying == [s for s in after if s.steps] and _segments(before) == _segments(after):
+        return work.build.add(ops.Reshape(tuple(map(work.static, after))), *work.operands)
+    target = _regrouped(work, before, after)
+    if target is None:
         raise ShapeError(
             f"{work.node.label} reshapes a dimension that varies with the step, from ({', '.join(map(str, before))}) to ({', '.join(map(str, after))})",
             where=work.node.where,
             hint="reshape only the other dimensions, or reduce the varying one first",
         )
-    return work.build.add(ops.Reshape(tuple(map(work.static, after))), *work.operands)
+    return work.build.add(ops.Reshape(target), *work.operands)
+
+
+def _regrouped(work: _Work, before: Sequence[Expr], after: Sequence[Expr]) -> tuple[Expr, ...] | None:
+    """The padded shape of a reshape that moves static sizes between one varying dimension and those after it."""
+    old = [k for k, s in enumerate(before) if s.steps]
+    new = [k for k, s in enumerate(after) if s.steps]
+    if len(old) != 1 or len(new) != 1 or ops.product(tuple(before[: old[0]])) != ops.product(tuple(after[: new[0]])):
+        return None
+    elements = work.shape(0)[old[0]] * ops.product(tuple(before[old[0] + 1 :]))
+    rest = ops.product(tuple(after[new[0] + 1 :]))
+    size = elements // rest
+    return (*after[: new[0]], size, *after[new[0] + 1 :]) if size * rest == elements else None
 
 
 def _segments(shape: tuple[Expr, ...]) -> list[Expr]:

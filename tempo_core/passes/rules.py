@@ -147,8 +147,10 @@ def _sum_of_broadcast(view: View) -> Edge | None:
     if view.op.fn != "sum" or not isinstance(first, ops.Broadcast) or any(a in first.axes for a in view.op.axes):
         return None
     inner, dtype = view.inner(), view.node.outputs[0].dtype
+    if inner is None:
+        return None
     count = ops.product(tuple(first.shape[a] for a in view.op.axes))
-    if inner is None or count.steps or len(first.axes) != len(first.shape) - len(view.op.axes) or dtype == "bool":
+    if count.steps or len(first.axes) != len(first.shape) - len(view.op.axes) or dtype == "bool":
         return None
     number: Edge = view.build.add(ops.Cast(dtype), view.build.add(ops.Eval(count)))
     shape = view.node.outputs[0].shape

@@ -43,6 +43,11 @@ def test_bounds_are_checked():
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.zeros(()) + t
-    for bounds, text in [({}, "the bound T is not given"), ({T: 0}, "at least 1"), ({t: 3}, "t is no bound"), ({T: 2.5}, "at least 1")]:
+    for bounds, text in [
+        ({}, "the bound T is not given"),
+        ({T: 0}, "at least 1"),
+        ({t: 3}, "t is no bound"),
+        ({T: 2.5}, "at least 1"),
+    ]:
         with pytest.raises(tp.errors.BoundsError, match=text):
             ctx.run(bounds, [x])

@@ -261,8 +261,24 @@ def test_a_recurrence_needs_one_shape():
     assert "varies with the step" in refusal(make)
 
 
-def test_a_varying_dimension_is_not_split_or_joined():
-    assert "reshapes a dimension that varies" in refusal(lambda x, t, T: [x[0 : t + 1].reshape((t + 1) * 2).sum()])
+def test_a_varying_dimension_takes_in_the_ones_after_it_and_gives_them_up():
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (2,), domain=(t,))
+        flat = (x[0 : t + 1] * 3).reshape(-1)
+        again = flat.reshape(t + 1, 2).sum(0)
+    data = np.arange(6, dtype="float32").reshape(3, 2)
+    for config in (tp.Config(), tp.Config(backend="numpy"), tp.Config(backend="numpy", disable=("pad",))):
+        rows, sums = ctx.run({T: 3}, outputs=[flat, again], inputs={"x": data}, config=config)
+        assert [row.tolist() for row in rows] == [[0, 3], [0, 3, 6, 9], [0, 3, 6, 9, 12, 15]]
+        assert sums.tolist() == [[0, 3], [6, 12], [18, 27]]
+
+
+def test_a_varying_dimension_does_not_join_the_ones_before_it():
+    def make(x, t, T):
+        return [x[0 : t + 1].transpose(1, 0).reshape(-1).sum(0)]
+
+    assert "varies with the step" in refusal(make)
 
 
 def test_the_largest_size_of_a_window_is_its_width():

@@ -1,0 +1,111 @@
+"""What compiling takes, stage by stage: tracing, each pass, scheduling, XLA; and how large the programs are.
+
+python -m benchmarks.compile_time [--quick] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.common import Results, arguments, say
+
+RECIPES = [("REINFORCE", "reinforce"), ("PPO, environment in JAX", "ppo_functional"), ("PPO, environment on the host", "ppo")]
+SMALL = {"num_envs": 4, "num_steps": 8}  # sizes hardly matter to compile times; --quick runs what it compiles at these
+
+
+def main() -> None:
+    options = arguments(__doc__ or "")
+    results = Results("compile_time", options)
+    for name, recipe in RECIPES:
+        if results.wanted(name):
+            measure(results, name, lambda recipe=recipe: trained(recipe, options.quick))
+    if results.wanted("decode"):
+        measure(results, "decode", lambda: decoded("tiny" if options.quick else "5M", 16 if options.quick else 256))
+    results.finish()
+
+
+def trained(name: str, quick: bool) -> tuple[dict[str, float], Any]:
+    """Seconds of each stage, and the program of a recipe after two iterations."""
+    from benchmarks.ppo import LastMetrics
+    from tempo_rl.agents import build_agent
+    from tempo_rl.recipe import load_recipe
+    from tempo_rl.train import compile_config
+
+    sizes = SMALL if quick else {}
+    recipe = load_recipe(name, [f"{key}={value}" for key, value in sizes.items()])
+    recipe = load_recipe(
+        name, [*(f"{k}={v}" for k, v in sizes.items()), f"total_timesteps={2 * recipe.num_envs * recipe.num_steps}"]
+    )
+    start = time.perf_counter()
+    agent = build_agent(recipe, LastMetrics())
+    traced = time.perf_counter()
+    program = agent.compile(compile_config(recipe))
+    compiled = time.perf_counter()
+    program.run({})
+    agent.environment.close()
+    return stages(program, traced - start, compiled - traced), program
+
+
+def decoded(size: str, length: int) -> tuple[dict[str, float], Any]:
+    """Seconds of each stage, and the decoding program of a random Llama after one run."""
+    import numpy as np
+
+    import tempo_core as tp
+    from benchmarks.decode import random_model
+    from tempo_llm.attention import Attention
+    from tempo_llm.llama import trace_decoder
+
+    config, weights = random_model(size)
+    start = time.perf_counter()
+    decoder = trace_decoder(config, Attention(), sampled=False, tied=False)
+    traced = time.perf_counter()
+    bounds = {decoder.rows: 1, decoder.length: length, decoder.layers: config.num_hidden_layers}
+    program = decoder.context.compile(bounds, outputs=[decoder.token], config=tp.Config())
+    compiled = time.perf_counter()
+    program.run({**weights, "prompt": np.ones((1, length), np.int32), "prompt_length": np.ones(1, np.int32)})
+    return stages(program, traced - start, compiled - traced), program
+
+
+def stages(program: Any, traced: float, compiled: float) -> dict[str, float]:
+    """Seconds by stage; `verify` is what our compiler took besides its passes, nearly all of it checks after each of them."""
+    ours = dict(program.timing)
+    xla = program.compile_seconds - sum(ours.values())
+    return {"trace": traced, **ours, "verify": compiled - sum(ours.values()), "xla": xla}
+
+
+def measure(results: Results, name: str, make: Callable[[], tuple[dict[str, float], Any]]) -> None:
+    """Compile a program anew each turn; medians of every stage."""
+    turns, program = [], None
+    for _ in range(results.options.turns):
+        found, program = make()
+        turns.append(found)
+    seconds = {stage: statistics.median(turn[stage] for turn in turns) for stage in turns[0]}
+    sizes = sizes_of(program)
+    say(f"\n{name}: {sum(seconds.values()):.2f} s")
+    say("  " + ", ".join(f"{stage} {value:.2f}" for stage, value in seconds.items()) + " s")
+    say("  " + ", ".join(f"{value} {what}" for what, value in sizes.items()))
+    results.add(name, seconds=seconds, total_seconds=sum(seconds.values()), sizes=sizes)
+
+
+def sizes_of(program: Any) -> dict[str, int]:
+    """Nodes as written and after the passes, statements that were scheduled, XLA programs and their instructions."""
+    statements = {line.strip() for line in program.text("program").splitlines()}
+    statements = {line for line in statements if line and not line.endswith(":")}
+    compiled = [segment.compiled for segment in program._staged.segments if segment.compiled is not None]
+    texts = [executable.as_text() for executable in compiled]
+    return {
+        "nodes traced": len(list(program.source)),
+        "nodes after the passes": len(list(program.graph)),
+        "statements": len(statements),
+        "XLA programs": program.compiles,
+        "XLA instructions": sum(
+            line.lstrip().startswith(("%", "ROOT %")) and " = " in line for t in texts for line in t.splitlines()
+        ),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Each benchmark runs from end to end with `--quick`, and writes figures of every side."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = pytest.mark.slow
+
+
+def quick(name: str, out: Path) -> dict[str, Any]:
+    """What `python -m benchmarks.<name> --quick` writes."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the figures mean nothing" in done.stdout
+    written: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    assert written["benchmark"] == name and written["quick"]
+    assert written["versions"]["jax"] and written["machine"]["jax_devices"]
+    return written
+
+
+def check_sides(figures: dict[str, dict[str, float]], *sides: str) -> None:
+    for side in sides:
+        assert figures[side]["median"] > 0, side
+    assert figures["tempo"]["ratio_to_first"] == 1.0
+
+
+def test_ppo(tmp_path: Path) -> None:
+    functional, host = quick("ppo", tmp_path / "ppo.json")["cases"]
+    check_sides(functional["ms_per_iteration"], "tempo", "JAX by hand", "environment only")
+    assert functional["compile_seconds"]["tempo"]["total"] > 0
+    for side, value in functional["last_return"].items():
+        assert 5 < value < 500, side  # pole balancing with a fresh policy: both play the same game
+    check_sides(host["ms_per_iteration"], "tempo", "environment only")
+
+
+def test_decode_gives_the_tokens_of_its_peers(tmp_path: Path) -> None:
+    written = quick("decode", tmp_path / "decode.json")
+    (case,) = written["cases"]
+    check_sides(case["ms_per_token"], "tempo", "JAX by hand")
+    assert set(case["same_tokens"].values()) == {1.0}
+    assert ("transformers" in case["same_tokens"]) != bool(written["skipped"])
+
+
+def test_compile_time(tmp_path: Path) -> None:
+    cases = quick("compile_time", tmp_path / "compile_time.json")["cases"]
+    assert [case["case"].split(",")[0] for case in cases] == ["REINFORCE", "PPO", "PPO", "decode"]
+    for case in cases:
+        assert {"trace", "check", "vectorize", "fuse", "schedule", "verify", "xla"} <= set(case["seconds"])
+        assert case["sizes"]["XLA programs"] >= 1 and case["sizes"]["statements"] > 10
+        assert case["total_seconds"] == pytest.approx(sum(case["seconds"].values()), rel=1e-3)
