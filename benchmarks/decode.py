@@ -101,7 +101,7 @@ def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarr
     except ModuleNotFoundError as error:
         results.skip(f"{name}: transformers ({error}; pip install 'tempo-dl[torch]')")
     else:
-        decoding = Decoding(config, weights)
+        decoding = Decoding(config, weights, "cuda" if jax.default_backend() == "gpu" else "cpu")
         say(
             f"{name}: transformers runs with {decoding.choose_threads(prompts, min(new, 16))} threads, the fastest of what was tried"
         )

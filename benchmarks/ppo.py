@@ -19,9 +19,9 @@ from benchmarks.common import Results, arguments, compared, in_turn, say, show
 
 # (name, environments, steps, iterations a run)
 FUNCTIONAL = [("recipe", 32, 64, 20), ("512x250", 512, 250, 4)]
-FUNCTIONAL_QUICK = [("quick", 4, 8, 2)]
+FUNCTIONAL_QUICK = [("quick", 8, 16, 2)]
 HOST = [("recipe", 32, 64, 4)]
-HOST_QUICK = [("quick", 4, 8, 2)]
+HOST_QUICK = [("quick", 8, 16, 2)]
 
 
 class LastMetrics:

@@ -14,9 +14,9 @@ from tempo_llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, layer_weights
 
 
 class Decoding:
-    """A `LlamaForCausalLM` with the weights of `tempo_llm`."""
+    """A `LlamaForCausalLM` with the weights of `tempo_llm`, on `device` ("cpu" or "cuda")."""
 
-    def __init__(self, config: Any, weights: Mapping[str, np.ndarray]):
+    def __init__(self, config: Any, weights: Mapping[str, np.ndarray], device: str = "cpu"):
         own = LlamaConfig(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
@@ -29,6 +29,7 @@ class Decoding:
             rope_theta=config.rope_theta,
             tie_word_embeddings=False,
         )
+        self.device = device
         self.model = LlamaForCausalLM(own).eval()
         named = {FINAL_NORM: weights["final_norm"], HEAD: weights["head"].T, EMBEDDING: weights["embedding"].T}
         for name, weight in layer_weights(config).items():
@@ -36,6 +37,7 @@ class Decoding:
                 named[f"model.layers.{number}.{weight.source}"] = weights[name][number].T
         state = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in named.items()}
         self.model.load_state_dict(state, strict=True)
+        self.model.to(device)
 
     def choose_threads(self, prompts: np.ndarray, new: int) -> int:
         """Set how many threads PyTorch uses to what is fastest here: all cores, or one."""
@@ -53,10 +55,10 @@ class Decoding:
     @torch.inference_mode()
     def run(self, prompts: np.ndarray, new: int) -> np.ndarray:
         """The `new` tokens that follow each prompt: [B, new]."""
-        cache, step = DynamicCache(), torch.from_numpy(prompts.astype(np.int64))
+        cache, step = DynamicCache(), torch.from_numpy(prompts.astype(np.int64)).to(self.device)
         chosen = []
         for _ in range(new):
             logits = self.model(input_ids=step, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
             step = logits[:, -1].argmax(-1, keepdim=True)
             chosen.append(step)
-        return torch.cat(chosen, 1).numpy()
+        return torch.cat(chosen, 1).cpu().numpy()

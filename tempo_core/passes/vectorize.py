@@ -77,8 +77,10 @@ def _has_rule(node: Node) -> bool:
 def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     """Connected groups of legal nodes of which some read takes the whole step.
 
-    Results (`Output`) are such a reason only where the group reads nothing that a loop over the step makes: its operands
-    would all have to be kept to compute at the end what can be computed as the loop goes.
+    A group that reads what a loop over the step makes needs a better reason: its operands would all have to be kept, to
+    compute at the end what can be computed as the loop goes. It is one that the group contracts, scans or sorts, which gains
+    from doing so at once, or that what is read of it is no smaller than its operands. That results (`Output`) are
+    collected is no such reason.
     """
     parent = {n: n for n in legal}
 
@@ -88,9 +90,9 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
             n = parent[n]
         return n
 
-    whole: set[int] = set()
+    whole: set[tuple[int, int]] = set()
     collected: set[int] = set()
-    fed_by_loop: set[int] = set()
+    kept: set[tuple[int, tuple[int, int]]] = set()  # (reader, what it reads of a loop)
     for reader in graph:
         for edge in reader.inputs:
             source = graph[edge.source]
@@ -99,13 +101,39 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
             index = edge.index[source.domain.steps.index(step)]
             if source.id in legal and reader.id in legal and step in reader.domain:
                 parent[find(source.id)] = find(reader.id)
-            elif reader.id in legal:
-                fed_by_loop.add(reader.id)
+            elif reader.id in legal and step in reader.domain:
+                kept.add((reader.id, (edge.source, edge.output)))
             if source.id in legal and isinstance(index, Range) and step not in index.steps:
-                (collected if isinstance(reader.op, ops.Output) else whole).add(source.id)
-    looped = {find(n) for n in fed_by_loop}
-    roots = {find(n) for n in whole} | {find(n) for n in collected if find(n) not in looped}
+                if isinstance(reader.op, ops.Output):
+                    collected.add(source.id)
+                else:
+                    whole.add((source.id, edge.output))
+    looped = {find(reader) for reader, _ in kept}
+    heavy = {find(n) for n in legal if isinstance(graph[n].op, HEAVY)}
+    operands: dict[int, set[tuple[int, int]]] = {}
+    for reader_id, key in kept:
+        operands.setdefault(find(reader_id), set()).add(key)
+    read: dict[int, set[tuple[int, int]]] = {}
+    for key in whole:
+        read.setdefault(find(key[0]), set()).add(key)
+    roots = {
+        root for root in read if root not in looped or root in heavy or _size(graph, read[root]) >= _size(graph, operands[root])
+    }
+    roots |= {find(n) for n in collected} - looped
     return {n for n in legal if find(n) in roots}
+
+
+HEAVY = (ops.Dot, ops.CumSum, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
+_NOMINAL = 16  # every bound, where sizes are compared
+
+
+def _size(graph: Graph, values: set[tuple[int, int]]) -> int:
+    """The elements of some values at one point, roughly."""
+    total = 0
+    for node_id, output in values:
+        size = ops.product(graph[node_id].outputs[output].shape)
+        total += size.evaluate(dict.fromkeys(size.symbols, _NOMINAL))
+    return total
 
 
 class _Vectorizer:
