@@ -65,7 +65,9 @@ def check(program: Program) -> Outcome:
             _check_sink(
                 built["seen"], outputs[program.outputs.index(program.sunk)], expected[program.outputs.index(program.sunk)]
             )
-        if program.leaf:
+        if (
+            program.leaf and 'kind="host"' not in program.text()
+        ):  # a function on the host is a constant to gradients, not to slopes
             _check_gradient(program, built, exact)
         if compiled.compiles:
             assert_all_same(compiled.run(inputs), found, 0.0)  # stores are handed over by donation: nothing may be left in them
