@@ -1,38 +1,105 @@
-"""Random programs for as long as one likes: `python -m benchmarks.fuzz --programs 1000 --seed 7`.
+"""Random programs for as long as one likes: `python -m benchmarks.fuzz --programs 1000 --seed 7 --jobs 2`.
 
-Each is compiled under random options and compared with the reference, and gradients with finite differences. A failing one
-is made small and printed as a script. Exits with 1 if one failed.
+Each is compiled under random options, run twice, and compared with the reference; gradients with finite differences. A
+failing one is made small and printed as a script. The coverage table at the end says what was drawn, and how often. Exits
+with 1 if a program failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
 
-from tests.fuzz.checking import broken_by, check, shrink
-from tests.fuzz.generator import Program, draw_program
-
-EXECUTORS = ("numpy", "staged", "interpreted")
-
-
-def drawn(seed: int, size: int, executor: str) -> Program:
-    """The program of a seed; the executor only changes its options."""
-    staged = executor == "staged"
-    program = draw_program(seed, size, staged)
-    if executor == "interpreted":
-        return replace(program, config=program.config.replace('backend="numpy"', 'executor="interpreted"'))
-    return program
+EXECUTORS = ("numpy", "staged", "numpy", "interpreted", "numpy", "numpy")  # one after the other: XLA is what costs
+BATCH = 25  # programs a task
 
 
-def _blame(program: Program) -> str:
+@dataclass
+class Summary:
+    """What a batch of programs, or all of them, came to. Picklable."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    features: Counter[str] = field(default_factory=Counter)
+    refused_units: Counter[str] = field(default_factory=Counter)
+    reports: list[str] = field(default_factory=list)
+    programs: int = 0
+
+    def add(self, other: Summary) -> None:
+        self.kinds += other.kinds
+        self.features += other.features
+        self.refused_units += other.refused_units
+        self.reports += other.reports
+        self.programs += other.programs
+
+
+def run_batch(first: int, count: int, size: int, executor: str) -> Summary:
+    """Check the programs of the seeds `first, ..., first + count - 1`."""
+    import jax
+
+    from tests.fuzz.checking import check
+    from tests.fuzz.choices import Seeded
+    from tests.fuzz.generator import drawn
+
+    found = Summary()
+    for seed in range(first, first + count):
+        chosen = EXECUTORS[seed % len(EXECUTORS)] if executor == "all" else executor
+        program, drawing = drawn(Seeded(seed), size, chosen)
+        outcome = check(program)
+        found.programs += 1
+        found.features.update(program.features)
+        found.refused_units.update(drawing.refused)
+        found.kinds[outcome.kind if not outcome.why or outcome.failed else f"{outcome.kind} ({outcome.why})"] += 1
+        if outcome.failed:
+            found.reports.append(report(program, f"seed {seed}, {chosen}"))
+    jax.clear_caches()
+    return found
+
+
+def report(program: object, title: str) -> str:
+    """A failing program, made small, as a script with what went wrong as a text at its end."""
+    from tests.fuzz.checking import broken_by, check
+    from tests.fuzz.script import Program
+    from tests.fuzz.shrinking import shrink
+
+    assert isinstance(program, Program)
+    alike = check(program).error
+    small = shrink(program, lambda candidate: check(candidate).error == alike)
     try:
-        name = broken_by(program)
+        name = broken_by(small)
+        blame = f"the graph means something else after the pass {name!r}" if name else "every pass keeps the graph's meaning"
     except Exception as error:  # a graph that the reference cannot evaluate
-        return f"the graph cannot be evaluated between passes: {type(error).__name__}\n"
-    return f"the graph means something else after the pass {name!r}\n" if name else "every pass keeps the graph's meaning\n"
+        blame = f"the graph cannot be evaluated between passes: {type(error).__name__}: {error}"
+    why = "\n".join(f"# {line}" for line in f"{check(small).why}\n{blame}".splitlines())
+    return f"# -- {title} --\n{small.script()}\n{why}\n"
+
+
+def batches(options: argparse.Namespace) -> Iterator[tuple[int, int]]:
+    for first in range(options.seed, options.seed + options.programs, BATCH):
+        yield first, min(BATCH, options.seed + options.programs - first)
+
+
+def results(options: argparse.Namespace) -> Iterator[Summary]:
+    """The batches' summaries as they are done, from one process or several."""
+    if options.jobs == 1:
+        for first, count in batches(options):
+            yield run_batch(first, count, options.size, options.executor)
+        return
+    spawn = multiprocessing.get_context("spawn")  # JAX's threads do not survive a fork
+    with ProcessPoolExecutor(options.jobs, mp_context=spawn, max_tasks_per_child=20) as pool:
+        waiting: set[Future[Summary]] = set()
+        for first, count in batches(options):
+            waiting.add(pool.submit(run_batch, first, count, options.size, options.executor))
+            if len(waiting) >= 2 * options.jobs:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        yield from (future.result() for future in waiting)
 
 
 def main() -> int:
@@ -40,21 +107,29 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=200, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="of the first; the others follow")
     parser.add_argument("--size", type=int, default=8, help="units of a program, at most")
-    parser.add_argument("--executor", choices=(*EXECUTORS, "all"), default="all", help="all: one after the other")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--executor", choices=("all", *sorted(set(EXECUTORS))), default="all", help="all: one after the other")
+    parser.add_argument("--coverage", action="store_true", help="print the coverage table even for few programs")
     options = parser.parse_args()
-    found: Counter[str] = Counter()
-    start = time.perf_counter()
-    for seed in range(options.seed, options.seed + options.programs):
-        executor = EXECUTORS[seed % len(EXECUTORS)] if options.executor == "all" else options.executor
-        program = drawn(seed, options.size, executor)
-        outcome = check(program)
-        found[outcome.kind if not outcome.why or outcome.failed else f"{outcome.kind} ({outcome.why})"] += 1
-        if outcome.failed:
-            small = shrink(program, lambda candidate: check(candidate).failed)
-            print(f"# -- seed {seed}, {executor} --\n{small.script()}\n'''\n{check(small).why}{_blame(small)}'''\n", flush=True)
-    summary = ", ".join(f"{count} {kind}" for kind, count in found.most_common())
-    print(f"{summary}; {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    return 1 if found["failed"] else 0
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from tests.fuzz.coverage import table
+
+    whole, start = Summary(), time.perf_counter()
+    for part in results(options):
+        whole.add(part)
+        for text in part.reports:
+            print(text, flush=True)
+        seconds = time.perf_counter() - start
+        shown = f"{whole.programs}/{options.programs} programs, {len(whole.reports)} failed, {seconds:.0f} s"
+        print(shown, file=sys.stderr, end="\r" if sys.stderr.isatty() else "\n", flush=True)
+    print(file=sys.stderr)
+    if options.coverage or options.programs >= 200:
+        print(table(whole.features, whole.programs))
+        worst = ", ".join(f"{name} {count}" for name, count in whole.refused_units.most_common(10))
+        print(f"units that Tempo refused while they were drawn, most often: {worst or 'none'}")
+    kinds = ", ".join(f"{count} {kind}" for kind, count in whole.kinds.most_common())
+    print(f"{kinds}; {time.perf_counter() - start:.0f} s")
+    return 1 if whole.reports else 0
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tempo_core.errors import ConfigError
 
-PASSES = ("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "fuse")
+PASSES = ("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "tile", "trim", "fuse")
 
 
 @dataclass(frozen=True)
@@ -20,27 +20,43 @@ class Config:
     backend: "jax", or "numpy" (interpreted only).
     executor: "staged" makes XLA programs of all that needs no host; "interpreted" runs statement by statement.
     disable: names of passes to switch off; "vectorize(t)" switches one step of vectorization off.
+    tile: sizes of tiles by step, `{"t": 64}`: reductions over dimensions made of that step's bound run tile by tile. It saves
+        memory where such dimensions are large, and work where they are padded (`k[0:t + 1]`); floats are summed in another order.
     memory_limit: refuse a plan whose stores take more, in bytes or as "2GiB"; the error lists the largest.
-    check_numerics: raise NumericsError at the first statement whose result is not finite (interpreted).
+    check_numerics: raise NumericsError where a value that is not finite reaches an output, a function on the host or a recurrence;
+        it names the statement and the point where that began. The -inf of masks is no error (see `runtime/numerics.py`).
     """
 
     seed: int = 0
     backend: str = "jax"
     executor: str = "staged"
     disable: tuple[str, ...] = ()
+    tile: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
     memory_limit: int | str | None = None
     check_numerics: bool = False
 
+    def __new__(cls, *_: object, **options: object) -> Config:
+        for option in options:
+            _choose("option", option, tuple(cls.__dataclass_fields__))
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
+        if isinstance(self.seed, bool) or not hasattr(self.seed, "__index__"):
+            raise ConfigError(f"seed={self.seed!r} is no int", hint="Config(seed=3)")
+        if not isinstance(self.check_numerics, bool):
+            raise ConfigError(f"check_numerics={self.check_numerics!r} is neither True nor False")
+        if isinstance(self.disable, str) or not isinstance(self.disable, Iterable):
+            raise ConfigError(f"disable={self.disable!r} is no tuple of passes", hint='disable=("fuse",)')
         object.__setattr__(self, "disable", tuple(self.disable))
         _choose("backend", self.backend, ("jax", "numpy"))
         _choose("executor", self.executor, ("staged", "interpreted"))
         if self.memory_limit is not None:
             object.__setattr__(self, "memory_limit", size_in_bytes(self.memory_limit))
+        object.__setattr__(self, "tile", _tile_sizes(self.tile))
         for item in self.disable:
-            name, _, rest = item.partition("(")
+            name, _, rest = str(item).partition("(")
             _choose("disable", name, PASSES)
-            if rest and (name != "vectorize" or not rest.endswith(")")):
+            if "(" in str(item) and (name != "vectorize" or not rest.endswith(")")):
                 raise ConfigError(f"disable={item!r}", hint='only vectorization is switched off by step: "vectorize(t)"')
 
     def disabled(self, name: str) -> bool:
@@ -51,9 +67,14 @@ class Config:
         return tuple(item[len("vectorize(") : -1] for item in self.disable if item.startswith("vectorize("))
 
     @property
+    def tiles(self) -> tuple[tuple[str, int], ...]:
+        """The (step, size of tiles) pairs."""
+        return () if self.disabled("tile") else tuple(self.tile)  # type: ignore[arg-type]
+
+    @property
     def interpreted(self) -> bool:
         """NumPy arrays cannot be staged."""
-        return self.executor == "interpreted" or self.backend == "numpy" or self.check_numerics
+        return self.executor == "interpreted" or self.backend == "numpy"
 
 
 def size_in_bytes(size: int | str) -> int:
@@ -61,14 +82,26 @@ def size_in_bytes(size: int | str) -> int:
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(size), re.IGNORECASE)
-    if match is None:
+    if match is None or isinstance(size, float):
         raise ConfigError(f"memory_limit={size!r} is no size", hint='a number of bytes, or a text such as "2GiB"')
     number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 
-def _choose(option: str, value: str, allowed: Sequence[str]) -> None:
+def _tile_sizes(tile: object) -> tuple[tuple[str, int], ...]:
+    """Pairs of step names and sizes, from a mapping (its keys may be steps) or from such pairs."""
+    try:
+        pairs = [(str(step), size) for step, size in (tile.items() if isinstance(tile, Mapping) else tile)]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise ConfigError(f"tile={tile!r} is no mapping from steps to sizes", hint='tile={"t": 64}') from None
+    for step, size in pairs:
+        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+            raise ConfigError(f"the tiles of step {step} have the size {size!r}", hint='a number of at least 1: tile={"t": 64}')
+    return tuple(sorted((step, size.__index__()) for step, size in pairs))
+
+
+def _choose(option: str, value: object, allowed: Sequence[str]) -> None:
     if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, 1)
+        near = difflib.get_close_matches(str(value), allowed, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(allowed)}"
         raise ConfigError(f"{option}={value!r} is unknown", hint=hint)

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
+import functools
+import linecache
 import os
-import traceback
+import sys
+from types import FrameType
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _JAX = f"{os.sep}jax{os.sep}_src{os.sep}"
+_WIDTH = 100  # of a quoted line of source
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_users_file(filename: str) -> bool:
+    return not (_JAX in filename or os.path.abspath(filename).startswith(_PACKAGE))
+
+
+def is_users(frame: FrameType) -> bool:
+    """Whether a stack frame runs code outside `tempo_core` and JAX."""
+    code = frame.f_code
+    generated = code.co_filename == "<string>" and code.co_name == "__init__"  # of a dataclass
+    return not generated and _is_users_file(code.co_filename)
 
 
 def user_location() -> str:
     """`file:line` of the innermost stack frame outside `tempo_core` and JAX: the line that the user wrote."""
-    for frame in reversed(traceback.extract_stack()):
-        generated = frame.filename == "<string>" and frame.name == "__init__"  # of a dataclass
-        if not (generated or _JAX in frame.filename or os.path.abspath(frame.filename).startswith(_PACKAGE)):
-            return f"{frame.filename}:{frame.lineno}"
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
     return "<tempo>"
+
+
+def quoted(where: str) -> str:
+    """A `file:line` as errors show it: the file relative to the working directory if it lies there, and the line's text if known.
+
+    `/home/me/program.py:12` in `/home/me` is `program.py:12: y = x[t + 1]`.
+    """
+    file, _, line = where.rpartition(":")
+    if not line.isdigit():
+        return where
+    text = linecache.getline(file, int(line)).strip()
+    here = os.getcwd() + os.sep
+    shown = f"{file.removeprefix(here)}:{line}"
+    return f"{shown}: {text if len(text) <= _WIDTH else text[: _WIDTH - 3] + '...'}" if text else shown
 
 
 class TempoError(Exception):
@@ -24,18 +55,45 @@ class TempoError(Exception):
     `message` says which rule was broken; `where` is the user's `file:line`; `hint` says what to write instead.
     """
 
+    usual_hint: str | None = None  # of a class of errors, where one has no hint of its own
+
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None):
-        self.message, self.where, self.hint = message, where or user_location(), hint
-        text = f"{message}\n  at {self.where}"
-        super().__init__(text if hint is None else f"{text}\n  hint: {hint}")
+        super().__init__(message)
+        self.message, self.where, self.hint = message, where or user_location(), hint or self.usual_hint
+
+    def __str__(self) -> str:
+        text = f"{self.message}\n  at {quoted(self.where)}"
+        return text if self.hint is None else f"{text}\n  hint: {self.hint}"
+
+
+class ArgumentError(TempoError, TypeError):
+    """An argument of the wrong kind: what is no tensor, shape, step, number or name where one is meant."""
+
+
+class DivisionError(TempoError, ZeroDivisionError):
+    """An index that divides by zero, or is taken modulo what is not positive."""
+
+    usual_hint = "indices are divided by positive numbers: t // 2, t % 2"
+
+
+class MissingAttributeError(TempoError, AttributeError):
+    """An attribute or method that does not exist."""
+
+
+class ContextError(TempoError):
+    """Tensors or steps outside of a context, or of two contexts."""
 
 
 class ShapeError(TempoError):
     """Shapes, axes or dtypes that do not fit together."""
 
+    usual_hint = "print(x) shows a tensor's shape; reshape, expand_dims, transpose and broadcast_to change it"
+
 
 class DTypeError(TempoError):
     """A dtype that the operation does not take, or that is unknown."""
+
+    usual_hint = 'x.astype("float32") converts, and comparisons such as x > 0 give bool'
 
 
 class IndexingError(TempoError):
@@ -78,6 +136,10 @@ class NonAffineError(TempoError):
     """An index or condition that is not affine in the steps, so that no schedule can be derived from it."""
 
 
+class FunctionError(TempoError):
+    """A user-defined function or sink that raised: the user's own exception is its `__cause__`."""
+
+
 class NumericsError(TempoError):
     """A value that is not finite, found with `Config(check_numerics=True)`."""
 
@@ -88,3 +150,7 @@ class ConfigError(TempoError):
 
 class OutOfMemoryPlanError(TempoError):
     """A plan that does not fit the given memory limit."""
+
+
+class OutOfMemoryError(TempoError):
+    """A run for which the device (or the host) had too little memory."""

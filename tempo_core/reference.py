@@ -15,12 +15,23 @@ import numpy as np
 
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.backends.numpy_backend import NumpyBackend
-from tempo_core.errors import BoundsError, CausalityError, InputError, OutOfDomainError, UncoveredPointError
+from tempo_core.errors import (
+    BoundsError,
+    CausalityError,
+    IndexingError,
+    InputError,
+    OutOfDomainError,
+    TempoError,
+    UncoveredPointError,
+)
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import Cast, Input, Merge, Op, Output, Udf
-from tempo_core.ir.types import TensorType
+from tempo_core.ir.ops import Cast, Input, Merge, Op, Output, Slice, Udf
+from tempo_core.ir.types import TensorType, is_float
+from tempo_core.ir.udf import Fed
+from tempo_core.runtime.feeds import Feed, input_specs, is_array
+from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -44,27 +55,70 @@ def evaluate(
     with a step. Without `outputs`, the operands of the graph's `Output` nodes, by position: so that graphs can be compared
     before and after a pass (there, a range may pass over points that its source's condition leaves out: zeros).
 
-    With `dtype="float64"`, float32 tensors are evaluated in float64, for finite differences; random numbers and user-defined
-    functions keep their precision.
+    With `dtype="float64"`, floats of all dtypes are evaluated in float64, for finite differences and to see what rounding does;
+    random numbers and user-defined functions keep their precision.
 
     A stateful function is called in the order of its points, up to the last that is needed. Sinks are not called.
     Raises CausalityError at a value that depends on itself, OutOfDomainError at a read outside of a domain,
     UncoveredPointError at a point that no branch defines, BoundsError and InputError for what is not given.
     """
     graph = program.graph if isinstance(program, Context) else program
-    oracle = _Oracle(graph, _bounds(graph, bounds), dict(inputs or {}), seed, _wider(dtype), strict=outputs is not None)
+    numbers = _bounds(graph, bounds)
+    fed = _arrays(graph, program.inputs if isinstance(program, Context) else {}, numbers, inputs or {})
+    oracle = _Oracle(graph, numbers, fed, seed, _wider(dtype), strict=outputs is not None)
     if outputs is None:
         found = sorted((n for n in graph if isinstance(n.op, Output)), key=lambda n: n.op.position)  # type: ignore[attr-defined]
         return [oracle.read(node.inputs[0], {}) for node in found]
-    return [oracle.everywhere(tensor.edge, tensor.domain, tensor.type) for tensor in outputs]
+    return [oracle.everywhere(t.edge, t.domain, t.type, partly=t.user_condition is not TRUE) for t in outputs]
+
+
+def _arrays(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds: Env, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    """What is fed, as arrays; iterators and functions are collected."""
+    specs = input_specs(graph, domains, bounds)
+    return {n: Feed(specs[n], v).collected() if n in specs and not is_array(v) else v for n, v in inputs.items()}
+
+
+def mistakes(graph: Graph, bounds: Mapping[Expr, int] | Mapping[Symbol, int]) -> dict[type[TempoError], TempoError]:
+    """What is wrong with a program, found by going through all points of all of its nodes: one error of each kind.
+
+    OutOfDomainError, UncoveredPointError, CausalityError, and IndexingError for spatial slices that stop before they start.
+    The graph is to have its `Output` nodes (`compiler.with_outputs`). Nothing is computed.
+    """
+    dry = _Dry(graph, _bounds(graph, bounds), {}, 0, wide=False, strict=True)
+    found: dict[type[TempoError], TempoError] = {}
+    for node in graph:
+        if isinstance(node.op, Output) and node.op.partial:
+            continue
+        for at in dry.points(node.domain, partly=True):
+            try:
+                dry.demand((node.id, at))
+            except TempoError as error:
+                found.setdefault(type(error), error)
+    return found
+
+
+def empty_branches(graph: Graph, up_to: int = 5) -> list[tuple[Node, int]]:
+    """Branches of recurrences that define no point, whatever the bounds (of those that are at most `up_to`)."""
+    merges = [node for node in graph if isinstance(node.op, Merge)]
+    unused = {(node.id, number) for node in merges for number in range(len(node.inputs))}
+    names = [bound for bound in graph.bounds() if bound not in graph.derived]
+    for sizes in itertools.product(range(1, up_to + 1), repeat=len(names)):
+        oracle = _Dry(graph, graph.all_bounds(dict(zip(names, sizes, strict=True))), {}, 0, wide=False, strict=True)
+        for node in merges:
+            if any((node.id, number) in unused for number in range(len(node.inputs))):
+                for at in oracle.points(node.domain, partly=True):
+                    env = oracle.env(node.domain, at)
+                    taken = [number for number, edge in enumerate(node.inputs) if edge.condition.evaluate(env)]
+                    unused.difference_update({(node.id, number) for number in taken[:1]})
+    return [(graph[node], number) for node, number in sorted(unused)]
 
 
 def _bounds(graph: Graph, given: Mapping[Any, int]) -> Env:
     numbers = {str(key): int(value) for key, value in given.items()}
-    missing = [bound for bound in graph.bounds() if bound.name not in numbers]
+    missing = [bound for bound in graph.bounds() if bound.name not in numbers and bound not in graph.derived]
     if missing:
         raise BoundsError(f"the bound {missing[0]} is not given")
-    return {bound: numbers[bound.name] for bound in graph.bounds()}
+    return graph.all_bounds({bound: numbers[bound.name] for bound in graph.bounds() if bound not in graph.derived})
 
 
 def _wider(dtype: str | None) -> bool:
@@ -103,10 +157,22 @@ class _Oracle:
 
     # -- values -------------------------------------------------------------------------------------------------------
 
-    def everywhere(self, edge: Edge, domain: Domain, type: TensorType) -> Any:
-        """What an edge reads at all points of `domain`, stacked; nested lists where the shape varies."""
-        values = {at: self.read(edge, self.env(domain, at)) for at in self.points(domain, partly=False)}
-        return _stacked(values, tuple(self.bound(s) for s in domain.steps), type.is_static)
+    def everywhere(self, edge: Edge, domain: Domain, type: TensorType, partly: bool = False) -> Any:
+        """What an edge reads at all points of `domain`, stacked; nested lists where the shape varies.
+
+        Where `domain` has holes and may have them (`partly`), a masked array, or None in lists.
+        """
+        values = {at: self.read(edge, self.env(domain, at)) for at in self.points(domain, partly)}
+        sizes = tuple(self.bound(s) for s in domain.steps)
+        if not partly:
+            return _stacked(values, sizes, type.is_static)
+        everywhere = list(itertools.product(*map(range, sizes)))
+        if not type.is_static:
+            return _stacked({at: values.get(at) for at in everywhere}, sizes, False)
+        nothing = self.zeros(type, self.bounds)
+        whole = _stacked({at: values.get(at, nothing) for at in everywhere}, sizes, True)
+        mask = _stacked({at: np.full(nothing.shape, at not in values) for at in everywhere}, sizes, True)
+        return np.ma.MaskedArray(whole, mask)
 
     def read(self, edge: Edge, env: Env) -> Any:
         """The value of an edge for a reader at `env`, which holds the reader's steps and, once filled in, the bounds."""
@@ -161,27 +227,33 @@ class _Oracle:
         if isinstance(node.op, Merge):
             return tuple(operands)
         if isinstance(node.op, Input):
-            return (self.fed(node.op),)
+            return (self.fed(node.op.name, node.outputs[0]),)
+        if isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
+            return (self.fed(node.op.fn.name, node.outputs[0], tuple(map(self.bound, node.domain.steps)))[at],)
         return self.applied(node.op, operands, self.env(node.domain, at), node.outputs)
 
     def applied(self, op: Op, operands: list[Array], env: Env, types: Sequence[TensorType]) -> tuple[Array, ...]:
         if not self.wide:
             return self.backend.kernel(op, operands, env, self.seed)
-        if isinstance(op, Cast) and op.dtype == "float32":
-            op = Cast("float64")
+        if isinstance(op, Cast):
+            op = Cast(self.dtype(op.dtype))
         if isinstance(op, Udf):  # it was written for the dtypes that it is declared with
             operands = [x.astype(np.float32) if x.dtype == np.float64 else x for x in operands]
         results = self.backend.kernel(op, operands, env, self.seed)
-        return tuple(r.astype(np.float64) if t.dtype == "float32" else r for r, t in zip(results, types, strict=True))
+        return tuple(r.astype(self.dtype(t.dtype)) if is_float(t.dtype) else r for r, t in zip(results, types, strict=True))
 
-    def fed(self, op: Input) -> Array:
-        if op.name not in self.inputs:
-            raise InputError(f"the input `{op.name}` is not given")
-        declared = numpy_dtype("float64" if self.wide and op.dtype == "float32" else op.dtype)
-        array = np.asarray(self.inputs[op.name]).astype(declared)
-        shape = tuple(size.evaluate(self.bounds) for size in op.shape)
+    def dtype(self, declared: str) -> str:
+        """The dtype in which values of a declared dtype are evaluated."""
+        return "float64" if self.wide and is_float(declared) else declared
+
+    def fed(self, name: str, type: TensorType, leading: tuple[int, ...] = ()) -> Array:
+        """What is fed under a name: `type`, after `leading` dimensions."""
+        if name not in self.inputs:
+            raise InputError(f"the input `{name}` is not given")
+        array = np.asarray(self.inputs[name]).astype(numpy_dtype(self.dtype(type.dtype)))
+        shape = (*leading, *(size.evaluate(self.bounds) for size in type.shape))
         if array.shape != shape:
-            raise InputError(f"the input `{op.name}` has shape {array.shape}; declared is {shape}")
+            raise InputError(f"the input `{name}` has shape {array.shape}; declared is {shape}")
         return array
 
     # -- reads --------------------------------------------------------------------------------------------------------
@@ -240,7 +312,7 @@ class _Oracle:
 
     def zeros(self, type: TensorType, env: Env) -> Array:
         shape = tuple(size.evaluate(env) for size in type.shape)
-        return np.zeros(shape, np.float64 if self.wide and type.dtype == "float32" else numpy_dtype(type.dtype))
+        return np.zeros(shape, numpy_dtype(self.dtype(type.dtype)))
 
     # -- points -------------------------------------------------------------------------------------------------------
 
@@ -278,6 +350,21 @@ class _Oracle:
             return OutOfDomainError(f"an output reads {source.label} at {_index(edge)}: {why}", where=source.where)
         point = _text(reader.domain, env)
         return OutOfDomainError(f"{reader.label} reads {source.label} at {_index(edge)}: {why}; {point}", where=reader.where)
+
+
+class _Dry(_Oracle):
+    """Which values need which, without their computation."""
+
+    def needs(self, place: Place) -> tuple[tuple[_Read, ...], list[Place]]:
+        node = self.graph[place[0]]
+        if isinstance(node.op, Slice):
+            length = (node.op.stop - node.op.start).evaluate(self.env(node.domain, place[1]))
+            if length < 0:
+                raise IndexingError(f"{node.label} stops before it starts at {place[1]}", where=node.where)
+        return super().needs(place)
+
+    def computed(self, place: Place, reads: Sequence[_Read]) -> tuple[Array, ...]:
+        return ()
 
 
 def _stacked(values: Mapping[At, Any], sizes: tuple[int, ...], static: bool) -> Any:

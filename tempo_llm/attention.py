@@ -1,28 +1,21 @@
-"""Attention patterns: which timesteps a token attends to, as an index expression of the step t.
+"""Attention patterns by the names of the command line. A pattern is one of `tp.nn`: a function from the step t and its bound
+to slices of timesteps; what is stored, and for how long, follows from it.
 
-A pattern is a function from the step to a slice of timesteps; what is stored, and for how long, follows from it. To add
-one, write the function, put it in `PATTERNS`, and give it a row in the tests.
+To add one, give it a row in `PATTERNS`, and one in the tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import tempo_core as tp
 from tempo_llm.errors import PatternError
 
-Reach = Callable[[Any], slice]
-
-
-def causal(t: Any) -> slice:
-    """Every token up to and including this one."""
-    return slice(0, t + 1)
-
-
-PATTERNS: Mapping[str, Reach] = {
-    "causal": causal,
-    "full": causal,  # what other systems call it
+PATTERNS: Mapping[str, tp.nn.Pattern] = {
+    "causal": tp.nn.causal,
+    "full": tp.nn.causal,  # what other systems call it: every token so far
 }
 
 
@@ -41,6 +34,6 @@ class Attention:
         """The pattern that `text` names, as on the command line: `causal`."""
         return Attention(text.strip())
 
-    def reach(self, t: Any) -> slice:
-        """The timesteps that step `t` attends to: a slice of the past, ending after t."""
-        return PATTERNS[self.name](t)
+    def reach(self, t: Any, T: Any) -> tuple[slice, ...]:
+        """The timesteps that step `t` of `T` attends to: slices of the past, the last of them ending after t."""
+        return PATTERNS[self.name].slices(t, T)

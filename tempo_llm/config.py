@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tempo_llm.errors import ModelConfigError
-from tempo_llm.rope import RopeScaling
+from tempo_llm.rope import RopeScaling, scaling_from_values
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class LlamaConfig:
             max_position_embeddings=context,
             rms_norm_eps=float(values.get("rms_norm_eps", 1e-6)),
             rope_theta=float(rope.get("rope_theta", values.get("rope_theta") or 10000.0)),
-            rope_scaling=RopeScaling.from_values(rope, source),
+            rope_scaling=scaling_from_values(rope, source),
             attention_bias=bool(values.get("attention_bias", False)),
             mlp_bias=bool(values.get("mlp_bias", False)),
             tie_word_embeddings=values.get("tie_word_embeddings"),

@@ -16,7 +16,6 @@ from tempo_core import Tensor
 from tempo_llm.attention import Attention
 from tempo_llm.checkpoint import layer_weights
 from tempo_llm.config import LlamaConfig
-from tempo_llm.rope import inverse_frequencies
 from tempo_llm.sampling import at_temperature, greedy
 
 Expr = Any  # a symbolic expression: a step or a bound of the context
@@ -52,7 +51,8 @@ def trace_decoder(config: LlamaConfig, attention: Attention, *, sampled: bool, t
         hidden = tp.recurrence((config.hidden_size,), domain=(b, t, layer), name="hidden")
         hidden[b, t, 0] = embedding.index(1, token)
 
-        attended = hidden + attend(rms_norm(hidden, weights["attention_norm"], config), weights, config, attention, (b, t, layer))
+        normalised = rms_norm(hidden, weights["attention_norm"], config)
+        attended = hidden + attend(normalised, weights, config, (b, t, layer), attention.reach(t, T))
         after = attended + feed_forward(rms_norm(attended, weights["mlp_norm"], config), weights)
         if config.num_hidden_layers > 1:
             hidden[b, t, layer + 1] = after
@@ -70,19 +70,18 @@ def _layer_inputs(config: LlamaConfig, layer: Expr) -> dict[str, Tensor]:
 
 
 def attend(
-    x: Tensor, weights: Mapping[str, Tensor], config: LlamaConfig, attention: Attention, point: tuple[Expr, Expr, Expr]
+    x: Tensor, weights: Mapping[str, Tensor], config: LlamaConfig, point: tuple[Expr, Expr, Expr], reach: tuple[slice, ...]
 ) -> Tensor:
-    """Grouped-query attention of the normalised `x` (hidden,) at `point` (b, t, l), over what the pattern reaches."""
+    """Grouped-query attention of the normalised `x` (hidden,) at `point` (b, t, l), over the timesteps in `reach`."""
     b, t, layer = point
     heads, groups, width = config.num_key_value_heads, config.group_size, config.head_dim
-    cosine, sine = rotation(config, t)
-    queries = rotate(project(x, "query", weights).reshape(heads * groups, width), cosine, sine)
-    keys = rotate(project(x, "key", weights).reshape(heads, width), cosine, sine).named("keys")
+    rotate = tp.nn.RoPE(width, config.rope_theta, config.rope_scaling)
+    queries = rotate(project(x, "query", weights).reshape(heads * groups, width), t)
+    keys = rotate(project(x, "key", weights).reshape(heads, width), t).named("keys")
     values = project(x, "value", weights).reshape(heads, width).named("values")
 
-    reach = attention.reach(t)
-    past_keys = keys[b, reach, layer].transpose(1, 2, 0)  # (heads, width, positions)
-    past_values = values[b, reach, layer].transpose(1, 0, 2)  # (heads, positions, width)
+    past_keys = tp.concatenate([keys[b, part, layer] for part in reach]).transpose(1, 2, 0)  # (heads, width, positions)
+    past_values = tp.concatenate([values[b, part, layer] for part in reach]).transpose(1, 0, 2)  # (heads, positions, width)
     scores = (queries.reshape(heads, groups, width) @ past_keys) * (width**-0.5)
     mixed = scores.softmax(-1) @ past_values  # (heads, groups, width)
     return project(mixed.reshape(heads * groups * width), "attention_output", weights)
@@ -103,17 +102,3 @@ def project(x: Tensor, name: str, weights: Mapping[str, Tensor]) -> Tensor:
 def rms_norm(x: Tensor, scale: Tensor, config: LlamaConfig) -> Tensor:
     """Root-mean-square normalisation (Zhang and Sennrich, 2019) over the last dimension."""
     return x * tp.rsqrt((x * x).mean(-1, keepdims=True) + config.rms_norm_eps) * scale
-
-
-def rotation(config: LlamaConfig, t: Expr) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the rotary angles at position t: (head_dim / 2,) each. Their domain is t alone."""
-    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
-    angles = t * tp.constant(frequencies)
-    return tp.cos(angles), tp.sin(angles)
-
-
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position embedding of (heads, head_dim): element k turns with element k + head_dim / 2."""
-    half = cosine.shape[0]
-    first, second = x.spatial[:, :half], x.spatial[:, half:]
-    return tp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)

@@ -1,4 +1,4 @@
-"""The code of docs/language.md runs, section by section, and prints what the page says.
+"""The code of the pages of docs/ runs, section by section, and prints what the page says.
 
 `pytest tests/test_docs.py --update-golden` writes what is printed now into the page's ```text blocks.
 """
@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "language.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = {"language.md": 12, "nn.md": 4}  # with how many sections they have at least
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
@@ -22,47 +23,54 @@ FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.
 class Section:
     """`start` is where its text begins in the page, in characters."""
 
+    page: str
     title: str
     start: int
     text: str
 
     def runs(self) -> list[tuple[re.Match[str], str]]:
         """Each block of code with what it prints; all share one namespace."""
-        page, namespace, found = PAGE.read_text(encoding="utf-8"), {"__name__": "docs"}, []
+        path, namespace, found = DOCS / self.page, {"__name__": "docs"}, []
+        page = path.read_text(encoding="utf-8")
         for block in FENCE.finditer(self.text):
             line = page.count("\n", 0, self.start + block.start("code"))
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile("\n" * line + block["code"], str(PAGE), "exec"), namespace)
+                exec(compile("\n" * line + block["code"], str(path), "exec"), namespace)
             found.append((block, printed.getvalue()))
         return found
 
 
-def sections() -> list[Section]:
-    page = PAGE.read_text(encoding="utf-8")
+def sections(name: str) -> list[Section]:
+    page = (DOCS / name).read_text(encoding="utf-8")
     starts = [m.start() for m in re.finditer(r"^## ", page, re.MULTILINE)]
     ends = [*starts[1:], len(page)]
-    return [Section(page[a:b].split("\n", 1)[0].removeprefix("## "), a, page[a:b]) for a, b in zip(starts, ends, strict=True)]
+    titles = [page[a:].split("\n", 1)[0].removeprefix("## ") for a in starts]
+    return [Section(name, title, a, page[a:b]) for title, a, b in zip(titles, starts, ends, strict=True)]
 
 
-@pytest.mark.parametrize("number", range(len(sections())), ids=[s.title for s in sections()])
-def test_a_sections_code_runs_and_prints_what_the_page_says(number: int, request: pytest.FixtureRequest) -> None:
-    section = sections()[number]  # read again: updating one section moves those behind it
+ALL = [(page, number) for page in PAGES for number in range(len(sections(page)))]
+
+
+@pytest.mark.parametrize(("page", "number"), ALL, ids=[f"{page}: {sections(page)[number].title}" for page, number in ALL])
+def test_a_sections_code_runs_and_prints_what_the_page_says(page: str, number: int, request: pytest.FixtureRequest) -> None:
+    section = sections(page)[number]  # read again: updating one section moves those behind it
     runs = section.runs()
     if request.config.getoption("--update-golden"):
-        page = PAGE.read_text(encoding="utf-8")
+        text = (DOCS / page).read_text(encoding="utf-8")
         for block, printed in reversed(runs):
             if block["printed"] is not None:
                 start, end = section.start + block.start("printed"), section.start + block.end("printed")
-                page = page[:start] + printed + page[end:]
-        PAGE.write_text(page, encoding="utf-8")
+                text = text[:start] + printed + text[end:]
+        (DOCS / page).write_text(text, encoding="utf-8")
         return
     for block, printed in runs:
         said: Any = block["printed"]
         assert printed == (said or ""), f"the code under `{section.title}` prints something else now"
 
 
-def test_the_page_has_code_in_every_section() -> None:
-    assert len(sections()) >= 12
-    assert [s.title for s in sections() if "```python" not in s.text] == []
-    assert re.findall(r"^```(?!python$|text$|$)", PAGE.read_text(encoding="utf-8"), re.MULTILINE) == []
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_code_in_every_section(page: str) -> None:
+    assert len(sections(page)) >= PAGES[page]
+    assert [s.title for s in sections(page) if "```python" not in s.text] == []
+    assert re.findall(r"^```(?!python$|text$|$)", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE) == []

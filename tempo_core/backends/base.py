@@ -7,15 +7,16 @@ keeps to the dtypes and shapes of `op.infer`, and on the JAX backend can be trac
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
 
-from tempo_core.errors import DTypeError, ShapeError
+from tempo_core.errors import DTypeError, FunctionError, ShapeError
 from tempo_core.ir import ops
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -79,6 +80,7 @@ class Backend(ABC):
 
     def __init__(self) -> None:
         self.compiled: dict[Any, Callable[..., Any]] = {}  # for users of a backend to keep functions of `compile`
+        self.executables: MutableMapping[Any, Any] = WeakValueDictionary()  # whole programs, while somebody uses them
 
     def kernel(self, op: ops.Op, args: Sequence[Array], env: Env, seed: Seed = 0) -> tuple[Array, ...]:
         """The outputs of `op` for operands `args` at the point given by `env`, which holds all bounds and the point's steps.
@@ -111,31 +113,83 @@ class Backend(ABC):
 # -- user-defined functions -------------------------------------------------------------------------------------------
 
 
-def checked_results(at: Setting, op: ops.Udf, results: Any, convert: Callable[[Any], Array]) -> tuple[Array, ...]:
+def called(what: str, fn: Callable[..., Any], where: str, operands: Sequence[Array], point: Mapping[str, int]) -> Any:
+    """What a user's function returns. What it raises becomes a FunctionError at the line that declares it, with the user's own
+    exception as its cause. `what` names the function; `point` gives its steps: of a sink, which takes them as arguments.
+    """
+    try:
+        return fn(*operands, **point) if what.startswith("sink") else fn(*operands)
+    except Exception as error:  # KeyboardInterrupt and its kind pass
+        kind, text = type(error).__name__, next(iter(str(error).strip().splitlines()), "")
+        got = ", ".join(f"{x.dtype}[{', '.join(map(str, x.shape))}]" for x in operands) or "nothing"
+        named = "".join(f", {name}={value}" for name, value in point.items()) if what.startswith("sink") else ""
+        raise FunctionError(
+            f"the {what} raised {kind}{_at(point)}: {text}",
+            where=where or None,
+            hint=_TRACING.get(kind, f"it was called with {got}{named}; its own lines are in the exception above"),
+        ) from error
+
+
+_IF = "jnp.where or jax.lax.cond instead of Python's if and while; or kind=\"host\", which runs on NumPy arrays"
+_NUMPY = "jax.numpy instead of numpy; or kind=\"host\", which runs on NumPy arrays"
+_TRACING = {  # what JAX raises where a function cannot be traced
+    "TracerBoolConversionError": _IF, "TracerIntegerConversionError": _IF, "ConcretizationTypeError": _IF,
+    "TracerArrayConversionError": _NUMPY, "NonConcreteBooleanIndexError": _IF,
+}  # fmt: skip
+
+
+def _at(point: Mapping[str, int]) -> str:
+    return f" at {', '.join(f'{name} = {value}' for name, value in point.items())}" if point else ""
+
+
+def checked_results(
+    at: Setting, op: ops.Udf, results: Any, convert: Callable[[Any], Array], point: Mapping[str, int]
+) -> tuple[Array, ...]:
     """What the function of a `Udf` returned, each through `convert`; raises where it is not what `op.types` declares."""
+    who, where, here = f"the user-defined function `{op.name}` returned", op.where or None, _at(point)
+    wanted = f"return a tuple with an array for each of the {len(op.types)} outputs that are declared: return (value,)"
     if not isinstance(results, Sequence) or isinstance(results, (str, bytes)):
-        raise ShapeError(
-            f"the user-defined function `{op.name}` returned {type(results).__name__}",
-            hint=f"return a tuple of {len(op.types)} arrays, one an entry of outputs=[...]",
-        )
+        what = "an array" if hasattr(results, "shape") else type(results).__name__
+        raise ShapeError(f"{who} {what}, not a tuple of arrays{here}", where=where, hint=wanted)
     if len(results) != len(op.types):
-        raise ShapeError(f"the user-defined function `{op.name}` returned {len(results)} arrays and declares {len(op.types)}")
+        raise ShapeError(f"{who} {len(results)} arrays and declares {len(op.types)}{here}", where=where, hint=wanted)
     found = []
     for position, (result, declared) in enumerate(zip(results, op.types, strict=True)):
-        array, shape = convert(result), at.shape(declared.shape)
-        where = f"the user-defined function `{op.name}` returned as output {position}"
+        what = f"{who} as output {position}"
+        try:
+            array, shape = convert(result), at.shape(declared.shape)
+        except (TypeError, ValueError):
+            raise ShapeError(f"{what} {type(result).__name__}, which is no array{here}", where=where, hint=wanted) from None
         if tuple(array.shape) != shape:
-            raise ShapeError(f"{where} an array of shape {tuple(array.shape)}, and declares {declared}, which is {shape} here")
+            raise ShapeError(
+                f"{what} an array of shape {tuple(array.shape)}, and declares {declared}, which is {shape}{here or ' here'}",
+                where=where,
+                hint=f"return the declared shape, or declare outputs=[tp.spec({tuple(array.shape)})]",
+            )
         if np.dtype(array.dtype) != numpy_dtype(declared.dtype):
             raise DTypeError(
-                f"{where} an array of dtype {array.dtype}, and declares {declared}",
+                f"{what} an array of dtype {array.dtype}, and declares {declared}{here}",
+                where=where,
                 hint=f"convert it in the function: np.asarray(value, dtype={declared.dtype!r})",
             )
         found.append(array)
     return tuple(found)
 
 
+def traced_udf(at: Setting, op: ops.Udf, convert: Callable[[Any], Array], operands: Sequence[Array]) -> tuple[Array, ...]:
+    """A `Udf` of kind "jax", on JAX's arrays, which may be traced."""
+    results = called(f"user-defined function `{op.name}`", op.fn, op.where, operands, {})
+    return checked_results(at, op, results, convert, {})
+
+
 def host_udf(at: Setting, op: ops.Udf, *operands: Array) -> tuple[Array, ...]:
-    """A `Udf` of kind "host": NumPy arrays in and out. Both are copied, as either side may write into its own later."""
-    results = op.fn(*(np.array(x) for x in operands))
-    return tuple(at.backend.to_device(r) for r in checked_results(at, op, results, np.array))
+    """A `Udf` of kind "host": its results as the backend's arrays."""
+    return tuple(map(at.backend.to_device, host_results(at, op, *operands)))
+
+
+def host_results(at: Setting, op: ops.Udf, *operands: Array) -> tuple[np.ndarray[Any, Any], ...]:
+    """What a `Udf` of kind "host" gives: NumPy arrays in and out. Both are copied, as either side may write into its own later."""
+    point = {symbol.name: int(value) for symbol, value in at.env.items() if symbol.is_step}
+    arrays = [np.array(x) for x in operands]
+    results = called(f"user-defined function `{op.name}`", op.fn, op.where, arrays, point)
+    return checked_results(at, op, results, np.array, point)

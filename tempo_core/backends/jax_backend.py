@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from tempo_core.backends import shared
-from tempo_core.backends.base import Array, Backend, Setting, checked_results, host_udf, is_static, numpy_dtype
+from tempo_core.backends.base import Array, Backend, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 
@@ -28,7 +29,10 @@ UNARY = {
 
 
 def cast(at: Setting, op: ops.Cast, x: Array) -> Array:
-    return x.astype(supported(op.dtype))
+    dtype = supported(op.dtype)
+    if dtype.kind == "u" and jnp.issubdtype(x.dtype, jnp.floating):
+        x = jnp.maximum(x, 0)  # XLA on the CPU makes -1.0 the greatest uint32
+    return x.astype(dtype)
 
 
 def supported(dtype: str) -> np.dtype[Any]:
@@ -51,11 +55,19 @@ def constant(at: Setting, op: ops.Constant) -> Array:
 
 
 def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
+    if not x.shape[op.axis]:
+        return jnp.zeros((*x.shape[: op.axis], *x.shape[op.axis + 1 :]), jnp.int32)
     return lax.argmax(x, op.axis, jnp.int32)
 
 
 def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
     return lax.cumsum(shared.wide(x), op.axis, reverse=op.reverse).astype(x.dtype)
+
+
+def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
+    if x.dtype == jnp.bool_:
+        return lax.cummax(x.astype(jnp.int8), op.axis, reverse=op.reverse).astype(jnp.bool_)
+    return lax.cummax(x, op.axis, reverse=op.reverse)
 
 
 def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Array) -> Array:
@@ -65,21 +77,43 @@ def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Arr
     loop only made it slower.
     """
     c, b = (jnp.moveaxis(shared.wide(a), op.axis, 0) for a in (coefficients, terms))
-    if jax.default_backend() == "cpu":
-
-        def step(before: Array, element: tuple[Array, Array]) -> tuple[Array, Array]:
-            after = element[1] + carried_part(element[0], before)
-            return after, after
-
-        _, result = lax.scan(step, jnp.zeros(b.shape[1:], b.dtype), (c, b), reverse=op.reverse)
-    else:
-        _, result = lax.associative_scan(compose, (c, b), reverse=op.reverse)
-    return jnp.moveaxis(result, 0, op.axis).astype(terms.dtype)
+    scan = scan_in_order if jax.default_backend() == "cpu" else scan_as_a_tree
+    return jnp.moveaxis(scan(c, b, op.reverse), 0, op.axis).astype(terms.dtype)
 
 
-def compose(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The affine map `y -> b + c * y` that is `first`, then `second`, each given as (c, b)."""
-    return second[0] * first[0], second[1] + carried_part(second[0], first[1])
+def scan_in_order(c: Array, b: Array, reverse: bool) -> Array:
+    """`y[k] = b[k] + c[k] * y[k - 1]` along the first axis, one element after the other."""
+
+    def step(before: Array, element: tuple[Array, Array]) -> tuple[Array, Array]:
+        after = element[1] + carried_part(element[0], before)
+        return after, after
+
+    return lax.scan(step, jnp.zeros(b.shape[1:], b.dtype), (c, b), reverse=reverse)[1]
+
+
+def scan_as_a_tree(c: Array, b: Array, reverse: bool) -> Array:
+    """The same in parallel: affine maps `y -> b + c * y` are composed, pairs of pairs.
+
+    That multiplies coefficients with each other before they meet a value, where the order of the recurrence never does. So that
+    these products neither overflow (infinite times a value of 0 would be NaN) nor vanish, they are kept as fraction and exponent.
+    """
+    if not jnp.issubdtype(b.dtype, jnp.floating):
+        return lax.associative_scan(_composed_integers, (c, b), reverse=reverse)[1]
+    fraction, exponent = jnp.frexp(c)
+    return lax.associative_scan(_composed, (fraction, exponent, b), reverse=reverse)[2]
+
+
+def _composed(first: tuple[Array, Array, Array], second: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    """The map that is `first`, then `second`, each `y -> b + fraction * 2**exponent * y`."""
+    product = carried_part(second[0], first[0])
+    fraction, shift = jnp.frexp(jnp.where(first[0] == 0, jnp.zeros_like(product), product))
+    exponent = jnp.clip(first[1] + second[1] + shift, -(2**28), 2**28)
+    carried = jnp.where(second[0] == 0, jnp.zeros_like(first[2]), jnp.ldexp(second[0] * first[2], second[1]))
+    return fraction, exponent, second[2] + carried
+
+
+def _composed_integers(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    return second[0] * first[0], second[1] + second[0] * first[1]
 
 
 def carried_part(coefficient: Array, before: Array) -> Array:
@@ -99,6 +133,33 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
     accumulate = jnp.float32 if left.dtype in (jnp.bfloat16, jnp.float16) else left.dtype
     product = lax.dot_general(left, right, dimensions, precision=DOT_PRECISION, preferred_element_type=accumulate)
     return product.astype(left.dtype)
+
+
+def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
+    n = op.spatial
+    batch, space = x.shape[: -n - 1], tuple(range(1, n + 1))
+    layout = lax.ConvDimensionNumbers((0, n + 1, *space), (n + 1, n, *range(n)), (0, n + 1, *space))
+    narrow = x.dtype in (jnp.bfloat16, jnp.float16)
+    padding, spread = list(zip(at.shape(op.low), at.shape(op.high), strict=True)), op.spread
+    source = jnp.reshape(x, (math.prod(batch), *x.shape[-n - 1 :]))
+    if any(amount < 0 for pair in padding for amount in pair):
+        # Cut beforehand: XLA's convolution on the CPU (jaxlib 0.10) gives wrong numbers for padding such as (-1, 1) in two dimensions.
+        widths = [(*pair, distance - 1) for pair, distance in zip(padding, spread, strict=True)]
+        source = lax.pad(source, jnp.zeros((), x.dtype), [(0, 0, 0), *widths, (0, 0, 0)])
+        padding, spread = [(0, 0)] * n, (1,) * n
+    result = lax.conv_general_dilated(
+        source,
+        w,
+        op.strides,
+        padding,
+        lhs_dilation=spread,
+        rhs_dilation=op.dilation,
+        dimension_numbers=layout,
+        feature_group_count=at.size(op.groups),
+        precision=DOT_PRECISION,
+        preferred_element_type=jnp.float32 if narrow else x.dtype,
+    )
+    return jnp.reshape(result, (*batch, *result.shape[1:])).astype(x.dtype)
 
 
 # -- views with positions ---------------------------------------------------------------------------------------------
@@ -185,7 +246,7 @@ def _batched(function: Callable[..., Array], dimensions: int) -> Callable[..., A
 def udf(at: Setting, op: ops.Udf, *operands: Array) -> tuple[Array, ...]:
     if op.kind == "host":
         return host_udf(at, op, *operands)
-    return checked_results(at, op, op.fn(*operands), jnp.asarray)
+    return traced_udf(at, op, jnp.asarray, operands)
 
 
 class JaxBackend(Backend):
@@ -196,7 +257,8 @@ class JaxBackend(Backend):
     kernels = {
         **shared.SHARED,
         ops.Constant: constant, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax, ops.CumSum: cumsum,
-        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Slice: sliced, ops.Pad: pad,
+        ops.CumMax: cummax,
+        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tempo_core.backends import shared
-from tempo_core.backends.base import Array, Backend, Env, Seed, Setting, checked_results, host_udf, numpy_dtype
+from tempo_core.backends.base import Array, Backend, Env, Seed, Setting, host_udf, numpy_dtype, traced_udf
 from tempo_core.ir import ops
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -37,7 +37,15 @@ def cast(at: Setting, op: ops.Cast, x: Array) -> Array:
 
 
 def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
+    if not x.shape[op.axis]:
+        return np.zeros((*x.shape[: op.axis], *x.shape[op.axis + 1 :]), np.int32)
     return np.argmax(x, axis=op.axis).astype(np.int32)
+
+
+def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
+    forward = np.flip(x, op.axis) if op.reverse else x
+    highest = np.maximum.accumulate(forward, axis=op.axis)
+    return np.flip(highest, op.axis) if op.reverse else highest
 
 
 def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
@@ -73,6 +81,40 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
     inner = math.prod(left.shape[k] for k in op.left_contract)
     product = np.matmul(a.reshape((*batch, math.prod(rows), inner)), b.reshape((*batch, inner, math.prod(columns))))
     return product.reshape((*batch, *rows, *columns)).astype(left.dtype)
+
+
+def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
+    """Windows of x, contracted with the kernel, one group of channels after the other."""
+    n, groups = op.spatial, at.size(op.groups)
+    batch, space, kernel = x.shape[: -n - 1], tuple(range(1, n + 1)), w.shape[:n]
+    spread = shared.wide(x).reshape((math.prod(batch), *x.shape[-n - 1 :]))
+    for k, axis in enumerate(space):
+        spread = _spread(spread, axis, op.spread[k])
+        low, high = int(at.value(op.low[k])), int(at.value(op.high[k]))
+        spread = _window(spread, axis, -low, max(spread.shape[axis] + low + high, 0))
+    extents = tuple((size - 1) * op.dilation[k] + 1 for k, size in enumerate(kernel))
+    out = tuple(max((spread.shape[a] - extents[k]) // op.strides[k] + 1, 0) for k, a in enumerate(space))
+    features = w.shape[-1] // groups
+    result = np.zeros((len(spread), *out, groups, features), spread.dtype)
+    if result.size:
+        windows = np.lib.stride_tricks.sliding_window_view(spread, extents, space)  # batch, out, channels, reach
+        steps = (*op.strides, 1, *op.dilation)
+        windows = windows[(slice(None), *(slice(None, None, s) for s in steps))]
+        windows = windows.reshape((len(spread), *out, groups, w.shape[n], *kernel))
+        blocks = shared.wide(w).reshape((*kernel, w.shape[n], groups, features))
+        over = ((n + 1, *range(n + 2, 2 * n + 2)), (n, *range(n)))
+        for g in range(groups):
+            result[..., g, :] = np.tensordot(np.take(windows, g, n + 1), blocks[..., g, :], over)
+    return result.reshape((*batch, *out, w.shape[-1])).astype(x.dtype)
+
+
+def _spread(x: Array, axis: int, distance: int) -> Array:
+    """`x` with `distance - 1` zeros between two elements of `axis`."""
+    if distance == 1 or x.shape[axis] == 0:
+        return x
+    result = np.zeros((*x.shape[:axis], (x.shape[axis] - 1) * distance + 1, *x.shape[axis + 1 :]), x.dtype)
+    result[(*(slice(None),) * axis, slice(None, None, distance))] = x
+    return result
 
 
 # -- views with positions ---------------------------------------------------------------------------------------------
@@ -143,7 +185,7 @@ def udf(at: Setting, op: ops.Udf, *operands: Array) -> tuple[Array, ...]:
         from tempo_core.backends.jax_backend import JaxBackend  # NumPy programs without such functions need no JAX
 
         jax = JaxBackend()
-        return checked_results(at, op, op.fn(*map(jax.to_device, operands)), lambda result: np.asarray(jax.xp.asarray(result)))
+        return traced_udf(at, op, lambda result: np.asarray(jax.xp.asarray(result)), list(map(jax.to_device, operands)))
 
 
 _USER_ERRORS: Any = np.geterr()  # what NumPy does about errors in user's functions is not ours to change
@@ -157,7 +199,8 @@ class NumpyBackend(Backend):
     kernels = {
         **shared.SHARED,
         ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax, ops.CumSum: cumsum,
-        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Slice: sliced, ops.Pad: pad,
+        ops.CumMax: cummax,
+        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
     }  # fmt: skip
 

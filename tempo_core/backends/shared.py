@@ -63,6 +63,18 @@ def _power(xp: Any, x: Array, y: Array) -> Array:
     return xp.power(x, y)
 
 
+def _quotient(name: str) -> Callable[[Any, Array, Array], Array]:
+    """Division that rounds down, or its remainder: 0 where an integer divisor is 0, whose quotient hardware does not define."""
+
+    def function(xp: Any, x: Array, y: Array) -> Array:
+        if not np.issubdtype(y.dtype, np.integer):
+            return getattr(xp, name)(x, y)
+        zero = y == 0
+        return xp.where(zero, y, getattr(xp, name)(x, xp.where(zero, y.dtype.type(1), y)))
+
+    return function
+
+
 UNARY: Mapping[str, Callable[[Any, Array], Array]] = {
     "neg": lambda xp, x: xp.negative(x),
     "abs": lambda xp, x: xp.abs(x),
@@ -75,13 +87,24 @@ UNARY: Mapping[str, Callable[[Any, Array], Array]] = {
     "rsqrt": lambda xp, x: xp.reciprocal(xp.sqrt(x)),
     "sin": lambda xp, x: xp.sin(x),
     "cos": lambda xp, x: xp.cos(x),
+    "tan": lambda xp, x: xp.tan(x),
+    "asin": lambda xp, x: xp.arcsin(x),
+    "acos": lambda xp, x: xp.arccos(x),
+    "atan": lambda xp, x: xp.arctan(x),
+    "sinh": lambda xp, x: xp.sinh(x),
+    "cosh": lambda xp, x: xp.cosh(x),
     "tanh": lambda xp, x: xp.tanh(x),
+    "asinh": lambda xp, x: xp.arcsinh(x),
+    "acosh": lambda xp, x: xp.arccosh(x),
+    "atanh": lambda xp, x: xp.arctanh(x),
     "sigmoid": _sigmoid,
     "floor": lambda xp, x: xp.floor(x),
     "ceil": lambda xp, x: xp.ceil(x),
     "round": lambda xp, x: xp.rint(x),  # half to even
+    "trunc": lambda xp, x: xp.trunc(x),
     "not": lambda xp, x: xp.logical_not(x),
     "isfinite": lambda xp, x: xp.isfinite(x),
+    "isnan": lambda xp, x: xp.isnan(x),
 }  # "erf" is each backend's own
 
 BINARY: Mapping[str, Callable[[Any, Array, Array], Array]] = {
@@ -90,10 +113,11 @@ BINARY: Mapping[str, Callable[[Any, Array, Array], Array]] = {
     "mul": lambda xp, x, y: xp.multiply(x, y),
     "div": lambda xp, x, y: xp.divide(x, y),
     "pow": _power,
+    "atan2": lambda xp, x, y: xp.arctan2(x, y),
     "maximum": lambda xp, x, y: xp.maximum(x, y),
     "minimum": lambda xp, x, y: xp.minimum(x, y),
-    "floordiv": lambda xp, x, y: xp.floor_divide(x, y),
-    "mod": lambda xp, x, y: xp.mod(x, y),
+    "floordiv": _quotient("floor_divide"),
+    "mod": _quotient("mod"),
     "and": lambda xp, x, y: xp.bitwise_and(x, y),  # on bool, these are the logical ones
     "or": lambda xp, x, y: xp.bitwise_or(x, y),
     "xor": lambda xp, x, y: xp.bitwise_xor(x, y),
@@ -127,11 +151,13 @@ def identity(at: Setting, op: ops.Identity, x: Array) -> Array:
 
 def _least(dtype: Any) -> Any:
     """What `max` gives for no elements."""
-    return False if dtype == np.bool_ else np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else -math.inf
+    least = False if dtype == np.bool_ else np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else -math.inf
+    return np.dtype(dtype).type(least)  # in its own dtype: JAX takes a Python int for an int32
 
 
 def _greatest(dtype: Any) -> Any:
-    return True if dtype == np.bool_ else np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else math.inf
+    greatest = True if dtype == np.bool_ else np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else math.inf
+    return np.dtype(dtype).type(greatest)
 
 
 REDUCE: Mapping[str, Callable[[Any, Array, tuple[int, ...]], Array]] = {

@@ -12,19 +12,43 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tempo_core.errors import GradientError
+from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.context import Context
-from tempo_core.frontend.functions import evaluate, index, ones, pad, reshape, scatter_add, zeros
+from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import GRADIENTS, PIECEWISE_CONSTANT
 from tempo_core.frontend.sources import Recurrence
 from tempo_core.frontend.tensor import Tensor, apply, of_node
-from tempo_core.ir.graph import Edge, Node
-from tempo_core.ir.ops import Broadcast, Identity, Merge, Udf, Unary
+from tempo_core.ir.graph import Edge, Graph, Node, is_identity
+from tempo_core.ir.ops import (
+    Binary,
+    Broadcast,
+    Cast,
+    Concat,
+    CumSum,
+    DiscountedSum,
+    Flip,
+    Gather,
+    Identity,
+    Input,
+    Merge,
+    Op,
+    Pad,
+    Permute,
+    Reduce,
+    Reshape,
+    ScatterAdd,
+    Slice,
+    Udf,
+    Unary,
+    Where,
+)
 from tempo_core.ir.types import is_float
-from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum
-from tempo_core.symbolic.proof import provably_nonnegative
-from tempo_core.symbolic.relation import invert
+from tempo_core.symbolic.inverse import Inverse, hull, invert
+from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
+from tempo_core.symbolic.relation import uncovered
 
 Key = tuple[int, int]  # (node id, output)
 
@@ -50,7 +74,7 @@ def backward(loss: Tensor) -> None:
         context.gradients[key] = gradient if present is None else present + gradient
 
 
-Tensor.backward = backward  # type: ignore[assignment]
+Tensor.backward = checked(backward)  # type: ignore[assignment]
 
 
 def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
@@ -59,7 +83,16 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     Each has the shape, dtype and domain of its tensor; tensors that the loss does not depend on get zeros.
     """
     if not is_float(loss.dtype):
-        raise GradientError(f"{loss!r} is not of a float dtype, and has no gradient")
+        raise GradientError(f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: .astype("float32")')
+    for target in wrt:
+        if not isinstance(target, Tensor):
+            raise GradientError(f"a gradient with respect to {shown(target)}, which is no tensor", hint="tp.grad(loss, [x, y])")
+        if target.context is not loss.context:
+            raise GradientError(f"{target!r} and {loss!r} are of different contexts", hint="a loss depends on tensors of its own context")
+        if not is_float(target.dtype):
+            raise GradientError(
+                f"a gradient with respect to {target!r}, which is of no float dtype", hint="differentiate with respect to floats"
+            )
     targets = [t.materialized() for t in wrt]
     return _Reverse(loss.context, loss.materialized(), targets).run()
 
@@ -80,6 +113,16 @@ def _cyclic_merges(context: Context) -> set[int]:
     return {m for m in merges if any(m in _ancestors(context, e.source) for e in context.graph[m].inputs)}
 
 
+def _fitted(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
+    """`x` in a shape that it has where it is read: sizes that vary are equal there, if not as expressions (t + 1 and T at T - 1)."""
+    if len(shape) != x.rank:
+        return reshape(x, shape)
+    for axis, size in enumerate(shape):
+        if x.shape[axis] != size:
+            x = apply(Slice(axis, Expr.of(0), size), x)
+    return x
+
+
 class _Reverse:
     """One reverse pass over the active nodes: those on a path from a target to the loss."""
 
@@ -87,11 +130,13 @@ class _Reverse:
         self.context, self.graph, self.loss, self.targets = context, context.graph, loss, targets
         self.active = self._active_nodes()
         self.partial: dict[Key, list[Tensor]] = {}  # contributions to a value's gradient
+        self.support: dict[Key, Bool] = {}  # where there may be any: elsewhere the gradient is zero
         self.placeholders: dict[int, Recurrence] = {}  # gradients of merges that lie on cycles
+        self.overflowing: dict[int, bool] = {}  # nodes whose values may be infinite where nobody needs them
 
     def run(self) -> list[Tensor]:
         seed = ones(self.loss.shape, self.loss.dtype)
-        self._contribute((self.loss.edge.source, self.loss.edge.output), seed)
+        self._contribute((self.loss.edge.source, self.loss.edge.output), seed, TRUE)
         order, cut = self._order()
         for node_id in cut:
             merge = self.graph[node_id]
@@ -181,8 +226,9 @@ class _Reverse:
                 stack.extend(e.source for e in self.graph[current].inputs)
         return False
 
-    def _contribute(self, key: Key, contribution: Tensor) -> None:
+    def _contribute(self, key: Key, contribution: Tensor, where: Bool) -> None:
         self.partial.setdefault(key, []).append(contribution)
+        self.support[key] = self.support.get(key, FALSE) | where
 
     def _total(self, key: Key) -> Tensor | None:
         parts = self.partial.get(key)
@@ -219,78 +265,127 @@ class _Reverse:
         operands = [Tensor(self.context, e) for e in node.inputs]
         results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
         contributions = rule(node.op, operands, results, gradients)
+        somewhere = self._support(node)
+        unsafe = somewhere is not TRUE and _uses_values(node.op) and self._may_overflow(node.id)
         for edge, contribution, is_wanted in zip(node.inputs, contributions, wanted, strict=True):
             if is_wanted and contribution is not None:
-                self._pull_back(node, edge, contribution, TRUE)
+                if unsafe:  # where nobody needs the value, it may be infinite: zero times infinity is no gradient
+                    contribution = where(evaluate(somewhere), contribution, 0)
+                self._pull_back(node, edge, contribution, TRUE, somewhere)
 
-    def _pull_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool) -> None:
-        """Sum the contributions of all reader points to a source point, and add that to the source's gradient."""
+    def _support(self, node: Node) -> Bool:
+        """Where a node's gradients may be anything but zero."""
+        if node.id in self.placeholders:
+            return TRUE
+        return unless_obvious(disjunction(*(self.support.get((node.id, k), FALSE) for k in range(len(node.outputs)))))
+
+    def _may_overflow(self, node_id: int) -> bool:
+        """Whether a value is computed, since the last branching tensor, by what is infinite for some finite operands."""
+        if node_id not in self.overflowing:
+            node = self.graph[node_id]
+            self.overflowing[node_id] = not isinstance(node.op, (Merge, Input)) and (
+                _overflows(self.graph, node) or any(self._may_overflow(e.source) for e in node.inputs)
+            )
+        return self.overflowing[node_id]
+
+    def _pull_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool, somewhere: Bool = TRUE) -> None:
+        """Sum the contributions of all reader points to a source point, and add that to the source's gradient.
+
+        There are contributions where the reader's domain's condition and `branch` hold; outside of `somewhere` they are zero.
+        """
         source = self.graph[edge.source]
         domain = Domain(reader.domain.steps, reader.domain.condition & branch)
+        exact = True
         try:
             inverse = invert(domain, edge.index, source.domain)
         except GradientError:
             cases = _cases(edge)
-            if not cases:
-                raise
             for case, holds in cases:  # x[max(t - 1, 0)] is x[t - 1] where t >= 1, and x[0] elsewhere
-                self._pull_back(reader, case, contribution, branch & holds)
-            return
+                self._pull_back(reader, case, contribution, branch & holds, somewhere)
+            if cases:
+                return
+            inverse, exact = hull(domain, edge.index, source.domain), False
         expanded = contribution
         ranges = [(s, i) for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Range)]
-        own = frozenset(contribution.domain.steps)
-        by_reader: dict = dict(zip(reader.domain.steps, inverse.index, strict=True))
         # Range dimensions along which the contribution does not vary are dropped: the sum over readers is all that is left.
         dense: list[tuple[int, Range]] = []
         dropped = 0
         for position, (_, span) in enumerate(ranges):
             axis = position - dropped
-            narrowed = _without_broadcast_axis(expanded, axis)
+            narrowed = _without_broadcast_axis(expanded, axis) if exact else None
             if narrowed is not None:
                 expanded, dropped = narrowed, dropped + 1
             else:
                 dense.append((position, span))
-        keys, summed, repeat = [], 0, Expr.of(1)
         for axis, (position, span) in enumerate(dense):
             step = ranges[position][0]
-            moving = span.steps
-            if moving:  # bring the ragged dimension to the absolute positions of the source
+            if span.steps:  # bring the ragged dimension to the absolute positions of the source
                 if span.stride == 1:
                     expanded = pad(expanded, axis, span.start, step.bound_expr - span.stop)
                 else:
-                    positions = evaluate(span.start) + _arange_like(span)
+                    positions = evaluate(span.start) + arange(span.length) * span.stride
                     expanded = scatter_add(expanded, positions, step.bound_expr, axis)
-        own = frozenset(expanded.domain.steps)
-        for step in reader.domain.steps:
-            back: Index = by_reader[step]
-            if step in own:
-                keys.append(back)
-                summed += isinstance(back, Range)
-            elif isinstance(back, Range):  # the contribution is the same at each reader along this step
+        if not exact:  # what the hull holds besides the readers must be zeros
+            expanded = self._everywhere(expanded, domain)
+        gathered = self._gathered(expanded, domain, inverse)
+        if not exact:
+            gathered = self._where_read(gathered, edge, source, domain, inverse)
+        summed = self._ranges(expanded, domain, inverse)
+        gathered = gathered.sum(tuple(range(summed))) if summed else gathered
+        repeat = Expr.of(1)
+        for step, back in zip(domain.steps, inverse.index, strict=True):
+            if step not in expanded.domain and isinstance(back, Range):  # the same at each reader along this step
                 repeat = repeat * back.length
-        if any(isinstance(k, Range) and not provably_nonnegative(k.stop - k.start) for k in keys):
-            view = expanded[(*map(_as_key, keys), inverse.condition)]  # where nobody reads, the range would end before it starts
-        else:
-            view = expanded[tuple(map(_as_key, keys))] if keys else expanded
-        gathered = view.sum(tuple(range(summed))) if summed else view
         if repeat != 1:
             gathered = gathered * repeat
-        for position, span in reversed(dense):
+        for axis in reversed(range(len(dense))):
+            position, span = dense[axis]
             step = ranges[position][0]
-            axis = [p for p, _ in dense].index(position)
-            at = step.expr if span.steps else (step.expr - span.start) // span.stride
-            gathered = index(gathered, axis, at)
-        gathered = reshape(gathered, source.outputs[edge.output].shape)
-        self._contribute((edge.source, edge.output), self._where(source, inverse.condition, gathered))
+            gathered = index(gathered, axis, step.expr if span.steps else (step.expr - span.start) // span.stride)
+        gathered = _fitted(gathered, source.outputs[edge.output].shape)
+        read = inverse.condition & somewhere if is_identity(edge, source, reader.domain) else inverse.condition
+        self._contribute((edge.source, edge.output), self._where(source, inverse.condition, gathered), read)
+
+    def _ranges(self, value: Tensor, domain: Domain, inverse: Inverse) -> int:
+        """How many dimensions `_gathered` adds in front."""
+        return sum(isinstance(i, Range) and s in value.domain for s, i in zip(domain.steps, inverse.index, strict=True))
+
+    def _gathered(self, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
+        """What a value over the readers' domain is at the readers of each source point."""
+        keys = [i for s, i in zip(domain.steps, inverse.index, strict=True) if s in value.domain]
+        if not keys:
+            return value
+        if any(isinstance(k, Range) and not provably_nonnegative(k.stop - k.start) for k in keys):
+            return value[(*map(_as_key, keys), inverse.condition)]  # where nobody reads, the range would end before it starts
+        return value[tuple(map(_as_key, keys))]
+
+    def _everywhere(self, value: Tensor, domain: Domain) -> Tensor:
+        """A value over all points of a domain's steps: zeros where the domain's condition does not hold."""
+        node = self.graph.add(Merge(value.type), domain=Domain(domain.steps), where=value.node.where)
+        edge = replace(value.edge, condition=domain.condition & value.domain.condition)
+        self.graph.put(replace(node, inputs=(edge, zeros(value.shape, value.dtype).edge)))
+        return of_node(self.context, node)
+
+    def _where_read(self, value: Tensor, edge: Edge, source: Node, domain: Domain, inverse: Inverse) -> Tensor:
+        """`value`, gathered from the hull of the readers, with zeros for those that read another point.
+
+        What they read of slices is at its absolute position already.
+        """
+        for step, at in zip(source.domain.steps, edge.index, strict=True):
+            if isinstance(at, Point) and at.expr.steps:
+                wanted = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
+                read = equal(self._gathered(wanted, domain, inverse), evaluate(step.expr))
+                value = where(reshape(read, (*read.shape, *(1,) * (value.rank - read.rank))), value, 0)
+        return value
 
     def _where(self, source: Node, condition: Bool, value: Tensor) -> Tensor:
         """`value` at the source's points where `condition` holds, zeros elsewhere."""
-        if condition is TRUE and value.domain.condition is TRUE:
+        guarded = condition & value.domain.condition
+        if guarded is TRUE or uncovered(source.domain, [guarded]) is None:
             return value
         type = source.outputs[0] if len(source.outputs) == 1 else value.type
         node = self.graph.add(Merge(value.type), domain=Domain(source.domain.steps), name="", where=source.where)
         nothing = zeros(value.shape, type.dtype)
-        guarded = condition & value.domain.condition
         self.graph.put(replace(node, inputs=(replace(value.edge, condition=guarded), nothing.edge)))
         return of_node(self.context, node)
 
@@ -321,11 +416,25 @@ def _as_key(back: Index) -> object:
     return back.expr if isinstance(back, Point) else slice(back.start, back.stop, back.stride)
 
 
-def _arange_like(span: Range) -> Tensor:
-    from tempo_core.frontend.functions import arange
+_LINEAR = (
+    Identity, Reshape, Permute, Broadcast, Slice, Pad, Concat, Flip, Gather, ScatterAdd, Cast, CumSum, DiscountedSum, Where,
+)  # fmt: skip
 
-    positions = arange(span.length)
-    return positions * span.stride if span.stride != 1 else positions
+
+def _uses_values(op: Op) -> bool:
+    """Whether an op's gradient rule multiplies by what its operands or results are."""
+    if isinstance(op, (Binary, Reduce, Unary)):
+        return op.fn not in ("add", "sub", "sum", "neg")
+    return not isinstance(op, _LINEAR)
+
+
+def _overflows(graph: Graph, node: Node) -> bool:
+    """Whether an op gives infinities for some finite operands: it divides by them, or takes the greatest of nothing."""
+    op = node.op
+    if isinstance(op, Reduce) and op.fn in ("max", "min"):
+        shape = graph.edge_type(node.inputs[0]).shape
+        return not all(provably_nonnegative(shape[a] - 1) for a in op.axes)
+    return isinstance(op, (Binary, Unary)) and op.fn in ("div", "mod", "pow", "log", "log1p", "sqrt", "rsqrt")
 
 
 def _without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:

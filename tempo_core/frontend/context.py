@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import keyword
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tempo_core.errors import TempoError
+from tempo_core.errors import ArgumentError, ContextError
 from tempo_core.ir.graph import Graph
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -19,23 +20,34 @@ class Context:
 
     _active: list[Context] = []
     _compile: Callable[..., Any] | None = None  # the compiler, handed down by the package's facade
+    _recalled: Callable[..., Any] | None = None  # the compiler, with a memory of what it made
 
     def __init__(self, *names: str, num_dims: int | None = None):
         if num_dims is not None:
             if names:
-                raise TempoError("Context takes step names or num_dims, not both")
+                raise ArgumentError("Context takes step names or num_dims, not both", hint='Context("i", "t") or Context(num_dims=2)')
+            if not isinstance(num_dims, int) or isinstance(num_dims, bool) or num_dims < 0:
+                raise ArgumentError(f"num_dims is {num_dims!r}, not a number of steps", hint="Context(num_dims=2)")
             names = tuple(f"d{k}" for k in range(num_dims))
         for name in names:
-            if not name.isidentifier() or name.upper() == name or name.startswith("_"):
-                raise TempoError(f"`{name}` cannot name a step", hint='use lower-case names such as "t": its bound is then T')
-        if len(set(names)) != len(names):
-            raise TempoError(f"the steps {names} are not distinct")
+            valid = isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+            if not valid or name.upper() == name or name.startswith("_"):
+                shown = f"`{name}`" if isinstance(name, str) else repr(name)
+                raise ArgumentError(f"{shown} cannot name a step", hint='use lower-case names such as "t": its bound is then T')
+        for k, name in enumerate(names):
+            if name.upper() in {other.upper() for other in names[:k]}:
+                raise ArgumentError(
+                    f"the steps {', '.join(names)} share the name {name} or its bound {name.upper()}", hint="give each step a name of its own"
+                )
         self.steps = tuple(Symbol(name, name.upper()) for name in names)
         self.graph = Graph(self.steps)
         self.gradients: dict[tuple[int, int], Any] = {}
         self.leaves: list[Any] = []  # inputs with requires_grad
+        self.inputs: dict[str, tuple[Symbol, ...]] = {}  # the steps of what is fed, by name
+        self.parameters: dict[str, Any] = {}  # those of modules, by full name
         self.recurrences: list[Any] = []
         self.branch_lines: dict[int, list[str]] = {}  # where each branch of a recurrence was assigned
+        self.programs: list[Any] = []  # what `run` has compiled, the last used last
         self._streams = 0
 
     def __enter__(self) -> tuple[tuple[Expr, Expr], ...]:
@@ -43,22 +55,29 @@ class Context:
         return tuple((step.expr, step.bound_expr) for step in self.steps)
 
     def __exit__(self, *_: object) -> None:
-        Context._active.remove(self)
+        del Context._active[len(Context._active) - 1 - Context._active[::-1].index(self)]  # it may be entered twice
 
     @classmethod
     def current(cls) -> Context:
         """The innermost active context."""
         if not cls._active:
-            raise TempoError("recurrent tensors are made inside a context", hint="with tp.Context('t') as ((t, T),): ...")
+            raise ContextError("recurrent tensors are made inside a context", hint="with tp.Context('t') as ((t, T),): ...")
         return cls._active[-1]
+
+    @classmethod
+    def innermost(cls) -> Context | None:
+        """The innermost active context, if there is one."""
+        return cls._active[-1] if cls._active else None
 
     def next_stream(self) -> int:
         """A number for the next random call, so that calls draw independent numbers and rebuilding repeats them."""
         self._streams += 1
         return self._streams
 
-    def compile(self, bounds: Mapping[Expr, int], outputs: Sequence[Any] = (), config: Any = None) -> Any:
-        """The program that computes `outputs` and runs the sinks. `bounds` gives each bound a number >= 1.
+    def compile(self, bounds: Mapping[Expr, int], outputs: Any = (), config: Any = None) -> Any:
+        """The program that computes `outputs` (tensors, a dict of tensors, or one tensor) and runs the sinks.
+
+        `bounds` gives each bound a number >= 1.
 
         Raises a `tempo_core.errors.TempoError` for whatever is wrong with the program, naming the user's line.
         """
@@ -68,9 +87,16 @@ class Context:
     def run(
         self,
         bounds: Mapping[Expr, int],
-        outputs: Sequence[Any] = (),
+        outputs: Any = (),
         inputs: Mapping[str, Any] | None = None,
         config: Any = None,
-    ) -> list[Any]:
-        """`compile`, then run: a list with one array an output, the dimensions of its domain leading."""
-        return self.compile(bounds, outputs, config).run(inputs or {})
+        seed: int | None = None,
+    ) -> Any:
+        """`compile`, then run: a list with one array an output, the dimensions of its domain leading.
+
+        Given a dict of tensors, `outputs` comes back as a dict of arrays; given one tensor, as one array. A program that was
+        run before (the same graph, outputs and config) is not compiled again, and for other bounds only in parts.
+        """
+        assert Context._recalled is not None
+        program = Context._recalled(self, bounds, outputs, config)
+        return program.run(inputs, seed if seed is not None or config is None else config.seed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tempo_core.frontend.functions import (
@@ -17,22 +18,28 @@ from tempo_core.frontend.functions import (
     cast,
     constant,
     cos,
+    cosh,
+    cumprod,
     cumsum,
     equal,
     evaluate,
     exp,
     flip,
+    greater,
     greater_equal,
     less_equal,
     linear_scan,
     log,
+    logical_or,
     neg,
     pad,
     power,
     reshape,
+    rsqrt,
     scatter_add,
     sign,
     sin,
+    sinh,
     square,
     total,
     transpose,
@@ -61,7 +68,16 @@ def _unary(op: ops.Unary, operands: Sequence[Tensor], results: Sequence[Tensor],
         "rsqrt": lambda: g * -0.5 * y * y * y,
         "sin": lambda: g * cos(x),
         "cos": lambda: neg(g * sin(x)),
+        "tan": lambda: g * (1 + y * y),
+        "asin": lambda: g * rsqrt(1 - x * x),
+        "acos": lambda: neg(g * rsqrt(1 - x * x)),
+        "atan": lambda: g / (1 + x * x),
+        "sinh": lambda: g * cosh(x),
+        "cosh": lambda: g * sinh(x),
         "tanh": lambda: g * (1 - y * y),
+        "asinh": lambda: g * rsqrt(1 + x * x),
+        "acosh": lambda: g * rsqrt(x * x - 1),
+        "atanh": lambda: g / (1 - x * x),
         "sigmoid": lambda: g * y * (1 - y),
         "erf": lambda: g * (2 / math.sqrt(math.pi)) * exp(neg(square(x))),
     }
@@ -79,8 +95,13 @@ def _binary(op: ops.Binary, operands: Sequence[Tensor], results: Sequence[Tensor
     if op.fn == "div":
         return g / y, neg(g * z / y)
     if op.fn == "pow":
+        constant_power = equal(y, 0)  # x ** 0 is 1 everywhere, at 0 too
+        slope = y * power(x, where(constant_power, 1, y - 1))
         positive = where(x > 0, x, 1)  # log is wanted only where the base is positive
-        return g * y * power(x, y - 1), where(x > 0, g * z * log(positive), 0)
+        return g * where(constant_power, 0, slope), where(x > 0, g * z * log(positive), 0)
+    if op.fn == "atan2":
+        square_distance = x * x + y * y
+        return g * y / square_distance, neg(g * x / square_distance)
     if op.fn in ("maximum", "minimum"):  # ties give half to each operand
         chosen = greater_equal(x, y) if op.fn == "maximum" else less_equal(x, y)
         share = where(equal(x, y), 0.5, cast(chosen, g.dtype))
@@ -124,16 +145,32 @@ def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor
 
 
 def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """For each element, the product of the others along `axes`: exact where elements are zero."""
-    is_zero = cast(equal(x, 0), x.dtype)
-    count = _spread(total(is_zero, axes), x, axes)
-    rest = _spread(apply(ops.Reduce("prod", axes), where(equal(x, 0), 1, x)), x, axes)
-    only_zero = where(greater_equal(is_zero, 1), where(equal(count, 1), rest, 0), 0)
-    return where(equal(count, 0), rest / where(equal(x, 0), 1, x), only_zero)
+    """For each element the product of the others along `axes`: of those before and those after it, as none may be divided by."""
+    *outer, axis = axes
+    products = []
+    for reverse in (False, True):
+        last = evaluate(x.shape[axis] - 1 if reverse else Expr.of(0))
+        edge = apply(ops.Broadcast(x.shape, (axis,)), equal(arange(x.shape[axis]), last))
+        products.append(where(edge, 1, _shifted(cumprod(x, axis, reverse), axis, backwards=reverse)))
+    others = products[0] * products[1]
+    if not outer:
+        return others
+    return others * _spread(_product_of_others(apply(ops.Reduce("prod", (axis,)), x), tuple(outer)), x, (axis,))
 
 
 def _cumsum(op: ops.CumSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
     return (cumsum(gradients[0], op.axis, not op.reverse),)
+
+
+def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    """Each maximum's gradients, from where it is reached to where the next is, go to the element that reached it."""
+    (x,), (y,), (g,) = operands, results, gradients
+    before = _shifted(y, op.axis, backwards=op.reverse)
+    size = x.shape[op.axis]
+    end = apply(ops.Broadcast(x.shape, (op.axis,)), equal(arange(size), evaluate(size - 1 if op.reverse else Expr.of(0))))
+    reached = cast(logical_or(end, greater(x, before)), g.dtype)
+    until_next = _shifted(1 - reached, op.axis, backwards=not op.reverse)
+    return (reached * linear_scan(until_next, g, op.axis, not op.reverse),)
 
 
 def _linear_scan(
@@ -176,6 +213,30 @@ def _dot(op: ops.Dot, operands: Sequence[Tensor], results: Sequence[Tensor], gra
         _restore(da, op.left_batch, left, _matching(op.right_contract, op.left_contract)),
         _restore(db, op.right_batch, right, _matching(op.left_contract, op.right_contract)),
     )
+
+
+def _conv(op: ops.Conv, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    """Both gradients are convolutions: strides become distances between elements, and the other way around."""
+    (x, w), (g,) = operands, gradients
+    n, before = op.spatial, x.rank - op.spatial - 1
+    sizes, kernel, out = x.shape[before:-1], w.shape[:n], g.shape[before:-1]
+    batch, space = ops.product(x.shape[:before]), tuple(range(n))
+    channels, features = w.shape[n], w.shape[-1] // op.groups
+
+    # x: g, spread out, with the kernel flipped, channels and features of each group exchanged.
+    flipped = reshape(flip(w, space), (*kernel, channels, op.groups, features))
+    flipped = reshape(transpose(flipped, *space, n + 2, n + 1, n), (*kernel, features, op.groups * channels))
+    low = tuple(op.extent(k, kernel[k]) - 1 - op.low[k] for k in space)
+    to_x = replace(op, strides=op.spread, spread=op.strides, low=low)
+    to_x = replace(to_x, high=tuple(to_x.high_for(k, out[k], kernel[k], sizes[k]) for k in space))
+
+    # w: x with g as the kernel; each of a group's channels is one of a batch, the batch is summed like channels.
+    of_x = reshape(x, (batch, *sizes, op.groups, channels))
+    of_x = reshape(transpose(of_x, n + 2, *(k + 1 for k in space), n + 1, 0), (channels, *sizes, op.groups * batch))
+    of_g = transpose(reshape(g, (batch, *out, w.shape[-1])), *(k + 1 for k in space), 0, n + 1)
+    to_w = replace(op, strides=op.dilation, dilation=op.strides)
+    to_w = replace(to_w, high=tuple(to_w.high_for(k, sizes[k], out[k], kernel[k]) for k in space))
+    return apply(to_x, g, flipped), transpose(apply(to_w, of_x, of_g), *(k + 1 for k in space), 0, n + 1)
 
 
 def _matching(ascending: tuple[int, ...], partners: tuple[int, ...]) -> tuple[int, ...]:
@@ -274,7 +335,7 @@ def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gra
 
 GRADIENTS: dict[type[ops.Op], Rule] = {
     ops.Unary: _unary, ops.Binary: _binary, ops.Where: _where, ops.Cast: _cast, ops.Identity: _identity, ops.Reduce: _reduce,
-    ops.CumSum: _cumsum, ops.LinearScan: _linear_scan, ops.DiscountedSum: _discounted_sum, ops.Dot: _dot,
+    ops.CumSum: _cumsum, ops.CumMax: _cummax, ops.LinearScan: _linear_scan, ops.DiscountedSum: _discounted_sum, ops.Dot: _dot, ops.Conv: _conv,
     ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast, ops.Slice: _slice, ops.Pad: _pad,
     ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Udf: _udf,
 }  # fmt: skip
@@ -283,4 +344,13 @@ CONSTANT: frozenset[type[ops.Op]] = frozenset({
     ops.Constant, ops.Iota, ops.Eval, ops.Input, ops.Random, ops.Compare, ops.Argmax, ops.Argsort, ops.Sink, ops.Output,
 })  # fmt: skip
 
-PIECEWISE_CONSTANT = ("sign", "floor", "ceil", "round", "not", "isfinite")  # of `Unary`: their derivative is zero
+PIECEWISE_CONSTANT = (
+    "sign",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "not",
+    "isfinite",
+    "isnan",
+)  # of `Unary`: their derivative is zero

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tempo_core.errors import ArgumentError, ShapeError
+from tempo_core.frontend.arguments import checked_module
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.functions import argmax, argsort, as_tensor, evaluate, log, neg, shape_of
 from tempo_core.frontend.sources import domain_steps
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir.ops import Random
+from tempo_core.ir.types import is_float
+from tempo_core.symbolic.domain import step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr
 
 Domain = Iterable[Expr]
@@ -17,12 +21,16 @@ Domain = Iterable[Expr]
 
 def _draw(kind: str, shape: Any, domain: Domain) -> Tensor:
     context = Context.current()
-    coordinates = [evaluate(step.expr) for step in domain_steps(domain)]
-    return apply(Random(kind, context.next_stream(), shape_of(shape)), *coordinates)
+    sizes = shape_of(shape)
+    steps = {*domain_steps(domain), *(step for size in sizes for step in size.steps)}  # a size that varies is drawn anew
+    coordinates = [evaluate(step.expr) for step in step_order(steps, context.steps)]
+    return apply(Random(kind, context.next_stream(), sizes), *coordinates)
 
 
 def uniform(shape: Any = (), low: float = 0.0, high: float = 1.0, domain: Domain = ()) -> Tensor:
     """Uniform float32 numbers in [low, high), new ones at each point of `domain`."""
+    if not low < high:
+        raise ArgumentError(f"uniform numbers from {low} to {high}", hint="low is less than high")
     drawn = _draw("uniform", shape, domain)
     return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
 
@@ -48,6 +56,11 @@ def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
     New draws at each point of the logits' domain, or of `domain` where that is wider.
     """
     logits = as_tensor(logits)
+    if logits.rank == 0 or not is_float(logits.dtype):
+        raise ShapeError(f"categorical draws from the last axis of logits, got {logits!r}", hint="floats [..., choices], such as log(p)")
     steps = [s.expr for s in logits.domain.steps] if domain is None else domain
     gumbel = neg(log(neg(log(uniform(logits.shape, domain=steps) + 1e-20)) + 1e-20))
     return argmax(logits + gumbel.astype(logits.dtype), -1)
+
+
+checked_module(globals(), ("uniform", "normal", "bits", "permutation", "categorical"))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tempo_core.errors import IndexingError
-from tempo_core.frontend.functions import cast, expand_dims, flip, index
+import numpy as np
+
+from tempo_core.errors import IndexingError, SymbolicValueError
+from tempo_core.frontend.arguments import shown
+from tempo_core.frontend.functions import expand_dims, flip, index
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir.ops import Slice
 from tempo_core.symbolic.expr import Expr
@@ -22,10 +25,12 @@ class Spatial:
         x = self.tensor
         wanted = sum(1 for p in parts if p is not None and p is not Ellipsis)
         if wanted > x.rank:
-            raise IndexingError(f"{wanted} spatial indices for {x!r}, which has {x.rank} dimensions")
+            raise IndexingError(
+                f"{wanted} spatial indices for {x!r}, which has {x.rank} dimensions", hint="x[...] indexes its steps"
+            )
         dots = [k for k, p in enumerate(parts) if p is Ellipsis]
         if len(dots) > 1:
-            raise IndexingError("`...` may stand once in a spatial index")
+            raise IndexingError("`...` may stand once in a spatial index", hint="write `:` for the other dimensions")
         if dots:
             parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - wanted)
         axis = 0
@@ -37,10 +42,19 @@ class Spatial:
                 x = _sliced(x, axis, part)
                 axis += 1
             else:
-                rank = part.rank if isinstance(part, Tensor) else 0
-                x = index(x, axis, cast(part, "int32") if isinstance(part, Tensor) else part)
+                rank = part.rank if isinstance(part, Tensor) else np.ndim(part) if isinstance(part, (list, np.ndarray)) else 0
+                x = index(x, axis, part)
                 axis += rank
         return x
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise IndexingError(
+            f"{self.tensor!r} cannot be assigned to; tensors never change",
+            hint="tp.where chooses by position; x.scatter and x.index_add give a tensor with other elements",
+        )
+
+    def __iter__(self) -> Any:
+        raise SymbolicValueError(f"cannot iterate over the dimensions of {self.tensor!r}", hint="[x.spatial[k] for k in range(3)]")
 
 
 Tensor.spatial = property(Spatial)
@@ -48,7 +62,7 @@ Tensor.spatial = property(Spatial)
 
 def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
     size = x.shape[axis]
-    stride = 1 if part.step is None else int(part.step)
+    stride = int(_end(part.step, Expr.of(1), Expr.of(0)))
     if stride == -1 and part.start is None and part.stop is None:
         return flip(x, axis)
     if stride < 1:
@@ -66,5 +80,11 @@ def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
 def _end(value: Any, default: Expr, size: Expr) -> Expr:
     if value is None:
         return default
-    end = Expr.of(value)
+    try:
+        end = Expr.of(value)
+    except TypeError:
+        raise IndexingError(
+            f"{shown(value)} cannot be an end or the stride of a spatial slice",
+            hint="ints and expressions of steps and bounds; elements that data chooses are taken by x.spatial[int32 tensor]",
+        ) from None
     return size + end if end.is_constant and end.constant < 0 else end

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tempo_core.errors import GradientError, IndexingError, SymbolicValueError, TempoError, user_location
+from tempo_core.errors import (
+    ArgumentError,
+    ContextError,
+    GradientError,
+    IndexingError,
+    MissingAttributeError,
+    SymbolicValueError,
+    user_location,
+)
 from tempo_core.frontend.context import Context
 from tempo_core.ir.graph import Edge, Node, compose
 from tempo_core.ir.ops import Identity, Op
@@ -55,6 +64,33 @@ class Tensor:
         flip: _Method
         one_hot: _Method
         flatten: _Method
+        broadcast_to: _Method
+        moveaxis: _Method
+        swapaxes: _Method
+        repeat: _Method
+        tile: _Method
+        split: Callable[..., list[Tensor]]
+        argmin: _Method
+        count_nonzero: _Method
+        cummax: _Method
+        cummin: _Method
+        cumprod: _Method
+        logsumexp: _Method
+        norm: _Method
+        std: _Method
+        var: _Method
+        diagonal: _Method
+        index_add: _Method
+        median: _Method
+        roll: _Method
+        scatter: _Method
+        sort: _Method
+        take_along_axis: _Method
+        top_k: Callable[..., tuple[Tensor, Tensor]]
+        trace: _Method
+        tril: _Method
+        triu: _Method
+        clip: _Method
         exp: _Method
         log: _Method
         sqrt: _Method
@@ -62,6 +98,25 @@ class Tensor:
         sigmoid: _Method
         relu: _Method
         abs: _Method
+        ceil: _Method
+        cos: _Method
+        erf: _Method
+        expm1: _Method
+        floor: _Method
+        gelu: _Method
+        isfinite: _Method
+        isinf: _Method
+        isnan: _Method
+        log1p: _Method
+        reciprocal: _Method
+        round: _Method
+        rsqrt: _Method
+        sign: _Method
+        silu: _Method
+        sin: _Method
+        softplus: _Method
+        square: _Method
+        trunc: _Method
         __add__: _Method
         __radd__: _Method
         __sub__: _Method
@@ -124,6 +179,8 @@ class Tensor:
 
     def named(self, name: str) -> Tensor:
         """The same tensor under a name that plans, drawings and errors use."""
+        if not isinstance(name, str):
+            raise ArgumentError(f"{name!r} cannot name a tensor", hint='x.named("x")')
         self.context.graph.put(replace(self.node, name=name))
         return self
 
@@ -131,8 +188,46 @@ class Tensor:
         name = self.name or f"%{self.edge.source}"
         return f"<Tensor {name}[{', '.join(map(str, self.edge.index))}]: {self.type} over {self.domain}>"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            near = difflib.get_close_matches(name, [n for n in dir(type(self)) if not n.startswith("_")], 1)
+            hint = _ELSEWHERE.get(name) or (f"did you mean .{near[0]}?" if near else "docs/language.md lists what tensors have")
+            raise MissingAttributeError(f"{self!r} has no attribute `{name}`", hint=hint)
+
     def __len__(self) -> int:
         raise SymbolicValueError(f"the length of {self!r} may be symbolic", hint="read .shape")
+
+    def _value(self, *_: Any, **__: Any) -> Any:
+        raise SymbolicValueError(
+            f"{self!r} has no value while the program is built",
+            hint="run the program for it: ctx.run({T: 10}, outputs=[x]); hand it to code of your own with tp.udf or tp.sink",
+        )
+
+    __array__ = __float__ = __int__ = __index__ = __complex__ = _value
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        """`array + x`, where NumPy asks first; other functions of NumPy's are refused."""
+        operator = _OPERATORS.get(ufunc.__name__)
+        if method == "__call__" and operator is not None and not keywords and len(inputs) == 2:
+            left, right = inputs
+            if isinstance(left, Tensor):
+                return getattr(left, f"__{operator}__")(right)
+            return getattr(right, f"__{_MIRRORED.get(operator, 'r' + operator)}__")(left)
+        return self._refuse(ufunc.__name__)
+
+    def __array_function__(self, function: Any, *_: Any) -> Any:
+        return self._refuse(function.__name__)
+
+    def _refuse(self, function: str) -> Any:
+        raise ArgumentError(
+            f"np.{function} takes arrays, not {self!r}", hint=f"tp.{_TEMPO_NAMES.get(function, function)} or a method of the tensor"
+        )
+
+    def __pos__(self) -> Tensor:
+        return self
 
     def __iter__(self) -> Any:
         raise SymbolicValueError(f"cannot iterate over {self!r}", hint="index its steps with [] and its dimensions with .index")
@@ -173,13 +268,16 @@ class Tensor:
             hint="x = tp.recurrence(shape, dtype, domain=(t,)); x[0] = ...; x[t + 1] = ...",
         )
 
+    def __delitem__(self, key: Any) -> None:
+        raise IndexingError(f"the points of {self!r} cannot be deleted", hint="index where it exists with a condition: x[t >= 3]")
+
     def _indices(self, key: Any) -> tuple[list[Index], Bool]:
         """A user's key as one index per step of the domain, and the conditions in it."""
         parts = list(key) if isinstance(key, tuple) else [key]
         condition: Bool = TRUE
-        for part in [p for p in parts if isinstance(p, (Bool, bool))]:
+        for part in [p for p in parts if isinstance(p, _TRUTHS)]:
             condition = condition & part
-        parts = [p for p in parts if not isinstance(p, (Bool, bool))]
+        parts = [p for p in parts if not isinstance(p, _TRUTHS)]
         steps = self.domain.steps
         if len(parts) > len(steps):
             raise IndexingError(
@@ -236,9 +334,9 @@ def _as_key(index: Index) -> Any:
 def as_index(part: Any, step: Symbol, of: Tensor) -> Index:
     """One item of a temporal key as an index of `step`."""
     if isinstance(part, slice):
-        start = Expr.of(0 if part.start is None else part.start)
-        stop = Expr.of(step.bound_expr if part.stop is None else part.stop)
-        stride = 1 if part.step is None else int(part.step)
+        start = _slice_part(part.start, Expr.of(0), "start", step, of)
+        stop = _slice_part(part.stop, step.bound_expr, "end", step, of)
+        stride = int(_slice_part(part.step, Expr.of(1), "stride", step, of))
         for end in (start, stop):
             if end.is_constant and end.constant < 0:
                 raise IndexingError(
@@ -268,6 +366,23 @@ def as_index(part: Any, step: Symbol, of: Tensor) -> Index:
     return Point(point)
 
 
+def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: Tensor) -> Expr:
+    """An end, or the stride, of a slice of `step`."""
+    if part is None:
+        return default
+    if isinstance(part, Tensor):
+        raise IndexingError(
+            f"the {what} of a slice of step {step} of {of!r} is a tensor; which timesteps are read would depend on data",
+            hint="read the largest slice, such as x[0:T], and mask it with tp.where",
+        )
+    try:
+        return Expr.of(part)
+    except ArgumentError:
+        raise IndexingError(
+            f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}", hint="use ints and expressions of steps and bounds"
+        ) from None
+
+
 def _source_condition(source: Node, edge: Edge) -> Bool:
     """Where the source exists, in the reader's steps. Ranges are checked at both ends where that is exact."""
     condition = source.domain.condition
@@ -291,7 +406,10 @@ def apply(op: Op, *operands: Tensor, domain: Domain | None = None, name: str = "
     context = operands[0].context if operands else Context.current()
     for operand in operands:
         if operand.context is not context:
-            raise TempoError("tensors of different contexts meet in one operation")
+            raise ContextError(
+                f"tensors of different contexts meet in one operation: {operands[0]!r} and {operand!r}",
+                hint="a program is built in one context; hand values over by running: inputs={'x': result}",
+            )
     if domain is None:
         steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)
         condition: Bool = TRUE
@@ -308,5 +426,19 @@ def of_node(context: Context, node: Node, output: int = 0) -> Tensor:
     return Tensor(context, Edge(node.id, identity(node.domain), output))
 
 
-def is_array(value: Any) -> bool:
-    return isinstance(value, (int, float, bool, np.ndarray, np.generic, list, tuple))
+_TRUTHS = (Bool, bool, np.bool_)
+_OPERATORS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "true_divide": "truediv", "floor_divide": "floordiv",
+    "remainder": "mod", "power": "pow", "matmul": "matmul", "bitwise_and": "and", "bitwise_or": "or",
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
+}  # fmt: skip
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}  # a < x is x > a
+_TEMPO_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
+_RUN = "values are known when the program runs: ctx.run({T: 10}, outputs=[x])"
+_ELSEWHERE = {
+    "numpy": _RUN, "item": _RUN, "tolist": _RUN, "cpu": _RUN, "data": _RUN, "T": "x.transpose()", "view": "x.reshape(...)",
+    "permute": "x.transpose(1, 0)", "unsqueeze": "x.expand_dims(axis)", "size": "x.shape", "dim": "x.rank", "to": "x.astype(dtype)",
+    "float": 'x.astype("float32")', "int": 'x.astype("int32")', "at": "index_add and scatter write at positions",
+    "requires_grad": "tp.input(..., requires_grad=True); tp.grad(loss, [x]) differentiates with respect to any tensor",
+    "clone": "tensors never change; there is nothing to copy", "copy": "tensors never change; there is nothing to copy",
+}  # fmt: skip

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tempo_core.errors import EmptyBranchError, IndexingError, NonAffineError, OutOfDomainError, UncoveredPointError
+from tempo_core.errors import BoundsError, EmptyBranchError, IndexingError, NonAffineError, OutOfDomainError, UncoveredPointError
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import Merge, Slice
+from tempo_core.ir.ops import Merge, Output, Slice
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
 from tempo_core.symbolic.expr import Symbol
@@ -29,6 +29,8 @@ def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Seque
         if isinstance(node.op, Merge):
             _check_coverage(node, bounds, branch_lines.get(node.id, ()))
     for node in graph:
+        if isinstance(node.op, Output) and node.op.partial:
+            continue
         _check_reads(graph, node, bounds, branch_lines.get(node.id, ()))
         if isinstance(node.op, Slice) and (node.op.stop - node.op.start).steps:
             _check_slice(node, node.op, bounds)
@@ -43,15 +45,15 @@ def _check_coverage(node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
     for number, edge in enumerate(node.inputs):
         exact = edge.condition & ~taken
         if number < len(lines) and never(node.domain, exact):
-            why = (
-                "earlier branches cover all of its points"
-                if not never(node.domain, edge.condition)
-                else "it lies outside the domain"
-            )
+            outside_of_all = never(node.domain, edge.condition)
+            steps = ", ".join(f"0 <= {s} < {s.bound}" for s in node.domain.steps)
+            why = f"it lies outside the domain, {steps}" if outside_of_all else "earlier branches cover all of its points"
             raise EmptyBranchError(
                 f"branch {number} of {_called(node)} never applies: {why}",
                 where=lines[number],
-                hint="branches are tried in the order in which they are assigned; assign the narrower one first",
+                hint="assign points of the domain"
+                if outside_of_all
+                else "branches are tried in the order in which they are assigned; assign the narrower one first",
             )
         taken = taken | edge.condition
     if taken is TRUE:
@@ -104,7 +106,9 @@ def _obviously_inside(index: Index, step: Symbol) -> bool:
     return within(index, step) is TRUE and (isinstance(index, Point) or provably_nonnegative(index.stop - index.start))
 
 
-def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bounds: Bounds, where: str) -> OutOfDomainError:
+def _blamed(
+    graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bounds: Bounds, where: str
+) -> OutOfDomainError | BoundsError:
     """The error at the read that is really at fault: a value may be missing because a read of its own leaves a domain."""
     at = {s: sample[s.name] for s in domain.steps}
     values = {**bounds, **at}
@@ -114,12 +118,11 @@ def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bo
         ends = _ends(index, values)
         bound = values[Symbol(str(step.bound))]
         if isinstance(index, Range) and index.stop.evaluate(values) < index.start.evaluate(values):
-            return _error(source, edge, sample, domain, where, f"the slice {index} of step {step} stops before it starts")
+            problem = f"the slice {index} of step {step} stops before it starts{_at(domain, sample)}"
+            return OutOfDomainError(problem, where=where, hint="keep its ends in order: x[0:tp.max(t - 3, 0)]; x[0:0] is empty")
         wrong = [end for end in ends if not 0 <= end < bound]
         if wrong:
-            at_fault = (str(wrong[0]) if s == step else str(i) for s, i in zip(source.domain.steps, edge.index, strict=True))
-            problem = f"reads {source.name or 'a tensor'}[{', '.join(at_fault)}], outside of 0 <= {step} < {step.bound} = {bound}"
-            return _error(source, edge, sample, domain, where, problem)
+            return _read_outside(source, edge, step, wrong[0], domain, sample, bounds, where)
         whole = source.domain.condition is TRUE or not ends
         point[step] = (ends or (0,))[0] if whole else _missing(source, step, index, values, point)
     inner_values = {**bounds, **point}
@@ -135,9 +138,45 @@ def _blamed(graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bo
                 return _blamed(
                     graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where
                 )
-    there = "".join(f" at {s} = {n}" for s, n in point.items())
-    problem = f"reads {source.name or 'a tensor'}{there}, where it does not exist: it exists where {source.domain.condition}"
-    return _error(source, edge, sample, domain, where, problem)
+    there = ", ".join(f"{s} = {n}" for s, n in point.items())
+    problem = f"reads {_read_text(source, edge)}{_at(domain, sample)}, which does not exist at {there}"
+    return OutOfDomainError(
+        f"{problem}: it exists where {source.domain.condition}",
+        where=where,
+        hint="index with the same condition, x[condition], or read it in a branch of a recurrence that applies only there",
+    )
+
+
+def _read_outside(
+    source: Node, edge: Edge, step: Symbol, position: int, domain: Domain, sample: Mapping[str, int], bounds: Bounds, where: str
+) -> OutOfDomainError | BoundsError:
+    """The error of a read at `position` of `step`, which is negative or not below the bound."""
+    bound, index = bounds[Symbol(str(step.bound))], edge.index[source.domain.steps.index(step)]
+    limits = f"outside of 0 <= {step} < {step.bound} = {bound}"
+    ends = (index.expr,) if isinstance(index, Point) else (index.start, index.stop)
+    if position >= bound and all(end.is_constant for end in ends):
+        return BoundsError(
+            f"the bound {step.bound} = {bound} is too small: {_read_text(source, edge)} is read",
+            where=where,
+            hint=f"{step.bound} is at least {position + 1}, or the index moves with it: {step.bound} - 1, tp.min({position}, {step.bound} - 1)",
+        )
+    at = f"{source.name or 'a tensor'}[{', '.join(str(position) if s == step else str(i) for s, i in zip(source.domain.steps, edge.index, strict=True))}]"
+    named = _read_text(source, edge)
+    which = "" if named == at else f", which is {at}"
+    return OutOfDomainError(
+        f"reads {named}{_at(domain, sample)}{which}: {limits}",
+        where=where,
+        hint="read it in a branch of a recurrence that applies only where the point exists, or keep the index inside with tp.min and tp.max",
+    )
+
+
+def _read_text(source: Node, edge: Edge) -> str:
+    return f"{source.name or 'a tensor'}[{', '.join(map(str, edge.index))}]"
+
+
+def _at(domain: Domain, sample: Mapping[str, int]) -> str:
+    point = _point(domain, sample)
+    return f" at {point}" if point else ""
 
 
 def _ends(index: Index, values: Mapping[Symbol, int]) -> tuple[int, ...]:
@@ -165,15 +204,6 @@ def _missing(source: Node, step: Symbol, index: Index, values: Mapping[Symbol, i
         if all(s in known for s in source.domain.steps) and not source.domain.condition.evaluate(known):
             return int(position)
     return int(start)
-
-
-def _error(source: Node, edge: Edge, sample: dict[str, int], domain: Domain, where: str, problem: str) -> OutOfDomainError:
-    point = _point(domain, sample)
-    return OutOfDomainError(
-        f"{problem}{f' at {point}' if point else ''}",
-        where=where,
-        hint="read it in a branch of a recurrence that applies only where the point exists, or keep the index inside with tp.min and tp.max",
-    )
 
 
 def _called(node: Node) -> str:

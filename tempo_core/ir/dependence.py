@@ -17,6 +17,7 @@ from tempo_core.ir.ops import Merge
 from tempo_core.symbolic.condition import FALSE
 from tempo_core.symbolic.domain import Index, Point
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
 
 V = TypeVar("V", bound=Hashable)
 
@@ -37,21 +38,24 @@ class Arc(NamedTuple):
 
 
 @functools.lru_cache(maxsize=65536)
-def _moved(index: Index, step: Symbol) -> str:
-    if not isinstance(index, Point):
-        return "*"
-    distance = index.expr - step.expr
-    if not distance.is_constant:
-        return "*"
-    return "=" if distance.constant == 0 else "<" if distance.constant < 0 else ">"
+def moved(index: Index, step: Symbol) -> str:
+    """What an index of `step` reads: "=" the same point, "<" earlier ones, "<=" none later, ">", ">=", or "*" anything."""
+    first, last = (index.expr, index.expr) if isinstance(index, Point) else (index.start, index.last)
+    before, after = step.expr - last, first - step.expr
+    if isinstance(index, Point) and before == 0:
+        return "="
+    for sign, distance in (("<", before), (">", after)):
+        if provably_nonnegative(distance):
+            return sign if provably_nonnegative(distance - 1) else f"{sign}="
+    return "*"
 
 
 def direction(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> str:
-    """What an edge reads along a step: "=" the same point, "<" an earlier one, ">" a later one, "*" unknown or several."""
+    """What an edge reads along a step, as `moved` says it; "*" where one side lacks the step."""
     source = graph[edge.source]
     if step not in source.domain or step not in reader.domain:
         return "*"
-    return _moved(edge.index[source.domain.steps.index(step)], step)
+    return moved(edge.index[source.domain.steps.index(step)], step)
 
 
 def direction_of(graph: Graph, arc: Arc, step: Symbol) -> str:
@@ -84,11 +88,17 @@ class Nest:
                 yield from part.nests()
 
 
-def nest(graph: Graph, steps: Sequence[Symbol]) -> Nest:
-    """The whole graph, after carrying what loops over `steps` can carry."""
-    vertices = [v for node in graph for v in vertices_of(node)]
-    arcs = [arc for node in graph for arc in _arcs(graph, node)]
+def nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = frozenset()) -> Nest:
+    """The whole graph, after carrying what loops over `steps` can carry. A `Merge` in `joined` is one vertex, not one a branch."""
+    vertices = list(dict.fromkeys(_joined(v, joined) for node in graph for v in vertices_of(node)))
+    arcs = [
+        Arc(_joined(arc.reader, joined), arc.slot, _joined(arc.source, joined)) for node in graph for arc in _arcs(graph, node)
+    ]
     return _nested(graph, vertices, arcs, tuple(steps))
+
+
+def _joined(vertex: Vertex, joined: frozenset[int]) -> Vertex:
+    return Vertex(vertex.node) if vertex.node in joined else vertex
 
 
 def vertices_of(node: Node) -> list[Vertex]:
@@ -139,8 +149,8 @@ def _carrying_step(graph: Graph, arcs: list[Arc], steps: tuple[Symbol, ...]) -> 
     for step in steps:
         directions = [direction_of(graph, arc, step) for arc in arcs]
         for carried in "<>":
-            if carried in directions and all(d in ("=", carried) for d in directions):
-                return step, [arc for arc, d in zip(arcs, directions, strict=True) if d == "="]
+            if carried in directions and all(d in ("=", carried, f"{carried}=") for d in directions):
+                return step, [arc for arc, d in zip(arcs, directions, strict=True) if d != carried]
     return None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir.ops import Dataflowed as Dataflowed
 from tempo_core.ir.ops import Input, Op, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
+from tempo_core.ir.udf import Fed
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps, step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
@@ -56,11 +57,15 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`."""
+    """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`.
+
+    `derived` gives the bounds of steps that passes have made, as expressions of other bounds.
+    """
 
     order: tuple[Symbol, ...]
     nodes: dict[int, Node] = field(default_factory=dict)
     _next: int = 0
+    derived: dict[Symbol, Expr] = field(default_factory=dict)
 
     # -- building -----------------------------------------------------------------------------------------------------
 
@@ -87,8 +92,27 @@ class Graph:
         self._next = max(self._next, node.id + 1)
         return node
 
+    @property
+    def next_id(self) -> int:
+        """The id of the next node."""
+        return self._next
+
     def copy(self) -> Graph:
-        return Graph(self.order, dict(self.nodes), self._next)
+        return Graph(self.order, dict(self.nodes), self._next, dict(self.derived))
+
+    def with_step(self, step: Symbol, bound: Expr) -> Graph:
+        """The same nodes with one more step, the innermost, whose bound is an expression of those that there are."""
+        fresh = self.copy()
+        fresh.order = (*self.order, step)
+        fresh.derived[Symbol(str(step.bound))] = bound
+        return fresh
+
+    def all_bounds(self, given: Mapping[Symbol, int]) -> dict[Symbol, int]:
+        """Numbers for all bounds, from those of the context's steps."""
+        numbers = dict(given)
+        for bound, expression in self.derived.items():
+            numbers[bound] = expression.evaluate(numbers)
+        return numbers
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -127,11 +151,26 @@ class Graph:
         return found
 
     def roots(self) -> list[Node]:
-        """Nodes that must run: outputs, sinks and stateful functions."""
-        return [n for n in self if isinstance(n.op, (Output, Sink)) or (isinstance(n.op, Udf) and n.op.stateful)]
+        """Nodes that must run: outputs, sinks and stateful functions (a streamed input only where something reads it)."""
+
+        def must_run(op: Op) -> bool:
+            return isinstance(op, (Output, Sink)) or (isinstance(op, Udf) and op.stateful and not isinstance(op.fn, Fed))
+
+        return [n for n in self if must_run(n.op)]
 
     def inputs(self) -> list[Node]:
+        """What is fed as a whole."""
         return [n for n in self if isinstance(n.op, Input)]
+
+    def fed(self) -> dict[str, Node]:
+        """What is fed, by name: inputs, and the functions in place of streamed ones."""
+        found = {}
+        for node in self:
+            if isinstance(node.op, Input):
+                found[node.op.name] = node
+            elif isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
+                found[node.op.fn.name] = node
+        return found
 
     def bounds(self) -> tuple[Symbol, ...]:
         return tuple(Symbol(s.bound) for s in self.order if s.bound)

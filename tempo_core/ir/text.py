@@ -8,6 +8,7 @@
 A node reads `%id name = Op(fields)(edges) : types over domain @ "user's line"`; fields at their defaults, an empty name, no
 outputs and no line are left out. An edge reads `%source[index].output if condition`. A user's function stands under its name
 in a table: the one given, or that of `function_table`. A fused island carries its body, over slots `$0, $1, ...`, in braces.
+Bounds that passes have made stand after the steps, in lines such as `bound T_TILE = (T + 63)//64`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def to_text(graph: Graph, functions: Functions | None = None, *, full_constants:
     """`graph` as text. Without `full_constants`, long constants print as `...`, for reading only (`parse` refuses them)."""
     printer = _Printer(function_table(graph) if functions is None else functions, full_constants)
     header = " ".join(["steps", *(f"{step.name}<{step.bound}" for step in graph.order)])
-    return "\n".join([header, *(line for node in graph for line in printer.node(node))]) + "\n"
+    derived = [f"bound {bound} = {expression}" for bound, expression in graph.derived.items()]
+    return "\n".join([header, *derived, *(line for node in graph for line in printer.node(node))]) + "\n"
 
 
 def parse(text: str, functions: Functions | None = None) -> Graph:
@@ -124,7 +126,7 @@ class _Printer:
         shown = [
             f"{field.name}={self._field(field, getattr(op, field.name))}"
             for field in dataclasses.fields(op)
-            if not (field.default is not dataclasses.MISSING and getattr(op, field.name) == field.default)
+            if field.compare and not (field.default is not dataclasses.MISSING and getattr(op, field.name) == field.default)
         ]
         return f"{type(op).__name__}({', '.join(shown)})"
 
@@ -261,6 +263,10 @@ class _Reader:
             self.symbols[name], self.symbols[bound] = order[-1], Symbol(bound)
         graph = Graph(tuple(order))
         while self._advance():
+            if self.line.startswith("bound "):
+                name, _, value = self.line.removeprefix("bound ").partition(" = ")
+                graph.derived[Symbol(name)] = parse_expr(value, self.symbols)
+                continue
             node = self._node()
             if node.id in graph.nodes:
                 raise ValueError(f"%{node.id} is defined twice")

@@ -8,6 +8,23 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Fed:
+    """What a run is fed with under `name`, one value a point, in the order of the points: the function of a streamed input.
+
+    It is no function before a run: the runtime asks the run's inputs in its place.
+    """
+
+    name: str
+
+    def __call__(self, *operands: Any) -> Any:
+        raise AssertionError(f"the runtime feeds the streamed input `{self.name}`")
+
+    @property
+    def __name__(self) -> str:
+        return f"fed({self.name})"
+
+
+@dataclass(frozen=True)
 class Vmapped:
     """`fn` over a new leading dimension: of operand k where `in_axes[k]` is 0, shared by all where it is None.
 

@@ -1,4 +1,8 @@
-"""Initial values of parameters: functions from a shape to a tensor without steps."""
+"""Initial values of parameters: functions from a shape to a tensor without steps.
+
+Those that scale by the fan take weights as [..., n_in, n_out], as `Linear` and the convolutions store them: what stands
+before the last two dimensions (a kernel's extent) belongs to both fans.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ from tempo_core.errors import ShapeError
 from tempo_core.frontend import random
 from tempo_core.frontend.tensor import Tensor
 
-Initializer = Callable[[tuple[int, ...]], Tensor]
+Shape = tuple[int, ...]
+Initializer = Callable[[Shape], Tensor]
 
 
 def constant(value: float) -> Initializer:
@@ -18,10 +23,67 @@ def constant(value: float) -> Initializer:
     return lambda shape: fn.full(shape, value)
 
 
+def zeros() -> Initializer:
+    return constant(0.0)
+
+
+def ones() -> Initializer:
+    return constant(1.0)
+
+
+def normal(std: float = 1.0, mean: float = 0.0) -> Initializer:
+    """Normal with standard deviation `std`."""
+    return lambda shape: random.normal(shape) * std + mean
+
+
+def uniform(low: float, high: float) -> Initializer:
+    """Uniform in [low, high)."""
+    return lambda shape: random.uniform(shape, low, high)
+
+
 def uniform_fan_in(fan_in: int) -> Initializer:
     """Uniform in ±1/sqrt(fan_in)."""
     limit = 1 / math.sqrt(fan_in)
-    return lambda shape: random.uniform(shape, -limit, limit)
+    return uniform(-limit, limit)
+
+
+def fans(shape: Shape) -> tuple[int, int]:
+    """How many elements each output is computed from, and how many each input goes to, of weights [..., n_in, n_out]."""
+    if len(shape) < 2:
+        raise ShapeError(
+            f"weights of shape {shape} have no fan: they need [..., n_in, n_out]",
+            hint="tp.nn.normal(std) or tp.nn.uniform(low, high)",
+        )
+    extent = math.prod(shape[:-2])
+    return extent * shape[-2], extent * shape[-1]
+
+
+def glorot_uniform(gain: float = 1.0) -> Initializer:
+    """Uniform with variance 2 / (fan_in + fan_out), times gain² (Glorot and Bengio, 2010)."""
+    return lambda shape: _uniform(shape, gain * math.sqrt(2 / sum(fans(shape))))
+
+
+def glorot_normal(gain: float = 1.0) -> Initializer:
+    """Normal with variance 2 / (fan_in + fan_out), times gain² (Glorot and Bengio, 2010)."""
+    return lambda shape: random.normal(shape) * (gain * math.sqrt(2 / sum(fans(shape))))
+
+
+def he_uniform(gain: float = math.sqrt(2)) -> Initializer:
+    """Uniform with variance gain² / fan_in; the gain is that of ReLU (He et al., 2015, arXiv:1502.01852)."""
+    return lambda shape: _uniform(shape, gain / math.sqrt(fans(shape)[0]))
+
+
+def he_normal(gain: float = math.sqrt(2)) -> Initializer:
+    """Normal with variance gain² / fan_in; the gain is that of ReLU (He et al., 2015, arXiv:1502.01852)."""
+    return lambda shape: random.normal(shape) * (gain / math.sqrt(fans(shape)[0]))
+
+
+xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
+kaiming_uniform, kaiming_normal = he_uniform, he_normal
+
+
+def _uniform(shape: Shape, std: float) -> Tensor:
+    return random.uniform(shape, -std * math.sqrt(3), std * math.sqrt(3))
 
 
 def orthogonal(gain: float = 1.0) -> Initializer:

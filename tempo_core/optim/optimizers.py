@@ -1,101 +1,52 @@
-"""Stochastic gradient descent and Adam over parameters that are recurrences.
-
-A parameter over steps (i, e, m) takes a new value at every point, in lexicographic order: `step()` assigns `w[i, e, m + 1]`,
-and where m ends `w[i, e + 1, 0]`, and where e ends too `w[i + 1, 0, 0]`. Optimizer state is carried the same way.
-"""
+"""Gradient descent, Adam, AdamW and RMSProp. Their formulas are PyTorch's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
-from tempo_core.frontend.sources import Recurrence, recurrence
 from tempo_core.frontend.tensor import Tensor
-
-
-def carry(state: Recurrence, update: Tensor) -> None:
-    """Assign `update`, the value after each point, to the lexicographically next point of `state`'s domain."""
-    steps = state.domain.steps
-    for k in reversed(range(len(steps))):
-        outer, step, inner = steps[:k], steps[k], steps[k + 1 :]
-        target = (*(s.expr for s in outer), step.expr + 1, *(0 for _ in inner))
-        value = update
-        present = update.domain.steps
-        if any(s in present for s in inner):
-            value = update[tuple(s.bound_expr - 1 if s in inner else s.expr for s in present)]
-        state[target] = value
-
-
-def global_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """The Euclidean norm of all elements of all tensors."""
-    squares = [fn.total(fn.square(g)) for g in tensors]
-    norm = squares[0]
-    for square in squares[1:]:
-        norm = norm + square
-    return fn.sqrt(norm)
-
-
-def clip_by_global_norm(gradients: Sequence[Tensor], max_norm: float) -> list[Tensor]:
-    """Gradients scaled so that their global norm is at most `max_norm` (Pascanu et al., 2013, arXiv:1211.5063)."""
-    scale = fn.minimum_of(max_norm / (global_norm(gradients) + 1e-6), 1.0)
-    return [g * scale for g in gradients]
-
-
-class Optimizer:
-    """Base of optimizers: parameters, their gradients and the learning rate (a number or a recurrent tensor)."""
-
-    def __init__(self, params: Mapping[str, Tensor] | Sequence[Tensor], lr: Any, max_grad_norm: float | None = None):
-        named = params if isinstance(params, Mapping) else {p.name or f"param{k}": p for k, p in enumerate(params)}
-        if not named:
-            raise TempoError("an optimizer needs at least one parameter")
-        self.params: dict[str, Recurrence] = {}
-        for name, param in named.items():
-            if not isinstance(param, Recurrence):
-                raise TempoError(
-                    f"{name} is not a recurrence; only recurrences can be updated",
-                    hint="tp.nn modules with domain=(i,), or tp.recurrence",
-                )
-            self.params[name] = param
-        self.lr, self.max_grad_norm = lr, max_grad_norm
-
-    def gradients(self) -> list[Tensor]:
-        found = [p.grad for p in self.params.values()]
-        return found if self.max_grad_norm is None else clip_by_global_norm(found, self.max_grad_norm)
-
-    def state(self, like: Recurrence, name: str) -> Recurrence:
-        """Optimizer state: zeros at the first point of the parameter's domain."""
-        made = recurrence(like.shape, like.dtype, [s.expr for s in like.domain.steps], name)
-        made[(0,) * len(like.domain.steps)] = fn.zeros(like.shape, like.dtype)
-        return made
-
-    def step(self) -> dict[str, Tensor]:
-        """Assign the next value of every parameter; gives those values by name, at the point that they are computed from."""
-        raise AssertionError(f"{type(self).__name__} defines no step")
+from tempo_core.optim.optimizer import Optimizer, carry, wide
 
 
 class SGD(Optimizer):
-    """Gradient descent, with heavy-ball momentum: `v = momentum * v + g; w = w - lr * v`."""
+    """Gradient descent: `w = w - lr * g`; with momentum `v = momentum * v + g; w = w - lr * v`.
 
-    def __init__(self, params: Any, lr: Any, momentum: float = 0.0, max_grad_norm: float | None = None):
-        super().__init__(params, lr, max_grad_norm)
-        self.momentum = momentum
+    With `nesterov` (Sutskever et al., 2013) `w = w - lr * (g + momentum * v)`. `weight_decay * w` is added to g first.
+    """
 
-    def step(self) -> dict[str, Tensor]:
-        updated: dict[str, Tensor] = {}
-        for (name, param), gradient in zip(self.params.items(), self.gradients(), strict=True):
+    def __init__(
+        self,
+        params: Any,
+        lr: Any,
+        momentum: float = 0.0,
+        max_grad_norm: float | None = None,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        max_grad_value: float | None = None,
+    ):
+        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay)
+        if nesterov and not momentum:
+            raise TempoError("nesterov=True without momentum", hint="SGD(..., momentum=0.9, nesterov=True)")
+        self.momentum, self.nesterov = momentum, nesterov
+
+    def changes(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for (name, param), gradient in zip(self.params.items(), self.decayed_gradients(), strict=True):
+            direction = gradient
             if self.momentum:
                 velocity = self.state(param, f"{name}.velocity")
-                gradient = self.momentum * velocity + gradient
-                carry(velocity, gradient)
-            updated[name] = param - self.lr * gradient
-            carry(param, updated[name])
-        return updated
+                direction = self.momentum * velocity + gradient
+                carry(velocity, direction)
+                if self.nesterov:
+                    direction = gradient + self.momentum * direction
+            found[name] = self.lr * direction
+        return found
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, 2015, arXiv:1412.6980, algorithm 1), with bias correction."""
+    """Adam (Kingma and Ba, 2015, arXiv:1412.6980, algorithm 1), with bias correction. `weight_decay * w` is added to g first."""
 
     def __init__(
         self,
@@ -104,32 +55,99 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         max_grad_norm: float | None = None,
+        weight_decay: float = 0.0,
+        max_grad_value: float | None = None,
     ):
-        super().__init__(params, lr, max_grad_norm)
+        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay)
         self.betas, self.eps = betas, eps
 
-    def step(self) -> dict[str, Tensor]:
-        updated: dict[str, Tensor] = {}
+    def changes(self) -> dict[str, Tensor]:
+        return self.adaptive_changes(self.decayed_gradients())
+
+    def adaptive_changes(self, gradients: list[Tensor]) -> dict[str, Tensor]:
+        """`lr * m / (sqrt(v) + eps)` of the corrected moments m and v."""
+        found: dict[str, Tensor] = {}
         first_decay, second_decay = self.betas
         corrections = self._bias_corrections()
-        for (name, param), gradient in zip(self.params.items(), self.gradients(), strict=True):
+        for (name, param), gradient in zip(self.params.items(), gradients, strict=True):
             first, second = self.state(param, f"{name}.m"), self.state(param, f"{name}.v")
             new_first = first_decay * first + (1 - first_decay) * gradient
             new_second = second_decay * second + (1 - second_decay) * fn.square(gradient)
             step_size = self.lr * (new_first / corrections[0])
             carry(first, new_first)
             carry(second, new_second)
-            updated[name] = param - step_size / (fn.sqrt(new_second / corrections[1]) + self.eps)
-            carry(param, updated[name])
-        return updated
+            found[name] = step_size / (fn.sqrt(new_second / corrections[1]) + self.eps)
+        return found
 
     def _bias_corrections(self) -> list[Tensor]:
         """`1 - beta**n` at the n-th update, n counted from 1 over the whole domain, as powers carried along."""
-        any_param = next(iter(self.params.values()))
+        dtype = wide(next(iter(self.params.values()))).dtype
         corrections = []
         for beta, name in zip(self.betas, ("beta1_power", "beta2_power"), strict=True):
-            powers = recurrence((), any_param.dtype, [s.expr for s in any_param.domain.steps], name)
-            powers[(0,) * len(any_param.domain.steps)] = fn.constant(beta)
+            powers = self.carried(name, fn.constant(beta, dtype))
             corrections.append(1 - powers)
             carry(powers, powers * beta)
         return corrections
+
+
+class AdamW(Adam):
+    """Adam whose weight decay does not pass through the moments: `w = w - lr * weight_decay * w - adam` (arXiv:1711.05101)."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        max_grad_norm: float | None = None,
+        weight_decay: float = 0.01,
+        max_grad_value: float | None = None,
+    ):
+        super().__init__(params, lr, betas, eps, max_grad_norm, weight_decay, max_grad_value)
+
+    def changes(self) -> dict[str, Tensor]:
+        adaptive = self.adaptive_changes(self.gradients())
+        shrinking = self.lr * self.weight_decay
+        return {name: change + shrinking * wide(self.params[name]) for name, change in adaptive.items()}
+
+
+class RMSProp(Optimizer):
+    """`s = decay * s + (1 - decay) * g²; w = w - lr * g / (sqrt(s) + eps)` (Tieleman and Hinton, 2012).
+
+    With `centered`, s less the square of the mean gradient (Graves, 2013, arXiv:1308.0850); with momentum,
+    `v = momentum * v + g / (sqrt(s) + eps); w = w - lr * v`. `weight_decay * w` is added to g first.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        decay: float = 0.99,
+        eps: float = 1e-8,
+        momentum: float = 0.0,
+        centered: bool = False,
+        max_grad_norm: float | None = None,
+        weight_decay: float = 0.0,
+        max_grad_value: float | None = None,
+    ):
+        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay)
+        self.decay, self.eps, self.momentum, self.centered = decay, eps, momentum, centered
+
+    def changes(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for (name, param), gradient in zip(self.params.items(), self.decayed_gradients(), strict=True):
+            squares = self.state(param, f"{name}.squares")
+            spread = self.decay * squares + (1 - self.decay) * fn.square(gradient)
+            carry(squares, spread)
+            if self.centered:
+                mean = self.state(param, f"{name}.mean")
+                new_mean = self.decay * mean + (1 - self.decay) * gradient
+                carry(mean, new_mean)
+                spread = fn.maximum_of(spread - fn.square(new_mean), 0.0)  # rounding may bring it below zero
+            direction = gradient / (fn.sqrt(spread) + self.eps)
+            if self.momentum:
+                velocity = self.state(param, f"{name}.velocity")
+                direction = self.momentum * velocity + direction
+                carry(velocity, direction)
+            found[name] = self.lr * direction
+        return found

@@ -118,6 +118,27 @@ def _dot(batch: Batch) -> Edge:
     return batch.front(product, len(op.left_batch) + len(op.left_free(batch.types[0].rank)))
 
 
+def _conv(batch: Batch) -> Edge:
+    """x takes any number of leading dimensions. Kernels that vary are more features of one, or, with x, more groups."""
+    (x, x_has), (w, w_has) = batch.operands
+    op: ops.Conv = batch.op
+    build, n = batch.build, op.spatial
+    if not w_has:
+        return build.add(op, x, w)
+    grouped = x_has or op.groups != 1
+    kernel = batch.types[1].shape
+    joined = build.add(ops.Permute((*(k + 1 for k in range(n + 1)), 0, n + 2)), w)
+    joined = build.add(ops.Reshape((*kernel[:-1], batch.size * kernel[-1])), joined)
+    if grouped:
+        shape, rank = batch.types[0].shape, batch.types[0].rank
+        x = build.add(ops.Permute((*range(1, rank), 0, rank)), batch.wide(0))
+        x = build.add(ops.Reshape((*shape[:-1], batch.size * shape[-1])), x)
+        op = replace(op, groups=op.groups * batch.size)
+    out = batch.results[0].shape
+    result = build.add(ops.Reshape((*out[:-1], batch.size, out[-1])), build.add(op, x, joined))
+    return batch.front(result, len(out) - 1)
+
+
 def _up(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a + 1 for a in axes)
 
@@ -195,9 +216,9 @@ def _udf(batch: Batch) -> None:
 RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
     ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _elementwise,
     ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _random,
-    ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.LinearScan: _one_axis,
+    ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.CumMax: _one_axis, ops.LinearScan: _one_axis,
     ops.DiscountedSum: _one_axis, ops.Pad: _pad, ops.Concat: _one_axis, ops.Flip: _one_axis,
-    ops.Slice: _slice, ops.Dot: _dot, ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast,
+    ops.Slice: _slice, ops.Dot: _dot, ops.Conv: _conv, ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast,
     ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Eval: _eval, ops.Udf: _udf,
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import Nest, Vertex, forward_order, nest
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.passes.base import Pass, read_at, remove_dead
+from tempo_core.passes.narrow import pinned
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, identity
 
@@ -30,7 +31,7 @@ class Fuse(Pass):
     name: str = field(default="fuse", init=False)
 
     def apply(self, graph: Graph) -> Graph:
-        graph = _with_own_sources(graph)
+        graph = pinned(_with_own_sources(graph))  # what had readers at other points too may be read at one of them now
         for island in _islands(graph):
             _replace(graph, island)
         return remove_dead(graph)
@@ -222,7 +223,9 @@ def _replace(graph: Graph, members: list[int]) -> None:
             if edge.source in inside and not (reader.id in inside and _joins(graph, reader, edge)):
                 read.setdefault((edge.source, edge.output), len(read))
     body = Dataflowed(tuple(t for t in slots[: len(edges)]), tuple(instructions), tuple(place[k] for k in read), tuple(slots))
-    names = [graph[n].name for n in members if graph[n].name]
+    parts = [n for n in members if not _is_cheap(graph, graph[n])] or members
+    results = [n for n in members if any(n == source for source, _ in read)]
+    names = [graph[n].name for n in (*parts, *results) if graph[n].name]  # of a result, or else of a part
     island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=names[-1] if names else "", where=first.where)
     for reader in graph:
         inputs = tuple(

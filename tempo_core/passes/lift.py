@@ -10,7 +10,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Builder, Pass, literal, remove_dead
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Range, full_range
+from tempo_core.symbolic.domain import Point, Range, full_range
 from tempo_core.symbolic.expr import Expr, Minimum, Symbol, minimum
 
 
@@ -32,9 +32,10 @@ class Lift(Pass):
         graph = graph.copy()
         lift_recurrences(graph)
         cycles = {step: _on_cycles(graph, step) for step in graph.order}
+        streams = {step: _streamed(graph, step, cycles[step]) for step in graph.order}
         for node in graph:
             if isinstance(node.op, ops.DiscountedSum) or (isinstance(node.op, ops.Reduce) and node.op.fn == "sum"):
-                _lift_reduction(graph, node, cycles)
+                _lift_reduction(graph, node, cycles, streams)
         return remove_dead(graph)
 
 
@@ -47,7 +48,21 @@ def _on_cycles(graph: Graph, step: Symbol) -> dict[int, int]:
     return found
 
 
-def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int]]) -> None:
+def _streamed(graph: Graph, step: Symbol, cycle: dict[int, int]) -> set[int]:
+    """The nodes that are made as a loop over `step` goes: those on its cycles, and what reads these point by point."""
+    found, users = set(cycle), graph.users() if cycle else {}
+    waiting = list(found)
+    while waiting:
+        source = graph[waiting.pop()]
+        for reader, slot in users[source.id]:
+            along = [i for s, i in zip(source.domain.steps, reader.inputs[slot].index, strict=True) if s == step]
+            if reader.id not in found and along and isinstance(along[0], Point) and step in along[0].steps:
+                found.add(reader.id)
+                waiting.append(reader.id)
+    return found
+
+
+def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int]], streams: dict[Symbol, set[int]]) -> None:
     (edge,) = node.inputs
     source = graph[edge.source]
     axes = node.op.axes if isinstance(node.op, ops.Reduce) else (node.op.axis,)  # type: ignore[attr-defined]
@@ -64,7 +79,7 @@ def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int
         cycle = cycles[step]
         if node.id in cycle and cycle[node.id] == cycle.get(source.id):
             continue
-        if _lifted(graph, node, edge, step, index, axis, axes, streamed=source.id in cycle):
+        if _lifted(graph, node, edge, step, index, axis, axes, streamed=source.id in streams[step]):
             return
 
 

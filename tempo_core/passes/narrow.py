@@ -1,24 +1,30 @@
-"""Domain reduction: an operation runs only over the steps that its operands vary with."""
+"""Domain reduction: an operation runs only over the steps that its operands vary with, and only at points that are read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import Input, Merge, Output, Sink, Udf
+from tempo_core.ir.ops import Input, Merge, Op, Output, Sink, Udf
+from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
+from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.domain import Domain, Point
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 
 
 @dataclass(frozen=True)
 class Narrow(Pass):
     """Take steps out of a node's domain that neither its operands nor its parameters vary with (loop-invariant code motion).
 
-    A node keeps a step along which some reader takes a range of it.
+    A node keeps a step along which some reader takes a range of it. Then, from readers to sources: where all readers of a
+    node read it at one and the same constant along a step, it is computed there alone.
 
     Rewrite: `a[i, t] = exp(w[i]); b[i, t] = a[i, t] + x[t]` -> `a[i] = exp(w[i]); b[i, t] = a[i] + x[t]`
+    Rewrite: `a[t] = exp(x[t]); b[] = a[T - 1]` -> `a[] = exp(x[T - 1]); b[] = a[]`
     """
 
     name: str = field(default="narrow", init=False)
@@ -29,12 +35,12 @@ class Narrow(Pass):
             node = graph[node_id]
             free = self._free_steps(graph, node)
             if free:
-                self._narrow(graph, node, free)
-        return graph
+                _narrow(graph, node, free)
+        return pinned(graph)
 
     def _free_steps(self, graph: Graph, node: Node) -> set[Symbol]:
         op = node.op
-        if isinstance(op, (Merge, Sink, Output, Input)) or (isinstance(op, Udf) and (op.stateful or op.kind == "host")):
+        if _is_bound_to_its_points(op):
             return set()
         used = frozenset(s for s in op.symbols if s.is_step).union(node.domain.condition.steps, *(e.steps for e in node.inputs))
         free = set(node.domain.steps) - used
@@ -44,15 +50,56 @@ class Narrow(Pass):
                     free -= {s for s, i in zip(node.domain.steps, edge.index, strict=True) if not isinstance(i, Point)}
         return free
 
-    def _narrow(self, graph: Graph, node: Node, free: set[Symbol]) -> None:
-        kept = [k for k, s in enumerate(node.domain.steps) if s not in free]
-        domain = Domain(tuple(node.domain.steps[k] for k in kept), node.domain.condition)
 
-        def shorter(edge: Edge) -> Edge:
-            return replace(edge, index=tuple(edge.index[k] for k in kept)) if edge.source == node.id else edge
+def pinned(graph: Graph) -> Graph:
+    """The graph, changed in place, with what all its readers read at one constant point of a step computed there alone."""
+    for node_id in reversed(forward_order(graph)):
+        values = _pinned_steps(graph, graph[node_id])
+        if values:
+            graph.put(_at(graph[node_id], values))
+            _narrow(graph, graph[node_id], set(values))
+    return graph
 
-        graph.put(replace(node, domain=domain))
-        for reader in graph:
-            inputs = tuple(map(shorter, reader.inputs))
-            if inputs != reader.inputs:
-                graph.put(replace(reader, inputs=inputs))
+
+def _pinned_steps(graph: Graph, node: Node) -> dict[Symbol, Expr]:
+    """The steps along which there is one constant point that all readers of a node read, and no condition."""
+    if not node.domain.steps or _is_bound_to_its_points(node.op):
+        return {}
+    reads = [edge.index for reader in graph for edge in reader.inputs if edge.source == node.id]
+    found: dict[Symbol, Expr] = {}
+    for k, step in enumerate(node.domain.steps):
+        points = {index[k] for index in reads} if step not in node.domain.condition.steps else set()
+        if len(points) == 1 and isinstance(point := points.pop(), Point) and not point.expr.steps:
+            found[step] = point.expr
+    return found
+
+
+def _narrow(graph: Graph, node: Node, free: set[Symbol]) -> None:
+    kept = [k for k, s in enumerate(node.domain.steps) if s not in free]
+    domain = Domain(tuple(node.domain.steps[k] for k in kept), node.domain.condition)
+
+    def shorter(edge: Edge) -> Edge:
+        return replace(edge, index=tuple(edge.index[k] for k in kept)) if edge.source == node.id else edge
+
+    graph.put(replace(node, domain=domain))
+    for reader in graph:
+        inputs = tuple(map(shorter, reader.inputs))
+        if inputs != reader.inputs:
+            graph.put(replace(reader, inputs=inputs))
+
+
+def _is_bound_to_its_points(op: Op) -> bool:
+    """Whether it matters at which points an op runs, beside the values that it gives."""
+    return isinstance(op, (Merge, Sink, Output, Input)) or (isinstance(op, Udf) and (op.stateful or op.kind == "host"))
+
+
+def _at(node: Node, values: Mapping[Symbol, Expr]) -> Node:
+    """A node whose parameters, operands and types are those at some values of its steps (which its domain still has)."""
+
+    def fixed(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(fixed, part))
+        return part.substitute(values) if isinstance(part, (Expr, Bool, TensorType)) else part
+
+    op = replace(node.op, **{f.name: fixed(getattr(node.op, f.name)) for f in fields(node.op) if f.init})
+    return replace(node, op=op, inputs=tuple(e.substitute(values) for e in node.inputs), outputs=fixed(node.outputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,9 @@ from tempo_core.errors import ShapeError
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.types import TensorType, is_float
 from tempo_core.ir.udf import Trimmed
+from tempo_core.passes import ragged
 from tempo_core.passes.base import Builder, Pass, literal, operand_domains, positions, zeros_outside
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
@@ -74,11 +77,14 @@ class _Padding:
             if tuple(operands) != node.inputs:
                 self.graph.put(replace(node, inputs=tuple(operands)))
             return
-        if isinstance(node.op, ops.Merge) or (not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf)):
+        if isinstance(node.op, ops.Merge):
+            self._merge(node, node.op.type, operands)
+            return
+        if not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf):
             raise ShapeError(
                 f"{node.label} has a shape that varies with the step: {', '.join(map(str, node.outputs))}",
                 where=node.where,
-                hint="reduce the varying dimension before it is stored in a recurrence or given to a function",
+                hint="functions of arrays give arrays of one shape: give the largest, and slice it with .spatial",
             )
         if isinstance(node.op, ops.Output):
             self.graph.put(replace(node, inputs=tuple(operands)))  # the runtime trims results (see compiler.py)
@@ -93,6 +99,20 @@ class _Padding:
             del self.graph.nodes[result.source]
         if not all(t.is_static for t in node.outputs):
             self.lengths[(node.id, 0)] = node.outputs[0].shape
+
+    def _merge(self, node: Node, type: TensorType, operands: list[Edge]) -> None:
+        """A branching tensor of its largest shape: its branches have its true shape at the points that they define."""
+        static = replace(type, shape=tuple(self.largest(size, node.domain) for size in type.shape))
+        edges = []
+        for edge, domain in zip(operands, operand_domains(node, node.domain), strict=True):
+            build, value = Builder(self.graph, node, domain), edge
+            for axis, size in enumerate(static.shape):
+                if build.type(value).shape[axis] != size:
+                    value = build.add(ops.Slice(axis, Expr.of(0), size), replace(value, condition=TRUE))
+            edges.append(replace(value, condition=edge.condition))
+        self.graph.put(replace(node, op=ops.Merge(static), inputs=tuple(edges), outputs=(static,)))
+        if not type.is_static:
+            self.lengths[(node.id, 0)] = type.shape
 
     def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
         """The edge with static range sizes."""
@@ -188,7 +208,13 @@ def _argmax(work: _Work) -> Edge:
 
 
 def _argsort(work: _Work) -> Edge:
-    return work.build.add(work.op, work.masked(0, (work.op.axis,), "highest"))
+    """Padding comes last: after infinite numbers, and after NaN, which sorts behind them."""
+    last = math.nan if is_float(work.graph.edge_type(work.operands[0]).dtype) else "highest"
+    return work.build.add(work.op, work.masked(0, (work.op.axis,), last))
+
+
+def _cummax(work: _Work) -> Edge:
+    return work.build.add(work.op, work.masked(0, (work.op.axis,), "lowest"))
 
 
 def _scan(work: _Work) -> Edge:
@@ -198,6 +224,23 @@ def _scan(work: _Work) -> Edge:
 
 def _dot(work: _Work) -> Edge:
     return work.build.add(work.op, work.masked(0, work.op.left_contract), work.masked(1, work.op.right_contract))
+
+
+def _conv(work: _Work) -> Edge:
+    """Zeros past the true sizes, as the convolution itself sees them; `high` is set for the largest output."""
+    op: ops.Conv = work.op
+    n, (x, w) = op.spatial, work.true_shapes
+    before = len(x) - n - 1
+    if any(low.steps for low in op.low) or (op.groups != 1 and (x[-1].steps or w[-1].steps)):
+        raise ShapeError(
+            f"{work.node.label} is a convolution whose {'padding' if any(low.steps for low in op.low) else 'groups'} vary with the step",
+            where=work.node.where,
+            hint="pad with tp.pad before it; keep the channels and features of groups the same at every step",
+        )
+    operands = work.masked(0, range(before, len(x))), work.masked(1, range(n + 1))
+    wide, kernel, wanted = work.shape(0), work.shape(1), work.node.outputs[0].shape
+    high = tuple(op.high_for(k, wide[before + k], kernel[k], work.static(wanted[before + k])) for k in range(n))
+    return work.build.add(replace(op, high=high), *operands)
 
 
 def _sized(work: _Work) -> Edge:
@@ -210,32 +253,29 @@ def _iota(work: _Work) -> Edge:
 
 
 def _random(work: _Work) -> Edge:
-    if any(size.steps for size in work.op.shape[1:]):
-        raise ShapeError(
-            f"{work.node.label} draws numbers of a shape whose inner sizes vary with the step: ({', '.join(map(str, work.op.shape))})",
-            where=work.node.where,  # numbers are drawn in row-major order: padding an inner size would change them
-            hint="only the first size may vary: draw the largest shape, and slice it with .spatial",
-        )
-    return _sized(work)
+    """Numbers are drawn in row-major order: where padding an inner size would change it, they are drawn in one row."""
+    if not any(size.steps for size in work.op.shape[1:]):
+        return _sized(work)
+    shape = tuple(map(work.static, work.op.shape))
+    row = work.build.add(replace(work.op, shape=(ops.product(shape),)), *work.operands)
+    return work.taken(row, 0, ragged.numbers(work.build, work.op.shape, shape))
 
 
 def _reshape(work: _Work) -> Edge:
     """Sizes that vary keep their place among the elements: what stands before and after each must stay together.
 
     One varying size may take in the dimensions after it, or give some up: its elements still come first, the padding last.
+    Other reshapes take each element from where its number says.
     """
     before, after = work.true_shapes[0], work.op.shape
     varying = [s for s in before if s.steps]
     if varying == [s for s in after if s.steps] and _segments(before) == _segments(after):
         return work.build.add(ops.Reshape(tuple(map(work.static, after))), *work.operands)
     target = _regrouped(work, before, after)
-    if target is None:
-        raise ShapeError(
-            f"{work.node.label} reshapes a dimension that varies with the step, from ({', '.join(map(str, before))}) to ({', '.join(map(str, after))})",
-            where=work.node.where,
-            hint="reshape only the other dimensions, or reduce the varying one first",
-        )
-    return work.build.add(ops.Reshape(target), *work.operands)
+    if target is not None:
+        return work.build.add(ops.Reshape(target), *work.operands)
+    wanted = ragged.numbers(work.build, after, tuple(map(work.static, after)))
+    return ragged.taken(work.build, work.operands[0], before, wanted)
 
 
 def _regrouped(work: _Work, before: Sequence[Expr], after: Sequence[Expr]) -> tuple[Expr, ...] | None:
@@ -320,13 +360,17 @@ def _flip(work: _Work) -> Edge:
 
 
 def _gather(work: _Work) -> Edge:
-    """Positions are clamped to the true length, not the padded one."""
+    """Positions are clamped to the true length, not the padded one; of no elements there are zeros."""
     if not work.is_padded(0, work.op.axis):
         return work.build.add(work.op, *work.operands)
     shape = work.shape(1)
     last = work.spread(work.scalar(work.true_shapes[0][work.op.axis] - 1), shape)
     clamped = work.build.add(ops.Binary("minimum"), work.operands[1], last)
-    return work.build.add(work.op, work.operands[0], clamped)
+    found = work.build.add(work.op, work.operands[0], clamped)
+    if provably_nonnegative(work.true_shapes[0][work.op.axis] - 1):
+        return found
+    some = work.build.add(ops.Eval(work.true_shapes[0][work.op.axis] >= 1))
+    return zeros_outside(work.build, found, some, ())
 
 
 def _scatter(work: _Work) -> Edge:
@@ -353,8 +397,8 @@ def _refused(work: _Work) -> Edge:
 
 
 RULES: dict[type[ops.Op], Callable[[_Work], Edge]] = {
-    ops.Reduce: _reduce, ops.Argmax: _argmax, ops.Argsort: _argsort, ops.CumSum: _scan, ops.LinearScan: _scan,
-    ops.DiscountedSum: _scan, ops.Dot: _dot, ops.Iota: _iota, ops.Broadcast: _sized, ops.Random: _random, ops.Reshape: _reshape,
+    ops.Reduce: _reduce, ops.Argmax: _argmax, ops.Argsort: _argsort, ops.CumSum: _scan, ops.CumMax: _cummax, ops.LinearScan: _scan,
+    ops.DiscountedSum: _scan, ops.Dot: _dot, ops.Conv: _conv, ops.Iota: _iota, ops.Broadcast: _sized, ops.Random: _random, ops.Reshape: _reshape,
     ops.Slice: _slice, ops.Pad: _pad, ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter,
     ops.Udf: _host, ops.Sink: _host,
 }  # fmt: skip

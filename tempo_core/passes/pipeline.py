@@ -14,13 +14,18 @@ from tempo_core.passes.lift import Lift
 from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.tile import Tile
+from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
 
 Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
 
 
-def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = ()) -> list[Pass]:
-    """The passes in their order, less the disabled ones (by name)."""
+def pipeline(
+    disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), tiles: Sequence[tuple[str, int]] = ()
+) -> list[Pass]:
+    """The passes in their order, less the disabled ones (by name). `tiles` are the steps to tile, with the sizes of tiles."""
+    tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
     passes = [
         Dce(),
         Simplify(),
@@ -33,6 +38,8 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = ()) -> 
         Simplify(),
         Cse(),
         Narrow(),
+        *tiling,
+        Trim(),
         Fuse(),
     ]
     return [p for p in passes if p.name not in disabled]

@@ -65,6 +65,8 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     if coefficient is None or delay + distance not in (-1, 1):
         return False
     reverse = delay + distance == 1
+    if not reverse and any(e is not None and _comes_in_order(graph, e.source, step) for e in (coefficient, term)):
+        return False
     wide = Domain(domain.steps)
     place = Builder(graph, merge, wide)
     zero = place.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(place, merge.outputs[0].dtype, 0.0))
@@ -81,6 +83,27 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     taken = place.add(ops.Gather(0), scan, place.add(ops.Eval(step.expr)))
     graph.put(replace(graph[taken.source], id=merge.id, name=merge.name, where=merge.where))
     return True
+
+
+def _comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
+    """Whether a value is made of what stateful functions or streamed inputs give, one timestep after the other.
+
+    A loop takes such values as they come; a scan would have to keep them all first.
+    """
+    waiting, seen = [node_id], {node_id}
+    while waiting:
+        node = graph[waiting.pop()]
+        if step not in node.domain:
+            continue
+        if isinstance(node.op, ops.Udf) and node.op.stateful:
+            return True
+        for edge in node.inputs:
+            source = graph[edge.source]
+            at = dict(zip(source.domain.steps, edge.index, strict=True)).get(step)
+            if source.id not in seen and isinstance(at, Point) and step in at.steps:
+                seen.add(source.id)
+                waiting.append(source.id)
+    return False
 
 
 def _merged(graph: Graph, merge: Node, branch: int, inside: Edge | None, elsewhere: Edge | None) -> int:

@@ -45,13 +45,29 @@ def _legal(graph: Graph, step: Symbol) -> set[int]:
     fit -= ragged & {
         e.source for n in graph if isinstance(n.op, ops.Output) for e in n.inputs
     }  # their results are lists, not arrays
+    others = [s for s in graph.order if s != step]
     bound: set[int] = set()  # on a cycle through other points of the step, or on one with something that cannot be vectorized
-    for inner in nest(graph, [s for s in graph.order if s != step]).nests():
+    for inner in nest(graph, others).nests():
         if inner.cyclic:
             members = {v.node for v in inner.vertices if step in graph[v.node].domain}
             if not members <= fit or any(direction_of(graph, arc, step) != "=" for arc in inner.arcs):
                 bound |= members
-    return fit - bound
+    legal = fit - bound
+    while True:  # branches that are selected elementwise need each other's points: there must be no cycle through all of them
+        selected = frozenset(n for n in legal if isinstance(graph[n].op, ops.Merge) and _is_selected(graph[n], step))
+        tied: set[int] = set()
+        for inner in nest(graph, others, selected).nests() if selected else ():
+            members = {v.node for v in inner.vertices}
+            if inner.cyclic and members & selected:
+                tied |= members
+        if not tied & legal:
+            return legal
+        legal -= tied
+
+
+def _is_selected(merge: Node, step: Symbol) -> bool:
+    """Whether vectorization makes an elementwise choice of a `Merge`: its branches depend on the step."""
+    return any(step in e.condition.steps for e in merge.inputs)
 
 
 def _separable(graph: Graph, node: Node, step: Symbol) -> bool:
@@ -123,7 +139,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     return {n for n in legal if find(n) in roots}
 
 
-HEAVY = (ops.Dot, ops.CumSum, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
+HEAVY = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
 _NOMINAL = 16  # every bound, where sizes are compared
 
 
@@ -282,7 +298,7 @@ class _Vectorizer:
         for edge, inner in zip(node.inputs, self._builders(node, self._domain(node)), strict=True):
             read, has = self._leading(edge, inner)
             wide.append(self._widened(read, has, shape, inner))
-        if not any(self.step in e.condition.steps for e in node.inputs):
+        if not _is_selected(node, self.step):
             branches = [replace(edge, condition=old.condition) for edge, old in zip(wide, node.inputs, strict=True)]
             merge = self.graph[node.id]
             self.graph.put(replace(merge, op=ops.Merge(replace(type, shape=shape)), inputs=tuple(branches)))

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tempo_core.backends.base import Array, Backend, numpy_dtype
-from tempo_core.errors import NumericsError
+from tempo_core.backends.base import Array, Backend, called, numpy_dtype
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.ops import Constant, Dataflow, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import is_float
+from tempo_core.ir.udf import Fed
+from tempo_core.runtime.feeds import NOTHING, Feed, Feeds
+from tempo_core.runtime.numerics import Watch, flag
 from tempo_core.runtime.stores import Coordinates, Env, Number, Reader, Stores, number
 from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
 from tempo_core.schedule.program import Item, Leaf, names
@@ -22,21 +24,30 @@ from tempo_core.symbolic.expr import Symbol
 
 
 class Executed(NamedTuple):
-    """A statement that ran: its text (`w|1[0, 3]`), the point of its node, and the values that it gave."""
+    """A statement that ran: its text (`w|1[0, 3]`), the point of its node, the values that it gave and those that it read.
+
+    `place` is its number among the `Execute` leaves of the program, `counters` are those of the loops around it.
+    """
 
     statement: str
     point: Coordinates
     values: tuple[Array, ...]
+    operands: tuple[Array, ...]
+    node: Node
+    branch: int | None
+    place: int
+    counters: Env
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
     """What one run changes."""
 
     stores: Stores
     results: dict[int, Any]
+    streams: Mapping[str, Feed]
 
 
-Runs = Callable[[_State, Env], Iterator[Executed]]  # an item of the program: what it runs at given loop counters
+Runs = Callable[[State, Env], Iterator[Executed]]  # an item of the program: what it runs at given loop counters
 
 
 class Interpreter:
@@ -45,29 +56,41 @@ class Interpreter:
     Values are dropped by the program's `Dealloc` statements; those that have none, when another value takes their slot.
     """
 
-    def __init__(self, scheduled: Scheduled, backend: Backend, seed: int = 0, check_numerics: bool = False):
+    def __init__(
+        self,
+        scheduled: Scheduled,
+        backend: Backend,
+        seed: int = 0,
+        watch: Watch | None = None,
+        repeated: Mapping[tuple[int, Coordinates], tuple[Array, ...]] | None = None,
+    ):
+        """`watch` looks for values that are not finite. `repeated` makes this a repetition: it gives what host functions returned
+        by node and point, stateful ones are not called again, and sinks not at all.
+        """
         self.graph, self.bounds, self.backend = scheduled.graph, scheduled.bounds, backend
         self.seed = np.uint32(seed & 0xFFFFFFFF)
-        self.check_numerics = check_numerics
+        self.watch, self.repeated = watch, repeated
         self.names = names(scheduled.graph)
         freed = {(leaf.node, leaf.output) for leaf in leaves(scheduled.root) if isinstance(leaf, Dealloc)}
         self.slots = {key: storage.slots for key, storage in scheduled.storage.items() if key not in freed}
-        self.statements: dict[tuple[int, int | None], _Statement] = {}
+        self.statements: dict[tuple[int, int | None], Statement] = {}
+        self.places = itertools.count()
         self.root = self._prepared(scheduled.root)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[int, Any]:
+    def run(self, fed: Feeds = NOTHING) -> dict[int, Any]:
         """The value of each output by position: as read by its edge, under leading dimensions for steps of its own domain."""
-        state = self._state(inputs)
-        for _ in self.root(state, {}):
+        state = self.state(fed)
+        for _ in self.steps(state):
             pass
         return state.results
 
-    def steps(self, inputs: Mapping[str, Any]) -> Iterator[Executed]:
-        """Run statement by statement, stopping after each one."""
-        return self.root(self._state(inputs), {})
+    def state(self, fed: Feeds = NOTHING) -> State:
+        """What a run starts from."""
+        return State(Stores(self.graph, self.bounds, self.backend, fed.arrays, self.slots), {}, fed.streams)
 
-    def _state(self, inputs: Mapping[str, Any]) -> _State:
-        return _State(Stores(self.graph, self.bounds, self.backend, inputs, self.slots), {})
+    def steps(self, state: State) -> Iterator[Executed]:
+        """Run statement by statement, stopping after each one."""
+        return self.root(state, {})
 
     # -- the program, prepared once -----------------------------------------------------------------------------------
 
@@ -83,7 +106,7 @@ class Interpreter:
     def _block(self, block: Block) -> Runs:
         children = [self._prepared(child) for child in block.children]
 
-        def run(state: _State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: Env) -> Iterator[Executed]:
             for child in children:
                 yield from child(state, counters)
 
@@ -92,7 +115,7 @@ class Interpreter:
     def _loop(self, loop: Loop) -> Runs:
         start, stop, body = number(loop.start, self.bounds), number(loop.stop, self.bounds), self._prepared(loop.body)
 
-        def run(state: _State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: Env) -> Iterator[Executed]:
             for value in range(start(counters), stop(counters), loop.step):
                 yield from body(state, {**counters, loop.counter: value})
 
@@ -105,7 +128,7 @@ class Interpreter:
             self._prepared(item.orelse or Block()),
         )
 
-        def run(state: _State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: Env) -> Iterator[Executed]:
             yield from (then if condition(counters) else orelse)(state, counters)
 
         return run
@@ -113,15 +136,16 @@ class Interpreter:
     def _execute(self, item: Execute) -> Runs:
         key = (item.node, item.branch)
         if key not in self.statements:
-            self.statements[key] = _Statement(self, self.graph[item.node], item.branch)
-        statement = self.statements[key]
+            self.statements[key] = Statement(self, self.graph[item.node], item.branch)
+        statement, place = self.statements[key], next(self.places)
         point = [number(part, self.bounds) for part in item.point]
         name = self.names[item.node] + ("" if item.branch is None else f"|{item.branch}")
 
-        def run(state: _State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: Env) -> Iterator[Executed]:
             at = tuple(part(counters) for part in point)
-            values = statement.run(state, at)
-            yield Executed(f"{name}[{', '.join(map(str, at))}]" if at else name, at, values)
+            operands, values = statement.run(state, at)
+            text = f"{name}[{', '.join(map(str, at))}]" if at else name
+            yield Executed(text, at, values, operands, statement.node, item.branch, place, counters)
 
         return run
 
@@ -136,7 +160,7 @@ class Interpreter:
                 first = part.expr if isinstance(part, Point) else part
                 parts.append((number(first, self.bounds), number(first + 1, self.bounds), 1))
 
-        def run(state: _State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: Env) -> Iterator[Executed]:
             points = itertools.product(*(range(first(counters), after(counters), stride) for first, after, stride in parts))
             if isinstance(item, Dealloc):
                 state.stores.free(key, points)
@@ -147,36 +171,66 @@ class Interpreter:
         return run
 
 
-class _Statement:
+class Statement:
     """A node, or one branch of a `Merge`, ready to run at any point."""
 
     def __init__(self, interpreter: Interpreter, node: Node, branch: int | None):
         self.graph, self.node, self.bounds, self.backend = interpreter.graph, node, interpreter.bounds, interpreter.backend
-        self.seed, self.check_numerics = interpreter.seed, interpreter.check_numerics
+        self.seed, self.watch, self.repeated = interpreter.seed, interpreter.watch, interpreter.repeated
         edges = node.inputs if branch is None else (node.inputs[branch],)
         self.readers = [Reader(interpreter.graph, node, edge, interpreter.bounds) for edge in edges]
         self.compute = self._kernel()
 
-    def run(self, state: _State, at: Coordinates) -> tuple[Array, ...]:
-        """Read, compute and store the values at point `at`."""
+    def run(self, state: State, at: Coordinates) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Read, compute and store the values at point `at`: the operands and the values."""
         node = self.node
         env = dict(zip(node.domain.steps, at, strict=True))
-        operands = [read(state.stores, env) for read in self.readers]
+        operands = tuple(read(state.stores, env) for read in self.readers)
+        on_host = isinstance(node.op, Udf) and node.op.kind == "host"
+        if self.watch is not None and (on_host or isinstance(node.op, (Output, Sink, Merge))):
+            self.watch.saw(flag(operands), node.where)
         if isinstance(node.op, Output):
             self._give(state.results, node.op.position, at, operands[0])
-            return tuple(operands)
+            return operands, operands
         if isinstance(node.op, Sink):
+            if self.repeated is not None:
+                return operands, ()
             arrays = [np.array(self.backend.to_host(x)) for x in operands]  # the function may keep and change them
-            node.op.fn(*arrays, **{step.name: value for step, value in zip(node.domain.steps, at, strict=True)})
-            return tuple(operands)
-        values = tuple(operands) if isinstance(node.op, Merge) else self.compute(operands, env)
-        if self.check_numerics:
-            self._check(operands, values, at)
+            point = {step.name: value for step, value in zip(node.domain.steps, at, strict=True)}
+            called(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point)
+            return operands, ()
+        if isinstance(node.op, Merge):
+            values = operands
+        elif on_host and self.repeated is not None:
+            values = self._repeat(self.repeated, operands, env, at)
+        elif isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
+            values = (self.backend.to_device(state.streams[node.op.fn.name].take(at)),)
+        else:
+            values = self.compute(operands, env)
+        if on_host and self.watch is not None:
+            self.watch.record(node, at, values)
         for output, value in enumerate(values):
             state.stores.put((node.id, output), at, value)
-        return values
+        return operands, values
 
-    def _kernel(self) -> Callable[[list[Array], Env], tuple[Array, ...]]:
+    def _repeat(
+        self, repeated: Mapping[tuple[int, Coordinates], tuple[Array, ...]], operands: tuple[Array, ...], env: Env, at: Coordinates
+    ) -> tuple[Array, ...]:
+        """What a host function returned at `at` in the run that is repeated; NaN of a stateful one that was not called there."""
+        op = self.node.op
+        assert isinstance(op, Udf)
+        values = repeated.get((self.node.id, at))
+        if values is None and not op.stateful:
+            return self.compute(operands, env)
+        if values is None:
+            shapes = [tuple(int(size.evaluate({**self.bounds, **env})) for size in type.shape) for type in op.types]
+            values = tuple(
+                np.full(shape, np.nan if is_float(type.dtype) else 0, numpy_dtype(type.dtype))
+                for shape, type in zip(shapes, op.types, strict=True)
+            )
+        return tuple(map(self.backend.to_device, values))
+
+    def _kernel(self) -> Callable[[tuple[Array, ...], Env], tuple[Array, ...]]:
         """The node's kernel: compiled where nothing in its shapes changes from point to point."""
         op, backend, bounds, seed = self.node.op, self.backend, self.bounds, self.seed
         on_host = isinstance(op, Udf) and op.kind == "host"
@@ -203,45 +257,10 @@ class _Statement:
             results[position] = np.zeros((*lengths, *array.shape), array.dtype)
         results[position][at] = array
 
-    def _check(self, operands: list[Array], values: tuple[Array, ...], at: Coordinates) -> None:
-        """Raise NumericsError where NaN comes of no NaN, or infinities of finite numbers.
-
-        Infinities that a program writes itself, as masks do, may move through it.
-        """
-        for value, type in zip(values, self.node.outputs, strict=True):
-            if not is_float(type.dtype):
-                continue
-            array = self.backend.to_host(value).astype(np.float64)
-            if np.isfinite(array).all():
-                continue
-            before = [self.backend.to_host(x).astype(np.float64) for x in operands]
-            is_nan = bool(np.isnan(array).any() and not any(np.isnan(x).any() for x in before))
-            is_infinite = bool(
-                np.isinf(array).any() and all(np.isfinite(x).all() for x in before) and not _has_infinity(self.node.op)
-            )
-            if is_nan or is_infinite:
-                point = ", ".join(f"{step.name}={value}" for step, value in zip(self.node.domain.steps, at, strict=True))
-                raise NumericsError(
-                    f"{self.node.label} is {'not a number' if is_nan else 'infinite'} at ({point})",
-                    where=self.node.where,
-                    hint="its operands are finite; look at what they are with program.step()",
-                )
-
 
 def _is_static(graph: Graph, node: Node) -> bool:
     slots = node.op.body.slot_types if isinstance(node.op, Dataflow) else ()
     return all(type.is_static for type in (*graph.input_types(node), *node.outputs, *slots))
-
-
-def _has_infinity(op: Op) -> bool:
-    """Whether an island holds a literal that is not finite."""
-    if isinstance(op, Dataflow):
-        return any(_has_infinity(inner) for inner, _, _ in op.body.instructions)
-    return (
-        isinstance(op, Constant)
-        and is_float(op.dtype)
-        and not np.isfinite(np.frombuffer(op.data, numpy_dtype(op.dtype)).astype(float)).all()
-    )
 
 
 Steps = tuple[Symbol, ...]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tempo_core.errors import OutOfMemoryPlanError
+from tempo_core.errors import OutOfMemoryError, OutOfMemoryPlanError
 from tempo_core.ir.graph import Graph
 from tempo_core.runtime.stage import HostIf, HostItem, HostLoop, Segment, Staged
 from tempo_core.schedule import Scheduled
+from tempo_core.schedule.program import names
+
+
+_SMALLER = "smaller bounds or shapes, a window instead of a whole step, Config(tile={'t': 64}), Config(disable=('vectorize(t)',))"
 
 
 @dataclass(frozen=True)
@@ -43,44 +48,67 @@ class Plan:
 
     def check_memory(self, limit: int) -> None:
         """Raise OutOfMemoryPlanError where the stores, of whatever life, do not fit in `limit` bytes."""
-        stored = [t for t in self.tensors if t.persistent or t.kind != "register"]
-        needed = sum(t.bytes for t in stored)
+        needed = sum(t.bytes for t in self._stored())
         if needed > limit:
-            largest = sorted(stored, key=lambda t: -t.bytes)[:5]
-            listed = "".join(f"\n    {t.name}: {t.type} x {math.prod(t.slots)} slots = {t.bytes:,} bytes" for t in largest)
             raise OutOfMemoryPlanError(
-                f"the plan needs {needed:,} bytes for its stores and memory_limit allows {limit:,}; the largest:{listed}",
-                where="the plan",
-                hint="smaller bounds or shapes, a window instead of a whole step, Config(disable=('vectorize(t)',)), or a higher memory_limit",
+                f"the plan needs {needed:,} bytes for its stores and memory_limit allows {limit:,}; the largest:{_listed(self._stored())}",
+                hint=f"{_SMALLER}, or a higher memory_limit",
             )
+
+    def out_of_memory(self, said: str) -> OutOfMemoryError:
+        """The error for a run that found too little memory; `said` is what the device, or NumPy, said about it."""
+        said = next(iter(said.strip().splitlines()), "out of memory")
+        return OutOfMemoryError(
+            f"the run needs more memory than there is ({said}); its largest tensors:{_listed(self.tensors)}",
+            hint=f"{_SMALLER}; Config(memory_limit=...) refuses such a program when it is compiled",
+        )
+
+    def _stored(self) -> list[StoredTensor]:
+        return [t for t in self.tensors if t.persistent or t.kind != "register"]
+
 
     def programs_per(self, step: str) -> int:
         """How many device programs one iteration of the host's loop over `step` starts, inner loops not counted."""
         return sum(1 for place in self.device_programs if place == step)
 
+    def memory(self) -> str:
+        """The stores as a table, the largest first; values that live in one iteration of a loop are named below it."""
+        stored = [t for t in self.tensors if t.persistent or math.prod(t.slots) > 1]
+        rows = [("tensor", "type", "store", "slots", "bytes")]
+        for t in sorted(stored, key=lambda t: -t.bytes):
+            rows.append((t.name, t.type, t.kind, " x ".join(map(str, t.slots)) or "1", str(t.bytes)))
+        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+        table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines = [*table, f"in all {sum(t.bytes for t in stored)} bytes, {self.bytes} of them between device programs"]
+        passing = [t.name for t in self.tensors if t not in stored]
+        if passing:
+            lines += textwrap.wrap(f"one value at a time, inside a program: {', '.join(passing)}", 100, subsequent_indent="  ", break_long_words=False)
+        return "\n".join(lines)
+
     def text(self) -> str:
-        rows = [("tensor", "type", "kind", "slots", "bytes", "lives")]
-        for t in sorted(self.tensors, key=lambda t: -t.bytes):
-            lives = "between programs" if t.persistent else "inside a program"
-            rows.append((t.name, t.type, t.kind, " x ".join(map(str, t.slots)) or "1", str(t.bytes), lives))
-        widths = [max(len(row[k]) for row in rows) for k in range(6)]
-        table = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
         programs = "\n".join(
             f"  {number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)
         )
         return (
-            f"schedule\n{_indented(self.schedule)}\n\nstorage\n{_indented(table)}\n  total between programs: {self.bytes} bytes\n\n"
+            f"schedule\n{_indented(self.schedule)}\n\nstorage\n{_indented(self.memory())}\n\n"
             f"device programs: {self.compiles}\n{programs}\n"
         )
 
 
+def _listed(tensors: Sequence[StoredTensor]) -> str:
+    """The largest ones, one a line."""
+    largest = sorted(tensors, key=lambda t: -t.bytes)[:5]
+    return "".join(f"\n    {t.name}: {t.type} x {math.prod(t.slots)} slots = {t.bytes:,} bytes" for t in largest)
+
+
 def plan_of(graph: Graph, scheduled: Scheduled, staged: Staged | None) -> Plan:
     persistent = set(staged.store_keys) if staged is not None else set(scheduled.storage)
+    called = names(graph)
     tensors = []
     for (node_id, output), storage in scheduled.storage.items():
         node = graph[node_id]
         type = node.outputs[output]
-        name = (node.name or f"%{node_id}") + (f".{output}" if len(node.outputs) > 1 else "")
+        name = called[node_id] + (f".{output}" if len(node.outputs) > 1 else "")
         each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
         key = (node_id, output)
         tensors.append(StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent))

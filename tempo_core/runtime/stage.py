@@ -8,10 +8,11 @@ and are handed over by donation, so that they are updated in place.
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -19,10 +20,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tempo_core.backends.base import Backend
-from tempo_core.ir.ops import Output, Sink, Udf
+from tempo_core.backends.base import Backend, Setting, called, host_results, numpy_dtype
+from tempo_core.ir.ops import Input, Output, Sink, Udf
+from tempo_core.ir.types import TensorType
+from tempo_core.ir.udf import Fed
+from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.liveness import Effects, Key
-from tempo_core.runtime.lower import Env, Lowering, Stores
+from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
+from tempo_core.runtime.lower import Lowering, touched
+from tempo_core.runtime.placement import Env, Stores
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, leaves
 from tempo_core.schedule.program import Item
 from tempo_core.symbolic.condition import Bool
@@ -47,6 +53,8 @@ class Segment:
     compiled: Callable[..., Any] | None = None
     reads: tuple[Key, ...] = ()  # stores that it only reads
     writes: tuple[Key, ...] = ()  # stores that it changes, given by donation
+    inputs: tuple[str, ...] = ()  # fed arrays that it reads
+    lowered: Any = None  # its XLA program before compilation, where that is known in advance
 
     @property
     def fetches(self) -> list[Execute]:
@@ -80,7 +88,8 @@ HostItem = Union[Segment, HostCall, HostLoop, HostIf]
 class Staged:
     """A scheduled program as XLA programs and the host code between them."""
 
-    def __init__(self, scheduled: Scheduled, backend: Backend):
+    def __init__(self, scheduled: Scheduled, backend: Backend, check_numerics: bool = False):
+        self.check_numerics = check_numerics
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.lowering = Lowering(scheduled.graph, scheduled.storage, scheduled.bounds, backend)
         self.segments: list[Segment] = []
@@ -91,6 +100,7 @@ class Staged:
         self.compiles = 0
         self.compile_seconds = 0.0
         self.store_keys = self._persistent()
+        self._zeros: Callable[[], Stores] | None = None
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -169,7 +179,15 @@ class Staged:
             found = effects[segment.number]
             segment.writes = tuple(sorted(found.writes & kept))
             segment.reads = tuple(sorted((found.needs & kept) - found.writes))
+            segment.inputs = self._inputs_of(segment)
         return sorted(kept)
+
+    def _inputs_of(self, segment: Segment) -> tuple[str, ...]:
+        executes = [item.execute for item in segment.items if isinstance(item, Fetch)]
+        executes += [leaf for item in segment.items if not isinstance(item, Fetch) for leaf in touched(item)]
+        sources = {edge.source for execute in executes for edge in self.lowering.edges(execute)}
+        ops = [self.graph[source].op for source in sources]
+        return tuple(sorted(op.name for op in ops if isinstance(op, Input)))
 
     def _live_after(self, segment: Segment) -> list[frozenset[Key]]:
         """For each item of a segment, the stores that are needed after it."""
@@ -186,6 +204,8 @@ class Staged:
             written: dict[Key, Any], read: dict[Key, Any], put: list[Any], inputs: dict[str, Any], counters: list[Any], seed: Any
         ) -> tuple[dict[Key, Any], list[Any]]:
             stores: Stores = {**written, **read}
+            if self.check_numerics:
+                stores[FLAG] = jnp.zeros((), jnp.int32)
             at: Env = {**self.lowering.bounds, **dict(zip(segment.counters, counters, strict=True))}
             for execute, values in zip(segment.puts, put, strict=True):
                 env = self.lowering.point(execute, at)
@@ -195,57 +215,114 @@ class Staged:
             for item, live in zip(segment.items, self._live_after(segment), strict=True):
                 if isinstance(item, Fetch):
                     values = self.lowering.operands(item.execute, stores, inputs, at)
+                    if self.check_numerics:
+                        stores[FLAG] = stores[FLAG] | traced_flag(values)
                     fetched.append([jnp.array(v, copy=True) for v in values])
                 else:
                     self.lowering.run(item, stores, inputs, at, seed, live)
-            return {k: stores[k] for k in segment.writes}, fetched
+            return {k: stores[k] for k in (*segment.writes, *((FLAG,) if self.check_numerics else ()))}, fetched
 
         return program
 
+    def lower_all(self) -> None:
+        """Trace all segments, from the shapes and dtypes that they will be called with."""
+        for segment in self.segments:
+            if segment.compiled is None and segment.lowered is None:
+                segment.lowered = self._lowered(segment, self._expected(segment))
+
+    def known(self) -> int:
+        """How many of the traced segments are XLA programs that another program of this backend has compiled."""
+        return sum(1 for s in self.segments if s.lowered is not None and _identity(s.lowered) in self.backend.executables)
+
+    def _expected(self, segment: Segment) -> tuple[Any, ...]:
+        """The arguments of a segment, as shapes and dtypes."""
+        types = {name: node.outputs[0] for name, node in self.graph.fed().items()}
+        store = {k: jax.ShapeDtypeStruct(self.lowering.shape(k), self.lowering.dtype(k)) for k in self.store_keys}
+        put = [[self._struct(type) for type in self.graph[execute.node].outputs] for execute in segment.puts]
+        return (
+            {k: store[k] for k in segment.writes},
+            {k: store[k] for k in segment.reads},
+            put,
+            {name: self._struct(types[name]) for name in segment.inputs},
+            [jax.ShapeDtypeStruct((), np.int32) for _ in segment.counters],
+            jax.ShapeDtypeStruct((), np.uint32),
+        )
+
+    def _struct(self, type: TensorType) -> Any:
+        shape = tuple(size.evaluate(self.lowering.bounds) for size in type.shape)
+        return jax.ShapeDtypeStruct(shape, numpy_dtype(type.dtype))
+
+    def _lowered(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
+        return jax.jit(self._function(segment), donate_argnums=0).lower(*arguments)
+
     def _compile(self, segment: Segment, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        """The XLA program of a segment; one that another program of this backend has compiled is used again."""
         start = time.perf_counter()
+        self._check_dtypes(value.dtype for values in arguments[2] for value in values)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            compiled = jax.jit(self._function(segment), donate_argnums=0).lower(*arguments).compile()
-        self.compiles += 1
+            lowered = segment.lowered if segment.lowered is not None else self._lowered(segment, arguments)
+            identity = _identity(lowered)
+            compiled = self.backend.executables.get(identity)
+            if compiled is None:
+                compiled = self.backend.executables[identity] = lowered.compile()
+                self.compiles += 1
+        segment.lowered = None
         self.compile_seconds += time.perf_counter() - start
         return compiled
+
+    def _check_dtypes(self, dtypes: Iterable[Any]) -> None:
+        """Raise DTypeError for a dtype that the device lacks; what goes to it by a call of a program would change in silence."""
+        for dtype in set(dtypes):
+            self.backend.zeros((), dtype.name)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def new_stores(self) -> Stores:
-        """Zeros for all stores that live between segments."""
-        return {k: self.backend.zeros(self.lowering.shape(k), self.graph[k[0]].outputs[k[1]].dtype) for k in self.store_keys}
+        """Zeros for all stores that live between segments, made at once."""
+        if self._zeros is None:
+            shapes = {k: (self.lowering.shape(k), self.lowering.dtype(k)) for k in self.store_keys}
+            self._check_dtypes(dtype for _, dtype in shapes.values())
+            self._zeros = jax.jit(lambda: {k: jnp.zeros(shape, dtype) for k, (shape, dtype) in shapes.items()})
+        return dict(self._zeros()) if self.store_keys else {}
 
-    def run(self, inputs: Mapping[str, Any], seed: int) -> dict[int, Any]:
+    def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
         """Run the whole program: the results by position."""
-        return _Run(self, inputs, seed).run()
+        return _Run(self, fed, seed, watch).run()
+
+
+def _identity(lowered: Any) -> tuple[Any, ...]:
+    """What an XLA program is known by: its text, and how its arguments and results are nested."""
+    return hashlib.sha256(lowered.as_text().encode()).digest(), lowered.in_tree, lowered.out_tree
 
 
 class _Run:
     """One run: stores, loop counters, results of host calls not yet put, and values on their way to sinks."""
 
-    def __init__(self, staged: Staged, inputs: Mapping[str, Any], seed: int):
+    def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None = None):
+        self.watch = watch
         self.staged, self.graph, self.lowering = staged, staged.graph, staged.lowering
-        self.inputs = {name: staged.backend.to_device(value) for name, value in inputs.items()}
+        self.inputs = {name: staged.backend.to_device(value) for name, value in fed.arrays.items()}
+        self.streams = fed.streams
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.stores = staged.new_stores()
         self.fetched: dict[Execute, list[Any]] = {}
         self.returned: dict[Execute, tuple[Any, ...]] = {}
-        self.sinking: deque[tuple[Callable[..., Any], list[Any], dict[str, int]]] = deque()
+        self.sinking: deque[tuple[int, list[Any], dict[str, int]]] = deque()  # node, operands, point
 
     def run(self) -> dict[int, Any]:
         try:
             self._items(self.staged.items, dict(self.lowering.bounds))
-        finally:
-            while self.sinking:
-                self._deliver()
+        except Exception:  # what was computed before it is still handed over; not so after an interrupt
+            self._deliver_all()
+            raise
+        self._deliver_all()
         results = {}
         for execute in self.staged.outputs:
             op = self.graph[execute.node].op
             assert isinstance(op, Output)
             (results[op.position],) = self.fetched[execute]
-        return results
+        return jax.block_until_ready(results)  # where a program failed, reading what it gave would end the process
 
     def _items(self, items: list[HostItem], counters: Env) -> None:
         for item in items:
@@ -266,29 +343,54 @@ class _Run:
             {k: stores[k] for k in segment.writes},
             {k: stores[k] for k in segment.reads},
             [list(self.returned.pop(put)) for put in segment.puts],
-            self.inputs,
+            {name: self.inputs[name] for name in segment.inputs},
             [np.int32(counters[c]) for c in segment.counters],
             self.seed,
         )
         if segment.compiled is None:
             segment.compiled = self.staged._compile(segment, arguments)
         written, fetched = segment.compiled(*arguments)
+        seen = written.pop(FLAG, None)
         stores.update(written)
         self.fetched.update(zip(segment.fetches, fetched, strict=True))
+        if self.watch is not None and seen is not None:
+            self.watch.saw(int(seen))
 
     def _call(self, execute: Execute, counters: Env) -> None:
         op = self.graph[execute.node].op
         operands = self.fetched.pop(execute, [])
+        steps = self.graph[execute.node].domain.steps
+        point = {s.name: int(e.evaluate(counters)) for s, e in zip(steps, execute.point, strict=True)}
         if isinstance(op, Sink):
-            steps = self.graph[execute.node].domain.steps
-            point = {s.name: int(e.evaluate(counters)) for s, e in zip(steps, execute.point, strict=True)}
-            self.sinking.append((op.fn, operands, point))
+            self.sinking.append((execute.node, operands, point))
             if len(self.sinking) > 1:  # one late: the device is busy with what follows
                 self._deliver()
             return
-        env = self.lowering.point(execute, counters)
-        self.returned[execute] = self.staged.backend.kernel(op, operands, env, self.seed)
+        assert isinstance(op, Udf)
+        if isinstance(op.fn, Fed):
+            self.returned[execute] = (self.streams[op.fn.name].take(tuple(point.values())),)
+            self._record(execute, point)
+            return
+        # What the host gives stays in its memory until the next device program takes it, with all that it takes, in one call.
+        at = Setting(self.staged.backend, self.lowering.point(execute, counters), self.seed)
+        self.returned[execute] = host_results(at, op, *jax.block_until_ready(operands))
+        self._record(execute, point)
+
+    def _record(self, execute: Execute, point: Mapping[str, int]) -> None:
+        if self.watch is not None:
+            self.watch.record(self.graph[execute.node], tuple(point.values()), self.returned[execute])
 
     def _deliver(self) -> None:
-        fn, operands, point = self.sinking.popleft()
-        fn(*(np.asarray(x) for x in operands), **point)
+        number, operands, point = self.sinking.popleft()
+        node = self.graph[number]
+        assert isinstance(node.op, Sink)
+        try:
+            arrays = [np.asarray(x) for x in jax.block_until_ready(operands)]
+            called(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point)
+        except BaseException:
+            self.sinking.clear()  # values come in order or not at all
+            raise
+
+    def _deliver_all(self) -> None:
+        while self.sinking:
+            self._deliver()

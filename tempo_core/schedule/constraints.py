@@ -7,7 +7,7 @@ scheduler would see cycles that do not exist. `Input` and `Constant` are no stat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Index, Point, last_needed
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.relation import CONTEXT, Frame, bounds_of, dependence, domain_set
+from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, dependence, domain_set
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +90,16 @@ class Constraints:
             if r.reader.name in statements
         )
         return Constraints(self.graph, self.bounds, statements, reads, assumptions)
+
+    def divided(self, pieces: Mapping[str, Sequence[Statement]]) -> Constraints:
+        """The same with pieces, by the name of the statement that they make up, in the place of statements."""
+        statements = {p.name: p for s in self.statements.values() for p in pieces.get(s.name, (s,))}
+        reads = []
+        for read in self.reads:
+            for piece in pieces.get(read.reader.name, (read.reader,)):
+                relation = read.relation.set_tuple_name(isl.dim_type.in_, piece.name).intersect_domain(piece.points)
+                reads.append(replace(read, reader=piece, relation=relation))
+        return Constraints(self.graph, self.bounds, statements, tuple(reads), self.assumptions)
 
     def between_statements(self, read: Read, relation: isl.Map) -> Iterator[tuple[Statement, isl.Map]]:
         """`relation` of a read, split by the statement that computes the source point; empty parts are left out."""

@@ -4,6 +4,7 @@ A step on which every dependence of some statements reads the same or an earlier
 that read strictly earlier points, which bind nothing inside it; Allen and Kennedy, 1987). Statements that lack the step run
 before, between or after such loops, never inside. Where dependences reach into the future, isl's scheduler (after Pluto)
 finds shifts, reversals and distributions of the loops: `r[t:min(t + 5, T)]` runs in one loop with r, 4 iterations late.
+Where it finds nothing, statements are cut in pieces (`split.py`).
 """
 
 from __future__ import annotations
@@ -13,24 +14,12 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tempo_core.ir.dependence import strongly_connected
-from tempo_core.schedule.constraints import Constraints, Read, Statement
-from tempo_core.symbolic.domain import Point
+from tempo_core.ir.dependence import direction, strongly_connected
+from tempo_core.schedule import split
+from tempo_core.schedule.constraints import Constraints, Statement
+from tempo_core.schedule.split import Backwards, Dependence, Row
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.proof import provably_nonnegative
-from tempo_core.symbolic.relation import CONTEXT
-
-Row = int | Symbol  # an entry of a time vector: a position in a sequence, or the step that a loop counts
-
-
-@dataclass(frozen=True)
-class Dependence:
-    """`reader` needs `source`; `read` is None for the order of a stateful function's calls."""
-
-    reader: Statement
-    source: Statement
-    read: Read | None
-    relation: isl.Map
+from tempo_core.symbolic.sets import CONTEXT
 
 
 @dataclass(frozen=True)
@@ -41,17 +30,25 @@ class Times:
     rest: isl.Map | None = None
 
 
-def nest(constraints: Constraints) -> dict[str, isl.Map]:
-    """A time map for each statement; they may differ in length. Raises isl.Error where no schedule is found."""
-    found: dict[str, Times] = {}
+def nest(constraints: Constraints, splitting: bool = False) -> tuple[Constraints, dict[str, isl.Map]]:
+    """A time map for each statement; they may differ in length. Raises isl.Error where no schedule is found.
+
+    With `splitting`, for bounds that are numbers, statements may be cut in pieces, which the constraints then have in their
+    place; and there is a schedule, unless a CycleError says which points wait for themselves.
+    """
+    nesting = _Nesting(constraints, splitting)
     dependences = [Dependence(*each) for each in constraints.dependences]
-    _Nesting(constraints, found).arrange(list(constraints.statements), dependences, constraints.graph.order, ())
-    return {name: _map(constraints, constraints.statements[name], times) for name, times in found.items()}
+    nesting.arrange(list(constraints.statements), dependences, constraints.graph.order, ())
+    if nesting.pieces:
+        constraints = constraints.divided(nesting.pieces)
+    return constraints, {name: _map(constraints, constraints.statements[name], times) for name, times in nesting.found.items()}
 
 
 class _Nesting:
-    def __init__(self, constraints: Constraints, found: dict[str, Times]):
-        self.constraints, self.statements, self.found = constraints, constraints.statements, found
+    def __init__(self, constraints: Constraints, splitting: bool):
+        self.constraints, self.statements, self.splitting = constraints, constraints.statements, splitting
+        self.found: dict[str, Times] = {}
+        self.pieces: dict[str, list[Statement]] = {}  # of the statements that are cut
 
     def has(self, name: str, step: Symbol) -> bool:
         return step in self.statements[name].node.domain
@@ -76,7 +73,7 @@ class _Nesting:
             if groups is not None and len(groups) > 1:
                 self._emit(groups, own, step, steps, rows)
                 return
-        self._ask_isl(part, own, rows)
+        self._ask_isl(part, own, steps, rows)
 
     def _emit(
         self,
@@ -95,12 +92,13 @@ class _Nesting:
                 kept = [d for d in own if self._direction(d, step, steps) != "<"]
                 self.arrange(group, kept, rest, (*here, step))
             else:
-                self._ask_isl(group, own, here)
+                self._ask_isl(group, own, steps, here)
 
     def _in_sequence(self, part: list[str], own: list[Dependence], rows: tuple[Row, ...]) -> None:
         """Statements without steps left, sources first; branches of recurrences under one condition next to each other."""
         if any(len(members) > 1 for members in _components(part, own)) or any(d.reader is d.source for d in own):
-            raise isl.Error("a value depends on itself")
+            self._split(part, own, (), rows)
+            return
         waits: dict[str, set[str]] = {n: set() for n in part}
         for d in own:
             waits[d.reader.name].add(d.source.name)
@@ -154,23 +152,34 @@ class _Nesting:
         )
 
     def _direction(self, d: Dependence, step: Symbol, steps: Sequence[Symbol]) -> str:
-        """Along the step, what is read lies at the same point "=", before it "<", at or before it "<=", or anywhere "*"."""
+        """Where what is read lies along the step (see `ir/dependence.py`)."""
         if d.read is None:  # the previous call: of the steps that are left, the first moves last
             left = [s for s in d.reader.node.domain.steps if s in steps]
             return "*" if not left or left[0] != step else "<" if len(left) == 1 else "<="
-        domain = d.source.node.domain
-        if step not in domain or step not in d.reader.node.domain:
-            return "*"
-        index = d.read.edge.index[domain.steps.index(step)]
-        distance = step.expr - (index.expr if isinstance(index, Point) else index.last)
-        if isinstance(index, Point) and distance == 0:
-            return "="
-        return "<" if provably_nonnegative(distance - 1) else "<=" if provably_nonnegative(distance) else "*"
+        return direction(self.constraints.graph, d.reader.node, d.read.edge, step)
 
     # -- isl ----------------------------------------------------------------------------------------------------------
 
-    def _ask_isl(self, part: list[str], own: list[Dependence], rows: tuple[Row, ...]) -> None:
-        """isl's scheduler on the steps that are not loops yet; the loops' steps are parameters to it."""
+    def _ask_isl(self, part: list[str], own: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
+        """Times that isl finds for the steps that are not loops yet; pieces of statements where it finds none."""
+        try:
+            self._by_isl(part, own, rows)
+        except isl.Error:
+            self._split(part, own, steps, rows)
+
+    def _split(self, part: list[str], own: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
+        if not self.splitting:
+            raise isl.Error("no time that is affine in the steps orders these statements")
+        inside = set(part)
+        own = [d for d in own if d.reader.name in inside and d.source.name in inside]
+        fixed = tuple(r for r in rows if isinstance(r, Symbol))
+        cut = split.arrange([self.statements[n] for n in part], own, steps, fixed)
+        for statement, (piece, inner) in zip(split.divided([piece for piece, _ in cut]), cut, strict=True):
+            self.pieces.setdefault(piece.statement.name, []).append(statement)
+            self.found[statement.name] = Times((*rows, *inner))
+
+    def _by_isl(self, part: list[str], own: list[Dependence], rows: tuple[Row, ...]) -> None:
+        """isl's scheduler; the steps of loops are parameters to it."""
         fixed = tuple(r for r in rows if isinstance(r, Symbol))
         assumed = self.constraints.assumptions
         points = isl.UnionSet.empty(assumed.get_space())
@@ -264,6 +273,8 @@ def _map(constraints: Constraints, statement: Statement, times: Times) -> isl.Ma
     for k, row in enumerate(times.rows):
         if isinstance(row, Symbol):
             universe = universe.equate(isl.dim_type.in_, steps.index(row), isl.dim_type.out, k)
+        elif isinstance(row, Backwards):
+            universe = universe.oppose(isl.dim_type.in_, steps.index(row.step), isl.dim_type.out, k)
         else:
             universe = universe.fix_val(isl.dim_type.out, k, isl.Val(row, CONTEXT))
     universe = universe.set_tuple_name(isl.dim_type.in_, statement.name)

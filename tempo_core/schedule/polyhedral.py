@@ -13,9 +13,10 @@ from tempo_core.errors import CausalityError
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import nest
 from tempo_core.schedule.program import names
+from tempo_core.schedule.split import CycleError, cycle_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.relation import CONTEXT, fixed
+from tempo_core.symbolic.sets import CONTEXT, fixed
 
 _UNIT, _ANY = 1, -1  # coefficients in time vectors: larger ones make loops with strides, where isl's AST may lose the order
 _LARGE = 8  # bounds from here on are not told apart
@@ -69,15 +70,18 @@ def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
             return _attempt(narrow())
         except isl.Error:
             continue
-    raise _explain(constraints, bounds)
+    try:
+        return _attempt(constraints.assuming(bounds, exact=True), splitting=True)
+    except CycleError as error:
+        raise _explain(constraints, bounds, error) from None
 
 
-def _attempt(constraints: Constraints) -> Schedule:
-    """A schedule under the assumptions on bounds. Raises isl.Error where isl finds none."""
-    for reader, source, _, relation in constraints.dependences:
+def _attempt(constraints: Constraints, splitting: bool = False) -> Schedule:
+    """A schedule under the assumptions on bounds. Raises isl.Error where isl finds none, CycleError where there is none."""
+    for reader, source, _, relation in () if splitting else constraints.dependences:
         if reader is source and not _onto_itself(relation).is_empty():
             raise isl.Error("a point depends on itself")  # which isl does not look at
-    found = nest(constraints)
+    constraints, found = nest(constraints, splitting)
     depth = max((times.dim(isl.dim_type.out) for times in found.values()), default=0)
     theta: dict[str, isl.Map] = {}
     for name, times in found.items():
@@ -175,8 +179,8 @@ def _row_text(row: Row, steps: Sequence[str], parameters: Sequence[str]) -> str:
 Dependence = tuple[Statement, Statement, Read | None, isl.Map]
 
 
-def _explain(constraints: Constraints, bounds: Mapping[Symbol, int]) -> CausalityError:
-    """The error for a graph that has no schedule: a cycle of reads that leads from a point back to it, if one is found."""
+def _explain(constraints: Constraints, bounds: Mapping[Symbol, int], error: CycleError) -> CausalityError:
+    """The error for a graph that has no schedule: a cycle of reads that leads from a point back to it, a short one if possible."""
     CONTEXT.reset_operations()
     CONTEXT.set_max_operations(_OPERATIONS)
     try:
@@ -190,10 +194,12 @@ def _explain(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Causalit
             if cycle is not None:
                 return _self_dependence(constraints, cycle, sample)
     except isl.Error:
-        pass  # too hard to find; what follows names the statements
+        pass  # too many walks; what follows is a longer one
     finally:
         CONTEXT.set_max_operations(0)
-    return _no_order(constraints)
+    around, start, point = cycle_of(error.needs)
+    walk = list(dict.fromkeys((d.reader, d.source, d.read, d.relation) for d in around))  # each read once
+    return _self_dependence(constraints, walk, _sample(start, point))
 
 
 def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: str) -> CausalityError:
@@ -204,17 +210,6 @@ def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: 
         f"values depend on themselves, so there is no order to compute them in{sample}:\n{lines}",
         where=where,
         hint="put a delay into the cycle: read an earlier timestep, such as x[t - 1], and define its first value",
-    )
-
-
-def _no_order(constraints: Constraints) -> CausalityError:
-    component = max(_components(constraints), key=len, default=frozenset())
-    inside = [d for d in constraints.dependences if d[0].name in component and d[1].name in component]
-    lines = "\n".join(f"    {_describe(constraints, d)}" for d in inside[:12])
-    return CausalityError(
-        f"no order of the timesteps computes every value after what it reads:\n{lines}",
-        where=next((d[0].node.where for d in inside if d[0].node.where), None),
-        hint="let the reads of this cycle move in one direction of time, or read ranges that end before the point computed",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from tempo_core.ir.graph import Graph, Node
-from tempo_core.ir.ops import Merge
+from tempo_core.ir.ops import Constant, Input, Merge, Output
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.domain import Index
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
@@ -167,37 +167,40 @@ def text(item: Item, graph: Graph) -> str:
       for t in 0:200:
         act[i, t]
     """
-    return "\n".join(_lines(item, names(graph), 0))
+    return "\n".join(line for _, line in lines(item, names(graph)))
 
 
 def names(graph: Graph) -> dict[int, str]:
-    """How the program's text calls each node: a name that several nodes share gets the node's number."""
-    shared = Counter(node.name for node in graph)
+    """How the program's text calls each node: a name that several statements share gets the node's number."""
+    shared = Counter(node.name for node in graph if not isinstance(node.op, (Input, Constant, Output)))
     return {node.id: _name(node, shared[node.name] > 1) for node in graph}
 
 
 def _name(node: Node, shared: bool) -> str:
+    if isinstance(node.op, Output):
+        return f"output {node.name or node.op.position}"
     if not node.name:
         kind = getattr(node.op, "fn", None)
         return f"{kind if isinstance(kind, str) else type(node.op).__name__.lower()}%{node.id}"
     return f"{node.name}%{node.id}" if shared and not isinstance(node.op, Merge) else node.name
 
 
-def _lines(item: Item, called: Mapping[int, str], depth: int) -> Iterator[str]:
+def lines(item: Item, called: Mapping[int, str], depth: int = 0) -> Iterator[tuple[Item, str]]:
+    """The lines of the program's text, each with the item that it begins (an `If` begins its `else` too)."""
     pad = "  " * depth
     if isinstance(item, Block):
         for child in item.children:
-            yield from _lines(child, called, depth)
+            yield from lines(child, called, depth)
     elif isinstance(item, Loop):
         step = "" if item.step == 1 else f":{item.step}"
-        yield f"{pad}for {item.counter} in {item.start}:{item.stop}{step}:"
-        yield from _lines(item.body, called, depth + 1)
+        yield item, f"{pad}for {item.counter} in {item.start}:{item.stop}{step}:"
+        yield from lines(item.body, called, depth + 1)
     elif isinstance(item, If):
-        yield f"{pad}if {item.condition}:"
-        yield from _lines(item.then, called, depth + 1)
+        yield item, f"{pad}if {item.condition}:"
+        yield from lines(item.then, called, depth + 1)
         if item.orelse is not None:
-            yield f"{pad}else:"
-            yield from _lines(item.orelse, called, depth + 1)
+            yield item, f"{pad}else:"
+            yield from lines(item.orelse, called, depth + 1)
     else:
         name = called[item.node]
         if isinstance(item, Execute):
@@ -205,4 +208,4 @@ def _lines(item: Item, called: Mapping[int, str], depth: int) -> Iterator[str]:
         else:
             name = f"{type(item).__name__.lower()} {name}" + (f".{item.output}" if item.output else "")
         point = ", ".join(map(str, item.point))
-        yield f"{pad}{name}[{point}]" if item.point else f"{pad}{name}"
+        yield item, f"{pad}{name}[{point}]" if item.point else f"{pad}{name}"

@@ -18,7 +18,7 @@ from tempo_core.schedule.constraints import Read, is_statement, value_name
 from tempo_core.schedule.polyhedral import Row, Schedule
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.relation import CONTEXT, fixed
+from tempo_core.symbolic.sets import CONTEXT, fixed
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class _Folding:
         rank = len(self.constraints.graph[node_id].domain.steps)
         ones = (1,) * rank
         far = [read for read in reads if not self._is_local(read)]
-        if not far or rank == 0:
-            return ones
+        if not far or rank == 0 or node_id not in self.constraints.of_node:
+            return ones  # without statements, nothing is ever there: its reads are of empty ranges
         together = self._alive_together(node_id, far)
         if together.is_empty():
             return ones

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dis
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
-from tempo_core.errors import SymbolicValueError
+from tempo_core.errors import ArgumentError, SymbolicValueError, is_users
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
 
@@ -92,11 +95,13 @@ class Comparison(Bool):
         return Comparison("!=" if self.kind == "==" else "==", self.expr)
 
     def __bool__(self) -> bool:
-        if self.kind == "==":  # structurally different expressions: what dicts and tuples ask
-            return False
-        if self.kind == "!=":
-            return True
-        return super().__bool__()
+        """Of `==` and `!=`: whether the expressions are structurally equal, which is what dicts and tuples ask.
+
+        A user's `if t == 0:` means something else, and would quietly never hold: it is refused.
+        """
+        if self.kind == ">=" or (self.expr.steps and _is_branch(sys._getframe(1))):
+            return super().__bool__()
+        return self.kind == "!="
 
     @property
     def symbols(self) -> frozenset[Symbol]:
@@ -116,6 +121,14 @@ class Comparison(Bool):
         if self.kind == ">=" and positive.is_constant:
             return f"{negative} <= {positive}"
         return f"{positive} {self.kind} {negative}"
+
+
+def _is_branch(frame: FrameType) -> bool:
+    """Whether user code is about to branch on a truth value (`if`, `while`, `and`, `or`, `not`), not to compare containers."""
+    if not is_users(frame) or frame.f_lasti < 0:
+        return False
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return "JUMP" in name or name in ("UNARY_NOT", "TO_BOOL")
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,7 +180,14 @@ class Disjunction(Bool):
 
 
 def as_bool(value: Bool | bool) -> Bool:
-    return value if isinstance(value, Bool) else (TRUE if value else FALSE)
+    """A condition, or a truth value as one."""
+    if isinstance(value, Bool):
+        return value
+    if type(value).__name__ in ("bool", "bool_"):  # Python's and NumPy's
+        return TRUE if value else FALSE
+    raise ArgumentError(
+        f"{value!r} is no condition on steps", hint="compare steps and bounds, as in t >= 3; choose by data with tp.where"
+    )
 
 
 def compare(kind: str, expr: Expr) -> Bool:

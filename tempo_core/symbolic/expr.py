@@ -10,11 +10,13 @@ says whether the two are *structurally* equal, which is what sets, dicts and tup
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Union
 
-from tempo_core.errors import SymbolicValueError
+from tempo_core.errors import ArgumentError, DivisionError, SymbolicValueError, is_users
 
 IntoExpr = Union[int, "Expr"]
 
@@ -25,6 +27,13 @@ class Symbol:
 
     name: str
     bound: str | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.bound)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def is_step(self) -> bool:
@@ -88,6 +97,7 @@ def _wrapped(expression: Expr) -> str:
     return text if text.replace("_", "").isalnum() else f"({text})"
 
 
+@functools.lru_cache(maxsize=65536)
 def _monomial_key(monomial: Monomial) -> tuple[int, str]:
     """Higher degrees and steps first, the constant last: `t*T + t + T + 1`."""
     degree = -sum(power for _, power in monomial)
@@ -123,7 +133,10 @@ class Expr:
         if isinstance(value, Symbol):
             return Expr.of_atom(value)
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise TypeError(f"expected an int or a symbolic expression, got {value!r}")
+            raise ArgumentError(
+                f"{value!r} is no int and no expression of steps and bounds",
+                hint="sizes, positions and conditions on steps are made of ints, steps and bounds with + - * // %, tp.min, tp.max",
+            )
         number = value.__index__()
         return Expr((((), number),)) if number else Expr(())
 
@@ -164,7 +177,7 @@ class Expr:
                 return monomial[0][0]
         return None
 
-    @property
+    @functools.cached_property
     def symbols(self) -> frozenset[Symbol]:
         found: set[Symbol] = set()
         for atom in self.atoms:
@@ -179,10 +192,10 @@ class Expr:
     def steps(self) -> frozenset[Symbol]:
         return frozenset(s for s in self.symbols if s.is_step)
 
-    def coefficient(self, symbol: Symbol) -> int:
-        """The coefficient of the bare monomial `symbol` (0 where it does not stand alone)."""
+    def coefficient(self, atom: Atom) -> int:
+        """The coefficient of the bare monomial `atom` (0 where it does not stand alone)."""
         for monomial, value in self.terms:
-            if monomial == ((symbol, 1),):
+            if monomial == ((atom, 1),):
                 return value
         return 0
 
@@ -195,6 +208,23 @@ class Expr:
         return self.constant
 
     __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __iter__(self) -> Any:
+        raise SymbolicValueError(
+            f"cannot iterate over `{self}`", hint="domain=(t,) has a comma; a loop over time is a recurrence over a step"
+        )
+
+    def __bool__(self) -> bool:
+        """True, as of any object: `start or default`. Refused to users, who mean a number that is not known here."""
+        if not self.is_constant and is_users(sys._getframe(1)):
+            raise SymbolicValueError(
+                f"`{self}` is symbolic and has no truth value while the program is built",
+                hint="compare it, as in t > 0, and index with the condition: x[t > 0]; or use tp.where(t > 0, x, y)",
+            )
+        return True
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
@@ -218,6 +248,9 @@ class Expr:
         maximum: Callable[[Any, Any], Any] = max,
     ) -> Any:
         """The number at `values`. They may be traced arrays, with array `minimum` and `maximum`."""
+        atom = self.single_atom
+        if isinstance(atom, Symbol):
+            return values[atom]
         return self._fold(
             lambda symbol: values[symbol],
             lambda *args: _reduce(minimum, args),
@@ -268,6 +301,12 @@ class Expr:
             total[monomial] = total.get(monomial, 0) + coefficient
         return Expr._of_mapping(total)
 
+    def __pos__(self) -> Expr:
+        return self
+
+    def __abs__(self) -> Expr:
+        return maximum(self, -self)
+
     def __neg__(self) -> Expr:
         return Expr(tuple((m, -c) for m, c in self.terms))
 
@@ -295,7 +334,7 @@ class Expr:
         divisor = Expr.of(other)
         if divisor.is_constant:
             if divisor.constant == 0:
-                raise ZeroDivisionError(f"({self}) // 0")
+                raise DivisionError(f"`({self}) // 0` divides by zero")
             if divisor.constant < 0:
                 return (-self) // (-divisor)
             if all(c % divisor.constant == 0 for _, c in self.terms):
@@ -315,7 +354,7 @@ class Expr:
         divisor = Expr.of(other)
         if divisor.is_constant:
             if divisor.constant <= 0:
-                raise ZeroDivisionError(f"({self}) % {divisor}: the modulus must be positive")
+                raise DivisionError(f"`({self}) % {divisor}`: the modulus must be positive")
             reduced = Expr._of_mapping({m: c % divisor.constant for m, c in self.terms})
             if reduced.is_constant:
                 return reduced
@@ -368,16 +407,24 @@ class Expr:
         result = self.__eq__(other)
         return result if result is NotImplemented else ~result
 
-    def __ge__(self, other: IntoExpr) -> Any:
+    def __ge__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a >= b)
         return Expr.at_least_zero(self - Expr.of(other))
 
-    def __le__(self, other: IntoExpr) -> Any:
+    def __le__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a <= b)
         return Expr.of(other) >= self
 
-    def __gt__(self, other: IntoExpr) -> Any:
+    def __gt__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a > b)
         return self >= Expr.of(other) + 1
 
-    def __lt__(self, other: IntoExpr) -> Any:
+    def __lt__(self, other: Any) -> Any:
+        if not _is_integer(other):
+            return self._through_tensor(other, lambda a, b: a < b)
         return Expr.of(other) >= self + 1
 
     def __hash__(self) -> int:
@@ -386,8 +433,13 @@ class Expr:
     # -- text ---------------------------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         text = ""
-        for monomial, coefficient in self.terms:
+        leading = next((term for term in self.terms if term[1] > 0), None)  # `T - t` rather than `-t + T`
+        for monomial, coefficient in sorted(self.terms, key=lambda term: term is not leading):
             factors = [_factor_text(atom) if power == 1 else f"{_factor_text(atom)}**{power}" for atom, power in monomial]
             magnitude = abs(coefficient)
             if magnitude != 1 or not factors:
@@ -431,7 +483,7 @@ def _reduce(operation: Callable[[Any, Any], Any], values: Any) -> Any:
 def _extremum(kind: type[Minimum] | type[Maximum], sign: int, values: tuple[IntoExpr, ...]) -> Expr:
     """Flatten nested extrema, drop arguments that another beats by a constant, keep a canonical order."""
     if not values:
-        raise ValueError("min() and max() need at least one argument")
+        raise ArgumentError("min and max need at least one argument", hint="tp.min(t + 5, T)")
     flat: list[Expr] = []
     for value in map(Expr.of, values):
         atom = value.single_atom

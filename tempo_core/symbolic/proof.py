@@ -39,6 +39,14 @@ def provably_nonnegative(expression: Expr) -> bool:
 
 
 def _nonnegative_polynomial(expression: Expr) -> bool:
+    for atom in expression.atoms:  # n//d * c and n%d are at most n, for c <= d and n >= 0: t - t//2 is not negative
+        if isinstance(atom, (FloorDivide, Modulo)) and atom.denominator.is_constant:
+            coefficient = expression.coefficient(atom)
+            most = atom.denominator.constant if isinstance(atom, FloorDivide) else 1
+            if -most <= coefficient < 0 and provably_nonnegative(atom.numerator):
+                rest = expression - Expr.of_atom(atom) * coefficient
+                if atom not in rest.atoms and _nonnegative_polynomial(rest - atom.numerator):
+                    return True
     lowest = expression
     for atom in expression.atoms:
         coefficient = sum((c for m, c in lowest.terms if m == ((atom, 1),)), 0)

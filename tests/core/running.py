@@ -52,6 +52,11 @@ def assert_same(found: Any, expected: Any, tolerance: float = 1e-5, where: str =
         for k, (f, e) in enumerate(zip(found, expected, strict=True)):
             assert_same(f, e, tolerance, f"{where}[{k}]")
         return
+    if expected is None:  # a point of a ragged result that does not exist
+        assert found is None, f"{where}: {found} where nothing exists"
+        return
+    assert isinstance(found, np.ma.MaskedArray) == isinstance(expected, np.ma.MaskedArray), f"{where}: masked, or not"
+    np.testing.assert_array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(expected), err_msg=f"{where}: what is masked")
     found, expected = np.asarray(found), np.asarray(expected)
     assert found.dtype == expected.dtype, f"{where}: dtype {found.dtype} instead of {expected.dtype}"
     assert found.shape == expected.shape, f"{where}: shape {found.shape} instead of {expected.shape}"

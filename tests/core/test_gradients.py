@@ -1,10 +1,8 @@
-"""Gradients against finite differences in float64, through the reference: one check an op and row, then through time."""
+"""Gradients through time against finite differences in float64, through the reference; leaves; gradients of gradients."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,150 +10,10 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import errors, reference
-from tempo_core.frontend.gradients import CONSTANT, GRADIENTS
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
-from tempo_core.symbolic.expr import Expr
+from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import SETTINGS, assert_all_same, assert_same
-
-Build = Callable[..., tp.Tensor]
-
-
-def assert_gradients(
-    ctx: tp.Context, loss: tp.Tensor, leaves: Sequence[tp.Tensor], bounds: dict[Any, int], inputs: dict[str, np.ndarray]
-) -> list[tp.Tensor]:
-    """The gradients of `loss`, summed over its points, with respect to input tensors agree with central differences:
-    in each element where there are few, else along three random directions.
-    """
-    gradients = tp.grad(loss, wrt=leaves)
-    doubles = {name: array.astype("float64") for name, array in inputs.items()}
-
-    def total(moved: dict[str, np.ndarray]) -> float:
-        (value,) = reference.evaluate(ctx, [loss], bounds, moved, dtype="float64")
-        return float(np.sum(value))
-
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        assert gradient.domain.steps == leaf.domain.steps
-        (found,) = reference.evaluate(ctx, [gradient], bounds, doubles, dtype="float64")
-        array = doubles[leaf.name]
-        few = array.size <= 4 or not leaf.domain.steps
-        directions = np.eye(array.size) if few else np.random.default_rng(5).normal(size=(3, array.size))
-        for direction in directions.reshape(-1, *array.shape):
-            high, low = (total({**doubles, leaf.name: array + h * direction}) for h in (1e-5, -1e-5))
-            slope = (high - low) / 2e-5
-            np.testing.assert_allclose(np.sum(found * direction), slope, rtol=1e-6, atol=1e-7, err_msg=f"gradient of {leaf.name}")
-    return gradients
-
-
-# -- one op after the other -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Row:
-    """A function of float operands whose last op is of class `op`; `operands` are their values."""
-
-    op: type[ops.Op]
-    name: str
-    build: Build
-    operands: tuple[np.ndarray, ...]
-
-
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([seed, *shape]).normal(size=shape)
-
-
-def positive(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.abs(normal(*shape, seed=seed)) + 0.5
-
-
-def applied(op: ops.Op) -> Build:
-    return lambda *operands: apply(op, *operands)
-
-
-def index(*values: Any) -> tp.Tensor:
-    return tp.constant(np.array(values, "int32"))
-
-
-A, B, TIES = normal(2, 3), normal(2, 3, seed=1), np.array([[0.5, 2.0, 2.0], [2.0, -1.0, 0.25]])
-MATRIX, CUBE, OTHER_CUBE = normal(3, 4), normal(2, 3, 4), normal(4, 2, 3, seed=1)
-ZEROS = np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 4.0], [1.5, 2.0, -1.0]])
-NOT_FLOAT = {"not", "isfinite", "and", "or", "xor", "any", "all"}
-
-ROWS = [
-    *(Row(ops.Unary, fn, applied(ops.Unary(fn)), (positive(2, 3) * 1.3,)) for fn in ops.UNARY if fn not in NOT_FLOAT),
-    *(Row(ops.Unary, f"{fn} of negative", applied(ops.Unary(fn)), (-positive(2, 3),)) for fn in ("abs", "sigmoid", "tanh", "exp", "sign")),
-    *(Row(ops.Binary, fn, applied(ops.Binary(fn)), (positive(2, 3) * 3, positive(2, 3, seed=1))) for fn in ops.BINARY if fn not in NOT_FLOAT),
-    Row(ops.Binary, "pow of negative", lambda x: x**3, (A,)),
-    Row(ops.Where, "where", lambda x, y: tp.where(x > 0, x, y), (A, B)),
-    Row(ops.Cast, "cast", lambda x: x.astype("float64").astype("float32"), (A,)),
-    Row(ops.Identity, "identity", applied(ops.Identity()), (A,)),
-    *(Row(ops.Reduce, fn, applied(ops.Reduce(fn, (1,))), (A,)) for fn in ops.REDUCE if fn not in NOT_FLOAT),
-    *(Row(ops.Reduce, f"{fn} over all", applied(ops.Reduce(fn, (0, 2))), (CUBE,)) for fn in ops.REDUCE if fn not in NOT_FLOAT),
-    Row(ops.Reduce, "prod with zeros", applied(ops.Reduce("prod", (1,))), (ZEROS,)),
-    *(Row(ops.CumSum, f"reverse={r}", applied(ops.CumSum(1, r)), (A,)) for r in (False, True)),
-    *(Row(ops.LinearScan, f"reverse={r}, axis {a}", applied(ops.LinearScan(a, r)), (A, B)) for r in (False, True) for a in (0, 1)),
-    *(Row(ops.DiscountedSum, f"gamma {g}", applied(ops.DiscountedSum(1, g)), (A,)) for g in (0.9, 0.0, -0.5)),
-    Row(ops.Dot, "matrices", applied(ops.Dot((1,), (0,))), (A, MATRIX)),
-    Row(ops.Dot, "vectors", applied(ops.Dot((0,), (0,))), (normal(3), normal(3, seed=1))),
-    Row(ops.Dot, "outer", applied(ops.Dot((), ())), (normal(2), normal(3))),
-    Row(ops.Dot, "two contracted, crossed", applied(ops.Dot((2, 1), (0, 2))), (CUBE, OTHER_CUBE)),
-    Row(ops.Dot, "batched", applied(ops.Dot((2,), (0,), (0,), (1,))), (CUBE, OTHER_CUBE)),
-    Row(ops.Dot, "batched, batch last", applied(ops.Dot((1,), (2,), (2,), (0,))), (CUBE, OTHER_CUBE)),
-    Row(ops.Reshape, "reshape", lambda x: x.reshape(3, 2), (A,)),
-    Row(ops.Permute, "permute", lambda x: x.transpose(2, 0, 1), (CUBE,)),
-    Row(ops.Broadcast, "broadcast", lambda x: tp.broadcast_to(x, (4, 2, 3)), (A,)),
-    Row(ops.Slice, "slice", applied(ops.Slice(1, Expr.of(1), Expr.of(3))), (A,)),
-    Row(ops.Slice, "strided", applied(ops.Slice(2, Expr.of(1), Expr.of(4), 2)), (CUBE,)),
-    Row(ops.Slice, "past the end", applied(ops.Slice(1, Expr.of(2), Expr.of(5))), (A,)),
-    Row(ops.Slice, "strided past the end", applied(ops.Slice(1, Expr.of(1), Expr.of(6), 2)), (A,)),
-    Row(ops.Pad, "pad", applied(ops.Pad(1, Expr.of(1), Expr.of(2))), (A,)),
-    Row(ops.Pad, "cut", applied(ops.Pad(1, Expr.of(-1), Expr.of(1))), (A,)),
-    Row(ops.Concat, "concat", lambda x, y: tp.concatenate([x, y, x], 1), (A, B)),
-    Row(ops.Flip, "flip", lambda x: x.flip(1), (A,)),
-    Row(ops.Gather, "one", lambda x: x.index(0, 1), (A,)),
-    Row(ops.Gather, "several, one twice, one clamped", lambda x: x.take(index([0, 2], [2, 7]), axis=1), (A,)),
-    Row(ops.Gather, "batched", lambda x: apply(ops.Gather(2, 1), x, index([3, 0], [1, 1])), (CUBE,)),
-    Row(ops.ScatterAdd, "one twice, one outside", lambda x: tp.scatter_add(x, index(1, 1, 9), 4, 1), (A,)),
-    Row(ops.ScatterAdd, "batched", lambda x: apply(ops.ScatterAdd(1, Expr.of(4), 1), x, index([3, 0, 3], [1, 1, -1])), (A,)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r.op.__name__}-{r.name}")
-def test_the_gradient_of_an_op_is_its_finite_difference(row: Row) -> None:
-    ctx = tp.Context("t")
-    with ctx as ((_, T),):
-        inputs = {f"x{k}": value for k, value in enumerate(row.operands)}
-        leaves = [tp.input(name, value.shape) for name, value in inputs.items()]
-        result = row.build(*leaves)
-        assert isinstance(result.node.op, row.op) or row.name in ("cast", "pow of negative")
-        weights = tp.constant(normal(*map(int, result.shape), seed=7))
-        loss = (result * weights).sum()
-        assert_gradients(ctx, loss, leaves, {T: 1}, inputs)
-
-
-def test_ties_share_a_gradient() -> None:
-    ctx = tp.Context("t")
-    with ctx as ((_, T),):
-        x = tp.input("x", (2, 3))
-        reduced, pairs = tp.grad(x.max(1).sum(), wrt=[x]), tp.grad(tp.maximum(x, x.flip(0)).sum(), wrt=[x])
-    first, second = reference.evaluate(ctx, [*reduced, *pairs], {T: 1}, {"x": TIES})
-    np.testing.assert_array_equal(first, [[0, 0.5, 0.5], [1, 0, 0]])
-    np.testing.assert_array_equal(second, [[0, 2, 2], [2, 0, 0]])  # each column's greatest element is read twice
-
-
-def _classes() -> list[type[ops.Op]]:
-    found = [c for _, c in inspect.getmembers(ops, inspect.isclass) if issubclass(c, ops.Op) and c is not ops.Op]
-    return [
-        c for c in found if c not in (ops.Merge, ops.Dataflow)
-    ]  # autodiff.py's own, tested below; made by a pass, never differentiated
-
-
-@pytest.mark.parametrize("op", _classes(), ids=lambda c: c.__name__)
-def test_every_op_has_a_checked_rule_or_is_constant(op: type[ops.Op]) -> None:
-    assert (op in GRADIENTS) != (op in CONSTANT), f"{op.__name__} must be in one of GRADIENTS and CONSTANT"
-    if op in GRADIENTS and op is not ops.Udf:  # JAX's own rules: checked as functions of JAX below
-        assert any(row.op is op for row in ROWS), f"the rule of {op.__name__} has no numeric check: add a Row"
-
 
 # -- through time -----------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def test_points_that_are_not_there() -> None:
         with pytest.raises(errors.UncoveredPointError, match="t = 0"):
             evaluate(ctx, [h], {T: 3}, feed)
         with pytest.raises(errors.OutOfDomainError, match="exists only where"):
-            evaluate(ctx, [x[t % 2 == 0]], {T: 3}, feed)
+            evaluate(ctx, [x[t % 2 == 0] * 2], {T: 3}, feed)
 
 
 def test_bounds_and_inputs_that_are_missing_or_do_not_fit() -> None:

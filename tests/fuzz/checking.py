@@ -1,10 +1,11 @@
-"""Whether a random program means the same to the reference and to the compiler; smaller programs that fail alike."""
+"""Whether a random program means the same to the reference and to the compiler."""
 
 from __future__ import annotations
 
+import re
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,76 +13,217 @@ import numpy as np
 import tempo_core as tp
 from tempo_core import errors, reference
 from tempo_core.compiler import with_outputs
+from tempo_core.ir import ops, text
+from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import InvalidGraphError
 from tempo_core.passes.pipeline import pipeline
-from tests.core.running import assert_all_same, assert_same
-from tests.fuzz.generator import Program
+from tests.core.running import assert_same
+from tests.fuzz.script import Program
 
+TOLERANCES = {"bfloat16": 6e-2, "float16": 8e-3}  # of programs with values of these dtypes; of others:
 TOLERANCE = 1e-4
-MISTAKES = (  # of the program, not of the compiler: the generator does not avoid all of them
-    errors.OutOfDomainError, errors.UncoveredPointError, errors.EmptyBranchError, errors.NonAffineError,
-)  # fmt: skip
+AGAIN = 1000  # added to the seeds of the inputs and of the run, for the second run of a program
+REFUSALS: dict[type[errors.TempoError], type[errors.TempoError]] = {  # what confirms a refusal, by brute force
+    errors.OutOfDomainError: errors.OutOfDomainError,
+    errors.BoundsError: errors.OutOfDomainError,  # a bound that is too small for a constant index
+    errors.UncoveredPointError: errors.UncoveredPointError,
+    errors.IndexingError: errors.IndexingError,
+    errors.CausalityError: errors.CausalityError,
+}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`kind` is "same", "failed", or "left out" (a program with a mistake, or whose numbers are ill-conditioned)."""
+    """`kind` is "same", "failed", "refused" (rightly, with an error of the user's) or "left out" (its numbers are ill-conditioned)."""
 
     kind: str
     why: str = ""
+    error: str = ""  # of a failure: its kind, by which smaller programs that fail alike are known
 
     @property
     def failed(self) -> bool:
         return self.kind == "failed"
 
 
+class LeftOut(Exception):
+    """A program about which nothing can be said."""
+
+
 def check(program: Program) -> Outcome:
     """Build, compile and run a program, and compare with the reference."""
     try:
         built = program.build()
-    except Exception as error:  # a shrunken program may not build any more
+    except (errors.TempoError, NameError, ZeroDivisionError) as error:  # a shrunken program may not build any more
         return Outcome("left out", f"not built: {type(error).__name__}")
-    ctx, outputs, bounds, inputs = (built[name] for name in ("ctx", "outputs", "bounds", "inputs"))
-    try:
-        compiled = ctx.compile(bounds, outputs, built["config"])
-    except InvalidGraphError:
-        return Outcome("failed", traceback.format_exc(limit=-3))
-    except MISTAKES as error:
-        return Outcome("left out", type(error).__name__)
-    except Exception:
-        return Outcome("failed", traceback.format_exc(limit=-6))
+    except Exception as error:
+        return Outcome("failed", traceback.format_exc(limit=-5), _alike(error))
+    return check_built(built)
+
+
+def assert_right(built: dict[str, Any]) -> None:
+    """What a printed script ends with."""
+    outcome = check_built(built)
+    assert not outcome.failed, outcome.why
+    print(f"{outcome.kind} {outcome.why}")
+
+
+def check_built(built: dict[str, Any]) -> Outcome:
+    """`built` is what `Program.text` leaves behind."""
     try:
         with np.errstate(all="ignore"):
-            expected = reference.evaluate(ctx, outputs, bounds, inputs)
-            exact = reference.evaluate(ctx, outputs, bounds, inputs, dtype="float64")
-    except Exception:
-        return Outcome("failed", "the compiler takes it, the reference does not: " + traceback.format_exc(limit=-3))
-    if not _well_conditioned(expected, exact):
-        return Outcome("left out", "ill-conditioned")
-    try:
-        found = compiled.run(inputs)
-        assert_all_same(found, expected, TOLERANCE)
-        if program.sunk and "tp.sink" in program.text():
-            _check_sink(
-                built["seen"], outputs[program.outputs.index(program.sunk)], expected[program.outputs.index(program.sunk)]
-            )
-        if (
-            program.leaf and 'kind="host"' not in program.text()
-        ):  # a function on the host is a constant to gradients, not to slopes
-            _check_gradient(program, built, exact)
-        if compiled.compiles:
-            assert_all_same(compiled.run(inputs), found, 0.0)  # stores are handed over by donation: nothing may be left in them
-    except Exception:
-        return Outcome("failed", traceback.format_exc(limit=-3))
-    return Outcome("same")
+            return Checking(built).outcome()
+    except LeftOut as left:
+        return Outcome("left out", str(left))
+    except Exception as error:
+        return Outcome("failed", traceback.format_exc(limit=-5), _alike(error))
 
 
-def _check_sink(seen: list[Any], tensor: tp.Tensor, expected: np.ndarray) -> None:
-    """Every point once, in order, with its value."""
-    points = list(np.ndindex(expected.shape[: len(tensor.domain.steps)]))
-    assert [at for at, _ in seen] == points, f"the sink saw {[at for at, _ in seen]}"
-    for at, value in seen:
-        assert_same(value, expected[at], TOLERANCE, f"at {at} the sink")
+def _alike(error: Exception) -> str:
+    """The type of an error, and the beginning of its message without numbers."""
+    first = str(error).strip().split("\n")[0]
+    return (
+        f"{type(error).__name__} {re.sub('[0-9]+', '', first)[:24]}"
+        if isinstance(error, AssertionError)
+        else type(error).__name__
+    )
+
+
+class Checking:
+    """The checks of one program, each an assertion."""
+
+    def __init__(self, built: dict[str, Any]):
+        self.built = built
+        self.ctx, self.outputs, self.bounds = built["ctx"], built["outputs"], built["bounds"]
+        self.config: tp.Config = built["config"]
+        self.text = text.to_text(self.ctx.graph)
+        with self.ctx:
+            self.source = with_outputs(self.ctx, self.outputs)
+        dtypes = {type.dtype for node in self.source for type in node.outputs}
+        self.tolerance = max([TOLERANCES.get(dtype, TOLERANCE) for dtype in dtypes], default=TOLERANCE)
+
+    def outcome(self) -> Outcome:
+        try:
+            program = self.compiled()
+        except errors.TempoError as error:
+            self.check_refusal(error)
+            return Outcome("refused", type(error).__name__)
+        found = reference.mistakes(self.source, self.bounds)
+        assert not found, f"the compiler takes it; by brute force: {next(iter(found.values()))}"
+        _check_round_trip(self.source)
+        _check_round_trip(program.graph)
+        expected = self.check_run(program, 0)
+        if self.built["leaf"]:
+            self.check_gradient(expected)
+        self.check_run(program, AGAIN)
+        self.check_compiled_again(program)
+        return Outcome("same")
+
+    def compiled(self) -> tp.Program:
+        return self.ctx.compile(self.bounds, self.outputs, self.config)
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def reference(
+        self, again: int, outputs: Sequence[tp.Tensor] | None = None, dtype: str | None = None, **fed: Any
+    ) -> list[Any]:
+        self.built["calls"][0] = 0
+        inputs = {**self.built["fed"](again), **fed}
+        return reference.evaluate(self.ctx, outputs or self.outputs, self.bounds, inputs, self.config.seed + again, dtype)
+
+    def check_run(self, program: tp.Program, again: int) -> list[Any]:
+        """One run of the compiled program against the reference, with inputs and random numbers of its own."""
+        expected = self.reference(again)
+        self.built["calls"][0] = 0
+        self.built["seen"].clear()
+        try:
+            found = program.run(self.built["fed"](again), seed=self.config.seed + again)
+        except errors.NumericsError:
+            if self.config.check_numerics and not self.all_finite(again):
+                raise LeftOut("not finite") from None
+            raise
+        try:
+            assert len(found) == len(expected)
+            for k, (f, e) in enumerate(zip(found, expected, strict=True)):
+                assert_same(f, e, self.tolerance, f"output {k}{' of the second run' if again else ''}")
+            if self.built["sunk"] is not None:
+                self.check_sink(expected[self.built["sunk"]])
+        except AssertionError:
+            if not _well_conditioned(expected, self.reference(again, dtype="float64"), self.tolerance):
+                raise LeftOut("ill-conditioned") from None
+            raise
+        return expected
+
+    def all_finite(self, again: int) -> bool:
+        """Whether all values of the program are finite, by the reference."""
+        tensors = [node for node in self.ctx.graph if node.id in set(self.source) and node.outputs]
+        made = [tp.frontend.tensor.of_node(self.ctx, node) for node in tensors if not node.domain.condition.steps]
+        return all(np.isfinite(_flat(value)).all() for value in self.reference(again, made))
+
+    def check_sink(self, expected: np.ndarray) -> None:
+        """Every point once, in order, with its value."""
+        tensor, seen = self.outputs[self.built["sunk"]], self.built["seen"]
+        domain = next(node.domain for node in self.ctx.graph if isinstance(node.op, ops.Sink))
+        sizes = {str(bound): number for bound, number in self.bounds.items()}
+        points = []
+        for at in np.ndindex(*(sizes[str(s.bound)] for s in tensor.domain.steps)):
+            env = {
+                **{b: sizes[b.name] for b in self.source.bounds() if b.name in sizes},
+                **dict(zip(domain.steps, at, strict=True)),
+            }
+            if domain.condition.evaluate(env):
+                points.append(at)
+        assert [at for at, _ in seen] == points, f"the sink saw {[at for at, _ in seen]} instead of {points}"
+        for at, value in seen:
+            assert_same(value, expected[at], self.tolerance, f"at {at} the sink")
+
+    # -- gradients ----------------------------------------------------------------------------------------------------
+
+    def check_gradient(self, expected: Sequence[Any]) -> None:
+        """The gradient along a random direction against the loss's central difference, in float64."""
+        if any(isinstance(node.op, ops.Udf) and node.op.kind == "host" for node in self.source):
+            return  # a function on the host is a constant to gradients, not to slopes
+        leaf, loss = self.built["leaf"], self.outputs[1]
+        exact = np.asarray(self.reference(0, self.outputs[:1], "float64")[0])
+        x = np.asarray(self.built["fed"](0)[leaf], np.float64)
+        direction = np.random.default_rng(0).normal(size=x.shape)
+
+        def at(distance: float) -> float:
+            (value,) = self.reference(0, [loss], "float64", **{leaf: x + distance * direction})
+            return float(value)
+
+        slopes = [(at(h) - at(-h)) / (2 * h) for h in (1e-5, 1e-6)]
+        if not np.isfinite(slopes).all() or abs(slopes[0] - slopes[1]) > 1e-5 * max(1.0, abs(slopes[0])):
+            return  # a kink
+        found = float((exact * direction).sum())
+        assert abs(found - slopes[0]) <= 1e-4 * max(1.0, abs(found)), f"gradient {found}, finite difference {slopes[0]}"
+
+    # -- texts and refusals -------------------------------------------------------------------------------------------
+
+    def check_compiled_again(self, program: tp.Program) -> None:
+        """Compiling changes nothing in the context, and gives the same each time. Once in a while: it costs as much again."""
+        if len(self.text) % 4:
+            return
+        again = self.compiled()
+        assert again.text("sdg") == program.text("sdg"), "compiled again, the graph is another"
+        assert again.text("program") == program.text("program"), "compiled again, the program is another"
+
+    def check_refusal(self, error: errors.TempoError) -> None:
+        """The compiler's error is one that going through all points finds too."""
+        if isinstance(error, errors.EmptyBranchError):
+            assert reference.empty_branches(self.source), f"every branch defines a point for some bounds: {error}"
+            return
+        kinds = [confirmed for kind, confirmed in REFUSALS.items() if isinstance(error, kind)]
+        found = reference.mistakes(self.source, self.bounds)
+        if not any(kind in found for kind in kinds):
+            raise AssertionError(
+                f"refused, and by brute force nothing of the kind is wrong ({found}): {error!r}\n{error}"
+            ) from error
+
+
+def _check_round_trip(graph: Graph) -> None:
+    table = text.function_table(graph)
+    printed = text.to_text(graph, table)
+    assert text.to_text(text.parse(printed, table), table) == printed, "the printed graph, parsed and printed, is another"
 
 
 def _flat(values: Any) -> np.ndarray:
@@ -90,69 +232,35 @@ def _flat(values: Any) -> np.ndarray:
     return np.asarray(values, np.float64).ravel()
 
 
-def _well_conditioned(single: Any, double: Any) -> bool:
-    """Whether float32 is enough: finite, moderate, and near what float64 gives (at a tie, a comparison may fall either way)."""
+def _well_conditioned(single: Any, double: Any, tolerance: float) -> bool:
+    """Whether the dtypes are enough: finite, moderate, and near what float64 gives (at a tie, a comparison may fall either way)."""
     for s, d in zip(single, double, strict=True):
         a, b = _flat(s), _flat(d)
         if not np.isfinite(a).all() or (a.size and np.abs(a).max() > 1e6):
             return False
-        if not np.allclose(a, b, rtol=TOLERANCE / 5, atol=TOLERANCE / 5 * max(1.0, float(np.abs(a).max(initial=0.0)))):
+        if not np.allclose(a, b, rtol=tolerance / 5, atol=tolerance / 5 * max(1.0, float(np.abs(a).max(initial=0.0)))):
             return False
     return True
 
 
-def _check_gradient(program: Program, built: dict[str, Any], exact: list[Any]) -> None:
-    """The gradient along a random direction against the loss's central difference, in float64."""
-    ctx, outputs, bounds, inputs = (built[name] for name in ("ctx", "outputs", "bounds", "inputs"))
-    gradient, loss = np.asarray(exact[0]), outputs[1]
-    x = np.asarray(inputs[program.leaf], np.float64)
-    direction = np.random.default_rng(0).normal(size=x.shape)
-
-    def at(distance: float) -> float:
-        moved = {**inputs, program.leaf: x + distance * direction}
-        (value,) = reference.evaluate(ctx, [loss], bounds, moved, dtype="float64")
-        return float(value)
-
-    slopes = [(at(h) - at(-h)) / (2 * h) for h in (1e-5, 1e-6)]
-    if abs(slopes[0] - slopes[1]) > 1e-5 * max(1.0, abs(slopes[0])):
-        return  # a kink
-    found = float((gradient * direction).sum())
-    assert abs(found - slopes[0]) <= 1e-4 * max(1.0, abs(found)), f"gradient {found}, finite difference {slopes[0]}"
-
-
 def broken_by(program: Program) -> str:
     """The pass after which the reference gives something else for the graph; "" where all keep its meaning."""
-    built = program.build()
-    ctx, config = built["ctx"], built["config"]
-    with ctx:
-        graph = with_outputs(ctx, built["outputs"])
+    checking = Checking(program.build())
+    graph, config = checking.source, checking.config
 
     def flat() -> np.ndarray:
-        values = reference.evaluate(graph, None, built["bounds"], built["inputs"])
+        checking.built["calls"][0] = 0
+        inputs: Mapping[str, Any] = checking.built["fed"](0)
+        values = reference.evaluate(graph, None, checking.bounds, inputs, config.seed)
         return np.concatenate([[0.0], *(_flat(v) for v in values)])
 
     before = flat()
     for each in pipeline(config.disable, config.unvectorized_steps):
         graph = each.apply(graph)
         after = flat()
-        if after.shape == before.shape and not np.allclose(after, before, rtol=TOLERANCE, atol=TOLERANCE):
+        if after.shape == before.shape and not np.allclose(after, before, rtol=checking.tolerance, atol=checking.tolerance):
             return each.name
     return ""
 
 
-def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """A program with fewer units, fewer passes off and smaller bounds that still fails."""
-    changed = True
-    while changed:
-        changed = False
-        smaller = [program.without(k) for k in reversed(range(len(program.units)))]
-        smaller += [
-            replace(program, outputs=(o,))
-            for o in program.outputs
-            if len(program.outputs) > 1 and not program.leaf and not program.sunk
-        ]
-        for candidate in smaller:
-            if candidate != program and fails(candidate):
-                program, changed = candidate, True
-                break
-    return program
+__all__ = ["InvalidGraphError", "Outcome", "assert_right", "broken_by", "check", "check_built"]

@@ -30,6 +30,10 @@ def sizes(*values):
     return tuple(map(Expr.of, values))
 
 
+def conv(strides=(1, 1), low=(0, 0), high=(0, 0), dilation=(1, 1), spread=(1, 1), groups=1):
+    return ops.Conv(strides, sizes(*low), sizes(*high), dilation, spread, Expr.of(groups))
+
+
 RULES = [
     (ops.Constant("int8", (2, 3), bytes(6)), [], TensorType.of("int8", 2, 3)),
     (ops.Iota(T + 1), [], i32(T + 1)),
@@ -55,11 +59,16 @@ RULES = [
     (ops.Argmax(1), [f32(B, 4)], i32(B)),
     (ops.Argsort(0), [f32(B, 4)], i32(B, 4)),
     (ops.CumSum(0, True), [f32(T)], f32(T)),
+    (ops.CumMax(0, True), [i32(T)], i32(T)),
     (ops.LinearScan(0), [f32(T, 2), f32(T, 2)], f32(T, 2)),
     (ops.DiscountedSum(0, 0.9), [f32(T - t, 2)], f32(2)),
     (ops.Dot((1,), (0,)), [f32(B, 4), f32(4, 5)], f32(B, 5)),
     (ops.Dot((2,), (1,), (0,), (2,)), [f32(B, 3, 4), f32(7, 4, B)], f32(B, 3, 7)),
     (ops.Dot((), ()), [f32(2), f32(3)], f32(2, 3)),
+    (conv(low=(1, 1), high=(1, 1)), [f32(B, 8, T, 2), f32(3, 3, 2, 5)], f32(B, 8, T, 5)),
+    (conv(strides=(2, 3)), [f32(B, T, 8, 9, 2), f32(3, 3, 2, 5)], f32(B, T, 3, 3, 5)),
+    (conv(dilation=(2, 1), spread=(1, 2)), [f32(8, 5, 2), f32(3, 3, 2, 5)], f32(4, 7, 5)),
+    (conv(groups=B), [f32(8, 8, 2 * B), f32(8, 8, 2, 3 * B)], f32(1, 1, 3 * B)),
     (ops.Reshape(sizes(2 * B, 3)), [f32(B, 6)], f32(2 * B, 3)),
     (ops.Permute((2, 0, 1)), [f32(B, 3, T)], f32(T, B, 3)),
     (ops.Broadcast(sizes(B, 3, T), (0, 2)), [f32(B, T)], f32(B, 3, T)),

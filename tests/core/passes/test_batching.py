@@ -47,6 +47,10 @@ def halves(a, b):
     return a * 0.5, (a * b).sum()
 
 
+def conv(groups: int) -> Op:
+    return ops.Conv((2,), (Expr.of(1),), (TWO,), (1,), (1,), Expr.of(groups))
+
+
 EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
     ops.Unary: [(ops.Unary("exp"), [XS])],
     ops.Binary: [(ops.Binary("add"), [XS, XS])],
@@ -59,6 +63,7 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
     ops.Argmax: [(ops.Argmax(1), [XS])],
     ops.Argsort: [(ops.Argsort(0), [XS])],
     ops.CumSum: [(ops.CumSum(1, True), [XS])],
+    ops.CumMax: [(ops.CumMax(1, True), [XS])],
     ops.LinearScan: [(ops.LinearScan(0), [XS, XS])],
     ops.DiscountedSum: [(ops.DiscountedSum(1, 0.5), [XS])],
     ops.Dot: [
@@ -66,6 +71,10 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
         (ops.Dot((2,), (1,), (0,), (0,)), [XSS, TensorType("float32", (FOUR, THREE, TWO))]),
         (ops.Dot((0, 1), (0, 1)), [XS, XS]),
         (ops.Dot((), ()), [X, XS]),
+    ],
+    ops.Conv: [
+        (conv(1), [TensorType("float32", (FOUR, THREE, TWO)), TensorType("float32", (TWO, TWO, THREE))]),
+        (conv(2), [TensorType("float32", (THREE, FOUR)), TensorType("float32", (TWO, TWO, FOUR))]),
     ],
     ops.Reshape: [(ops.Reshape((THREE, TWO)), [XS])],
     ops.Permute: [(ops.Permute((2, 0, 1)), [XSS])],

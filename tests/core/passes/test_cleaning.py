@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tempo_core.ir.ops import Binary, Constant, Reduce, Udf, Unary
+from tempo_core.ir.ops import Binary, Constant, Eval, Reduce, Udf, Unary
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
 from tempo_core.passes.narrow import Narrow
@@ -132,6 +132,25 @@ def test_narrow_takes_out_steps_that_nothing_varies_with(golden: Golden):
     assert domains["ranged"] == "(i, t)"  # a reader takes a range along t
     assert domains["counted"] == "(t)"
     assert domains["state"] == "(i, t)"
+
+
+def test_narrow_computes_what_is_read_at_one_point_there_alone():
+    text = """\
+steps i<I t<T
+%0 x = Input(name="x", dtype="float32", shape=(T,))() : float32[T] over ()
+%1 = Eval(value=t)() : int32[] over (t)
+%2 = Gather(axis=0)(%0, %1[t]) : float32[] over (t)
+%3 last = Unary(fn="exp")(%2[t]) : float32[] over (t)
+%4 both = Unary(fn="sin")(%2[t]) : float32[] over (t)
+%5 = Binary(fn="add")(%3[T - 1], %4[T - 1]) : float32[] over ()
+%6 = Binary(fn="add")(%5, %4[0]) : float32[] over ()
+%7 = Output(position=0)(%6) over ()
+"""
+    domains = {node.name: str(node.domain) for node in after(text, Narrow()) if node.name}
+    assert domains == {"x": "()", "last": "()", "both": "(t)"}  # two points are read of the latter
+    graph = after(text.replace("%4[0]", "%4[T - 1]"), Narrow())
+    assert {str(node.domain) for node in graph} == {"()"}
+    assert [str(n.op.value) for n in graph if isinstance(n.op, Eval)] == ["T - 1"]
 
 
 def test_narrow_leaves_calls_on_the_host_where_they_are():

@@ -46,7 +46,7 @@ def test_operations_of_one_domain_become_one(golden: Golden):
 DETOURS = {
     "another time": '%6 b = Unary(fn="tanh")(%5[i, max(t - 1, 0)]) : float32[] over (i, t)',
     "a range": '%6 b = Reduce(fn="sum", axes=(0,))(%5[i, 0:t + 1 to T]) : float32[] over (i, t)',
-    "the mirrored time": '%6 b = Unary(fn="tanh")(%5[i, -t + T - 1]) : float32[] over (i, t)',
+    "the mirrored time": '%6 b = Unary(fn="tanh")(%5[i, T - t - 1]) : float32[] over (i, t)',
     "the host": '%6 b = Udf(fn="half", types=(float32[],), kind="host")(%5[i, t]) : float32[] over (i, t)',
     "fewer points": "%6 b = Merge(type=float32[])(%5[i, t] if t >= 1, %4[i, 0]) : float32[] over (i, t)",
 }
@@ -108,7 +108,7 @@ def test_each_reader_has_constants_of_its_own(golden: Golden):
 %6 = Broadcast(shape=(3,), axes=())(%5) : float32[3] over ()
 %7 = Eval(value=t)() : int32[] over (t)
 %8 = Cast(dtype="float32")(%7[t]) : float32[] over (t)
-%9 = Broadcast(shape=(3,), axes=())(%8[-t + T - 1]) : float32[3] over (t)
+%9 = Broadcast(shape=(3,), axes=())(%8[T - t - 1]) : float32[3] over (t)
 %10 y = Binary(fn="mul")(%9[t], %6) : float32[3] over (t)
 %11 z = Unary(fn="exp")(%6) : float32[3] over ()
 %12 = Output(position=0)(%10[0:T]) over ()

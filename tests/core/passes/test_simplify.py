@@ -53,7 +53,7 @@ def test_a_sum_over_the_batch_of_a_product_is_one_product(golden: Golden):
 UNREACHABLE = """\
 steps t<T
 %0 = Eval(value=t)() : int32[] over (t)
-%1 = Identity()(%0[-t + T - 1]) : int32[] over (t)
+%1 = Identity()(%0[T - t - 1]) : int32[] over (t)
 %2 = Output(position=0)(%1[0:T]) over ()
 """
 

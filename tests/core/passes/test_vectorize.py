@@ -118,7 +118,7 @@ def test_conditions_on_two_steps_stay_in_the_loop():
 
 
 READS = {
-    "mirrored": "-t + T - 1",
+    "mirrored": "T - t - 1",
     "shifted": "max(t - 1, 0)",
     "repeated": "(t//2)",
     "wrapped": "(t%3)",

@@ -29,7 +29,9 @@ from tempo_core.ir.ops import (
     Unary,
 )
 from tempo_core.ir.types import TensorType
+from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.numerics import Ran, Watch, find
 from tempo_core.runtime.stores import Stores
 from tempo_core.schedule import Block, Evict, Load, schedule
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
@@ -68,7 +70,7 @@ def growth():
 def test_a_recurrence(backend):
     graph, _, _ = growth()
     factors = np.array([2, 3, 4, 5], np.float32)
-    result = interpreter(graph, {T: 4}, backend).run({"d": factors})
+    result = interpreter(graph, {T: 4}, backend).run(Feeds({"d": factors}, {}))
     np.testing.assert_array_equal(result[0], [1, 2, 6, 24])
     assert isinstance(result[0], np.ndarray) and result[0].dtype == np.float32
 
@@ -76,13 +78,14 @@ def test_a_recurrence(backend):
 @pytest.mark.parametrize("dealloc", [False, True])
 def test_a_recurrence_of_one_step(backend, dealloc):
     graph, _, _ = growth()
-    result = interpreter(graph, {T: 1}, backend, dealloc=dealloc).run({"d": np.ones(1, np.float32)})
+    result = interpreter(graph, {T: 1}, backend, dealloc=dealloc).run(Feeds({"d": np.ones(1, np.float32)}, {}))
     np.testing.assert_array_equal(result[0], [1])
 
 
 def test_stepping_shows_statements_points_and_values(backend):
     graph, _, _ = growth()
-    seen = list(interpreter(graph, {T: 3}, backend).steps({"d": np.array([2, 3, 4], np.float32)}))
+    ready = interpreter(graph, {T: 3}, backend)
+    seen = list(ready.steps(ready.state(Feeds({"d": np.array([2, 3, 4], np.float32)}, {}))))
     by_text = {step.statement: step for step in seen}
     assert len(by_text) == len(seen)
     branches = [step.statement for step in seen if step.statement.startswith("x|")]
@@ -101,7 +104,7 @@ def test_values_are_freed(backend, dealloc, monkeypatch):
     kept = []
     put = Stores.put
     monkeypatch.setattr(Stores, "put", lambda self, *args: (put(self, *args), kept.append(self.count()))[0])
-    result = interpreter(graph, {T: 30}, backend, dealloc=dealloc).run({"d": np.full(30, 2, np.float32)})
+    result = interpreter(graph, {T: 30}, backend, dealloc=dealloc).run(Feeds({"d": np.full(30, 2, np.float32)}, {}))
     assert float(result[0]) == 2.0**30
     assert len(kept) == 30 * 4 and max(kept) < 10
 
@@ -114,7 +117,7 @@ def test_values_stay_while_they_are_needed(backend):
     y = graph.add(Binary("add"), reads, name="y")
     graph.add(Output(0), [Edge(y.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
     for dealloc in (False, True):
-        found = interpreter(graph, {T: 6}, backend, dealloc=dealloc).run({})[0]
+        found = interpreter(graph, {T: 6}, backend, dealloc=dealloc).run()[0]
         np.testing.assert_array_equal(found, [0, 1, 4 + 0, 9 + 1, 16 + 4, 25 + 9])
 
 
@@ -137,10 +140,10 @@ def ranges(index, x_domain=(i, t)):
     (Point(T.expr - 1), 4),
 ])  # fmt: skip
 def test_reads(backend, along_t, expected):
-    result = interpreter(ranges((along_t,), (t,)), {I: 1, T: 5}, backend).run({})
+    result = interpreter(ranges((along_t,), (t,)), {I: 1, T: 5}, backend).run()
     np.testing.assert_array_equal(result[0], expected)
     assert result[0].dtype == np.int32
-    two = interpreter(ranges((Range(Expr.of(0), I.expr, 1, Expr.of(3)), along_t)), {I: 2, T: 5}, backend).run({})
+    two = interpreter(ranges((Range(Expr.of(0), I.expr, 1, Expr.of(3)), along_t)), {I: 2, T: 5}, backend).run()
     rows = np.zeros((3, *np.shape(expected)), np.int32)
     rows[0], rows[1] = expected, np.asarray(expected, np.int32) + 10
     if not isinstance(along_t, Point) and along_t.size is not None:
@@ -154,7 +157,7 @@ def test_padding_is_zero_for_what_reads_it(backend):
     window = Edge(x.id, (Range(t.expr, T.expr, 1, T.expr),))
     total = graph.add(Reduce("sum", (0,)), [window], domain=Domain((t,)), name="total")
     graph.add(Output(0), [Edge(total.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
-    result = interpreter(graph, {T: 4}, backend).run({})
+    result = interpreter(graph, {T: 4}, backend).run()
     np.testing.assert_array_equal(result[0], [10, 9, 7, 4])
 
 
@@ -162,7 +165,7 @@ def test_an_output_with_steps_of_its_own(backend):
     graph = Graph((i, t))
     x = graph.add(Eval(10 * i.expr + t.expr), name="x")
     graph.add(Output(3), [Edge(x.id, (Point(i.expr), Range(Expr.of(0), T.expr)))], domain=Domain((i,)))
-    result = interpreter(graph, {I: 2, T: 3}, backend).run({})
+    result = interpreter(graph, {I: 2, T: 3}, backend).run()
     np.testing.assert_array_equal(result[3], [[0, 1, 2], [10, 11, 12]])
 
 
@@ -170,7 +173,7 @@ def test_ragged_values_come_as_lists(backend):
     graph = Graph((i, t))
     x = graph.add(Iota(t.expr + 1), domain=Domain((i, t)), name="x")
     graph.add(Output(0), [Edge(x.id, (Range(Expr.of(0), I.expr), Range(Expr.of(0), T.expr)))], domain=Domain(()))
-    result = interpreter(graph, {I: 2, T: 3}, backend).run({})
+    result = interpreter(graph, {I: 2, T: 3}, backend).run()
     assert [[list(map(int, x)) for x in row] for row in result[0]] == [[[0], [0, 1], [0, 1, 2]]] * 2
 
 
@@ -178,7 +181,7 @@ def test_points_that_do_not_run_are_zero_in_outputs(backend):
     graph = Graph((t,))
     x = graph.add(Eval(t.expr + 1), domain=Domain((t,), t.expr % 2 == 0), name="x")
     graph.add(Output(0), [Edge(x.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
-    np.testing.assert_array_equal(interpreter(graph, {T: 5}, backend).run({})[0], [1, 0, 3, 0, 5])
+    np.testing.assert_array_equal(interpreter(graph, {T: 5}, backend).run()[0], [1, 0, 3, 0, 5])
 
 
 def test_sinks_and_host_functions_run_in_order(backend):
@@ -199,7 +202,7 @@ def test_sinks_and_host_functions_run_in_order(backend):
     sunk = [Edge(x.id, identity(domain)), Edge(count.id, identity(domain))]
     graph.add(Sink(keep), sunk, domain=Domain((i, t), t.expr >= 1))
     graph.add(Output(0), [Edge(x.id, (Point(I.expr - 1), Point(T.expr - 1)))], domain=Domain(()))
-    result = interpreter(graph, {I: 2, T: 3}, backend).run({})
+    result = interpreter(graph, {I: 2, T: 3}, backend).run()
     assert calls == [0, 1, 2, 10, 11, 12]
     assert delivered == [
         (101, 2, {"i": 0, "t": 1}), (102, 3, {"i": 0, "t": 2}), (111, 5, {"i": 1, "t": 1}), (112, 6, {"i": 1, "t": 2}),
@@ -212,7 +215,7 @@ def test_wrong_host_functions_are_named(backend):
     x = graph.add(Udf(lambda: (np.zeros(()),), (TensorType.of("float32"),), "host", name="reset"), domain=Domain((t,)))
     graph.add(Output(0), [Edge(x.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
     with pytest.raises(DTypeError, match="`reset` returned as output 0 an array of dtype float64"):
-        interpreter(graph, {T: 2}, backend).run({})
+        interpreter(graph, {T: 2}, backend).run()
 
 
 def noise():
@@ -224,7 +227,7 @@ def noise():
 
 
 def test_random_numbers_depend_on_the_seed_alone():
-    found = [interpreter(noise(), {T: 3}, make(), seed=seed).run({})[0] for make in BACKENDS.values() for seed in (0, -1)]
+    found = [interpreter(noise(), {T: 3}, make(), seed=seed).run()[0] for make in BACKENDS.values() for seed in (0, -1)]
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[1], found[3])
     assert len(set(np.concatenate(found[:2]).reshape(-1).tolist())) == 12
@@ -234,7 +237,7 @@ def test_jax_compiles_each_op_once(compilations):
     def run(bound, seed, backend):
         graph, _, _ = growth()
         before = compilations()
-        result = interpreter(graph, {T: bound}, backend, seed=seed).run({"d": np.ones(bound, np.float32)})
+        result = interpreter(graph, {T: bound}, backend, seed=seed).run(Feeds({"d": np.ones(bound, np.float32)}, {}))
         assert result[0].shape == (bound,)
         return compilations() - before
 
@@ -264,7 +267,7 @@ def test_reading_what_no_branch_defines(backend):
     with pytest.raises(
         UncoveredPointError, match=r"next \(mul\) at \(t=1\) reads x \(Merge\) at \(t=1\), which no branch defines"
     ):
-        interpreter(graph, {T: 3}, backend).run({"d": np.ones(3, np.float32)})
+        interpreter(graph, {T: 3}, backend).run(Feeds({"d": np.ones(3, np.float32)}, {}))
 
 
 def test_reads_outside_the_domain_give_zeros(backend):
@@ -272,17 +275,28 @@ def test_reads_outside_the_domain_give_zeros(backend):
     x = graph.add(Eval(t.expr), name="x")
     y = graph.add(Unary("neg"), [Edge(x.id, (Point(t.expr + 1),))], domain=Domain((t,)), name="y", where="user.py:7")
     graph.add(Output(0), [Edge(y.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
-    found = interpreter(graph, {T: 3}, backend).run({})[0]
+    found = interpreter(graph, {T: 3}, backend).run()[0]
     assert found.tolist() == [-1, -2, 0]  # what passes read outside is masked later; users' reads are checked when compiled
+
+
+def checked(graph, bounds, backend, fed):
+    """An interpreter that looks for values that are not finite, and finds them where they begin."""
+
+    def search(watch):
+        again = Interpreter(schedule(graph, bounds), backend, repeated=watch.returned)
+        ran = again.steps(again.state(Feeds(fed, {})))
+        find(graph, bounds, fed, watch.returned, (Ran(s.node, s.branch, s.point, s.operands, s.values) for s in ran))
+
+    return Interpreter(schedule(graph, bounds), backend, watch=Watch(search))
 
 
 def test_numerics_are_checked_where_asked(backend):
     graph, _, _ = growth()
     factors = np.array([1, 1e30, 1e30, 2, 2], np.float32)
-    found = interpreter(graph, {T: 5}, backend).run({"d": factors})[0]
+    found = interpreter(graph, {T: 5}, backend).run(Feeds({"d": factors}, {}))[0]
     assert np.isinf(found[-1])
-    with pytest.raises(NumericsError, match=r"next \(mul\) is infinite at \(t=2\)"):
-        interpreter(graph, {T: 5}, backend, check_numerics=True).run({"d": factors})
+    with pytest.raises(NumericsError, match=r"`next` \(mul\) is infinite at t = 2: .* it reaches the recurrence `x` at t = 3"):
+        checked(graph, {T: 5}, backend, {"d": factors}).run(Feeds({"d": factors}, {}))
 
 
 def test_masks_may_be_infinite(backend):
@@ -292,13 +306,13 @@ def test_masks_may_be_infinite(backend):
         wide = graph.add(Broadcast((Expr.of(2),), ()), [Edge(mask.id)], domain=Domain(()), name="wide")
         result = graph.add(fn, [Edge(wide.id)] * (2 if isinstance(fn, Binary) else 1), domain=Domain(()), name="result")
         graph.add(Output(0), [Edge(result.id)], domain=Domain(()))
-        return interpreter(graph, {T: 1}, backend, check_numerics=True)
+        return checked(graph, {T: 1}, backend, {})
 
-    np.testing.assert_array_equal(written(-np.inf, Unary("exp")).run({})[0], [0, 0])
-    with pytest.raises(NumericsError, match=r"result \(sub\) is not a number at \(\)"):
-        written(-np.inf, Binary("sub")).run({})
-    with pytest.raises(NumericsError, match=r"result \(log\) is not a number"):
-        written(-1.0, Unary("log")).run({})
+    np.testing.assert_array_equal(written(-np.inf, Unary("exp")).run()[0], [0, 0])
+    with pytest.raises(NumericsError, match=r"`result` \(sub\) is not a number: 2 of 2 elements, the first at \[0\]; it reaches output 0"):
+        written(-np.inf, Binary("sub")).run()
+    with pytest.raises(NumericsError, match=r"`result` \(log\) is not a number"):
+        written(-1.0, Unary("log")).run()
 
 
 # -- memory statements ------------------------------------------------------------------------------------------------
@@ -311,10 +325,10 @@ def test_values_may_leave_and_come_back(backend):
     *before, last = scheduled.root.children
     away = (Evict(x.id, 0, (Range(Expr.of(0), Expr.of(2)),)), Load(x.id, 0, (Expr.of(1),)))
     moved = replace(scheduled, root=Block((*before, *away, last)))
-    np.testing.assert_array_equal(Interpreter(moved, backend).run({})[0], [0, 1, 2])
+    np.testing.assert_array_equal(Interpreter(moved, backend).run()[0], [0, 1, 2])
     run = Interpreter(moved, backend)
-    state = run._state({})
-    for _ in run.root(state, {}):
+    state = run.state()
+    for _ in run.steps(state):
         pass
     kept = state.stores.values[x.id, 0]
     assert [isinstance(kept[at,], np.ndarray) for at in range(3)] == (

@@ -1,0 +1,12 @@
+"""Functions on recurrent tensors, under NumPy's and JAX's names. Most are methods of `Tensor` too.
+
+Operands broadcast as in NumPy, with symbolic sizes; Python numbers take the tensor's dtype; domains are unioned.
+"""
+
+from tempo_core.frontend.functions.contractions import *  # noqa: F403
+from tempo_core.frontend.functions.core import *  # noqa: F403
+from tempo_core.frontend.functions.elementwise import *  # noqa: F403
+from tempo_core.frontend.functions.indexing import *  # noqa: F403
+from tempo_core.frontend.functions.methods import *  # noqa: F403  (makes functions methods of `Tensor`)
+from tempo_core.frontend.functions.reductions import *  # noqa: F403
+from tempo_core.frontend.functions.shapes import *  # noqa: F403

@@ -1,0 +1,200 @@
+"""Products of matrices and convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tempo_core.errors import ShapeError
+from tempo_core.frontend.functions.core import Value, as_tensor, cast, one_axis, promote
+from tempo_core.frontend.functions.reductions import total
+from tempo_core.frontend.functions.shapes import broadcast_shapes, broadcast_to, pad, squeeze, transpose
+from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.ir import ops
+from tempo_core.symbolic.expr import Expr, IntoExpr, maximum
+
+
+def matmul(x: Value, y: Value) -> Tensor:
+    """Matrix product by NumPy's rules: vectors contract; leading dimensions broadcast."""
+    a, b = _numbers(x, y)
+    if a.rank == 0 or b.rank == 0:
+        raise ShapeError(f"matmul takes vectors, matrices or stacks of them, got {a!r} and {b!r}")
+    inner = b.rank - 2 if b.rank > 1 else 0
+    if a.shape[-1] != b.shape[inner]:
+        raise ShapeError(f"matmul of {a!r} with {b!r}: {a.shape[-1]} against {b.shape[inner]}")
+    if b.rank <= 2:
+        return apply(ops.Dot((a.rank - 1,), (inner,)), a, b)
+    if a.rank == 1:
+        return apply(ops.Dot((0,), (inner,)), a, b)
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = broadcast_to(a, (*batch, *a.shape[-2:])), broadcast_to(b, (*batch, *b.shape[-2:]))
+    shared = tuple(range(len(batch)))
+    return apply(ops.Dot((a.rank - 1,), (b.rank - 2,), shared, shared), a, b)
+
+
+def _numbers(x: Value, y: Value) -> tuple[Tensor, Tensor]:
+    """Two operands of a product in one dtype; bools are counted."""
+    like = x if isinstance(x, Tensor) else y if isinstance(y, Tensor) else None
+    a, b = as_tensor(x, like), as_tensor(y, like)
+    dtype = promote(a.dtype, b.dtype)
+    dtype = "int32" if dtype == "bool" else dtype
+    return cast(a, dtype), cast(b, dtype)
+
+
+def tensordot(x: Value, y: Value, axes: Any = 2) -> Tensor:
+    """The product summed over `axes`: as many of x's last with y's first, or a pair (x's axes, y's axes)."""
+    a, b = _numbers(x, y)
+    if isinstance(axes, int):
+        left, right = tuple(range(a.rank - axes, a.rank)), tuple(range(axes))
+    else:
+        left, right = (tuple((each,) if isinstance(each, int) else each) for each in axes)
+    return apply(ops.Dot(tuple(one_axis(a, k) for k in left), tuple(one_axis(b, k) for k in right)), a, b)
+
+
+def outer(x: Value, y: Value) -> Tensor:
+    """Every element of `x` times every element of `y`: the dimensions of both, one after the other."""
+    return tensordot(x, y, 0)
+
+
+def inner(x: Value, y: Value) -> Tensor:
+    """The product summed over the last axis of both."""
+    return tensordot(x, y, (-1, -1))
+
+
+def einsum(subscripts: str, *operands: Value) -> Tensor:
+    """Einstein's summation: `einsum("bik,bkj->bij", x, y)` multiplies, and sums over what the result does not name.
+
+    Any number of operands, taken from left to right; `...` stands for leading dimensions that broadcast. A letter may stand once
+    an operand (no diagonals). Without `->`, the result has the letters that occur once, in the order of the alphabet.
+    """
+    terms, result = _subscripts(subscripts, [as_tensor(x) for x in operands])
+    parts = [(as_tensor(x), term) for x, term in zip(operands, terms, strict=True)]
+    while len(parts) > 1:
+        (a, left), (b, right) = parts[0], parts[1]
+        later = {letter for _, term in parts[2:] for letter in term} | set(result)
+        a, left = _without(a, left, later | set(right))
+        b, right = _without(b, right, later | set(left))
+        a, b = _numbers(a, b)
+        shared = [letter for letter in left if letter in right]
+        ones = [k for k in shared if a.shape[left.index(k)] != b.shape[right.index(k)]]
+        if ones:  # a size of 1 broadcasts
+            a, left, b, right = *_stretched(a, left, b, right, ones), *_stretched(b, right, a, left, ones)
+            shared = [letter for letter in left if letter in right]
+        batch, over = [k for k in shared if k in later], [k for k in shared if k not in later]
+        axes = [tuple(term.index(k) for k in group) for group in (over, batch) for term in (left, right)]
+        product = apply(ops.Dot(*axes), a, b)
+        kept = [k for k in left if k not in shared] + [k for k in right if k not in shared]
+        parts[:2] = [(product, "".join(batch + kept))]
+    x, term = _without(*parts[0], set(result))
+    return transpose(x, *(term.index(letter) for letter in result)) if result else x
+
+
+def _stretched(x: Tensor, term: str, other: Tensor, other_term: str, letters: Sequence[str]) -> tuple[Tensor, str]:
+    """`x` without those of `letters` along which its size is 1 and the other's is not."""
+    gone = [k for k in letters if x.shape[term.index(k)] == 1 and other.shape[other_term.index(k)] != 1]
+    return squeeze(x, [term.index(k) for k in gone]), "".join(k for k in term if k not in gone)
+
+
+def _without(x: Tensor, term: str, wanted: set[str]) -> tuple[Tensor, str]:
+    """`x` summed over the letters that are not wanted."""
+    axes = [k for k, letter in enumerate(term) if letter not in wanted]
+    return (total(x, axes) if axes else x), "".join(letter for letter in term if letter in wanted)
+
+
+def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
+    """A term of letters for each operand, and one for the result; dimensions under `...` have capital-less signs of their own."""
+    left, arrow, right = text.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise ShapeError(f'einsum "{text}" is for {len(terms)} operands, got {len(operands)}')
+    dots = [x.rank - len(term.replace("...", "")) if "..." in term else 0 for x, term in zip(operands, terms, strict=True)]
+    deepest = max(dots, default=0)
+    signs = "".join(map(str, range(deepest)))  # digits: letters are the user's
+    found = [term.replace("...", signs[deepest - count :]) for term, count in zip(terms, dots, strict=True)]
+    for x, term, before in zip(operands, found, terms, strict=True):
+        if len(term) != x.rank or min(dots) < 0:
+            raise ShapeError(f'the term "{before}" of einsum "{text}" does not fit {x!r}, which has {x.rank} dimensions')
+        if len(set(term)) != len(term):
+            raise ShapeError(f'the term "{before}" of einsum "{text}" has a letter twice', hint="take tp.diagonal(x) first")
+    everything = "".join(found)
+    result = (
+        right.replace("...", signs)
+        if arrow
+        else signs + "".join(sorted(k for k in set(everything) if everything.count(k) == 1 and k.isalpha()))
+    )
+    if len(set(result)) != len(result) or not set(result) <= set(everything):
+        raise ShapeError(f'the result "{right}" of einsum "{text}" has a letter twice, or one that no operand has')
+    sizes: dict[str, Expr] = {}
+    for x, term in zip(operands, found, strict=True):
+        for letter, size in zip(term, x.shape, strict=True):
+            known = sizes.setdefault(letter, size)
+            if known != size and not (letter.isdigit() and 1 in (known, size)):
+                raise ShapeError(f'the letter {letter} of einsum "{text}" has the sizes {known} and {size}')
+            sizes[letter] = size if known == 1 else known
+    return found, result
+
+
+def conv(
+    x: Value,
+    w: Value,
+    stride: int | Sequence[int] = 1,
+    padding: Any = "SAME",
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution, as in deep learning, over as many spatial dimensions as `w` has: 1, 2 or more. Channels come last.
+
+    `x` is `[*batch, *spatial, channels]` with any number of leading dimensions, `w` is `[*kernel, channels // groups, features]`;
+    gives `[*batch, *out, features]`. These are JAX's NHWC and HWIO layouts.
+
+    `padding`: "SAME" (an output for every `stride` inputs; where the zeros cannot be even, one more stands after), "VALID"
+    (none), or the zeros on both sides: a number, or for each spatial dimension a number or a pair (before, after). Amounts may be
+    expressions of steps.
+    `stride` and `dilation` are ints, or one a dimension. Spatial sizes may vary with a step.
+    """
+    a, b = _numbers(x, w)
+    n = b.rank - 2
+    if n < 1 or a.rank < n + 1:
+        raise ShapeError(
+            f"a convolution of {a!r} with the kernel {b!r}",
+            hint="x is [*batch, *spatial, channels], w is [*kernel, channels // groups, features]",
+        )
+    strides, dilations = _per_dimension(stride, n, "stride"), _per_dimension(dilation, n, "dilation")
+    sizes = a.shape[-n - 1 : -1]
+    pairs = _padding(padding, sizes, b.shape[:n], strides, dilations)
+    for k, (low, high) in enumerate(pairs):
+        if low.steps or high.steps:  # the op's own padding is the same at every step
+            a = pad(a, a.rank - n - 1 + k, low, high)
+            pairs[k] = (Expr.of(0), Expr.of(0))
+    lows, highs = tuple(low for low, _ in pairs), tuple(high for _, high in pairs)
+    return apply(ops.Conv(strides, lows, highs, dilations, (1,) * n, Expr.of(groups)), a, b)
+
+
+def _per_dimension(value: int | Sequence[int], n: int, what: str) -> tuple[int, ...]:
+    found = (value,) * n if isinstance(value, int) else tuple(value)
+    if len(found) != n or any(v < 1 for v in found):
+        raise ShapeError(f"a convolution over {n} dimensions with the {what} {value}", hint=f"a positive int, or {n} of them")
+    return found
+
+
+def _padding(
+    padding: Any, sizes: Sequence[Expr], kernel: Sequence[Expr], strides: Sequence[int], dilations: Sequence[int]
+) -> list[tuple[Expr, Expr]]:
+    """Zeros before and after each spatial dimension."""
+    if isinstance(padding, str):
+        if padding.upper() not in ("SAME", "VALID"):
+            raise ShapeError(f"unknown padding {padding!r}", hint='"SAME", "VALID", or pairs such as [(1, 1), (0, 2)]')
+        found = []
+        for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+            outputs = (size + stride - 1) // stride
+            total = maximum((outputs - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
+            found.append((total // 2, total - total // 2) if padding.upper() == "SAME" else (Expr.of(0), Expr.of(0)))
+        return found
+    if isinstance(padding, (int, Expr)):
+        padding = [padding] * len(sizes)
+    pairs: list[tuple[IntoExpr, IntoExpr]] = [(p, p) if isinstance(p, (int, Expr)) else tuple(p) for p in padding]
+    if len(pairs) != len(sizes) or any(len(pair) != 2 for pair in pairs):
+        raise ShapeError(
+            f"padding {padding} for a convolution over {len(sizes)} dimensions", hint="one pair (before, after) a dimension"
+        )
+    return [(Expr.of(low), Expr.of(high)) for low, high in pairs]

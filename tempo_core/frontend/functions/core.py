@@ -1,0 +1,163 @@
+"""What all functions start from: constants, values as tensors, promotion of dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tempo_core.errors import ArgumentError, DTypeError, ShapeError
+from tempo_core.frontend.arguments import shown
+from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.ir import ops
+from tempo_core.ir.types import DTYPES, INTEGERS, is_float
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr
+
+Value = Any  # a Tensor, a Python or NumPy number, an array, or a symbolic expression or condition
+
+
+def constant(value: Any, dtype: str | None = None) -> Tensor:
+    """An array or number as a tensor without steps. Python floats become float32, ints int32.
+
+    Raises DTypeError for numbers that an integer dtype does not hold. Floats become integers by rounding towards zero.
+    """
+    array = _array(value)
+    if dtype is None:
+        dtype = {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(array.dtype.name, array.dtype.name)
+    check_dtype(dtype)
+    _check_range(array, dtype)
+    array = array.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    return apply(ops.Constant(dtype, array.shape, np.ascontiguousarray(array).tobytes()))
+
+
+def _array(value: Any) -> Any:
+    """Numbers as a NumPy array. Raises ArgumentError for what is no array of numbers."""
+    if isinstance(value, (list, tuple)) and any(isinstance(v, (Tensor, Expr, Bool)) for v in value):
+        raise ArgumentError(f"a list of tensors is no array: {shown(value)}", hint="tp.stack([x, y]) makes one tensor of several")
+    if isinstance(value, (Tensor, Expr, Bool)):
+        raise ArgumentError(f"{shown(value)} is no array or number, and its values are not known here", hint="it can be used as it is")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ArgumentError(f"{shown(value)} is no array of numbers: {error}", hint=_RECTANGULAR) from None
+    if array.dtype.kind not in "biuf" and array.dtype.name not in DTYPES:
+        raise ArgumentError(f"{shown(value)} is no array of numbers or truth values", hint=_RECTANGULAR)
+    return array
+
+
+_RECTANGULAR = "numbers, and lists of them that are of one length; complex numbers are two tensors"
+
+
+def _check_range(array: Any, dtype: str) -> None:
+    if dtype not in INTEGERS or array.dtype.kind == "b" or not array.size:
+        return
+    limits = np.iinfo(dtype)
+    wrong = ~((array >= limits.min) & (array <= limits.max))  # so that NaN is wrong too
+    if wrong.any():
+        raise DTypeError(
+            f"{dtype} does not hold {array[wrong].flat[0]}: it goes from {limits.min} to {limits.max}",
+            hint="take a wider dtype, or cast the tensor that the number meets with .astype('int32')",
+        )
+
+
+def evaluate(value: Expr | Bool) -> Tensor:
+    """A step, bound or symbolic expression used as a number: an int32 (or bool) scalar whose domain is its steps."""
+    return apply(ops.Eval(value))
+
+
+Expr.as_tensor = staticmethod(evaluate)
+
+
+def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:
+    """`value` as a tensor; a Python number takes the dtype of `like`, unless it is a float and that an integer."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (Expr, Bool)):
+        number = evaluate(value)
+        return cast(number, like.dtype) if like is not None and isinstance(value, Expr) and is_float(like.dtype) else number
+    if like is None or isinstance(value, (np.ndarray, np.generic, list, tuple)):
+        return constant(value)
+    if isinstance(value, bool):
+        return constant(value, "bool")
+    if isinstance(value, float) and not is_float(like.dtype):
+        return constant(value, "float32")
+    return constant(value, "int32" if like.dtype == "bool" else like.dtype)
+
+
+def check_dtype(dtype: str) -> None:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise DTypeError(f"unknown dtype {dtype!r}", hint=f"one of the texts {', '.join(map(repr, DTYPES))}")
+
+
+def shape_of(shape: Any) -> tuple[Expr, ...]:
+    """A user's shape, or one size, as expressions. Raises ShapeError for what is no shape."""
+    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
+    found = []
+    for size in sizes:
+        try:
+            found.append(Expr.of(size))
+        except TypeError:
+            raise ShapeError(
+                f"{shown(size)} cannot be a size" if size is not shape else f"{shown(shape)} is no shape",
+                hint="a shape is a tuple of ints and expressions of bounds, such as (3, T), or () for a number",
+            ) from None
+        if found[-1].is_constant and found[-1].constant < 0:
+            raise ShapeError(f"a size of the shape {shown(shape)} is negative: {found[-1]}", hint="sizes are 0 or more")
+    return tuple(found)
+
+
+def promote(left: str, right: str) -> str:
+    """The dtype in which two tensors meet. The same for all functions of several operands, and in either order.
+
+    - Equal dtypes stay. bool gives way to all others.
+    - Integers give way to floats, whatever their widths: int32 with bfloat16 is bfloat16.
+    - Two floats: float64 where one is; else float32 (bfloat16 with float16 too, neither of which holds the other).
+    - Two integers: the wider of two signed or of two unsigned ones. A signed and an unsigned one: int64 where one is, else int32.
+
+    This is JAX's table but for two places, where JAX takes a dtype that is not here, or 64 bits: int8 with uint8 (int16 in JAX)
+    and uint32 with int8 or int32 (int64 in JAX). They are int32 here, and numbers from 2**31 on wrap around.
+
+    Python numbers are weak, they take the tensor's dtype: a float makes an integer or bool tensor float32, an int makes a bool
+    tensor int32; an int that the dtype does not hold is an error. Steps and expressions of them are weak with floats and int32
+    with others. NumPy numbers and arrays have their own dtype, 64 bits being taken for 32. `/` and functions such as `exp` make
+    integers float32; sums and products make bool int32, int8 int32 and uint8 uint32. All else keeps the dtype, and integers
+    wrap around. In 16 bits, sums, scans and contractions are accumulated in float32 and rounded once.
+    """
+    if left == right:
+        return left
+    kinds = [0 if d == "bool" else 1 if d in INTEGERS else 2 for d in (left, right)]
+    if kinds[0] != kinds[1]:
+        return left if kinds[0] > kinds[1] else right
+    if kinds[0] == 2:
+        return "float64" if "float64" in (left, right) else "float32"
+    if "int64" in (left, right):
+        return "int64"
+    return "uint32" if left.startswith("u") and right.startswith("u") else "int32"
+
+
+def cast(x: Tensor, dtype: str) -> Tensor:
+    """`x` converted to `dtype`.
+
+    Floats become integers by rounding towards zero; what is out of range becomes the nearest number in it, NaN becomes 0. Integers
+    wrap around. Floats become narrower ones by rounding to the nearest, or infinite. As bool, all but 0 is True, NaN too.
+    """
+    check_dtype(dtype)
+    return x if x.dtype == dtype else apply(ops.Cast(dtype), x)
+
+
+def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(x.rank))
+    chosen = (axis,) if isinstance(axis, int) else tuple(axis)
+    for a in chosen:
+        if not -x.rank <= a < x.rank:
+            valid = f"its axes are 0 to {x.rank - 1}" if x.rank else "it is a number; a slice such as x[0:T] adds a dimension"
+            raise ShapeError(f"axis {a} of {x!r}, which has {x.rank} dimensions", hint=valid)
+    return tuple(sorted({a % x.rank for a in chosen}))
+
+
+def one_axis(x: Tensor, axis: int) -> int:
+    return axes_of(x, axis)[0]

@@ -1,0 +1,214 @@
+"""Indexing by data."""
+
+from __future__ import annotations
+
+from tempo_core.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from tempo_core.frontend.arguments import is_int, shown
+from tempo_core.frontend.functions.core import Value, as_tensor, cast, constant, evaluate, one_axis
+from tempo_core.frontend.functions.elementwise import equal, greater_equal, less_equal, mod, where
+from tempo_core.frontend.functions.reductions import argsort, total
+from tempo_core.frontend.functions.shapes import (
+    arange,
+    broadcast_shapes,
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    flatten,
+    full,
+    moveaxis,
+    pad,
+    reshape,
+)
+from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.ir import ops
+from tempo_core.ir.types import is_float
+from tempo_core.symbolic.expr import Expr, IntoExpr, maximum, minimum
+
+
+def index(x: Tensor, axis: int, position: Value) -> Tensor:
+    """`x` at `position` along `axis`: an int, an expression of steps, or an int32 tensor (whose shape replaces the axis)."""
+    at = one_axis(x, axis)
+    if is_int(position):
+        position = _position(x, at, position)
+    where_to = position if isinstance(position, Tensor) else evaluate(position) if isinstance(position, Expr) else _positions(position)
+    if where_to.dtype == "bool" or is_float(where_to.dtype):
+        hint = "a mask would make a shape that depends on data: tp.where(mask, x, 0)" if where_to.dtype == "bool" else '.astype("int32")'
+        raise IndexingError(f"axis {at} of {x!r} is indexed by {where_to.dtype}; positions are integers", hint=hint)
+    return apply(ops.Gather(at), x, cast(where_to, "int32"))
+
+
+def _position(x: Tensor, axis: int, position: int) -> Expr:
+    """A number as a position along `axis`, counted from its end where it is negative."""
+    size = x.shape[axis]
+    if size.is_constant and not -size.constant <= position < size.constant:
+        valid = f"positions go from {-size.constant} to {size.constant - 1}" if size.constant else "the axis is empty"
+        raise IndexingError(f"position {position} of axis {axis} of {x!r}, whose size is {size}", hint=valid)
+    return Expr.of(position) + (size if position < 0 else 0)
+
+
+def _positions(value: Value) -> Tensor:
+    """Numbers that are known now, as positions."""
+    try:
+        return constant(value)
+    except ArgumentError:
+        raise IndexingError(
+            f"{shown(value)} is no position", hint="positions are ints, expressions of steps, lists of ints and int32 tensors"
+        ) from None
+
+
+def take(x: Tensor, indices: Value, axis: int = 0) -> Tensor:
+    """`x[indices]` along `axis`, of which the shape of `indices` takes the place. Positions outside of it are held at its ends."""
+    return index(x, axis, indices)
+
+
+def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
+    """Along `axis`, the elements at `indices`, which have positions of their own at each point of the other axes.
+
+    The other axes broadcast. `take_along_axis(x, argsort(x))` is `sort(x)`.
+    """
+    if indices.rank != x.rank:
+        raise ShapeError(f"take_along_axis of {x!r} by {indices!r}", hint="both have as many dimensions")
+    at = one_axis(x, axis)
+    values, wanted = moveaxis(x, at, -1), moveaxis(cast(indices, "int32"), at, -1)
+    batch = broadcast_shapes(values.shape[:-1], wanted.shape[:-1])
+    values, wanted = (broadcast_to(v, (*batch, v.shape[-1])) for v in (values, wanted))
+    return moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, wanted), -1, at)
+
+
+def take_along_last(x: Tensor, indices: Tensor) -> Tensor:
+    """`x[..., indices]`, one position of the last axis for each leading position (shape of `indices`)."""
+    chosen = one_hot(indices, x.shape[-1], x.dtype)
+    return total(x * chosen, -1)
+
+
+def scatter_add(updates: Tensor, indices: Tensor, size: IntoExpr, axis: int = 0) -> Tensor:
+    """Zeros with `size` elements along `axis`, to which the updates are added at `indices`; those outside are dropped."""
+    return apply(ops.ScatterAdd(axis, Expr.of(size)), updates, cast(indices, "int32"))
+
+
+def index_add(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
+    """`x` with updates added at `indices` along `axis`; twice where a position comes twice, dropped where it is outside.
+
+    Updates broadcast to the shape of `take(x, indices, axis)`.
+    """
+    at, positions, given = _written(x, indices, updates, axis)
+    return x + scatter_add(given, positions, x.shape[at], at)
+
+
+def scatter(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
+    """`x` with updates in place of the elements at `indices` along `axis`: the last of those for one position, none outside.
+
+    Updates broadcast to the shape of `take(x, indices, axis)`.
+    """
+    if x.dtype == "bool":  # what is written is added to zeros
+        return cast(scatter(cast(x, "int8"), indices, cast(as_tensor(updates, x), "int8"), axis), "bool")
+    at, positions, given = _written(x, indices, updates, axis)
+    if positions.rank:  # drop all but the last update of each position: the last of equal ones, once they are sorted
+        count = positions.rank
+        given = reshape(given, (*x.shape[:at], ops.product(positions.shape), *given.shape[at + count :]))
+        positions = flatten(positions)
+        order = argsort(positions)
+        ordered, given = take(positions, order), take(given, order, at)
+        after = pad(
+            apply(ops.Slice(0, Expr.of(1), ordered.shape[0]), ordered + 1), 0, 0, 1
+        )  # 0, no position plus 1, past the end
+        positions = where(equal(after, ordered + 1), -1, ordered)
+    written = scatter_add(given, positions, x.shape[at], at)
+    hit = scatter_add(full(positions.shape, 1, "int32"), positions, x.shape[at]) > 0
+    return where(apply(ops.Broadcast(x.shape, (at,)), hit), written, x)
+
+
+def _written(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int, Tensor, Tensor]:
+    at, positions = one_axis(x, axis), cast(as_tensor(indices), "int32")
+    shape = (*x.shape[:at], *positions.shape, *x.shape[at + 1 :])
+    return at, positions, broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)
+
+
+def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
+    """Ones at the positions `x` of a new axis of `size`, the last by default; zeros alone for positions outside."""
+    if is_float(x.dtype) or x.dtype == "bool":
+        raise DTypeError(f"one_hot of {x!r}: positions are integers", hint='x.astype("int32")')
+    hot = cast(equal(expand_dims(x, x.rank), arange(size)), dtype)
+    return moveaxis(hot, -1, axis)
+
+
+# -- by order ---------------------------------------------------------------------------------------------------------
+
+
+def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
+    """`x` sorted along `axis`, ascending unless said otherwise; NaN comes last."""
+    return take_along_axis(x, argsort(x, axis, descending), axis)
+
+
+def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """The `k` greatest elements along `axis`, greatest first, and their positions (int32); of equal ones the first comes first."""
+    at = one_axis(x, axis)
+    size = x.shape[at]
+    if k < 0 or (size.is_constant and k > size.constant):
+        raise ShapeError(f"the {k} greatest of axis {axis} of {x!r}, which has {size} elements")
+    positions = apply(ops.Slice(at, Expr.of(0), Expr.of(k)), argsort(x, at, descending=True))
+    return take_along_axis(x, positions, at), positions
+
+
+def median(x: Tensor, axis: int = -1) -> Tensor:
+    """The middle element along `axis` in sorted order; the mean of both where there are two. NaN counts as the greatest."""
+    at = one_axis(x, axis)
+    ordered, size = sort(x if is_float(x.dtype) else cast(x, "float32"), at), x.shape[at]
+    return (index(ordered, at, (size - 1) // 2) + index(ordered, at, size // 2)) * 0.5
+
+
+# -- by position ------------------------------------------------------------------------------------------------------
+
+
+def roll(x: Tensor, shift: IntoExpr, axis: int = 0) -> Tensor:
+    """The elements of `axis` moved `shift` places on (an expression of steps too); those past the end come in at the start."""
+    at = one_axis(x, axis)
+    size, amount = x.shape[at], Expr.of(shift)
+    if size.is_constant and amount.is_constant and size.constant:
+        cut = -amount.constant % size.constant
+        halves = [apply(ops.Slice(at, Expr.of(cut), size), x), apply(ops.Slice(at, Expr.of(0), Expr.of(cut)), x)]
+        return concatenate(halves, at) if cut else x
+    return take(x, mod(arange(size) - evaluate(amount), evaluate(maximum(size, 1))), at)
+
+
+def eye(rows: IntoExpr, columns: IntoExpr | None = None, offset: int = 0, dtype: str = "float32") -> Tensor:
+    """Ones on a diagonal: where column - row is `offset`."""
+    return cast(equal(*_places(Expr.of(rows), Expr.of(rows if columns is None else columns), offset)), dtype)
+
+
+def tril(x: Tensor, offset: int = 0) -> Tensor:
+    """The last two axes' lower triangle, zeros above: where column - row is at most `offset`."""
+    return where(less_equal(*_places(*_matrix(x), offset)), x, 0)
+
+
+def triu(x: Tensor, offset: int = 0) -> Tensor:
+    """The last two axes' upper triangle, zeros below: where column - row is at least `offset`."""
+    return where(greater_equal(*_places(*_matrix(x), offset)), x, 0)
+
+
+def _matrix(x: Tensor) -> tuple[Expr, Expr]:
+    if x.rank < 2:
+        raise ShapeError(
+            f"a triangle or diagonal of {x!r}, which has {x.rank} dimensions", hint="it takes a matrix, or a stack of them"
+        )
+    return x.shape[-2], x.shape[-1]
+
+
+def _places(rows: Expr, columns: Expr, offset: int) -> tuple[Tensor, Tensor]:
+    """Each column's number, and each row's plus `offset`, to compare."""
+    return arange(columns), expand_dims(arange(rows), 1) + offset
+
+
+def diagonal(x: Tensor, offset: int = 0) -> Tensor:
+    """Of the last two axes the elements where column - row is `offset`, as one last axis."""
+    rows, columns = _matrix(x)
+    size = minimum(rows - max(-offset, 0), columns - max(offset, 0))
+    if size.is_constant and size.constant < 0:
+        raise ShapeError(f"the diagonal {offset} of {x!r} lies outside of it")
+    places = (arange(size) + max(-offset, 0)) * evaluate(columns) + (arange(size) + max(offset, 0))
+    return take(reshape(x, (*x.shape[:-2], rows * columns)), places, -1)
+
+
+def trace(x: Tensor, offset: int = 0) -> Tensor:
+    """The sum of a diagonal of the last two axes."""
+    return total(diagonal(x, offset), -1)

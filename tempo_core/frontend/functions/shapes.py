@@ -1,0 +1,263 @@
+"""Shapes: broadcasting, reshaping, transposing, cutting, padding, putting together; tensors of one value."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from tempo_core.errors import ArgumentError, ShapeError
+from tempo_core.frontend.arguments import is_int
+from tempo_core.frontend.functions.core import Value, as_tensor, axes_of, cast, constant, one_axis, promote, shape_of
+from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.ir import ops
+from tempo_core.symbolic.expr import Expr, IntoExpr
+
+
+def broadcast_shapes(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """NumPy's broadcast rule on symbolic sizes: equal, or one of them 1."""
+    rank = max(map(len, shapes))
+    result = []
+    for position in range(rank):
+        sizes = [s[position - rank + len(s)] for s in shapes if position - rank + len(s) >= 0]
+        wide = [s for s in sizes if s != 1] or sizes[:1]
+        if any(s != wide[0] for s in wide):
+            text = " and ".join(f"({', '.join(map(str, s))})" for s in shapes)
+            other = next(s for s in wide if s != wide[0])
+            raise ShapeError(f"the shapes {text} do not broadcast: {wide[0]} against {other}", hint=_broadcasting(wide[0], other, shapes))
+        result.append(wide[0])
+    return tuple(result)
+
+
+def _broadcasting(size: Expr, other: Expr, shapes: Sequence[tuple[Expr, ...]]) -> str:
+    """What to do about two sizes that do not broadcast."""
+    if not (size.is_constant and other.is_constant):
+        return "sizes must be equal whatever the bounds and the step; slices of one length, such as x[0:T] and y[0:T], are"
+    if any(size in s and other not in s and len(shapes[0]) != len(shapes[1]) for s in shapes[:2]) and len(shapes) == 2:
+        return "sizes are matched from the right, and each pair is equal or has a 1; x.expand_dims(axis) adds one"
+    return "each pair of sizes is equal, or one of them is 1"
+
+
+def broadcast_to(x: Tensor, shape: Any) -> Tensor:
+    """`x` repeated to `shape` by NumPy's rule."""
+    target = shape_of(shape)
+    if x.shape == target:
+        return x
+    if broadcast_shapes(x.shape, target) != target:
+        raise ShapeError(
+            f"{x!r} does not broadcast to ({', '.join(map(str, target))})", hint="only missing sizes and sizes of 1 are repeated"
+        )
+    offset = len(target) - x.rank
+    kept = [k for k in range(x.rank) if x.shape[k] == target[k + offset]]
+    if len(kept) != x.rank:
+        x = reshape(x, tuple(x.shape[k] for k in kept))
+    return apply(ops.Broadcast(target, tuple(k + offset for k in kept)), x)
+
+
+def aligned(*values: Value) -> list[Tensor]:
+    """Operands as tensors of one dtype and one shape."""
+    like = next((v for v in values if isinstance(v, Tensor)), None)
+    tensors = [as_tensor(v, like) for v in values]
+    dtype = tensors[0].dtype
+    for other in tensors[1:]:
+        dtype = promote(dtype, other.dtype)
+    shape = broadcast_shapes(*(t.shape for t in tensors))
+    return [broadcast_to(cast(t, dtype), shape) for t in tensors]
+
+
+def full(shape: Any, value: Any, dtype: str = "float32") -> Tensor:
+    """A tensor of one value; sizes may be symbolic."""
+    return broadcast_to(constant(value, dtype), shape_of(shape))
+
+
+def zeros(shape: Any, dtype: str = "float32") -> Tensor:
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: str = "float32") -> Tensor:
+    return full(shape, 1, dtype)
+
+
+def full_like(x: Tensor, value: Any, dtype: str | None = None) -> Tensor:
+    """One value in the shape, and unless said otherwise the dtype, of `x`."""
+    return full(x.shape, value, dtype or x.dtype)
+
+
+def zeros_like(x: Tensor, dtype: str | None = None) -> Tensor:
+    return full_like(x, 0, dtype)
+
+
+def ones_like(x: Tensor, dtype: str | None = None) -> Tensor:
+    return full_like(x, 1, dtype)
+
+
+def arange(start: IntoExpr, stop: IntoExpr | None = None, step: int = 1) -> Tensor:
+    """`start, start + step, ...` up to below `stop`, as int32; with one argument, `0, ..., start - 1`. Ends may vary with a step."""
+    if stop is None:
+        return apply(ops.Iota(*shape_of(start)))
+    first, last = Expr.of(start), Expr.of(stop)
+    if step < 1:
+        raise ArgumentError(f"arange with a step of {step}", hint="steps are positive; flip(0) reverses the order")
+    size = last - first if step == 1 else (last - first + (step - 1)) // step
+    if size.is_constant and size.constant < 0:
+        size = Expr.of(0)
+    return apply(ops.Iota(size)) * step + first
+
+
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """The same elements under another shape; one size may be -1."""
+    target = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    sizes = [Expr.of(-1) if is_int(s) and s == -1 else shape_of(s)[0] for s in target]
+    unknown = [k for k, s in enumerate(sizes) if s.is_constant and s.constant == -1]
+    if len(unknown) > 1:
+        raise ShapeError(f"only one size can be -1 in a reshape of {x!r}")
+    if unknown:
+        known = ops.product(tuple(s for k, s in enumerate(sizes) if k != unknown[0]))
+        whole = ops.product(x.shape)
+        quotient = whole // known if known != 0 else Expr.of(0)
+        if quotient * known != whole:
+            quotient = _symbolic_quotient(whole, known, x)
+        sizes[unknown[0]] = quotient
+    elif ops.product(tuple(sizes)) != ops.product(x.shape):
+        symbolic = next((size for size in x.shape if not size.is_constant), None)
+        raise ShapeError(
+            f"cannot reshape {x!r} to ({', '.join(map(str, sizes))}): it has {ops.product(x.shape)} elements, not {ops.product(tuple(sizes))}",
+            hint=f"sizes of {symbolic} stay symbolic: write {symbolic}, not its number" if symbolic is not None else "one size may be -1",
+        )
+    return x if tuple(sizes) == x.shape else apply(ops.Reshape(tuple(sizes)), x)
+
+
+def _symbolic_quotient(whole: Expr, known: Expr, x: Tensor) -> Expr:
+    """`whole / known` where each is a single product."""
+    if len(whole.terms) == 1 and len(known.terms) == 1:
+        (numerator, a), (denominator, b) = whole.terms[0], known.terms[0]
+        powers = dict(numerator)
+        for atom, power_of in denominator:
+            powers[atom] = powers.get(atom, 0) - power_of
+        if a % b == 0 and all(p >= 0 for p in powers.values()):
+            result = Expr.of(a // b)
+            for atom, power_of in powers.items():
+                for _ in range(power_of):
+                    result = result * Expr.of_atom(atom)
+            return result
+    raise ShapeError(f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {known}", hint="write the size out")
+
+
+def transpose(x: Tensor, *axes: Any) -> Tensor:
+    """Axes in the given order (reversed where none is given)."""
+    if len(axes) == 1 and isinstance(axes[0], (tuple, list)):
+        axes = tuple(axes[0])
+    order = tuple(one_axis(x, a) for a in axes) if axes else tuple(reversed(range(x.rank)))
+    if sorted(order) != list(range(x.rank)):
+        raise ShapeError(f"cannot transpose {x!r} by {axes}", hint=f"name each of its {x.rank} axes once")
+    return x if order == tuple(range(x.rank)) else apply(ops.Permute(order), x)
+
+
+def expand_dims(x: Tensor, axis: int) -> Tensor:
+    if not -x.rank - 1 <= axis <= x.rank:
+        raise ShapeError(f"no new axis {axis} fits into {x!r}", hint=f"from {-x.rank - 1} to {x.rank}")
+    at = axis % (x.rank + 1)
+    return reshape(x, (*x.shape[:at], Expr.of(1), *x.shape[at:]))
+
+
+def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+    """`x` without axes of size 1: those given, or all of them."""
+    axes = tuple(a for a in range(x.rank) if x.shape[a] == 1) if axis is None else axes_of(x, axis)
+    for a in axes:
+        if x.shape[a] != 1:
+            raise ShapeError(f"cannot squeeze axis {a} of {x!r}: its size is {x.shape[a]}", hint="only axes of size 1 go; .index(axis, i) takes one position")
+    return reshape(x, tuple(s for a, s in enumerate(x.shape) if a not in axes))
+
+
+def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
+    """Two axes exchanged."""
+    a, b = one_axis(x, first), one_axis(x, second)
+    order = list(range(x.rank))
+    order[a], order[b] = b, a
+    return transpose(x, *order)
+
+
+def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """Axes moved to other places; the others keep their order."""
+    origins = [one_axis(x, a) for a in ((source,) if isinstance(source, int) else source)]
+    places = [one_axis(x, a) for a in ((destination,) if isinstance(destination, int) else destination)]
+    if len(origins) != len(places) or len(set(origins)) != len(origins) or len(set(places)) != len(places):
+        raise ShapeError(f"cannot move the axes {source} of {x!r} to {destination}", hint="as many different axes as places")
+    order = [a for a in range(x.rank) if a not in origins]
+    for place, origin in sorted(zip(places, origins, strict=True)):
+        order.insert(place, origin)
+    return transpose(x, *order) if x.rank else x
+
+
+def flatten(x: Tensor) -> Tensor:
+    """All elements, in row-major order, along one axis."""
+    return reshape(x, (ops.product(x.shape),))
+
+
+def flip(x: Tensor, axis: int | Sequence[int] = 0) -> Tensor:
+    """The elements of an axis, or of several, in reverse order."""
+    for each in axes_of(x, axis):
+        x = apply(ops.Flip(each), x)
+    return x
+
+
+def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The tensors one after the other along `axis`."""
+    parts = [as_tensor(t) for t in tensors]
+    if not parts:
+        raise ArgumentError("there is nothing to put together: the list of tensors is empty", hint="[x, y]")
+    dtype = parts[0].dtype
+    for part in parts[1:]:
+        dtype = promote(dtype, part.dtype)
+    parts = [cast(p, dtype) for p in parts]
+    return parts[0] if len(parts) == 1 else apply(ops.Concat(one_axis(parts[0], axis)), *parts)
+
+
+def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The tensors along a new axis."""
+    return concatenate([expand_dims(t, axis) for t in aligned(*tensors)] if tensors else [], axis)
+
+
+def pad(x: Tensor, axis: int, low: IntoExpr = 0, high: IntoExpr = 0) -> Tensor:
+    """Zeros before and after the elements of `axis`."""
+    for amount in (Expr.of(low), Expr.of(high)):
+        if amount.is_constant and amount.constant < 0:
+            raise ShapeError(f"{x!r} is padded by {amount} elements", hint="x.spatial[1:] cuts elements off")
+    return apply(ops.Pad(one_axis(x, axis), Expr.of(low), Expr.of(high)), x)
+
+
+def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
+    """`x` cut along `axis`: into as many equal parts, or at the given positions, which may be expressions."""
+    at = one_axis(x, axis)
+    size = x.shape[at]
+    if isinstance(parts, int):
+        length = size // parts
+        if length * parts != size:
+            raise ShapeError(
+                f"axis {axis} of {x!r} does not divide into {parts} equal parts", hint="give the positions of the cuts"
+            )
+        ends = [length * k for k in range(parts + 1)]
+    else:
+        ends = [Expr.of(0), *map(Expr.of, parts), size]
+    return [apply(ops.Slice(at, start, stop), x) for start, stop in itertools.pairwise(ends)]
+
+
+def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
+    """Each element `times` times in a row along `axis` (of all elements, flattened, by default)."""
+    if axis is None:
+        return repeat(flatten(x), times, 0)
+    at, count = one_axis(x, axis), Expr.of(times)
+    shape = (*x.shape[: at + 1], count, *x.shape[at + 1 :])
+    spread = apply(ops.Broadcast(shape, tuple(k for k in range(len(shape)) if k != at + 1)), x)
+    return reshape(spread, (*x.shape[:at], x.shape[at] * count, *x.shape[at + 1 :]))
+
+
+def tile(x: Tensor, times: Any) -> Tensor:
+    """`x` as a whole repeated along its last axes, `times` each; more numbers than axes add axes in front."""
+    counts = shape_of(times)
+    rank = max(len(counts), x.rank)
+    counts = (*(Expr.of(1),) * (rank - len(counts)), *counts)
+    sizes = (*(Expr.of(1),) * (rank - x.rank), *x.shape)
+    shape = tuple(part for pair in zip(counts, sizes, strict=True) for part in pair)
+    spread = apply(ops.Broadcast(shape, tuple(range(1, 2 * rank, 2))), reshape(x, sizes))
+    return reshape(spread, tuple(c * s for c, s in zip(counts, sizes, strict=True)))

@@ -1,0 +1,26 @@
+"""The op set: one frozen dataclass an op, with its shape and dtype rule in `infer`.
+
+Ops are stateless and know nothing of time: temporal indexing is on the graph's edges. An op's fields are its static
+parameters; sizes may be symbolic expressions. Operands have equal shapes where an op is elementwise (the frontend inserts
+`Broadcast` and `Cast`). Kernels, gradients, vectorization and padding rules are tables keyed by these classes, elsewhere.
+"""
+
+from tempo_core.ir.ops.base import Op, Types, check, product, same_shape
+from tempo_core.ir.ops.contractions import Conv, Dot
+from tempo_core.ir.ops.elementwise import BINARY, COMPARE, UNARY, Binary, Cast, Compare, Identity, Unary, Where
+from tempo_core.ir.ops.indexing import Gather, ScatterAdd
+from tempo_core.ir.ops.reductions import REDUCE, Argmax, Argsort, CumMax, CumSum, DiscountedSum, LinearScan, Reduce
+from tempo_core.ir.ops.sources import Constant, Eval, Input, Iota, Random
+from tempo_core.ir.ops.structure import Dataflow, Dataflowed, Merge, Output, Sink, Udf
+from tempo_core.ir.ops.views import Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice
+
+__all__ = [
+    "Op", "Types", "check", "product", "same_shape",
+    "Constant", "Eval", "Input", "Iota", "Random",
+    "BINARY", "Binary", "COMPARE", "Cast", "Compare", "Identity", "UNARY", "Unary", "Where",
+    "Argmax", "Argsort", "CumMax", "CumSum", "DiscountedSum", "LinearScan", "REDUCE", "Reduce",
+    "Conv", "Dot",
+    "Broadcast", "Concat", "Flip", "Pad", "Permute", "Reshape", "Slice",
+    "Gather", "ScatterAdd",
+    "Dataflow", "Dataflowed", "Merge", "Output", "Sink", "Udf",
+]  # fmt: skip

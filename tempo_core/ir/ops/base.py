@@ -1,0 +1,61 @@
+"""What every op is: a frozen dataclass with its shape and dtype rule in `infer`; and the checks that rules share."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import dataclass, fields
+
+from tempo_core.errors import DTypeError, ShapeError
+from tempo_core.ir.types import TensorType
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr, Symbol
+
+Types = tuple[TensorType, ...]
+
+
+def check(condition: bool, message: str, error: type[ShapeError] | type[DTypeError] = ShapeError) -> None:
+    if not condition:
+        raise error(message)
+
+
+def same_shape(name: str, types: Types) -> None:
+    check(all(t.shape == types[0].shape for t in types), f"{name} takes operands of one shape, got {', '.join(map(str, types))}")
+
+
+def product(sizes: tuple[Expr, ...]) -> Expr:
+    return functools.reduce(operator.mul, sizes, Expr.of(1))
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of all ops. `infer` gives the output types for the input types, or raises a `TempoError`."""
+
+    def infer(self, inputs: Types) -> Types:
+        raise AssertionError(f"{type(self).__name__} defines no shape rule")
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The steps and bounds in the op's own parameters."""
+        found: set[Symbol] = set()
+        for f in fields(self):
+            value = getattr(self, f.name)
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, (Expr, Bool)):
+                    found |= part.symbols
+        return frozenset(found)
+
+
+def along(type: TensorType, axis: int) -> TensorType:
+    check(0 <= axis < type.rank, f"axis {axis} of a tensor with {type.rank} dimensions")
+    return type
+
+
+def without(shape: tuple[Expr, ...], axis: int) -> tuple[Expr, ...]:
+    check(0 <= axis < len(shape), f"axis {axis} of a tensor with {len(shape)} dimensions")
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def replaced(shape: tuple[Expr, ...], axis: int, size: Expr) -> tuple[Expr, ...]:
+    check(0 <= axis < len(shape), f"axis {axis} of a tensor with {len(shape)} dimensions")
+    return (*shape[:axis], size, *shape[axis + 1 :])

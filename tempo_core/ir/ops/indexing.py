@@ -1,0 +1,53 @@
+"""Indexing by data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tempo_core.errors import DTypeError
+from tempo_core.ir.ops.base import Op, Types, check
+from tempo_core.ir.types import TensorType
+from tempo_core.symbolic.expr import Expr
+
+
+@dataclass(frozen=True)
+class Gather(Op):
+    """`x[..., index, ...]` along `axis`, for (x, int32 index): the index's dimensions stand where `axis` stood.
+
+    The first `batch` dimensions of both operands are shared (`axis >= batch`). A scalar index removes the axis.
+    Indices outside the axis are clamped to its ends; of an axis without elements there are zeros.
+    """
+
+    axis: int
+    batch: int = 0
+
+    def infer(self, inputs: Types) -> Types:
+        x, index = inputs
+        check(index.dtype == "int32", f"an index tensor is int32, got {index}", DTypeError)
+        check(self.batch <= self.axis < x.rank, f"cannot index axis {self.axis} of {x}")
+        check(x.shape[: self.batch] == index.shape[: self.batch], f"batch dimensions of {x} and {index} differ")
+        return (TensorType(x.dtype, (*x.shape[: self.axis], *index.shape[self.batch :], *x.shape[self.axis + 1 :])),)
+
+
+@dataclass(frozen=True)
+class ScatterAdd(Op):
+    """Transpose of `Gather`: zeros with `size` elements along `axis`, to which (updates, int32 index) are added.
+
+    Updates have the shape that `Gather(axis, batch)` gives for that index. Indices outside the axis are dropped.
+    """
+
+    axis: int
+    size: Expr
+    batch: int = 0
+
+    def infer(self, inputs: Types) -> Types:
+        updates, index = inputs
+        check(index.dtype == "int32", f"an index tensor is int32, got {index}", DTypeError)
+        check(updates.dtype != "bool", f"scatter_add takes numbers, got {updates}; cast with .astype('int32')", DTypeError)
+        wide = index.rank - self.batch
+        check(
+            updates.shape[: self.batch] == index.shape[: self.batch]
+            and updates.shape[self.axis : self.axis + wide] == index.shape[self.batch :],
+            f"cannot scatter {updates} by {index} along axis {self.axis}",
+        )
+        return (TensorType(updates.dtype, (*updates.shape[: self.axis], self.size, *updates.shape[self.axis + wide :])),)

@@ -1,0 +1,105 @@
+"""Reductions, scans and sorting along axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tempo_core.errors import DTypeError
+from tempo_core.ir.ops.base import Op, Types, along, check, same_shape, without
+from tempo_core.ir.types import TensorType, is_float
+
+REDUCE = ("sum", "prod", "max", "min", "any", "all")
+
+
+@dataclass(frozen=True)
+class Reduce(Op):
+    """Reduction over `axes` (ascending), which disappear; `fn` is one of `REDUCE`."""
+
+    fn: str
+    axes: tuple[int, ...]
+
+    def infer(self, inputs: Types) -> Types:
+        (x,) = inputs
+        check(all(0 <= a < x.rank for a in self.axes), f"reduction over axes {self.axes} of {x}")
+        if self.fn in ("any", "all"):
+            check(x.dtype == "bool", f"{self.fn} takes bool, got {x}", DTypeError)
+        elif self.fn in ("sum", "prod"):
+            check(x.dtype != "bool", f"{self.fn} takes numbers, got {x}; cast it with .astype('int32')", DTypeError)
+        return (TensorType(x.dtype, tuple(s for a, s in enumerate(x.shape) if a not in self.axes)),)
+
+
+@dataclass(frozen=True)
+class Argmax(Op):
+    """The first position of the greatest element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
+
+    axis: int
+
+    def infer(self, inputs: Types) -> Types:
+        (x,) = inputs
+        return (TensorType("int32", without(x.shape, self.axis)),)
+
+
+@dataclass(frozen=True)
+class Argsort(Op):
+    """The positions that sort the operand along `axis`, ascending and stable, as int32."""
+
+    axis: int
+
+    def infer(self, inputs: Types) -> Types:
+        return (TensorType("int32", along(inputs[0], self.axis).shape),)
+
+
+@dataclass(frozen=True)
+class CumSum(Op):
+    """Cumulative sum along `axis`: `y[k] = x[0] + ... + x[k]`; with `reverse`, of the suffix `x[k] + ... + x[-1]`."""
+
+    axis: int
+    reverse: bool = False
+
+    def infer(self, inputs: Types) -> Types:
+        x = along(inputs[0], self.axis)
+        check(x.dtype != "bool", "cumsum takes numbers, got bool; cast with .astype('int32')", DTypeError)
+        return inputs
+
+
+@dataclass(frozen=True)
+class CumMax(Op):
+    """Cumulative maximum along `axis`: `y[k] = max(x[0], ..., x[k])`; with `reverse`, of the suffix. NaN stays once it is met."""
+
+    axis: int
+    reverse: bool = False
+
+    def infer(self, inputs: Types) -> Types:
+        return (along(inputs[0], self.axis),)
+
+
+@dataclass(frozen=True)
+class LinearScan(Op):
+    """First-order linear recurrence of (coefficients c, terms b) along `axis`: `y[k] = b[k] + c[k] * y[k - 1]`.
+
+    With `reverse`, `y[k] = b[k] + c[k] * y[k + 1]`; the value before the first element is zero, and where `c[k]` is 0, what was before is
+    forgotten, be it infinite or NaN. Discounted returns and
+    generalised advantage estimation are of this form.
+    """
+
+    axis: int
+    reverse: bool = False
+
+    def infer(self, inputs: Types) -> Types:
+        same_shape("linear scan", inputs)
+        check(inputs[0].dtype == inputs[1].dtype, f"a linear scan takes operands of one dtype, got {inputs}", DTypeError)
+        check(inputs[0].dtype != "bool", f"a linear scan takes numbers, got {inputs[0]}; cast with .astype('int32')", DTypeError)
+        return (along(inputs[1], self.axis),)
+
+
+@dataclass(frozen=True)
+class DiscountedSum(Op):
+    """`sum_k gamma**k * x[k]` along `axis`, which disappears."""
+
+    axis: int
+    gamma: float
+
+    def infer(self, inputs: Types) -> Types:
+        (x,) = inputs
+        check(is_float(x.dtype), f"discounted_sum takes floats, got {x}", DTypeError)
+        return (TensorType(x.dtype, without(x.shape, self.axis)),)

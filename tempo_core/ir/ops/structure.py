@@ -1,0 +1,101 @@
+"""Ops that are more than a function of arrays: branching tensors, users' functions, results, fused islands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tempo_core.ir.ops.base import Op, Types
+from tempo_core.ir.types import TensorType
+from tempo_core.symbolic.expr import Symbol
+
+
+@dataclass(frozen=True)
+class Merge(Op):
+    """The value of the first operand whose edge condition holds at the point: the node of a branching tensor."""
+
+    type: TensorType
+
+    def infer(self, inputs: Types) -> Types:
+        return (self.type,)
+
+
+@dataclass(frozen=True)
+class Udf(Op):
+    """A user's function of arrays. `kind` "jax": traceable by JAX; "host": called with NumPy arrays, never inside XLA.
+
+    A `stateful` one is called once a point, in the order of the points, and is never removed, shared or vectorized.
+    `fn` takes one array an operand and returns a sequence with one array an entry of `types`; it is compared by identity.
+    """
+
+    fn: Callable[..., Any]
+    types: tuple[TensorType, ...]
+    kind: str = "jax"
+    stateful: bool = False
+    name: str = "udf"
+    where: str = field(default="", compare=False, repr=False)  # the user's line
+
+    def infer(self, inputs: Types) -> Types:
+        return self.types
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(s.symbols for t in self.types for s in t.shape))
+
+
+@dataclass(frozen=True)
+class Sink(Op):
+    """Hands its operands to `fn(*arrays, **point)` on the host; `point` maps step names to numbers. Gives nothing."""
+
+    fn: Callable[..., Any]
+    name: str = "sink"
+
+    def infer(self, inputs: Types) -> Types:
+        return ()
+
+
+@dataclass(frozen=True)
+class Output(Op):
+    """A result of the program: its operand is handed to the caller under position `position`. Gives nothing.
+
+    A `partial` one may read points where its operand does not exist: they are zeros in it.
+    """
+
+    position: int
+    partial: bool = False
+
+    def infer(self, inputs: Types) -> Types:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Dataflowed:
+    """The body of a fused island: `instructions` are (op, operand slots, where results go), over numbered slots.
+
+    Slots `0 .. len(input_types) - 1` hold the island's operands; each instruction appends its outputs. `results` names
+    the slots that the island gives, `slot_types` the type of every slot.
+    """
+
+    input_types: tuple[TensorType, ...]
+    instructions: tuple[tuple[Op, tuple[int, ...], tuple[int, ...]], ...]
+    results: tuple[int, ...]
+    slot_types: tuple[TensorType, ...]
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        return tuple(self.slot_types[slot] for slot in self.results)
+
+
+@dataclass(frozen=True)
+class Dataflow(Op):
+    """A fused island: a small acyclic program of ops with one domain, run as one statement (`passes/fuse.py`)."""
+
+    body: Dataflowed
+
+    def infer(self, inputs: Types) -> Types:
+        return self.body.output_types
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(op.symbols for op, _, _ in self.body.instructions))

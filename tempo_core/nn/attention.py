@@ -1,0 +1,173 @@
+"""Attention over a temporal step (by index expressions) or over a spatial dimension (by masks), in one module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tempo_core.frontend.functions as fn
+from tempo_core.errors import IndexingError, ShapeError
+from tempo_core.frontend.sources import recurrence
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.nn.initializers import Initializer
+from tempo_core.nn.linear import Linear, check_width
+from tempo_core.nn.module import Domain, Module
+from tempo_core.nn.norm import widened
+from tempo_core.nn.patterns import Pattern, Reach, as_pattern, causal
+from tempo_core.nn.rope import RoPE
+from tempo_core.symbolic.expr import Expr, Minimum, Symbol
+
+_UNREACHED = -1e30  # a score whose exponential is zero beside any other, and finite, so that its gradient is
+
+
+def read_over(x: Tensor, step: Symbol, part: Any) -> Tensor:
+    """`x` read along one step of its domain at a point or slice, at the identity along the others."""
+    return x[tuple(part if s == step else s.expr for s in x.domain.steps)]
+
+
+def _read_parts(x: Tensor, step: Symbol, parts: Sequence[slice]) -> Tensor:
+    """`x` read along a step at several slices, one after the other.
+
+    A slice that ends before some constant point (the first tokens, which attention keeps coming back to) reads a copy of x
+    that exists up to there: so that x itself is kept only for as long as the other slices reach.
+    """
+    found = []
+    for part in parts:
+        end = None if part.stop is None else _constant_end(Expr.of(part.stop))
+        source = x
+        if len(parts) > 1 and end is not None:
+            own = recurrence(x.shape, x.dtype, [s.expr for s in x.domain.steps], f"{x.name}.first")
+            everywhere = tuple(s.expr for s in x.domain.steps)
+            own[(*everywhere, step.expr < end)] = x
+            own[everywhere] = fn.zeros(x.shape, x.dtype)
+            source = own
+        found.append(read_over(source, step, part))
+    return fn.concatenate(found)
+
+
+def _constant_end(stop: Expr) -> int | None:
+    """A number that a slice's end is never above, for any bound; None if there is none."""
+    atom = stop.single_atom
+    candidates = atom.args if isinstance(atom, Minimum) else (stop,)
+    return min((c.constant for c in candidates if c.is_constant), default=None)
+
+
+class GroupedQueryAttention(Module):
+    """Attention whose `heads` query heads share `key_heads` heads of keys and values (Ainslie et al., 2023, arXiv:2305.13245).
+
+    `attention(x, over=t)`: x [..., width] at each point attends along the step t: keys and values are read at the slices
+    that the pattern gives, and are kept for as long as it reaches them. Without `over`, x is [..., length, width], and
+    attends along its length under a mask. Both give x's shape. `pattern` (causal by default) may be overridden in a call.
+    Scores are scaled by 1 / sqrt(head_width); with `rope`, queries and keys are turned by their positions first.
+    """
+
+    default_name = "attention"
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        key_heads: int,
+        domain: Domain = (),
+        head_width: int | None = None,
+        pattern: Pattern | Reach = causal,
+        rope: RoPE | None = None,
+        bias: bool = False,
+        fed: bool = False,
+        name: str | None = None,
+        dtype: str = "float32",
+        initial: Initializer | None = None,
+    ):
+        super().__init__(name, domain, fed, dtype)
+        if heads < 1 or key_heads < 1 or heads % key_heads:
+            raise ShapeError(f"{heads} query heads cannot share {key_heads} key heads", hint="heads is a multiple of key_heads")
+        if head_width is None and width % heads:
+            raise ShapeError(f"the width {width} is not a multiple of {heads} heads", hint="give head_width")
+        self.width, self.heads, self.key_heads = width, heads, key_heads
+        self.head_width = width // heads if head_width is None else head_width
+        self.pattern = as_pattern(pattern)
+        if rope is not None and rope.width != self.head_width:
+            raise ShapeError(f"the rotary embedding turns {rope.width} elements, a head has {self.head_width}")
+        self.rope = rope
+        options: dict[str, Any] = {"domain": self.domain, "bias": bias, "fed": fed, "dtype": dtype, "initial": initial}
+        self.query = Linear(width, heads * self.head_width, **options)
+        self.key = Linear(width, key_heads * self.head_width, **options)
+        self.value = Linear(width, key_heads * self.head_width, **options)
+        self.output = Linear(heads * self.head_width, width, **options)
+
+    def forward(self, x: Tensor, over: Expr | None = None, pattern: Pattern | Reach | None = None) -> Tensor:
+        check_width(self, x, self.width)
+        chosen = self.pattern if pattern is None else as_pattern(pattern)
+        return self._along_dimension(x, chosen) if over is None else self._along_step(x, over, chosen)
+
+    def _along_step(self, x: Tensor, over: Expr, pattern: Pattern) -> Tensor:
+        step = time_step(x, over, self)
+        lead = x.shape[:-1]
+        queries = self._turned(self._heads(self.query(x), self.heads), over)
+        keys = self._turned(self._heads(self.key(x), self.key_heads), over).named(_label(self, "keys"))
+        values = self._heads(self.value(x), self.key_heads).named(_label(self, "values"))
+
+        parts = pattern.slices(step.expr, step.bound_expr)
+        past_keys, past_values = _read_parts(keys, step, parts), _read_parts(values, step, parts)
+        rank = past_keys.rank  # (positions, ..., key heads, head width)
+        columns = past_keys.transpose(*range(1, rank), 0)  # (..., key heads, head width, positions)
+        rows = past_values.transpose(*range(1, rank - 1), 0, rank - 1)  # (..., key heads, positions, head width)
+        grouped = queries.reshape(*lead, self.key_heads, self.heads // self.key_heads, self.head_width)
+        weights = fn.softmax(widened(grouped @ columns) * self.head_width**-0.5, -1).astype(rows.dtype)
+        return self.output((weights @ rows).reshape(*lead, self.heads * self.head_width))
+
+    def _along_dimension(self, x: Tensor, pattern: Pattern) -> Tensor:
+        if x.rank < 2:
+            raise ShapeError(
+                f"{self.name or 'attention'} takes [..., length, {self.width}], got {x!r}",
+                hint="attention(x, over=t) attends along the step t",
+            )
+        *lead, length, _ = x.shape
+        groups, rank = self.heads // self.key_heads, x.rank + 1
+        position = fn.expand_dims(fn.arange(length), 1)
+        queries = self._turned(self._heads(self.query(x), self.heads), position)
+        keys = self._turned(self._heads(self.key(x), self.key_heads), position)
+        values = self._heads(self.value(x), self.key_heads)
+
+        ahead = tuple(range(rank - 3))
+        by_head = queries.transpose(*ahead, rank - 2, rank - 3, rank - 1)  # (..., heads, length, head width)
+        grouped = by_head.reshape(*lead, self.key_heads, groups, length, self.head_width)
+        columns = fn.expand_dims(keys.transpose(*ahead, rank - 2, rank - 1, rank - 3), rank - 2)
+        rows = fn.expand_dims(values.transpose(*ahead, rank - 2, rank - 3, rank - 1), rank - 2)
+        scores = fn.where(pattern.mask(length), widened(grouped @ columns) * self.head_width**-0.5, _UNREACHED)
+        mixed = fn.softmax(scores, -1).astype(rows.dtype) @ rows  # (..., key heads, groups, length, head width)
+        together = mixed.reshape(*lead, self.heads, length, self.head_width).transpose(*ahead, rank - 2, rank - 3, rank - 1)
+        return self.output(together.reshape(*lead, length, self.heads * self.head_width))
+
+    def _heads(self, x: Tensor, heads: int) -> Tensor:
+        return x.reshape(*x.shape[:-1], heads, self.head_width)
+
+    def _turned(self, x: Tensor, position: Any) -> Tensor:
+        return x if self.rope is None else self.rope(x, position)
+
+
+class MultiHeadAttention(GroupedQueryAttention):
+    """Attention with keys and values of its own for each head (Vaswani et al., 2017, arXiv:1706.03762)."""
+
+    def __init__(self, width: int, heads: int, domain: Domain = (), **options: Any):
+        super().__init__(width, heads, heads, domain, **options)
+
+
+def time_step(x: Tensor, over: Any, module: Module) -> Symbol:
+    """The step `over`, which `x` must vary with."""
+    atom = over if isinstance(over, Symbol) else over.single_atom if isinstance(over, Expr) else None
+    if not isinstance(atom, Symbol) or not atom.is_step:
+        raise IndexingError(
+            f"{module.name or type(module).__name__} goes over {over!r}, which is no step", hint="over=t, a step of the context"
+        )
+    if atom not in x.domain.steps:
+        raise IndexingError(
+            f"{module.name or type(module).__name__} goes over the step {atom}, with which {x!r} does not vary",
+            hint="give an operand that has the step in its domain"
+            + (f", or over={x.domain.steps[-1]}" if x.domain.steps else ""),
+        )
+    return atom
+
+
+def _label(module: Module, what: str) -> str:
+    return f"{module.name}.{what}" if module.name else what

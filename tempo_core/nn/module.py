@@ -1,0 +1,230 @@
+"""The base of modules: named parameters, modules inside of modules, and whether they train.
+
+A parameter is a recurrence over the steps of the module's domain, whose later values an optimizer assigns; with `fed`, it is
+an input of the same name.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tempo_core.errors import ArgumentError, TempoError
+from tempo_core.frontend.arguments import checked, shown
+from tempo_core.frontend.context import Context
+from tempo_core.frontend.sources import domain_steps, input, recurrence
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.ir import ops
+from tempo_core.nn.initializers import Initializer
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr
+
+Domain = Iterable[Expr]
+Training = bool | Bool  # a condition on steps: trains at the points where it holds
+M = TypeVar("M", bound="Module")
+
+
+class Module:
+    """Named parameters and a call. Subclasses call `super().__init__`, make parameters and modules, and define `forward`.
+
+    ```python
+    class Block(tp.nn.Module):
+        def __init__(self, width, domain):
+            super().__init__(domain=domain)
+            self.norm = tp.nn.LayerNorm(width, domain=domain)
+            self.scale = self.parameter("scale", (width,), tp.nn.ones())
+
+        def forward(self, x):
+            return x + self.scale * self.norm(x)
+    ```
+
+    A module that is assigned to an attribute belongs to this one, and its parameters are named after it: `norm.weight`, or
+    `block.norm.weight` where this one is called `block`. A module that was given a name keeps it instead of the attribute's.
+    """
+
+    default_name = ""  # of a module that is given none and belongs to none
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Arguments of modules are checked by their annotations, as those of functions are."""
+        super().__init_subclass__(**options)
+        for name in ("__init__", "forward"):
+            if inspect.isfunction(cls.__dict__.get(name)):
+                setattr(cls, name, checked(cls.__dict__[name], cls.__name__))
+
+    def __init__(self, name: str | None = None, domain: Domain = (), fed: bool = False, dtype: str = "float32"):
+        self._parameters: dict[str, Tensor] = {}  # by their names in this module
+        self._children: dict[str, Module] = {}
+        self._parent: Module | None = None
+        self._is_named = name is not None
+        self._local = _free_name(self.default_name) if name is None else name
+        self.domain, self.fed, self.dtype = tuple(domain), fed, dtype
+        self.training: Training = True
+
+    # -- parameters ---------------------------------------------------------------------------------------------------
+
+    def parameter(self, name: str, shape: tuple[int, ...], initial: Initializer) -> Tensor:
+        """A parameter: `initial(shape)` at the first point of the module's domain; later points are the optimizer's.
+
+        Raises TempoError where the name is taken, or where the module neither has a domain nor is fed.
+        """
+        full_name = _joined(self.name, name)
+        _check_free(full_name)
+        if self.fed:
+            made: Tensor = input(full_name, shape, self.dtype)
+        else:
+            steps = domain_steps(self.domain)
+            if not steps:
+                raise TempoError(
+                    f"parameter {full_name} has no steps to vary with",
+                    hint=f"{type(self).__name__}(..., domain=(i,)) trains over i; fed=True takes it as an input",
+                )
+            weights = recurrence(shape, self.dtype, domain=[s.expr for s in steps], name=full_name)
+            weights[(0,) * len(steps)] = initial(shape)
+            made = weights
+        self._parameters[name] = made
+        made.context.parameters[full_name] = made
+        return made
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Parameters by full name, in the order in which they were made: this module's, then those of the ones inside."""
+        found = {_joined(self.name, name): parameter for name, parameter in self._parameters.items()}
+        for child in self._children.values():
+            for name, parameter in child.parameters().items():
+                if found.setdefault(name, parameter) is not parameter:
+                    raise _taken(name)
+        return found
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The names of the modules that this one is in, and its own, joined by dots."""
+        return self._local if self._parent is None else _joined(self._parent.name, self._local)
+
+    def child(self, name: str, module: M) -> M:
+        """Make `module` belong to this one, under `name` unless it was given a name or belongs to another already."""
+        if not isinstance(module, Module):
+            raise ArgumentError(f"{shown(module)} is no module", hint="tp.nn.Tanh() with parentheses; tp.nn.Lambda(f) of a function")
+        self._children[name] = module
+        if module._parent is None and module is not self:
+            before = [(owner, own, owner.name) for owner in module.modules() for own in owner._parameters]
+            module._parent = self
+            if not module._is_named:
+                module._local = name
+            _rename(before)
+        return module
+
+    def modules(self) -> list[Module]:
+        """This module and all inside of it, each once."""
+        found: dict[int, Module] = {id(self): self}
+        for child in self._children.values():
+            found.update((id(module), module) for module in child.modules())
+        return list(found.values())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Module) and name != "_parent":
+            if "_children" not in self.__dict__:
+                raise TempoError(
+                    f"{type(self).__name__} gets the module `{name}` before it is initialised",
+                    hint="call super().__init__() first",
+                )
+            self.child(name, value)
+        object.__setattr__(self, name, value)
+
+    # -- what it does -------------------------------------------------------------------------------------------------
+
+    def forward(self, *operands: Any, **options: Any) -> Any:
+        """The module's value for its operands. Subclasses define it; users call the module."""
+        raise TempoError(f"{type(self).__name__} defines no call", hint="def forward(self, x): ...")
+
+    def __call__(self, *operands: Any, training: Training | None = None, **options: Any) -> Any:
+        """`forward`; `training` overrides the mode of this module, and of all inside of it, for this call."""
+        if training is None:
+            return self.forward(*operands, **options)
+        before = [(module, module.training) for module in self.modules()]
+        self.train(training)
+        try:
+            return self.forward(*operands, **options)
+        finally:
+            for module, mode in before:
+                module.training = mode
+
+    def train(self: M, mode: Training = True) -> M:
+        """Set whether this module and all inside of it train: True, False, or a condition on steps such as `i % 10 != 0`."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self: M) -> M:
+        """Stop training: `train(False)`."""
+        return self.train(False)
+
+    def __iter__(self) -> Any:
+        raise ArgumentError(f"cannot iterate over the module {self.name or type(self).__name__}", hint="module.parameters(), module.modules()")
+
+    def __getitem__(self: M, index: Any) -> M:
+        """The module with its parameters read at one point of their domain: `model[I - 1](x)`."""
+        return _indexed(self, index, {})
+
+
+def _indexed(module: M, index: Any, made: dict[int, Module]) -> M:
+    if id(module) in made:
+        return made[id(module)]  # type: ignore[return-value]
+    view = copy.copy(module)
+    made[id(module)] = view
+    read = {id(p): p[index] if p.domain.steps else p for p in module._parameters.values()}
+    view.__dict__["_parameters"] = {name: read[id(p)] for name, p in module._parameters.items()}
+    view.__dict__["_children"] = {name: _indexed(child, index, made) for name, child in module._children.items()}
+    for attribute, value in module.__dict__.items():
+        if isinstance(value, Tensor) and id(value) in read:
+            view.__dict__[attribute] = read[id(value)]
+        elif isinstance(value, Module) and attribute != "_parent":
+            view.__dict__[attribute] = _indexed(value, index, made)
+    return view
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix and name else prefix or name
+
+
+def _free_name(default: str) -> str:
+    """`default`, or with a number behind it where a module with parameters has that name: linear, linear_2, linear_3."""
+    if not default or not Context._active:
+        return default
+    heads = {name.split(".", 1)[0] for name in Context.current().parameters}
+    number = 1
+    while (name := default if number == 1 else f"{default}_{number}") in heads:
+        number += 1
+    return name
+
+
+def _taken(name: str) -> TempoError:
+    return TempoError(
+        f"two parameters are named {name}",
+        hint="give the modules names of their own, such as Linear(..., name='head') or Sequential(..., name='critic')",
+    )
+
+
+def _check_free(name: str) -> None:
+    if name in Context.current().parameters:
+        raise _taken(name)
+
+
+def _rename(moved: list[tuple[Module, str, str]]) -> None:
+    """Give parameters the names that follow from where their modules are now; `moved` has module, own name, name before."""
+    for module, own, before in moved:
+        module._parameters[own].context.parameters.pop(_joined(before, own), None)
+    for module, own, before in moved:
+        name, parameter = _joined(module.name, own), module._parameters[own]
+        context, node = parameter.context, parameter.node
+        if name in context.parameters:
+            raise _taken(name)
+        context.parameters[name] = parameter
+        op = node.op
+        if isinstance(op, ops.Input):
+            op = replace(op, name=name)
+            context.inputs[name] = context.inputs.pop(_joined(before, own))
+        context.graph.put(replace(node, op=op, name=name))

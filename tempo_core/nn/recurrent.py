@@ -1,0 +1,171 @@
+"""Recurrent cells: one step of a recurrence, and the recurrence over a step of the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tempo_core.frontend.functions as fn
+from tempo_core.errors import ShapeError
+from tempo_core.frontend.sources import Recurrence, recurrence
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.nn.attention import time_step
+from tempo_core.nn.initializers import Initializer, uniform_fan_in
+from tempo_core.nn.linear import Linear, check_width
+from tempo_core.nn.module import Domain, Module
+from tempo_core.symbolic.domain import step_order
+from tempo_core.symbolic.expr import Expr, Symbol
+
+State = tuple[Tensor, ...]
+
+
+def carried(step: Symbol, initial: Tensor, dtype: str, also: tuple[Symbol, ...], reverse: bool, name: str) -> Recurrence:
+    """What a recurrence over `step` reads: the initial value at its first point, and later what `carry_on` assigns."""
+    steps = step_order({step, *initial.domain.steps, *also}, initial.context.steps)
+    before = recurrence(initial.shape, dtype, [s.expr for s in steps], name)
+    first = step.bound_expr - 1 if reverse else 0
+    before[tuple(first if s == step else s.expr for s in steps)] = initial
+    return before
+
+
+def carry_on(before: Recurrence, step: Symbol, after: Tensor, reverse: bool) -> None:
+    """Assign the value after each point of `step` to the next point (the one before it where `reverse`)."""
+    following = step.expr - 1 if reverse else step.expr + 1
+    before[tuple(following if s == step else s.expr for s in before.domain.steps)] = after
+
+
+class Cell(Module):
+    """A recurrent cell: `cell(x, *state)` gives the state after one step.
+
+    `cell.recurrence(x, over=t)` gives the state after each point of t, as recurrences: h[t] = cell(x[t], h[t - 1]). Gradients
+    flow back through it (back-propagation through time).
+    """
+
+    states: tuple[str, ...]  # what the parts of the state are called
+
+    def __init__(self, n_in: int, hidden: int, name: str | None, domain: Domain, fed: bool, dtype: str):
+        super().__init__(name, domain, fed, dtype)
+        self.n_in, self.hidden = n_in, hidden
+
+    def projections(self, gates: int, bias: bool, initial: Initializer | None) -> tuple[Linear, Linear]:
+        """Maps of the operand and of the hidden state to all gates; uniform in ±1/sqrt(hidden) as PyTorch's."""
+        start = initial or uniform_fan_in(self.hidden)
+        options: dict[str, Any] = {
+            "domain": self.domain, "bias": bias, "fed": self.fed, "dtype": self.dtype, "initial": start, "initial_bias": start,
+        }  # fmt: skip
+        return Linear(self.n_in, gates * self.hidden, **options), Linear(self.hidden, gates * self.hidden, **options)
+
+    def gate(self, gates: Tensor, number: int) -> Tensor:
+        return gates.spatial[..., number * self.hidden : (number + 1) * self.hidden]
+
+    def next_state(self, x: Tensor, state: State) -> State:
+        """The state after one step: each part [..., hidden]."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, *state: Tensor) -> Any:
+        """The state after one step: a tensor, or a tuple where the state has several parts."""
+        check_width(self, x, self.n_in, f"{type(self).__name__}({x.shape[-1]}, {self.hidden}) takes it" if x.rank else None)
+        if len(state) != len(self.states):
+            raise ShapeError(
+                f"{self.name} takes the operand and {len(self.states)} state(s), got {len(state)}",
+                hint=f"cell(x, {', '.join(self.states)}), or cell.recurrence(x, over=t)",
+            )
+        for part in state:
+            check_width(self, part, self.hidden)
+        after = self.next_state(x, state)
+        return after[0] if len(after) == 1 else after
+
+    def recurrence(self, x: Tensor, over: Expr, initial: Any = None, reverse: bool = False) -> Any:
+        """The state after each point of the step `over`: a tensor, or a tuple where the state has several parts.
+
+        x [..., n_in] varies with the step. `initial` is the state before the first point (zeros by default): a tensor, or a
+        tuple of them, that does not vary with the step. With `reverse`, it runs from the last point to the first.
+        """
+        step = time_step(x, over, self)
+        check_width(self, x, self.n_in)
+        shape = (*x.shape[:-1], self.hidden)
+        given = tuple(initial) if isinstance(initial, (tuple, list)) else (initial,)
+        if initial is None:
+            given *= len(self.states)
+        if len(given) != len(self.states):
+            raise ShapeError(
+                f"{self.name} has the states {', '.join(self.states)}; {len(given)} initial value(s) are given",
+                hint=f"initial=({', '.join(self.states)})" if len(self.states) > 1 else "initial=h",
+            )
+        first = [fn.zeros(shape, self.dtype) if g is None else fn.broadcast_to(fn.as_tensor(g), shape) for g in given]
+        own = {s for p in self.parameters().values() for s in p.domain.steps} | set(x.domain.steps)
+        own |= {s for f in first for s in f.domain.steps}
+        names = [f"{self.name}.{state}" for state in self.states]
+        before = [
+            carried(step, f, self.dtype, tuple(own), reverse, f"{name}_before") for f, name in zip(first, names, strict=True)
+        ]
+        after = [a.astype(self.dtype).named(name) for a, name in zip(self.next_state(x, tuple(before)), names, strict=True)]
+        for b, a in zip(before, after, strict=True):
+            carry_on(b, step, a, reverse)
+        return after[0] if len(after) == 1 else tuple(after)
+
+
+class GRUCell(Cell):
+    """Gated recurrent unit (Cho et al., 2014, arXiv:1406.1078), with the reset gate behind the hidden map, as in PyTorch:
+
+        r, z = sigmoid(W x + U h),   n = tanh(W_n x + r * (U_n h)),   h' = (1 - z) * n + z * h
+
+    Weights hold the gates r, z, n side by side: `input.weight` [n_in, 3 hidden], `state.weight` [hidden, 3 hidden].
+    """
+
+    default_name = "gru"
+    states = ("h",)
+
+    def __init__(
+        self,
+        n_in: int,
+        hidden: int,
+        domain: Domain = (),
+        bias: bool = True,
+        fed: bool = False,
+        name: str | None = None,
+        dtype: str = "float32",
+        initial: Initializer | None = None,
+    ):
+        super().__init__(n_in, hidden, name, domain, fed, dtype)
+        self.input, self.state = self.projections(3, bias, initial)
+
+    def next_state(self, x: Tensor, state: State) -> State:
+        (h,) = state
+        ours, carried = self.input(x), self.state(h)
+        reset = fn.sigmoid(self.gate(ours, 0) + self.gate(carried, 0))
+        update = fn.sigmoid(self.gate(ours, 1) + self.gate(carried, 1))
+        new = fn.tanh(self.gate(ours, 2) + reset * self.gate(carried, 2))
+        return ((1 - update) * new + update * h,)
+
+
+class LSTMCell(Cell):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997) with a forget gate (Gers et al., 2000):
+
+        i, f, o = sigmoid(W x + U h),   g = tanh(W_g x + U_g h),   c' = f * c + i * g,   h' = o * tanh(c')
+
+    Weights hold the gates i, f, g, o side by side, as in PyTorch. The state is (h, c).
+    """
+
+    default_name = "lstm"
+    states = ("h", "c")
+
+    def __init__(
+        self,
+        n_in: int,
+        hidden: int,
+        domain: Domain = (),
+        bias: bool = True,
+        fed: bool = False,
+        name: str | None = None,
+        dtype: str = "float32",
+        initial: Initializer | None = None,
+    ):
+        super().__init__(n_in, hidden, name, domain, fed, dtype)
+        self.input, self.state = self.projections(4, bias, initial)
+
+    def next_state(self, x: Tensor, state: State) -> State:
+        h, c = state
+        gates = self.input(x) + self.state(h)
+        admit, forget, emit = (fn.sigmoid(self.gate(gates, k)) for k in (0, 1, 3))
+        cell = forget * c + admit * fn.tanh(self.gate(gates, 2))
+        return emit * fn.tanh(cell), cell

@@ -1,0 +1,84 @@
+"""Rotary position embedding (Su et al., 2021, arXiv:2104.09864), with the scalings that stretch it to longer contexts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tempo_core.frontend.functions as fn
+from tempo_core.errors import TempoError
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.nn.linear import check_width
+from tempo_core.nn.module import Module
+
+ROPE_TYPES = ("default", "linear", "llama3")
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """How frequencies are scaled. `linear` divides all by `factor`; `llama3` divides the slow ones and blends between.
+
+    A frequency is slow when its wavelength (in tokens) exceeds `original_max_position_embeddings / low_freq_factor`, and
+    fast when it is below `original_max_position_embeddings / high_freq_factor`.
+    """
+
+    rope_type: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+
+    def __post_init__(self) -> None:
+        if self.rope_type not in ROPE_TYPES:
+            raise TempoError(f"rope type {self.rope_type!r} is not supported; known are {', '.join(ROPE_TYPES)}")
+        if self.factor < 1 or (self.rope_type == "llama3" and self.low_freq_factor >= self.high_freq_factor):
+            raise TempoError(f"rope needs factor >= 1 and low_freq_factor < high_freq_factor, got {self}")
+
+
+def inverse_frequencies(width: int, theta: float = 10000.0, scaling: RopeScaling | None = None) -> np.ndarray:
+    """Radians per position of each pair of elements: float32 [width / 2]."""
+    scaling = scaling or RopeScaling()
+    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    frequencies = (1.0 / np.power(np.float32(theta), exponents)).astype(np.float32)
+    if scaling.rope_type == "default":
+        return frequencies
+    slowed = frequencies / np.float32(scaling.factor)
+    if scaling.rope_type == "linear":
+        return slowed
+    wavelengths = 2 * math.pi / frequencies
+    turns = scaling.original_max_position_embeddings / wavelengths  # full turns within the original context
+    share = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    share = np.clip(share, 0.0, 1.0)  # 0: slow, divided by the factor; 1: fast, kept
+    return ((1 - share) * slowed + share * frequencies).astype(np.float32)
+
+
+class RoPE(Module):
+    """Turns pairs of elements by angles that grow with the position: element k with element k + width / 2, as Llama does.
+
+    `rope(x, position)`: x [..., width]; the position is a step (over time) or a tensor that broadcasts against the leading
+    dimensions of x, such as `tp.arange(length)` for [..., length, width].
+    """
+
+    def __init__(self, width: int, theta: float = 10000.0, scaling: RopeScaling | None = None):
+        super().__init__()
+        if width % 2 or width < 2:
+            raise TempoError(f"a rotary embedding turns pairs of elements; the width {width} is odd", hint="an even width")
+        self.width, self.theta, self.scaling = width, theta, scaling
+
+    def rotation(self, position: Any) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the angles: the shape of `position`, then [width / 2]. Their domain is that of the position."""
+        frequencies = fn.constant(inverse_frequencies(self.width, self.theta, self.scaling))
+        at = fn.as_tensor(position).astype("float32")
+        angles = fn.expand_dims(at, at.rank) * frequencies
+        return fn.cos(angles), fn.sin(angles)
+
+    def forward(self, x: Tensor, position: Any) -> Tensor:
+        check_width(self, x, self.width, f"RoPE({x.shape[-1]}) takes this operand" if x.rank else None)
+        cosine, sine = self.rotation(position)
+        half = self.width // 2
+        first, second = x.spatial[..., :half], x.spatial[..., half:]
+        turned = fn.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+        return turned.astype(x.dtype)

@@ -1,0 +1,126 @@
+"""What optimizers share: parameters, gradients, learning rates, and state that is carried from update to update.
+
+A parameter over steps (i, e, m) takes a new value at every point, in lexicographic order: `step()` assigns `w[i, e, m + 1]`,
+and where m ends `w[i, e + 1, 0]`, and where e ends too `w[i + 1, 0, 0]`. Optimizer state is carried the same way. The state
+and the arithmetic of half-precision parameters are float32.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tempo_core.frontend.functions as fn
+from tempo_core.errors import ArgumentError, TempoError
+from tempo_core.frontend.arguments import checked, is_number, shown
+from tempo_core.frontend.sources import Recurrence, recurrence
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.optim.clipping import clip_by_global_norm, clip_by_value
+from tempo_core.optim.schedules import update_count
+from tempo_core.symbolic.expr import Expr
+
+
+def carry(state: Recurrence, update: Tensor) -> None:
+    """Assign `update`, the value after each point, to the lexicographically next point of `state`'s domain."""
+    steps = state.domain.steps
+    for k in reversed(range(len(steps))):
+        outer, step, inner = steps[:k], steps[k], steps[k + 1 :]
+        target = (*(s.expr for s in outer), step.expr + 1, *(0 for _ in inner))
+        value = update
+        present = update.domain.steps
+        if any(s in present for s in inner):
+            value = update[tuple(s.bound_expr - 1 if s in inner else s.expr for s in present)]
+        state[target] = value
+
+
+class Optimizer:
+    """Base of optimizers.
+
+    `params` are parameters by name (`module.parameters()`), or a sequence of recurrences, all over the same steps. `lr` is a
+    number, a recurrent tensor, or a schedule of `tp.optim.schedules`. Gradients are clipped by value, then by global norm.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Arguments of optimizers are checked by their annotations, as those of functions are."""
+        super().__init_subclass__(**options)
+        if inspect.isfunction(cls.__dict__.get("__init__")):
+            cls.__init__ = checked(cls.__init__, cls.__name__)  # type: ignore[method-assign]
+
+    def __init__(
+        self,
+        params: Mapping[str, Tensor] | Sequence[Tensor],
+        lr: Any,
+        max_grad_norm: float | None = None,
+        max_grad_value: float | None = None,
+        weight_decay: float = 0.0,
+    ):
+        if not isinstance(params, (Mapping, list, tuple)):
+            hint = "model.parameters()" if hasattr(params, "parameters") else "a dict of parameters by name, or a list of them"
+            raise ArgumentError(f"an optimizer takes parameters, got {shown(params)}", hint=hint)
+        named = params if isinstance(params, Mapping) else {getattr(p, "name", "") or f"param{k}": p for k, p in enumerate(params)}
+        if not named:
+            raise ArgumentError("an optimizer needs at least one parameter", hint="model.parameters()")
+        if not (is_number(lr) or isinstance(lr, (Tensor, Expr)) or callable(lr)):
+            raise ArgumentError(f"the learning rate is {shown(lr)}", hint="a number, a tensor, or a schedule: lr=3e-4, lr=0.03 * 0.99**i")
+        self.params: dict[str, Recurrence] = {}
+        for name, param in named.items():
+            if not isinstance(param, Recurrence):
+                raise TempoError(
+                    f"{name} is not a recurrence; only recurrences can be updated",
+                    hint="tp.nn modules with domain=(i,), or tp.recurrence",
+                )
+            self.params[name] = param
+        first = next(iter(self.params.values()))
+        for name, param in self.params.items():
+            if param.domain.steps != first.domain.steps:
+                raise TempoError(
+                    f"the parameters {first.name} over {first.domain} and {name} over {param.domain} take other updates",
+                    hint="one optimizer for each domain",
+                )
+        self.steps = first.domain.steps
+        self.lr = lr(update_count(self.steps)) if callable(lr) else lr
+        self.max_grad_norm, self.max_grad_value, self.weight_decay = max_grad_norm, max_grad_value, weight_decay
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients of the parameters, clipped."""
+        found = [wide(p.grad) for p in self.params.values()]
+        if self.max_grad_value is not None:
+            found = clip_by_value(found, self.max_grad_value)
+        return found if self.max_grad_norm is None else clip_by_global_norm(found, self.max_grad_norm)
+
+    def decayed_gradients(self) -> list[Tensor]:
+        """The clipped gradients of the loss and of `weight_decay / 2` times the squared norm of the parameters."""
+        found = self.gradients()
+        if not self.weight_decay:
+            return found
+        return [g + self.weight_decay * wide(p) for p, g in zip(self.params.values(), found, strict=True)]
+
+    def state(self, like: Recurrence, name: str) -> Recurrence:
+        """Optimizer state of the parameter's shape: zeros at the first point of its domain."""
+        return self.carried(name, fn.zeros(like.shape, wide(like).dtype))
+
+    def carried(self, name: str, first: Tensor) -> Recurrence:
+        """State that begins as `first` and is carried over the parameters' steps."""
+        made = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], name)
+        made[(0,) * len(self.steps)] = first
+        return made
+
+    def step(self) -> dict[str, Tensor]:
+        """Assign the next value of every parameter; gives those values by name, at the point that they are computed from."""
+        updated: dict[str, Tensor] = {}
+        with next(iter(self.params.values())).context:
+            for name, change in self.changes().items():
+                param = self.params[name]
+                updated[name] = (wide(param) - change).astype(param.dtype)
+                carry(param, updated[name])
+        return updated
+
+    def changes(self) -> dict[str, Tensor]:
+        """What is subtracted from each parameter, by name."""
+        raise NotImplementedError(f"{type(self).__name__} defines no changes")
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` with at least the precision of float32."""
+    return x.astype("float32") if x.dtype in ("bfloat16", "float16") else x

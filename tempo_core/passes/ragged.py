@@ -1,0 +1,47 @@
+"""Elements of a shape that varies, found by their row-major numbers: what `pad` needs where padding changes those numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.passes.base import Builder
+from tempo_core.symbolic.expr import Expr
+
+
+def numbers(build: Builder, true_shape: Sequence[Expr], padded: Sequence[Expr]) -> Edge:
+    """The row-major number, in its true shape, of each element of a padded one: int32 of the padded shape.
+
+    Elements that are padding get numbers too, of other elements or of none.
+    """
+    shape, strides = tuple(padded), _strides(true_shape)
+    found = None
+    for axis, size in enumerate(shape):
+        along = build.add(ops.Binary("mul"), build.add(ops.Iota(size)), _scalar(build, strides[axis], (size,)))
+        part = build.add(ops.Broadcast(shape, (axis,)), along)
+        found = part if found is None else build.add(ops.Binary("add"), found, part)
+    return _scalar(build, Expr.of(0), shape) if found is None else found
+
+
+def taken(build: Builder, value: Edge, true_shape: Sequence[Expr], wanted: Edge) -> Edge:
+    """The elements of a padded value at row-major numbers of its true shape."""
+    shape, strides = build.type(wanted).shape, _strides(true_shape)
+    padded = build.type(value).shape
+    place = _scalar(build, Expr.of(0), shape)
+    for size, stride, distance in zip(true_shape, strides, _strides(padded), strict=True):
+        row = build.add(ops.Binary("floordiv"), wanted, _scalar(build, stride, shape))
+        coordinate = build.add(ops.Binary("mod"), row, _scalar(build, size, shape))
+        moved = build.add(ops.Binary("mul"), coordinate, _scalar(build, distance, shape))
+        place = build.add(ops.Binary("add"), place, moved)
+    flat = build.add(ops.Reshape((ops.product(padded),)), value)
+    return build.add(ops.Gather(0), flat, place)
+
+
+def _strides(shape: Sequence[Expr]) -> list[Expr]:
+    """How many elements lie between neighbours along each axis."""
+    return [ops.product(tuple(shape[axis + 1 :])) for axis in range(len(shape))]
+
+
+def _scalar(build: Builder, value: Expr, shape: tuple[Expr, ...]) -> Edge:
+    return build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(value)))

@@ -1,0 +1,331 @@
+"""Tiling: a dimension that is reduced becomes a new step over tiles of one size, with an accumulator between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.passes.base import Builder, Pass, literal, positions, remove_dead
+from tempo_core.passes.pad import NEUTRAL
+from tempo_core.passes.tiling import Tiled, contracted, tiled
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
+from tempo_core.symbolic.proof import provably_nonnegative
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+
+
+@dataclass(frozen=True)
+class Tile(Pass):
+    """Reduce in tiles, so that neither a whole dimension is held nor more of a padded one computed than there is.
+
+    Before: shapes are static. For each step t of `sizes`, reductions and contractions over a dimension whose size is made of
+    t's bound T run tile by tile. Tiled with them is all that only they read, up to what reads a range of steps (which then
+    reads a part of it) or what is needed whole (of which tiles are taken). What is past the true length of a padded
+    dimension is not computed. After: the graph has new steps, whose bounds `Graph.derived` gives. Floats are summed in another order.
+
+    Rewrite (tiles of 64): `y = sum(exp(x[0:T]))` ->
+    `p[n] = sum(exp(x[64n : min(64n + 64, T) to 64])); a[n] = p[n] + (a[n - 1] if n >= 1 else 0); y = a[(T - 1) // 64]`
+    """
+
+    sizes: tuple[tuple[str, int], ...] = ()
+    name: str = field(default="tile", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        graph = graph.copy()
+        for step in graph.order:
+            size = dict(self.sizes).get(step.name)
+            if size is not None:
+                for dimension in _dimensions(graph, step, size):
+                    graph = _Tiling(graph, step, dimension, size).run()
+        return graph
+
+
+def _dimensions(graph: Graph, step: Symbol, size: int) -> list[Expr]:
+    """The sizes of reduced dimensions that are made of a step's bound, and are not sure to fit in a tile."""
+    found: dict[Expr, None] = {}
+    for node in graph:
+        types = graph.input_types(node)
+        for axes in contracted(node.op):
+            whole = next(types[slot].shape[axis] for slot, axis in enumerate(axes) if axis is not None)
+            made_of = Symbol(str(step.bound)) in whole.symbols and not whole.steps and _is_affine(whole)
+            if made_of and not provably_nonnegative(size - whole):
+                found[whole] = None
+    return list(found)
+
+
+def _is_affine(expression: Expr) -> bool:
+    for monomial, _ in expression.terms:
+        if sum(power for _, power in monomial) > 1:
+            return False
+        for atom, _ in monomial:
+            if isinstance(atom, (FloorDivide, Modulo)) and not (atom.denominator.is_constant and _is_affine(atom.numerator)):
+                return False
+            if isinstance(atom, (Minimum, Maximum)) and not all(map(_is_affine, atom.args)):
+                return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Seed:
+    """A reduction over the dimension: which axis of each operand that is, and how long the dimension truly is at each point."""
+
+    node: Node
+    axes: tuple[int | None, ...]
+    length: Expr | None  # None: the whole dimension
+    masked: bool  # operands are neutral past `length`, and so past the dimension's end
+
+
+class _Tiling:
+    """Tiles one dimension, known by its size."""
+
+    def __init__(self, graph: Graph, step: Symbol, whole: Expr, size: int):
+        self.graph, self.whole, self.size = graph, whole, size
+        taken = {s.name for s in graph.order} | {b.name for b in graph.bounds()}
+        count = 1
+        name = f"{step.name}_tile"
+        while name in taken or name.upper() in taken:
+            count += 1
+            name = f"{step.name}_tile{count}"
+        self.step = Symbol(name, name.upper())
+        self.start = self.step.expr * size
+        self.users = graph.users()
+        self.made: dict[int, int] = {}  # a node to its tiled version
+
+    def run(self) -> Graph:
+        seeds = list(self._seeds())
+        chosen = self._chosen(seeds)
+        seeds = [s for s in seeds if self._is_worthwhile(s, chosen)]
+        chosen = self._chosen(seeds)
+        if not seeds:
+            return self.graph
+        count = (self.whole + (self.size - 1)) // self.size
+        self.graph = self.graph.with_step(self.step, count if provably_nonnegative(self.whole - 1) else maximum(count, 1))
+        conditions = self._conditions(seeds, chosen)
+        for node_id in [n for n in self.graph.nodes if n in chosen]:
+            self._node(node_id, chosen, conditions)
+        for seed in seeds:
+            self._reduce(seed, chosen)
+        return remove_dead(self.graph)
+
+    # -- what is tiled ------------------------------------------------------------------------------------------------
+
+    def _seeds(self) -> Iterator[_Seed]:
+        for node in self.graph:
+            types = self.graph.input_types(node)
+            for axes in contracted(node.op):
+                if all(axis is None or types[slot].shape[axis] == self.whole for slot, axis in enumerate(axes)):
+                    lengths = [self._length(node.inputs[slot], axis) for slot, axis in enumerate(axes) if axis is not None]
+                    length = next((found for found in lengths if found is not None), None)
+                    yield _Seed(node, axes, length, length is not None and None not in lengths)
+                    break
+
+    def _length(self, edge: Edge, axis: int) -> Expr | None:
+        """The true length of an operand that `pad` masked: `where(iota < length, x, neutral)` along `axis`."""
+        node = self._at(edge)
+        if node is None or not isinstance(node.op, ops.Where):
+            return None
+        test = self._at(node.inputs[0])
+        if test is not None and isinstance(test.op, ops.Broadcast):
+            if test.op.axes != (axis,):
+                return None
+            test = self._at(test.inputs[0])
+        if test is None or not isinstance(test.op, ops.Compare) or test.op.fn != "lt":
+            return None
+        counted, limit = self._at(test.inputs[0]), self._at(test.inputs[1])
+        if limit is not None and isinstance(limit.op, ops.Broadcast):
+            limit = self._at(limit.inputs[0])
+        if counted is None or limit is None or not isinstance(counted.op, ops.Iota) or not isinstance(limit.op, ops.Eval):
+            return None
+        return limit.op.value if isinstance(limit.op.value, Expr) else None
+
+    def _at(self, edge: Edge) -> Node | None:
+        """What an edge reads, if at the reader's own point."""
+        source = self.graph[edge.source]
+        same = all(isinstance(i, Point) and i.expr.single_atom == s for i, s in zip(edge.index, source.domain.steps, strict=True))
+        return source if same else None
+
+    def _rule(self, node: Node, axis: int) -> Tiled | None:
+        if isinstance(node.op, ops.Iota):
+            return Tiled((), node.op)
+        return tiled(node.op, self.graph.input_types(node), node.outputs[0], axis, self.size)
+
+    def _requests(self, node: Node, axes: tuple[int | None, ...]) -> Iterator[tuple[int, int]]:
+        """The (source, dimension) that a tiled reader asks for tiles of; what it reads as a range of steps is not among them."""
+        for edge, axis in zip(node.inputs, axes, strict=True):
+            if axis is not None:
+                own = axis - sum(isinstance(i, Range) for i in edge.index)
+                if own >= 0:
+                    yield edge.source, own
+
+    def _chosen(self, seeds: list[_Seed]) -> dict[int, tuple[int, Tiled]]:
+        """What is computed in tiles: (dimension, how). All readers of a node must want tiles of one dimension of it.
+
+        Counters and what is repeated along the dimension cost nothing, and may also stay for others.
+        """
+        banned: set[int] = set()
+        while True:
+            found: dict[int, tuple[int, Tiled]] = {}
+            asked: dict[int, int] = {}  # how many operands of tiled readers a node is
+            waiting = [request for seed in seeds for request in self._requests(seed.node, seed.axes)]
+            refused: set[int] = set()
+            while waiting:
+                source, axis = waiting.pop()
+                asked[source] = asked.get(source, 0) + 1
+                if source in banned or source in refused:
+                    continue
+                if source in found:
+                    if found[source][0] != axis:
+                        refused.add(source)
+                    continue
+                node = self.graph[source]
+                rule = self._rule(node, axis) if len(node.outputs) == 1 else None
+                if rule is None or any(source == seed.node.id for seed in seeds):
+                    refused.add(source)
+                    continue
+                found[source] = axis, rule
+                waiting.extend(self._requests(node, rule.operands))
+            refused |= {
+                source
+                for source, (_, rule) in found.items()
+                if any(axis is not None for axis in rule.operands) and asked[source] != len(self.users[source])
+            }
+            if not refused - banned:
+                return {k: v for k, v in found.items() if k not in banned}
+            banned |= refused
+
+    def _is_worthwhile(self, seed: _Seed, chosen: Mapping[int, tuple[int, Tiled]]) -> bool:
+        """Whether an operand is read as a range of steps, or computed, rather than there as a whole."""
+        for edge, axis in zip(seed.node.inputs, seed.axes, strict=True):
+            if axis is None:
+                continue
+            ranges = sum(isinstance(i, Range) for i in edge.index)
+            made = chosen.get(edge.source)
+            if axis < ranges or (made is not None and any(a is not None for a in made[1].operands)):
+                return True
+        return False
+
+    def _conditions(self, seeds: list[_Seed], chosen: Mapping[int, tuple[int, Tiled]]) -> dict[int, Bool]:
+        """Where the tiles of each chosen node are needed: the tile numbers below the one length of all that is made of it."""
+        lengths: dict[int, set[Expr | None]] = {}
+        waiting = [(seed.node, seed.length) for seed in seeds]
+        while waiting:
+            reader, length = waiting.pop()
+            for edge in reader.inputs:
+                if edge.source in chosen:
+                    node = self.graph[edge.source]
+                    known = length is not None and length.steps <= set(node.domain.steps) and not self._moves(edge, length.steps)
+                    here = length if known else None
+                    if here not in lengths.setdefault(node.id, set()):
+                        lengths[node.id].add(here)
+                        waiting.append((node, here))
+        return {n: self._needed(next(iter(found))) if len(found) == 1 else TRUE for n, found in lengths.items()}
+
+    def _moves(self, edge: Edge, steps: frozenset[Symbol]) -> bool:
+        own = self.graph[edge.source].domain.steps
+        return any(
+            s in steps and not (isinstance(i, Point) and i.expr.single_atom == s) for s, i in zip(own, edge.index, strict=True)
+        )
+
+    def _needed(self, length: Expr | None) -> Bool:
+        return TRUE if length is None else length - 1 - self.start >= 0
+
+    # -- rewriting ----------------------------------------------------------------------------------------------------
+
+    def _domain(self, node: Node, condition: Bool) -> Domain:
+        steps = step_order((*node.domain.steps, self.step), self.graph.order)
+        return Domain(steps, node.domain.condition & condition)
+
+    def _node(self, node_id: int, chosen: Mapping[int, tuple[int, Tiled]], conditions: Mapping[int, Bool]) -> int:
+        """The tiled version of a node."""
+        if node_id in self.made:
+            return self.made[node_id]
+        node = self.graph[node_id]
+        _, rule = chosen[node_id]
+        build = Builder(self.graph, node, self._domain(node, conditions[node_id]))
+        if isinstance(node.op, ops.Iota):
+            made = positions(build, self.start, Expr.of(self.size))
+        else:
+            for edge in node.inputs:
+                if edge.source in chosen:
+                    self._node(edge.source, chosen, conditions)
+            operands = [self._operand(e, a, chosen, build) for e, a in zip(node.inputs, rule.operands, strict=True)]
+            made = build.add(rule.op, *operands)
+        self.made[node_id] = made.source
+        return made.source
+
+    def _operand(self, edge: Edge, axis: int | None, chosen: Mapping[int, tuple[int, Tiled]], build: Builder) -> Edge:
+        """The n-th tile of an operand's dimension `axis`."""
+        if axis is None:
+            return edge
+        ranges = [k for k, i in enumerate(edge.index) if isinstance(i, Range)]
+        if axis < len(ranges):
+            place = ranges[axis]
+            span = edge.index[place]
+            assert isinstance(span, Range)
+            index: tuple[Index, ...] = (*edge.index[:place], self._part(span, build), *edge.index[place + 1 :])
+            return replace(edge, index=index)
+        if edge.source in chosen:
+            return replace(edge, source=self.made[edge.source], index=(*edge.index, Point(self.step.expr)))
+        return build.add(ops.Gather(axis), edge, positions(build, self.start, Expr.of(self.size)))
+
+    def _part(self, span: Range, build: Builder) -> Range:
+        """The part of a range that its n-th tile reads."""
+        first = span.start + self.start * span.stride
+        last = first + self.size * span.stride
+        stop = span.stop if span.stop == last else minimum(last, span.stop)
+        if not self._holds(span.stop - first, build):
+            stop = maximum(stop, first)
+        return Range(first, stop, span.stride, Expr.of(self.size))
+
+    def _holds(self, expression: Expr, build: Builder) -> bool:
+        """Whether an expression is sure not to be negative in the domain of what is being built."""
+        assert build.domain is not None
+        condition = build.domain.condition
+        known = [Expr.of(0)]
+        for part in condition.args if isinstance(condition, Conjunction) else (condition,):
+            if isinstance(part, Comparison) and part.kind == ">=":
+                known.append(part.expr)
+        return any(provably_nonnegative(expression - least) for least in known)
+
+    def _reduce(self, seed: _Seed, chosen: Mapping[int, tuple[int, Tiled]]) -> None:
+        """The reduction of each tile, their accumulation, and the last accumulated value in place of the node."""
+        node, type = seed.node, seed.node.outputs[0]
+        fn = node.op.fn if isinstance(node.op, ops.Reduce) else "sum"
+        build = Builder(self.graph, node, self._domain(node, self._needed(seed.length)))
+        operands = []
+        for edge, axis in zip(node.inputs, seed.axes, strict=True):
+            operand = self._operand(edge, axis, chosen, build)
+            operands.append(operand if seed.masked or axis is None else self._inside(operand, axis, fn, build))
+        partial = build.add(node.op, *operands)
+        outside = Builder(self.graph, node)
+        neutral = outside.add(ops.Broadcast(type.shape, ()), literal(outside, type.dtype, NEUTRAL[fn]))
+        domain = build.domain
+        assert domain is not None
+        before = self.graph.add(ops.Merge(type), domain=domain, name=node.name, where=node.where)
+        combined = build.add(ops.Binary(COMBINE[fn]), Edge(before.id, identity(domain)), partial)
+        n = self.step.expr
+        first = replace(neutral, condition=n == 0)
+        earlier = tuple(Point(s.expr - 1 if s == self.step else s.expr) for s in domain.steps)
+        self.graph.put(replace(before, inputs=(first, replace(combined, index=earlier, condition=n >= 1))))
+        length = self.whole if seed.length is None else seed.length
+        last = tuple(Point((length - 1) // self.size if s == self.step else s.expr) for s in domain.steps)
+        result = replace(combined, index=last)
+        if provably_nonnegative(length - 1):
+            self.graph.put(replace(node, op=ops.Identity(), inputs=(result,)))
+        else:  # an empty dimension has no tiles
+            branches = (replace(neutral, condition=length <= 0), replace(result, condition=length >= 1))
+            self.graph.put(replace(node, op=ops.Merge(type), inputs=branches))
+
+    def _inside(self, operand: Edge, axis: int, fn: str, build: Builder) -> Edge:
+        """A tile with neutral elements past the end of the dimension."""
+        size = Expr.of(self.size)
+        type = build.type(operand)
+        end = build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(self.whole)))
+        before = build.add(ops.Compare("lt"), positions(build, self.start, size), end)
+        keep = build.add(ops.Broadcast(type.shape, (axis,)), before)
+        filler = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, NEUTRAL[fn]))
+        return build.add(ops.Where(), keep, operand, filler)

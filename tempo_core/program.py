@@ -1,0 +1,283 @@
+"""A compiled program: run it, look at what the compiler made of it, step through it, compile it for other bounds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tempo_core.backends.base import Backend
+from tempo_core.backends.numpy_backend import NumpyBackend
+from tempo_core.config import Config
+from tempo_core.errors import TempoError
+from tempo_core.frontend.arguments import checked
+from tempo_core.frontend.context import Context
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.ir import text as ir_text
+from tempo_core.ir.draw import draw
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Merge
+from tempo_core.ir.types import TensorType
+from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
+from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.numerics import Ran, Watch, find
+from tempo_core.runtime.plan import Plan, plan_of
+from tempo_core.runtime.session import Session
+from tempo_core.runtime.stage import Staged
+from tempo_core.schedule import Scheduled, schedule
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.expr import Expr, Symbol
+
+Bounds = dict[Symbol, int]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one output is handed out: its domain's steps lead, then its shape, which may vary from point to point.
+
+    A `condition` other than TRUE is one that the user indexed the output with: elsewhere the result is masked.
+    """
+
+    steps: tuple[Symbol, ...]
+    type: TensorType
+    name: str = ""
+    condition: Bool = TRUE
+
+    @staticmethod
+    def of(tensor: Tensor) -> Result:
+        condition = TRUE if tensor.user_condition is TRUE else tensor.domain.condition
+        return Result(tensor.domain.steps, tensor.type, tensor.name, condition)
+
+    def trimmed(self, value: Any, bounds: Bounds) -> Any:
+        """The array, or nested lists of arrays where the shape varies with a step; masked arrays, or None, at missing points."""
+        points = [bounds[Symbol(str(step.bound))] for step in self.steps]
+        if self.type.is_static:  # the value may still be padded, where it is one point of what varies
+            sizes = (*points, *(size.evaluate(bounds) for size in self.type.shape))
+            array = np.asarray(value)
+            array = array if array.shape == sizes else array[tuple(slice(0, n) for n in sizes)]
+            return _own(array) if self.condition is TRUE else self._masked(array, points, bounds)
+
+        def rows(part: Any, steps: tuple[Symbol, ...], at: dict[Symbol, int]) -> Any:
+            if steps:
+                return [rows(part[k], steps[1:], {**at, steps[0]: k}) for k in range(points[len(at)])]
+            if not self.condition.evaluate({**bounds, **at}):
+                return None
+            sizes = tuple(size.evaluate({**bounds, **at}) for size in self.type.shape)
+            return _own(np.asarray(part)[tuple(slice(0, n) for n in sizes)])
+
+        return rows(value, self.steps, {})
+
+    def _masked(self, array: Any, points: list[int], bounds: Bounds) -> Any:
+        missing = np.zeros(points, bool)
+        for at in itertools.product(*map(range, points)):
+            missing[at] = not self.condition.evaluate({**bounds, **dict(zip(self.steps, at, strict=True))})
+        mask = np.broadcast_to(missing.reshape(missing.shape + (1,) * (array.ndim - missing.ndim)), array.shape)
+        return np.ma.MaskedArray(np.where(mask, np.zeros((), array.dtype), array), mask)
+
+    def __str__(self) -> str:
+        over = f" over ({', '.join(s.name for s in self.steps)})" if self.steps else ""
+        return f"{self.type}{over}" + ("" if self.condition is TRUE else f" where {self.condition}")
+
+
+def _own(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A result that the caller may write into: not what was fed, nor another result. JAX's arrays are read-only, and stay so."""
+    return array.copy() if array.flags.writeable else array
+
+
+@dataclass(frozen=True)
+class Results:
+    """All outputs, in the form in which they were asked for: `names` of a dict, or one tensor by itself, or a sequence."""
+
+    each: tuple[Result, ...]
+    names: tuple[str, ...] | None = None
+    is_single: bool = False
+
+    def given(self, values: Mapping[int, Any], bounds: Bounds) -> Any:
+        """What `run` gives, for the values by position."""
+        found = [result.trimmed(values[k], bounds) for k, result in enumerate(self.each)]
+        if self.is_single:
+            return found[0]
+        return found if self.names is None else dict(zip(self.names, found, strict=True))
+
+
+class Program:
+    """A compiled program: run it with any inputs, look at what the compiler made of it, or step through it.
+
+    `source` is the program as it was written, `graph` what the passes made of it; `message` says what was compiled anew where
+    the program was made of another by `with_bounds`.
+    """
+
+    def __init__(
+        self,
+        source: Graph,
+        scheduled: Scheduled,
+        results: Results,
+        config: Config,
+        timing: dict[str, float],
+        context: Context,
+        backend: Backend,
+        rebound: Callable[[Program, Mapping[Expr, int]], Program],
+    ):
+        self.source, self.scheduled, self.graph = source, scheduled, scheduled.graph
+        self.results, self.config, self.timing, self.backend = results, config, timing, backend
+        self.bounds: Bounds = {b: n for b, n in scheduled.bounds.items() if b not in scheduled.graph.derived}
+        self.message = ""
+        self._domains = context.inputs  # those that no output needs may be fed, and are ignored
+        self._lines = context.branch_lines
+        self._rebound = rebound
+        self._staged = None if is_interpreted(self.graph, config) else Staged(scheduled, backend, config.check_numerics)
+        if isinstance(config.memory_limit, int):
+            self.plan().check_memory(config.memory_limit)
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    @checked
+    def run(self, inputs: Mapping[str, Any] | None = None, seed: int | None = None) -> Any:
+        """The outputs, as NumPy arrays whose leading dimensions are the steps of the output's domain, in the context's order.
+
+        A list, or what `outputs` was: a dict, or one tensor. Outputs whose shape varies with a step are nested lists of arrays.
+        `inputs` gives each input by name an array, an iterator of values or a function of the steps (see `tp.input`); `seed`
+        is that of the config unless it is given. Raises InputError for inputs that do not fit. A run that an exception ended
+        leaves nothing behind: the program can run again.
+        """
+        fed = self._fed(inputs)
+        chosen = self.config.seed if seed is None else seed
+        watch = self._watch(fed, chosen)
+        try:
+            if self._staged is not None:
+                values = self._staged.run(fed, chosen, watch)
+            else:
+                values = Interpreter(self.scheduled, self.backend, chosen, watch).run(fed)
+        except (MemoryError, jax.errors.JaxRuntimeError) as error:
+            if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise self.plan().out_of_memory(str(error)) from error
+        return self.results.given(values, self.bounds)
+
+    @checked
+    def stepping(
+        self, inputs: Mapping[str, Any] | None = None, seed: int | None = None, as_written: bool = False
+    ) -> Session:
+        """A session that runs the program statement by statement (interpreted), and shows each with its values.
+
+        With `as_written`, the statements are those of the program before all passes, one an operation that the user wrote, and
+        all values are kept, to be looked at.
+        """
+        scheduled = self.scheduled if not as_written else schedule(self.source, self.bounds)
+        fed, chosen = self._fed(inputs), self.config.seed if seed is None else seed
+        interpreter = Interpreter(scheduled, self.backend, chosen, self._watch(fed, chosen))
+        if as_written:
+            interpreter.slots = {}  # every value stays, to be looked at
+        return Session(
+            scheduled, interpreter, fed, lambda found: self.results.given(found, self.bounds), self._branch_lines(), self._domains
+        )
+
+    def _branch_lines(self) -> dict[tuple[str, str], Sequence[str]]:
+        """For recurrences by name and line, as node numbers change: the lines that assign their branches."""
+        merges = [node for node in self.source if isinstance(node.op, Merge)]
+        return {(node.name, node.where): self._lines.get(node.id, ()) for node in merges}
+
+    @checked
+    def step(self, inputs: Mapping[str, Any] | None = None, seed: int | None = None) -> Session:
+        """The statements one after the other, each when it has run: `for step in program.step(inputs): print(step)`."""
+        return self.stepping(inputs, seed)
+
+    def compared_to(self, other: Program) -> str:
+        """What has to be compiled anew here, beside what `other` has compiled, and what is used again."""
+        changed = ", ".join(f"{b}: {other.bounds[b]} -> {n}" for b, n in self.bounds.items() if n != other.bounds[b])
+        kept = f"passes reused, scheduled anew in {self.timing['schedule']:.2g} s"
+        if self._staged is None:
+            return f"{changed}: {kept}; interpreted, nothing to compile"
+        self._staged.lower_all()
+        count, known = len(self._staged.segments), self._staged.known()
+        return f"{changed}: {kept}; {count - known} of {count} XLA programs recompiled"
+
+    @checked
+    def with_bounds(self, bounds: Mapping[Expr, int]) -> Program:
+        """The program for other bounds; those that are not given stay. What the passes made, and XLA programs that stay the
+        same, are used again: `message`, which is logged too (logger "tempo"), says what is not. Raises as `compile` does.
+        """
+        return self._rebound(self, bounds)
+
+    def _watch(self, fed: Feeds, seed: int) -> Watch | None:
+        """Looks for values that are not finite, if the config asks for that."""
+        if not self.config.check_numerics:
+            return None
+
+        def search(watch: Watch) -> None:
+            """The program as it was written, in NumPy, until a value that is not finite reaches something."""
+            interpreter = Interpreter(schedule(self.source, self.bounds), NumpyBackend(), seed, repeated=watch.returned)
+            ran = interpreter.steps(interpreter.state(Feeds(fed.arrays, {})))
+            statements = (Ran(each.node, each.branch, each.point, each.operands, each.values) for each in ran)
+            find(self.source, self.bounds, fed.arrays, watch.returned, statements)
+
+        return Watch(search)
+
+    def _fed(self, inputs: Mapping[str, Any] | None) -> Feeds:
+        return checked_inputs(self.inputs, self._domains, {} if inputs is None else inputs)
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> dict[str, InputSpec]:
+        """What a run must be fed with, by name."""
+        return input_specs(self.source, self._domains, self.bounds)
+
+    @property
+    def outputs(self) -> dict[str, Result]:
+        """What a run gives: by the names that `outputs` had, else by the tensors' own, else by position."""
+        names = self.results.names
+        if names is None:
+            own = [result.name for result in self.results.each]
+            names = tuple(n if n and own.count(n) == 1 else str(k) for k, n in enumerate(own))
+        return dict(zip(names, self.results.each, strict=True))
+
+    @property
+    def compiles(self) -> int:
+        """XLA programs compiled so far by the staged executor."""
+        return self._staged.compiles if self._staged is not None else 0
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds in our own passes and schedule, and in XLA, so far."""
+        return sum(self.timing.values()) + (self._staged.compile_seconds if self._staged is not None else 0.0)
+
+    def __repr__(self) -> str:
+        bounds = ", ".join(f"{bound}={number}" for bound, number in self.bounds.items())
+        fed = ", ".join(self.inputs) or "nothing"
+        how = f"{self.plan().compiles} XLA programs" if self._staged is not None else f"interpreted with {self.backend.name}"
+        return f"<Program {bounds}: {fed} -> {', '.join(self.outputs) or 'nothing'}; {how}>"
+
+    @checked
+    def text(self, kind: str = "program") -> str:
+        """What the compiler made: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan"."""
+        makers = {
+            "program": self.scheduled.text,
+            "schedule": self.scheduled.schedule.text,
+            "memory": lambda: self.plan().memory(),
+            "plan": lambda: self.plan().text(),
+            "sdg": lambda: ir_text.to_text(self.graph, full_constants=False),
+            "source": lambda: ir_text.to_text(self.source, full_constants=False),
+        }
+        if kind not in makers:
+            raise TempoError(f"no text {kind!r}", hint=f"one of {', '.join(makers)}")
+        return makers[kind]()
+
+    @checked
+    def draw(self, path: str | Path) -> None:
+        """Write the final graph as .svg or Graphviz .dot."""
+        draw(self.graph, path)
+
+    def plan(self) -> Plan:
+        """The schedule, the storage of every tensor, and the XLA programs that a run compiles."""
+        return plan_of(self.graph, self.scheduled, self._staged)
+
+
+def is_interpreted(graph: Graph, config: Config) -> bool:
+    """Whether a program is interpreted: by choice, or because shapes vary (`pad` is off)."""
+    return config.interpreted or not all(t.is_static for node in graph for t in node.outputs)

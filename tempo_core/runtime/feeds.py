@@ -1,0 +1,228 @@
+"""What a run is fed with: arrays of any library, iterators of one value a point, functions of the steps; checked, and converted."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from tempo_core.backends.base import numpy_dtype
+from tempo_core.errors import InputError
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Input
+from tempo_core.ir.types import TensorType, is_float
+from tempo_core.symbolic.expr import Symbol
+
+Coordinates = tuple[int, ...]
+Array = Any  # numpy.ndarray or jax.Array
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a program is fed with under a name: a value `dtype[shape]` at each point of `steps`, of which there are `bounds`."""
+
+    name: str
+    declared: str  # the type of all values in one array, as it was written
+    dtype: str
+    steps: tuple[str, ...]
+    bounds: tuple[int, ...]
+    shape: tuple[int, ...]
+    streamed: bool
+    where: str  # the user's line
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of all values in one array."""
+        return self.bounds + self.shape
+
+    def __str__(self) -> str:
+        over = ", ".join(f"{step} < {bound}" for step, bound in zip(self.steps, self.bounds, strict=True))
+        return f"{self.name}: {self.each}{f' over {over}' if over else ''}{', streamed' if self.streamed else ''}"
+
+    @property
+    def each(self) -> str:
+        """The type of one value."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    def at(self, point: Coordinates) -> str:
+        """A point as errors name it: `t = 3`."""
+        return ", ".join(f"{step} = {value}" for step, value in zip(self.steps, point, strict=True))
+
+    def error(self, problem: str, hint: str | None = None) -> InputError:
+        return InputError(f"the input `{self.name}` {problem}", where=self.where, hint=hint)
+
+
+def input_specs(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds: Mapping[Symbol, int]) -> dict[str, InputSpec]:
+    """Specs of what a graph is fed with, by name. `domains` gives the steps of each, which graphs do not know of arrays."""
+    found = {}
+    for name, node in graph.fed().items():
+        steps, streamed = domains.get(name, ()), not isinstance(node.op, Input)
+        extent = tuple(step.bound_expr.evaluate(bounds) for step in steps)
+        sizes = tuple(size.evaluate(bounds) for size in node.outputs[0].shape)
+        shape = sizes if streamed else sizes[len(steps) :]
+        type, names = node.outputs[0], tuple(step.name for step in steps)
+        leading = tuple(step.bound_expr for step in steps) if streamed else ()
+        declared = str(TensorType(type.dtype, (*leading, *type.shape)))
+        found[name] = InputSpec(name, declared, type.dtype, names, extent, shape, streamed, node.where)
+    return found
+
+
+# -- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def as_array(value: Any) -> Array:
+    """An array of any library (through `__array__`, or DLPack where that fails), a number, or nested lists of them.
+
+    What is a JAX array stays on its device. Raises TypeError or ValueError for what is no array.
+    """
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        array = np.asarray(value)
+    except Exception:
+        if not hasattr(value, "__dlpack__"):
+            raise
+        return jax.dlpack.from_dlpack(value)  # on an accelerator, or of a dtype that NumPy lacks
+    if array.dtype == object:
+        raise TypeError(f"{type(value).__name__} is no array of numbers")
+    return array
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is fed as a whole, not point by point."""
+    known = isinstance(value, (np.ndarray, np.generic, int, float, complex, list, tuple, jax.Array))
+    return known or any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__"))
+
+
+def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") -> Array:
+    """`value` as an array of the declared dtype, and of `shape`. Raises InputError; `at` says where the value belongs."""
+    here = f" at {at}" if at else ""
+    try:
+        array = as_array(value)
+    except Exception as error:
+        raise spec.error(f"is no array{here}: {error}", f"an array of shape {shape} and dtype {spec.dtype}") from error
+    if tuple(array.shape) != shape:
+        if at:
+            raise spec.error(f"has shape {tuple(array.shape)}{here}; each value is {spec.each}")
+        raise spec.error(f"has shape {tuple(array.shape)}; declared is {spec.declared}, which is {shape} here")
+    wanted = numpy_dtype(spec.dtype)
+    if array.dtype != wanted:
+        if not _converts(array.dtype, wanted):
+            raise spec.error(f"has dtype {array.dtype}{here}; declared is {spec.dtype}", f"convert it: array.astype({spec.dtype!r})")
+        _check_range(spec, array, wanted, here)
+        array = array.astype(wanted)
+    return array
+
+
+def _check_range(spec: InputSpec, array: Array, wanted: np.dtype[Any], here: str) -> None:
+    """Raise InputError for integers that a narrower dtype does not hold."""
+    if wanted.kind not in "iu" or array.dtype.kind not in "iu" or not array.size:
+        return
+    limits, low, high = np.iinfo(wanted), int(array.min()), int(array.max())
+    if low < limits.min or high > limits.max:
+        number = low if low < limits.min else high
+        raise spec.error(f"holds {number}{here}, which {spec.dtype} does not: it goes from {limits.min} to {limits.max}")
+
+
+def _converts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether values may be converted: to the same kind, from bool to any, from integers to floats."""
+    return np.can_cast(given, wanted, "same_kind") or (given.kind in "iub" and (wanted.kind in "iuf" or is_float(wanted.name)))
+
+
+# -- point by point ---------------------------------------------------------------------------------------------------
+
+
+class Feed:
+    """The values of one input, one a point: `take(point)` for all points in their order."""
+
+    def __init__(self, spec: InputSpec, value: Any):
+        self.spec, self.count = spec, 0
+        self._next = self._source(value)
+
+    def take(self, at: Coordinates) -> Array:
+        """The value at the next point, which is `at`: an array of NumPy's, or JAX's own. Raises InputError."""
+        spec = self.spec
+        try:
+            value = self._next(at)
+        except StopIteration as error:
+            needed = " x ".join(map(str, spec.bounds))
+            raise spec.error(
+                f"ended at {spec.at(at)}, after {self.count} of {needed} values", "one value a point of its domain"
+            ) from error
+        except InputError:
+            raise
+        except Exception as error:
+            raise spec.error(f"failed at {spec.at(at)}: {type(error).__name__}: {error}") from error
+        self.count += 1
+        array = fitted(spec, value, spec.shape, spec.at(at))
+        return array if isinstance(array, jax.Array) else np.array(array)  # its owner may write into it later
+
+    def _source(self, value: Any) -> Callable[[Coordinates], Any]:
+        """How the value at a point is found."""
+        spec = self.spec
+        if is_array(value):
+            array = fitted(spec, value, spec.whole)
+            return lambda at: array[at]
+        if callable(value):
+            return lambda at: value(**dict(zip(spec.steps, at, strict=True)))
+        iterator = iter(value)
+        return lambda at: next(iterator)
+
+    def collected(self) -> Array:
+        """All values, as one array."""
+        spec = self.spec
+        whole = np.empty(spec.whole, numpy_dtype(spec.dtype))
+        for at in itertools.product(*map(range, spec.bounds)):
+            whole[at] = self.take(at)
+        return whole
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """What one run is fed with, by name: whole arrays, and streams."""
+
+    arrays: Mapping[str, Array]
+    streams: Mapping[str, Feed]
+
+
+NOTHING = Feeds({}, {})
+
+
+def checked_inputs(specs: Mapping[str, InputSpec], known: Iterable[str], inputs: Mapping[str, Any]) -> Feeds:
+    """The inputs of a run, checked and converted. `known` names may be fed and are ignored. Raises InputError."""
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"inputs are a dict from names to values, not {type(inputs).__name__}", hint="inputs={'x': array}")
+    names = (*specs, *known)
+    for name in inputs:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, 1)
+            hint = f"did you mean `{near[0]}`? " if near else ""
+            raise InputError(f"the program has no input `{name}`", hint=f"{hint}its inputs are {', '.join(specs) or 'none'}")
+    arrays, streams = {}, {}
+    for name, spec in specs.items():
+        if name not in inputs:
+            raise spec.error("is not given", f"inputs={{{name!r}: array of shape {spec.whole}}}")
+        value = inputs[name]
+        pointwise = not is_array(value)
+        if pointwise and not _gives_values(value):
+            raise spec.error(
+                f"is given a {type(value).__name__}", f"an array of shape {spec.whole}, an iterator, or a function of the steps"
+            )
+        if pointwise and not spec.steps:
+            raise spec.error(
+                f"has no domain, and so one value; it is given a {type(value).__name__}", f"an array of shape {spec.shape}"
+            )
+        if spec.streamed:
+            streams[name] = Feed(spec, value)
+        else:
+            arrays[name] = Feed(spec, value).collected() if pointwise else fitted(spec, value, spec.whole)
+    return Feeds(arrays, streams)
+
+
+def _gives_values(value: Any) -> bool:
+    return callable(value) or (isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, Set)))

@@ -1,0 +1,249 @@
+"""`Config(check_numerics=True)`: which statement first gave a value that is not finite.
+
+What is reported: a NaN or an infinity that reaches an output, a function on the host, or a recurrence (a value that is carried
+from point to point). Where it began is named: NaN begins where no operand holds one, infinity where all operands are finite.
+What a program masks out, as in `tp.where(x > 0, tp.log(x), 0)`, is not reported, nor is an infinity that was written as a number
+or fed, as the -inf of a masked softmax is, wherever it moves; a NaN that comes of such infinities begins there.
+
+How: a device program only notes whether there is such a value (two bits, carried through its loops). Where there is one, the
+program as it was written is interpreted in NumPy up to there, with what host functions returned, and each value that is not
+finite carries the statement where it began.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tempo_core.errors import NumericsError
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ops import Constant, Input, Merge, Output, Sink, Udf
+from tempo_core.ir.types import is_float
+from tempo_core.runtime.liveness import Key
+from tempo_core.symbolic.domain import Point
+from tempo_core.symbolic.expr import Symbol
+
+Array = Any
+Coordinates = tuple[int, ...]
+FLAG: Key = (-1, 0)  # where a device program notes what it saw
+NAN, INFINITE = 1, 2  # its bits
+
+
+def traced_flag(values: Sequence[Array]) -> Any:
+    """The bits of traced values."""
+    found = jnp.zeros((), jnp.int32)
+    for value in values:
+        if jnp.issubdtype(value.dtype, jnp.floating):
+            nan, infinite = jnp.isnan(value).any(), jnp.isinf(value).any()
+            found = found | jnp.where(nan, NAN, 0) | jnp.where(infinite, INFINITE, 0)
+    return found.astype(jnp.int32)
+
+
+def flag(values: Sequence[Array]) -> int:
+    """The bits of arrays, or of nested lists of them."""
+    found = 0
+    for value in values:
+        if isinstance(value, list):
+            found |= flag(value)
+            continue
+        array = _floats(value)
+        if array is not None and not np.isfinite(array).all():
+            found |= (NAN if np.isnan(array).any() else 0) | (INFINITE if np.isinf(array).any() else 0)
+    return found
+
+
+def _floats(value: Array) -> Any:
+    """A float array as NumPy's, in float32 at least (NumPy does not know all narrow floats); None for what holds no floats."""
+    if not is_float(str(value.dtype)):
+        return None
+    array = np.asarray(value)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+
+
+class Watch:
+    """What one run saw: whether a value was not finite, and what host functions and streams gave, to be repeated.
+
+    `search(watch)` raises NumericsError for the statement where such a value began; it returns where all are meant to be so.
+    """
+
+    def __init__(self, search: Callable[[Watch], None]):
+        self.search = search
+        self.returned: dict[tuple[int, Coordinates], tuple[Array, ...]] = {}
+        self.alarm = NAN | INFINITE  # the bits that are looked into
+
+    def saw(self, bits: int, where: str | None = None) -> None:
+        """Look into what was seen, if that was not done before and found to be meant so."""
+        if bits & self.alarm:
+            self.search(self)
+            if bits & NAN:
+                raise NumericsError(
+                    "a value is not a number; where it began cannot be told, as it does not happen in NumPy's arithmetic",
+                    where=where,
+                    hint="program.stepping(inputs) shows each statement with its values",
+                )
+            self.alarm = NAN
+
+    def record(self, node: Node, at: Coordinates, values: tuple[Array, ...]) -> None:
+        self.returned[node.id, at] = tuple(np.array(v) for v in values)
+
+
+class Ran(NamedTuple):
+    """A statement that ran in the search."""
+
+    node: Node
+    branch: int | None
+    at: Coordinates
+    operands: tuple[Array, ...]
+    values: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value that is not finite began."""
+
+    message: str
+    where: str
+    hint: str
+
+
+def find(
+    graph: Graph,
+    bounds: Mapping[Symbol, int],
+    inputs: Mapping[str, Array],
+    returned: Mapping[tuple[int, Coordinates], Any],
+    statements: Iterator[Ran],
+) -> None:
+    """Raise NumericsError where a value that is not finite reaches something; `statements` run as this iterates.
+
+    `returned` is what stateful host functions gave: what they did not come to is NaN, whose origin is of no interest.
+    """
+    origins: dict[tuple[Key, Coordinates], Origin | None] = {}
+    with np.errstate(all="ignore"):
+        for ran in statements:
+            node, env = ran.node, {**bounds, **dict(zip(ran.node.domain.steps, ran.at, strict=True))}
+            edges = node.inputs if ran.branch is None else (node.inputs[ran.branch],)
+            ends = isinstance(node.op, (Merge, Output, Sink)) or (isinstance(node.op, Udf) and node.op.kind == "host")
+            if ends and flag(ran.operands):
+                for edge, operand in zip(edges, ran.operands, strict=True):
+                    origin = _origin(graph, edge, env, bounds, origins, inputs) if flag((operand,)) else None
+                    if origin is not None:
+                        raise NumericsError(origin.message + _reached(graph, node, ran.at), where=origin.where, hint=origin.hint)
+            if isinstance(node.op, (Output, Sink)):
+                continue
+            for output, value in enumerate(ran.values):
+                bits = flag((value,))
+                unknown = isinstance(node.op, Udf) and node.op.stateful and (node.id, ran.at) not in returned
+                if bits and not unknown:
+                    origins[(node.id, output), ran.at] = _began(graph, ran, edges, env, bounds, origins, inputs, value, bits)
+
+
+def _began(
+    graph: Graph,
+    ran: Ran,
+    edges: Sequence[Edge],
+    env: Mapping[Symbol, int],
+    bounds: Mapping[Symbol, int],
+    origins: Mapping[tuple[Key, Coordinates], Origin | None],
+    inputs: Mapping[str, Array],
+    value: Array,
+    bits: int,
+) -> Origin | None:
+    """Where a value began: where its operand did, if one is not finite, or here. None for infinities that are meant."""
+    before = [flag((operand,)) for operand in ran.operands]
+    for edge, found in zip(edges, before, strict=True):
+        if found:
+            origin = _origin(graph, edge, env, bounds, origins, inputs)
+            if origin is not None:
+                return origin
+    is_nan = bool(bits & NAN) and not any(found & NAN for found in before)
+    is_infinite = not is_nan and not any(before)
+    if not (is_nan or is_infinite):
+        return None
+    what, at = "not a number" if is_nan else "infinite", _at(ran.node, ran.at)
+    count = _count(value, np.isnan if is_nan else np.isinf)
+    return Origin(f"{_called(ran.node)} is {what}{at}{count}", ran.node.where, _hint(ran))
+
+
+def _origin(
+    graph: Graph,
+    edge: Edge,
+    env: Mapping[Symbol, int],
+    bounds: Mapping[Symbol, int],
+    origins: Mapping[tuple[Key, Coordinates], Origin | None],
+    inputs: Mapping[str, Array],
+) -> Origin | None:
+    """Where what an edge reads began to be not finite: the first point that is known."""
+    source = graph[edge.source]
+    if isinstance(source.op, Input):
+        array = inputs[source.op.name]
+        if not flag((array,)) & NAN:
+            return None
+        fed = f"the input `{source.op.name}` is fed with NaN{_count(array, np.isnan)}"
+        return Origin(fed, source.where, "tp.where(tp.isnan(x), 0, x) replaces NaN")
+    if isinstance(source.op, Constant):
+        return None
+    key = (edge.source, edge.output)
+    spans = []
+    for index in edge.index:
+        if isinstance(index, Point):
+            spans.append(range(int(index.expr.evaluate(env)), int(index.expr.evaluate(env)) + 1))
+        else:
+            spans.append(range(int(index.start.evaluate(env)), int(index.stop.evaluate(env)), index.stride))
+    found = (origins.get((key, at)) for at in itertools.product(*spans))
+    return next((origin for origin in found if origin is not None), None)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def _called(node: Node) -> str:
+    what = getattr(node.op, "fn", None)
+    op = what if isinstance(what, str) else type(node.op).__name__.lower()
+    return f"`{node.name}` ({op})" if node.name else f"the result of {op}"
+
+
+def _at(node: Node, at: Coordinates) -> str:
+    point = ", ".join(f"{step.name} = {value}" for step, value in zip(node.domain.steps, at, strict=True))
+    return f" at {point}" if point else ""
+
+
+def _count(value: Array, of: Callable[[Any], Any]) -> str:
+    """How many elements are wrong, and where the first is."""
+    wrong = of(_floats(value))
+    first = ", ".join(map(str, np.argwhere(wrong)[0].tolist()))
+    return f": {int(wrong.sum())} of {wrong.size} elements, the first at [{first}]" if wrong.ndim else ""
+
+
+def _reached(graph: Graph, node: Node, at: Coordinates) -> str:
+    if isinstance(node.op, Output):
+        return f"; it reaches output {node.op.position}" + (f", `{node.name}`" if node.name else "")
+    if isinstance(node.op, Merge):
+        return f"; it reaches the recurrence{f' `{node.name}`' if node.name else ''}{_at(node, at)}"
+    kind = "sink" if isinstance(node.op, Sink) else "function"
+    return f"; it reaches the {kind} `{getattr(node.op, 'name', '')}`{_at(node, at)}"
+
+
+_HINTS = {
+    "log": "log is finite for positive numbers only: tp.log(tp.maximum(x, 1e-8))",
+    "div": "the divisor is 0, or the quotient too large: x / tp.maximum(y, 1e-8)",
+    "sqrt": "sqrt takes numbers that are not negative, and its gradient is infinite at 0: tp.sqrt(x + 1e-8)",
+    "rsqrt": "rsqrt takes positive numbers: tp.rsqrt(x + 1e-8)",
+    "exp": "exp overflows from 89 on in float32: subtract the greatest element, or use softmax and logsumexp",
+    "pow": "fractional powers take numbers that are not negative, negative ones no zeros",
+}
+
+
+def _hint(ran: Ran) -> str:
+    ranges = []
+    for operand in ran.operands:
+        array = _floats(operand)
+        if array is not None and array.size:
+            ranges.append(f"{array.min():.6g}" if array.min() == array.max() else f"{array.min():.6g} to {array.max():.6g}")
+    got = f"its operands are {' and '.join(ranges)}" if ranges else "program.stepping(inputs) shows each statement with its values"
+    advice = _HINTS.get(str(getattr(ran.node.op, "fn", "")))
+    return f"{got}; {advice}" if advice else got

@@ -1,0 +1,180 @@
+"""How values lie in the arrays of the staged executor: reading an edge from them and writing a point into them, traceably."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tempo_core.backends.base import Backend, is_static, numpy_dtype
+from tempo_core.ir.graph import Edge, Graph
+from tempo_core.ir.ops import Constant, Input, Output
+from tempo_core.runtime.liveness import Key, Liveness
+from tempo_core.schedule import Storage
+from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.expr import Expr, Symbol
+
+Stores = dict[Key, Any]  # a value, or an array of the values in several slots, in the dimensions' order of `Placement.layout`
+Env = dict[Symbol, Any]
+
+
+def minimum(a: Any, b: Any) -> Any:
+    return min(a, b) if is_static(a) and is_static(b) else jnp.minimum(a, b)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    return max(a, b) if is_static(a) and is_static(b) else jnp.maximum(a, b)
+
+
+class Placement:
+    """Reads and writes traced stores. `bounds` are numbers; the steps in an `Env` may be traced.
+
+    The dimensions of a store are, logically, one for each step with several slots, then the value's own.
+    """
+
+    def __init__(self, graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], backend: Backend):
+        self.graph, self.storage, self.bounds, self.backend = graph, storage, dict(bounds), backend
+        self.liveness = Liveness(graph, storage)
+        self._moves: dict[Key, tuple[Any, Any, Any, Any]] = {}  # the last selection: value, predicate, alternative, result
+        self._layouts: dict[Key, tuple[int, ...]] = {}
+        self._ranged: dict[Key, set[int]] = {}  # the steps, by position, that some operation takes a range of
+        for node in graph:
+            for edge in () if isinstance(node.op, Output) else node.inputs:
+                ranges = (k for k, index in enumerate(edge.index) if isinstance(index, Range))
+                self._ranged.setdefault((edge.source, edge.output), set()).update(ranges)
+
+    def value(self, expression: Expr, env: Env) -> Any:
+        return expression.evaluate(env, minimum, maximum)
+
+    def dtype(self, key: Key) -> np.dtype[Any]:
+        return numpy_dtype(self.graph[key[0]].outputs[key[1]].dtype)
+
+    def shape(self, key: Key) -> tuple[int, ...]:
+        """The shape of the array that holds a store."""
+        type = self.graph[key[0]].outputs[key[1]]
+        slots = tuple(s for s in self.storage[key].slots if s > 1)
+        logical = slots + tuple(size.evaluate(self.bounds) for size in type.shape)
+        return tuple(logical[k] for k in self.layout(key))
+
+    def layout(self, key: Key) -> tuple[int, ...]:
+        """The logical dimensions of a store in the order in which they lie.
+
+        Slots come first, so that a value is one piece, except those of the one step that is read by ranges: they stand before
+        the value's last dimension, where contractions over them (attention over keys) find them without a transposition.
+        """
+        if key not in self._layouts:
+            leading = [k for k, slots in enumerate(self.storage[key].slots) if slots > 1]
+            rank = len(self.graph[key[0]].outputs[key[1]].shape)
+            order = list(range(len(leading) + rank))
+            ranged = [place for place, k in enumerate(leading) if k in self._ranged.get(key, ())]
+            if rank >= 2 and len(ranged) == 1:
+                order.remove(ranged[0])
+                order.insert(len(order) - 1, ranged[0])
+            self._layouts[key] = tuple(order)
+        return self._layouts[key]
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, edge: Edge, stores: Stores, inputs: Mapping[str, Any], env: Env) -> Any:
+        """The value that an edge delivers at the reader's point `env`."""
+        source = self.graph[edge.source]
+        if isinstance(source.op, Input):
+            return inputs[source.op.name]
+        if isinstance(source.op, Constant):
+            return self.backend.kernel(source.op, (), self.bounds, 0)[0]
+        key = (edge.source, edge.output)
+        value = stores[key]
+        axes = list(self.layout(key)) if self.liveness.is_store(key) else list(range(value.ndim))  # logical numbers, as they lie
+        spans: list[int] = []  # the numbers of the dimensions that ranges give; those of one slot get negative ones
+        masks: list[tuple[int, Any]] = []
+        slotted = 0
+        for step, index, slots in zip(source.domain.steps, edge.index, self.storage[key].slots, strict=True):
+            bound = self.bounds[Symbol(str(step.bound))]
+            own = slotted if slots > 1 else -1 - len(spans)
+            slotted += slots > 1
+            if isinstance(index, Point):
+                if slots > 1:
+                    at = self._slot(self.value(index.expr, env), slots, bound)
+                    value = lax.dynamic_index_in_dim(value, at, axes.index(own), keepdims=False)
+                    axes.remove(own)
+                continue
+            size = int(index.length.evaluate(self.bounds))
+            if slots == 1:
+                value = jnp.broadcast_to(value, (size, *value.shape))
+                axes.insert(0, own)
+            else:
+                value = self._span(value, axes.index(own), index, size, slots, bound, env)
+            if index.size is not None:
+                masks.append((len(spans), self._inside(index, size, env)))
+            spans.append(own)
+        wanted = spans + sorted(set(axes) - set(spans))
+        if wanted != axes:
+            value = jnp.transpose(value, [axes.index(k) for k in wanted])
+        for position, inside in masks:
+            shape = [1] * value.ndim
+            shape[position] = inside.shape[0]
+            mask = jnp.broadcast_to(inside.reshape(shape), value.shape)
+            value = jnp.where(mask, value, jnp.zeros(value.shape, value.dtype))
+        return value
+
+    def _slot(self, at: Any, slots: int, bound: int) -> Any:
+        return at if slots >= bound else at % slots
+
+    def _inside(self, index: Range, size: int, env: Env) -> Any:
+        positions = jnp.arange(size, dtype=jnp.int32) * index.stride + self.value(index.start, env)
+        return positions < self.value(index.stop, env)
+
+    def _span(self, value: Any, axis: int, index: Range, size: int, slots: int, bound: int, env: Env) -> Any:
+        """Positions `start, start + stride, ...` of a store along `axis`."""
+        if size == 0:  # for these bounds, the slice is always empty
+            return lax.slice_in_dim(value, 0, 0, axis=axis)
+        start = self.value(index.start, env)
+        if slots >= bound and is_static(start) and start + (size - 1) * index.stride < slots:
+            if start == 0 and size == slots and index.stride == 1:
+                return value
+            return lax.slice_in_dim(value, start, start + (size - 1) * index.stride + 1, index.stride, axis)
+        if slots >= bound and index.stride == 1 and (index.size is None or _is_aligned(index.start, size, slots)):
+            return lax.dynamic_slice_in_dim(value, start, size, axis)
+        positions = start + jnp.arange(size, dtype=jnp.int32) * index.stride
+        positions = jnp.clip(positions, 0, slots - 1) if slots >= bound else positions % slots
+        return jnp.take(value, positions, axis=axis, mode="clip")
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def write(self, key: Key, value: Any, stores: Stores, env: Env, predicate: Any) -> None:
+        """Keep a value at its point; with a predicate, only where that holds."""
+        if not self.liveness.is_store(key):
+            stores[key] = value if predicate is None else self._selected(key, value, stores[key], predicate)
+            return
+        slots = self.storage[key].slots
+        at = [
+            self._slot(env[step], count, self.bounds[Symbol(str(step.bound))])
+            for step, count in zip(self.graph[key[0]].domain.steps, slots, strict=True)
+            if count > 1
+        ]
+        layout = self.layout(key)
+        place = [*at, *(0,) * value.ndim]
+        start = tuple(jnp.asarray(place[k], jnp.int32) for k in layout)
+        shape = (*(1,) * len(at), *value.shape)
+        update = value.reshape([shape[k] for k in layout])  # dimensions of size 1 move about, the value's own keep their order
+        if predicate is not None:
+            present = lax.dynamic_slice(stores[key], start, update.shape)
+            update = jnp.where(predicate, update, present)
+        stores[key] = lax.dynamic_update_slice(stores[key], update, start)
+
+    def _selected(self, key: Key, value: Any, present: Any, predicate: Any) -> Any:
+        """`value` where the predicate holds. Branches that move one value, one after the other, are one selection."""
+        last = self._moves.get(key)
+        if last is not None and last[0] is value and last[3] is present:
+            predicate, present = last[1] | predicate, last[2]
+        chosen = jnp.where(predicate, value, present)
+        self._moves[key] = (value, predicate, present, chosen)
+        return chosen
+
+
+def _is_aligned(start: Expr, size: int, slots: int) -> bool:
+    """Whether a start is always a multiple of `size`, of which the slots are one too: then what is read lies inside."""
+    return slots % size == 0 and all(coefficient % size == 0 for _, coefficient in start.terms)

@@ -1,0 +1,221 @@
+"""Index-set splitting: an order for statements that isl has no schedule for, found by cutting their points in pieces.
+
+Where time has one direction at some points and another one elsewhere, no affine time orders whole statements. For given
+bounds there is an order unless some point depends on itself, and this finds one: pieces share a loop over a step on which every
+dependence reads the same or an earlier point (or, backwards, a later one); what a loop does not tie together runs in
+sequence; and from what is left in a circle the points are cut off that wait for nothing in it, to run first, and those that
+nothing in it waits for, to run last. If none can be cut off, each point waits for another one: there is a cycle of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import islpy as isl
+
+from tempo_core.ir.dependence import strongly_connected
+from tempo_core.schedule.constraints import Read, Statement
+from tempo_core.symbolic.expr import Symbol
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """`reader` needs `source`; `read` is None for the order of a stateful function's calls."""
+
+    reader: Statement
+    source: Statement
+    read: Read | None
+    relation: isl.Map
+
+
+@dataclass(frozen=True)
+class Backwards:
+    """An entry of a time vector: the step that a loop counts down."""
+
+    step: Symbol
+
+
+Row = int | Symbol | Backwards  # an entry of a time vector: a position in a sequence, or the step that a loop counts
+
+
+class Piece(NamedTuple):
+    """Some points of a statement; pieces of one list are told apart by their place in it."""
+
+    statement: Statement
+    points: isl.Set
+
+
+class Need(NamedTuple):
+    """Piece number `reader` needs piece number `source`, because of `why`."""
+
+    reader: int
+    source: int
+    relation: isl.Map
+    why: Dependence
+
+
+class CycleError(Exception):
+    """Points that all wait for each other: `needs` relate them."""
+
+    def __init__(self, needs: Sequence[Need]):
+        super().__init__("points wait for each other in a circle")
+        self.needs = tuple(needs)
+
+
+def arrange(
+    statements: Sequence[Statement], dependences: Sequence[Dependence], steps: Sequence[Symbol], fixed: Sequence[Symbol]
+) -> list[tuple[Piece, tuple[Row, ...]]]:
+    """Pieces of the statements, whose bounds are numbers, with the time of each inside loops over the `fixed` steps.
+
+    Raises CycleError where some point depends on itself.
+    """
+    found: list[tuple[Piece, tuple[Row, ...]]] = []
+    pieces = [Piece(s, s.points) for s in statements]
+    number = {s.name: k for k, s in enumerate(statements)}
+    needs = []
+    for d in dependences:
+        relation = d.relation
+        for step in fixed:
+            relation = _at_one(relation, d, step)
+        if not relation.is_empty():
+            needs.append(Need(number[d.reader.name], number[d.source.name], relation, d))
+    left = tuple(s for s in steps if s not in fixed)
+    _Arrangement(found).arrange(pieces, needs, left, ())
+    return found
+
+
+def _at_one(relation: isl.Map, why: Dependence, step: Symbol) -> isl.Map:
+    """The part of a dependence between points that agree on a step."""
+    reader, source = why.reader.node.domain.steps, why.source.node.domain.steps
+    if step not in reader or step not in source:
+        return relation
+    return relation.equate(isl.dim_type.in_, reader.index(step), isl.dim_type.out, source.index(step))
+
+
+class _Arrangement:
+    def __init__(self, found: list[tuple[Piece, tuple[Row, ...]]]):
+        self.found = found
+
+    def arrange(self, pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...], rows: tuple[Row, ...]) -> None:
+        """Give times to pieces that share `rows`; `needs` are those that no outer loop carries."""
+        steps = tuple(s for s in steps if any(s in p.statement.node.domain for p in pieces))
+        if len(pieces) == 1 and not needs:
+            self.found.append((pieces[0], (*rows, *(s for s in steps if s in pieces[0].statement.node.domain))))
+            return
+        looped = _loop(pieces, needs, steps)
+        if looped is not None:
+            row, step, kept = looped
+            self.arrange(pieces, kept, tuple(s for s in steps if s != step), (*rows, row))
+            return
+        components = strongly_connected(range(len(pieces)), [(n.reader, n.source) for n in needs])
+        if len(components) > 1:
+            for place, members in enumerate(components):
+                self.arrange(*_part(pieces, needs, members), steps, (*rows, place))
+            return
+        self._peel(pieces, needs, steps, rows)
+
+    def _peel(self, pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...], rows: tuple[Row, ...]) -> None:
+        """Cut off what can run before the others and what can run after them, until the rest falls apart or shares a loop."""
+        first = 0
+        tails: list[list[Piece]] = []
+        while pieces:
+            heads, pieces, needs = _cut(pieces, needs, readers=True)
+            ends, pieces, needs = _cut(pieces, needs, readers=False)
+            if not heads and not ends:
+                raise CycleError(needs)
+            tails.append(ends)
+            first = self._sequence(heads, steps, rows, first)
+            connected = strongly_connected(range(len(pieces)), [(n.reader, n.source) for n in needs])
+            if pieces and (len(connected) > 1 or not needs or _loop(pieces, needs, steps) is not None):
+                self.arrange(pieces, needs, steps, (*rows, first))
+                first += 1
+                break
+        for ends in reversed(tails):
+            first = self._sequence(ends, steps, rows, first)
+
+    def _sequence(self, pieces: list[Piece], steps: tuple[Symbol, ...], rows: tuple[Row, ...], first: int) -> int:
+        """Times for pieces that do not depend on each other; gives the next free place."""
+        for place, piece in enumerate(pieces, first):
+            self.found.append((piece, (*rows, place, *(s for s in steps if s in piece.statement.node.domain))))
+        return first + len(pieces)
+
+
+def _loop(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) -> tuple[Row, Symbol, list[Need]] | None:
+    """A step that all pieces have and whose loop, forwards or backwards, respects every need; with the needs that are left."""
+    for step in steps:
+        if not all(step in p.statement.node.domain for p in pieces):
+            continue
+        ends = [(n.why.reader.node.domain.steps.index(step), n.why.source.node.domain.steps.index(step)) for n in needs]
+        relations = [n.relation for n in needs]
+        for row, wrong in ((step, isl.Map.order_lt), (Backwards(step), isl.Map.order_gt)):
+            if all(
+                wrong(r, isl.dim_type.in_, a, isl.dim_type.out, b).is_empty() for r, (a, b) in zip(relations, ends, strict=True)
+            ):
+                return row, step, _nonempty([n._replace(relation=_at_one(n.relation, n.why, step)) for n in needs])
+    return None
+
+
+def _part(pieces: list[Piece], needs: list[Need], members: Sequence[int]) -> tuple[list[Piece], list[Need]]:
+    """Some pieces, and the needs between them."""
+    place = {old: new for new, old in enumerate(members)}
+    kept = [n._replace(reader=place[n.reader], source=place[n.source]) for n in needs if n.reader in place and n.source in place]
+    return [pieces[k] for k in members], kept
+
+
+def _cut(pieces: list[Piece], needs: list[Need], readers: bool) -> tuple[list[Piece], list[Piece], list[Need]]:
+    """The points that need none of the others (or, unless `readers`, that none needs); and the rest, with the needs inside."""
+    tied = [isl.Set.empty(p.points.get_space()) for p in pieces]
+    for n in needs:
+        k = n.reader if readers else n.source
+        tied[k] = tied[k].union(n.relation.domain() if readers else n.relation.range()).coalesce()
+    free = [Piece(p.statement, p.points.subtract(t).coalesce()) for p, t in zip(pieces, tied, strict=True)]
+    rest = [Piece(p.statement, p.points.intersect(t).coalesce()) for p, t in zip(pieces, tied, strict=True)]
+    inside = []
+    for n in needs:
+        relation = n.relation.intersect_domain(rest[n.reader].points).intersect_range(rest[n.source].points)
+        inside.append(n._replace(relation=relation.coalesce()))
+    left, needs = _part(rest, _nonempty(inside), [k for k, p in enumerate(rest) if not p.points.is_empty()])
+    return [p for p in free if not p.points.is_empty()], left, needs
+
+
+def _nonempty(needs: list[Need]) -> list[Need]:
+    return [n for n in needs if not n.relation.is_empty()]
+
+
+def cycle_of(needs: Sequence[Need]) -> tuple[list[Dependence], Statement, isl.Set]:
+    """A cycle among points that each need another one: its dependences, and the statement and point at which it starts."""
+    leaving: dict[str, list[Need]] = {}
+    for n in needs:
+        leaving.setdefault(n.why.reader.name, []).append(n)
+    statement = needs[0].why.reader
+    point = isl.Set.from_point(needs[0].relation.domain().sample_point())
+    seen: dict[tuple[str, str], int] = {}
+    walked: list[tuple[Dependence, Statement, isl.Set]] = []
+    while (key := (statement.name, str(point))) not in seen:
+        seen[key] = len(walked)
+        for n in leaving[statement.name]:
+            reached = point.apply(n.relation)
+            if not reached.is_empty():
+                walked.append((n.why, statement, point))
+                statement, point = n.why.source, isl.Set.from_point(reached.sample_point())
+                break
+    around = walked[seen[key] :]
+    return [why for why, _, _ in around], around[0][1], around[0][2]
+
+
+def divided(pieces: Sequence[Piece]) -> list[Statement]:
+    """The pieces as statements: those that are the whole keep their names."""
+    count: dict[str, int] = {}
+    for piece in pieces:
+        count[piece.statement.name] = count.get(piece.statement.name, 0) + 1
+    number = dict.fromkeys(count, 0)
+    found = []
+    for piece in pieces:
+        name = piece.statement.name
+        if count[name] > 1:
+            number[name] += 1
+            name = f"{name}_p{number[name] - 1}"
+        found.append(replace(piece.statement, name=name, points=piece.points.set_tuple_name(name)))
+    return found

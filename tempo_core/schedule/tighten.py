@@ -1,0 +1,71 @@
+"""Loops whose whole body stands under a condition on the counter get limits in its place, which may depend on loops around."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tempo_core.schedule.program import Block, If, Item, Loop
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, conjunction
+from tempo_core.symbolic.expr import Expr, maximum, minimum
+
+
+def tightened(item: Item) -> Item:
+    """The item with conditions that bound a counter, and guard all that its loop runs, turned into limits of the loop.
+
+    Rewrite: `for n in 0:N: if 4*n <= t: ...` -> `for n in 0:min(N, t//4 + 1): ...`
+    """
+    if isinstance(item, Block):
+        return Block(tuple(map(tightened, item.children)))
+    if isinstance(item, If):
+        orelse = None if item.orelse is None else _block(tightened(item.orelse))
+        return If(item.condition, _block(tightened(item.then)), orelse)
+    if not isinstance(item, Loop):
+        return item
+    children = [tightened(child) for child in _flat(item.body)]
+    guards = [child.condition for child in children if isinstance(child, If) and child.orelse is None]
+    if item.step != 1 or not children or len(guards) != len(children):
+        return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
+    shared = set(_parts(guards[0])).intersection(*(set(_parts(g)) for g in guards[1:]))
+    start, stop, used = item.start, item.stop, set()
+    for part in shared:
+        limits = _limits(part, item)
+        if limits is not None:
+            start, stop = maximum(start, limits[0]), minimum(stop, limits[1])
+            used.add(part)
+    if not used:
+        return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
+    left = []
+    for child in children:
+        assert isinstance(child, If)
+        rest = conjunction(*(p for p in _parts(child.condition) if p not in used))
+        left.append(child.then if rest is TRUE else If(rest, child.then))
+    return Loop(item.counter, start, stop, 1, Block(tuple(left)))
+
+
+def _limits(part: Bool, loop: Loop) -> tuple[Expr, Expr] | None:
+    """(start, stop) that say the same of the loop's counter as an inequality; None where it says something else."""
+    if not isinstance(part, Comparison) or part.kind != ">=":
+        return None
+    coefficient = part.expr.coefficient(loop.counter)
+    rest = part.expr - coefficient * loop.counter.expr
+    if coefficient == 0 or loop.counter in rest.symbols:
+        return None
+    if coefficient < 0:  # rest >= -coefficient * counter
+        return loop.start, rest // -coefficient + 1
+    return -(rest // coefficient), loop.stop  # counter >= ceil(-rest / coefficient)
+
+
+def _parts(condition: Bool) -> tuple[Bool, ...]:
+    return condition.args if isinstance(condition, Conjunction) else (condition,)
+
+
+def _flat(item: Item) -> Iterator[Item]:
+    if isinstance(item, Block):
+        for child in item.children:
+            yield from _flat(child)
+    else:
+        yield item
+
+
+def _block(item: Item) -> Block:
+    return item if isinstance(item, Block) else Block((item,))

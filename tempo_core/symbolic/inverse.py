@@ -1,0 +1,170 @@
+"""Dependences reversed: which points read a given one, as points and ranges again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tempo_core.errors import GradientError, NonAffineError
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Conjunction, Disjunction
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
+from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, dependence, domain_set
+from tempo_core.symbolic.translate import as_parameters, condition_within, single_expression, symbols_by_name
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """Who reads a source point: one point or range per step of the reader, in the *source's* steps, where `condition` holds."""
+
+    index: tuple[Index, ...]
+    condition: Bool
+
+
+@functools.lru_cache(maxsize=4096)
+def invert(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> Inverse:
+    """The dependence reversed: the reader points that read a given source point.
+
+    Raises GradientError where they are not an independent range (evenly strided) per reader step; `hull` then says between which.
+
+    >>> t = Symbol("t", "T")
+    >>> invert(Domain((t,)), (Range(t.expr, Symbol("T").expr),), Domain((t,)))
+    Inverse(index=(Range(start=0, stop=t + 1, stride=1, size=None),), condition=true)
+    """
+    found, exact = _reversed(reader_domain, index, source_domain)
+    if not exact:
+        text = ", ".join(map(str, index))
+        raise GradientError(
+            f"the reads [{text}] at {reader_domain} have no inverse: the points that read one value are not a range per step"
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def hull(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> Inverse:
+    """A point or range per step of the reader that holds all reader points of a source point, and perhaps others between them.
+
+    >>> i, t = Symbol("i", "I"), Symbol("t", "T")
+    >>> print(*hull(Domain((i, t)), (Point(i.expr + t.expr),), Domain((t,))).index)
+    0:min(t + 1, I) max(t - I + 1, 0):t + 1
+    """
+    return _reversed(reader_domain, index, source_domain)[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _reversed(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> tuple[Inverse, bool]:
+    """The hull of each source point's readers, and whether it holds nothing else."""
+    bounds = bounds_of(reader_domain, source_domain, *index)
+    reads = dependence("", reader_domain, "", source_domain, index).intersect_range(domain_set("", source_domain))
+    readers = reads.reverse()
+    if readers.is_empty():
+        nowhere = tuple(full_range(s) for s in reader_domain.steps)
+        return Inverse(nowhere, FALSE), True
+    symbols = symbols_by_name(source_domain.steps, bounds)
+    rank = len(reader_domain.steps)
+    strides = (1, *sorted(_strides(reader_domain.condition, *index) - {1}))
+    found: list[Index] = []
+    exact = True
+    whole: isl.Map | None = None
+    for k, step in enumerate(reader_domain.steps):
+        along = readers.project_out(isl.dim_type.out, k + 1, rank - k - 1).project_out(isl.dim_type.out, 0, k).coalesce()
+        whole = along if whole is None else whole.flat_range_product(along)
+        plain = step not in index_steps(index) and reader_domain.condition is TRUE
+        at, is_exact = (full_range(step), True) if plain else _inverse_step(step, along, strides, symbols)
+        found.append(at)
+        exact = exact and is_exact
+    if whole is not None and not whole.is_subset(readers):
+        exact = False
+    read = readers.domain()
+    known = domain_set("", source_domain).intersect_params(Frame((), bounds).box().params())
+    return Inverse(tuple(found), condition_within(read, known, symbols)), exact
+
+
+def _strides(condition: Bool, *index: Index) -> set[int]:
+    """Distances at which readers of one point may lie: strides of slices, and what indices and conditions are divided by."""
+    found = {i.stride for i in index if isinstance(i, Range)}
+    waiting: list[Bool | Expr] = [condition]
+    for i in index:
+        waiting += [i.expr] if isinstance(i, Point) else [i.start, i.stop]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, (Conjunction, Disjunction)):
+            waiting += part.args
+        elif isinstance(part, Comparison):
+            waiting.append(part.expr)
+        elif isinstance(part, Expr):
+            for atom in part.atoms:
+                if isinstance(atom, (Minimum, Maximum)):
+                    waiting += atom.args
+                elif isinstance(atom, (FloorDivide, Modulo)):
+                    waiting.append(atom.numerator)
+                    found |= {atom.denominator.constant} if atom.denominator.is_constant else set()
+    return found
+
+
+def _inverse_step(step: Symbol, along: isl.Map, strides: tuple[int, ...], symbols: Mapping[str, Expr]) -> tuple[Index, bool]:
+    """`along` (source point to values of one reader step) as a point or range, and whether that says it all."""
+    lowest, highest = along.lexmin().as_pw_multi_aff().get_pw_aff(0), along.lexmax().as_pw_multi_aff().get_pw_aff(0)
+    context = as_parameters(along.domain())
+    start, last = _limit(along, lowest, context, symbols, False), _limit(along, highest, context, symbols, True)
+    if start is None or last is None:
+        return Range(start or Expr.of(0), step.bound_expr if last is None else _after(last)), False
+    if lowest.is_equal(highest):
+        return Point(start), True
+    local = isl.LocalSpace.from_space(along.range().get_space())
+    value = isl.PwAff.var_on_domain(local, isl.dim_type.set, 0)
+    between = lowest.le_map(value).intersect(highest.ge_map(value))
+    for stride in strides:
+        points = between
+        if stride != 1:
+            modulus = isl.Val(stride, CONTEXT)
+            points = between.intersect(lowest.mod_val(modulus).eq_map(value.mod_val(modulus)))
+        if points.is_subset(along):
+            return Range(start, _after(last), stride), True
+    return Range(start, _after(last)), False
+
+
+def _limit(along: isl.Map, limit: isl.PwAff, context: isl.Set, symbols: Mapping[str, Expr], upper: bool) -> Expr | None:
+    """The least or greatest value of a relation as one expression; None where that is none.
+
+    What isl makes of `t <= 1, t < T` is `1 if T >= 2 else 0`; the constraints themselves say `min(1, T - 1)`.
+    """
+    try:
+        return single_expression(as_parameters(limit), context, symbols)
+    except NonAffineError:
+        pass
+    basic = along.get_basic_maps()
+    if len(basic) != 1 or basic[0].dim(isl.dim_type.div):
+        return None
+    found: isl.PwAff | None = None
+    parts: list[Expr] = []
+    for constraint in basic[0].get_constraints():
+        sign = -1 if upper else 1
+        if constraint.get_coefficient_val(isl.dim_type.out, 0).to_python() != sign:
+            continue
+        affine = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(along.get_space().domain()))
+        for kind in (isl.dim_type.param, isl.dim_type.in_):
+            for k in range(along.dim(kind)):
+                affine = affine.add_coefficient_val(kind, k, constraint.get_coefficient_val(kind, k))
+        affine = affine.add_constant_val(constraint.get_constant_val()).scale_val(isl.Val(-sign, CONTEXT))
+        bound = isl.PwAff.from_aff(affine).intersect_domain(along.domain())
+        try:
+            parts.append(single_expression(as_parameters(bound), context, symbols))
+        except NonAffineError:
+            return None
+        found = bound if found is None else found.min(bound) if upper else found.max(bound)
+    if found is None or not found.is_equal(limit):
+        return None
+    return minimum(*parts) if upper else maximum(*parts)
+
+
+def _after(last: Expr) -> Expr:
+    """`last + 1`, moved into a min or max: `min(t + 3, T - 1) + 1` is better read as `min(t + 4, T)`."""
+    for atom in last.atoms:
+        if isinstance(atom, (Minimum, Maximum)) and (last - Expr.of_atom(atom)).is_constant:
+            more = (last - Expr.of_atom(atom)).constant + 1
+            return (minimum if isinstance(atom, Minimum) else maximum)(*(a + more for a in atom.args))
+    return last + 1

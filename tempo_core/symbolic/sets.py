@@ -1,0 +1,183 @@
+"""Domains as integer sets and indices as relations of isl, with bounds as parameters, known to be at least 1 and nothing more."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+
+import islpy as isl
+
+from tempo_core.errors import NonAffineError
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth
+from tempo_core.symbolic.domain import Domain, Index, Point, Range
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+
+CONTEXT = isl.Context()  # one for the process: isl objects of different contexts must not meet
+CONTEXT.set_ast_build_detect_min_max(1)
+CONTEXT.set_on_error(isl.on_error.CONTINUE)
+
+AFFINE_HINT = "use sums of steps and bounds, integer multiples, //, % by numbers, min and max"
+
+
+class Frame:
+    """The isl space of points over some ordered steps, with parameters for bounds; turns expressions over them into isl."""
+
+    def __init__(self, steps: tuple[Symbol, ...], bounds: Iterable[Symbol], name: str = ""):
+        names = sorted({b.name for b in bounds} | {s.bound for s in steps if s.bound})
+        space = isl.Space.create_from_names(CONTEXT, set=[s.name for s in steps], params=names)
+        self.space = space.set_tuple_name(isl.dim_type.set, name) if name else space
+        self._local = isl.LocalSpace.from_space(self.space)
+        self._position = {Symbol(n): (isl.dim_type.param, k) for k, n in enumerate(names)}
+        self._position.update({s: (isl.dim_type.set, k) for k, s in enumerate(steps)})
+        self.steps = steps
+
+    def expression(self, expr: Expr) -> isl.PwAff:
+        """The value of `expr` at each point. Raises NonAffineError, also for a step that the space does not have."""
+        total: isl.PwAff | None = None
+        linear = isl.Aff.zero_on_domain(self._local)
+        for monomial, coefficient in expr.terms:
+            if not monomial:
+                linear = linear.add_constant_val(isl.Val(coefficient, CONTEXT))
+                continue
+            (atom, power), *others = monomial
+            if others or power != 1:
+                raise NonAffineError(f"`{expr}` is not affine in the steps", hint=AFFINE_HINT)
+            if isinstance(atom, Symbol):
+                if atom not in self._position:
+                    raise NonAffineError(
+                        f"`{expr}` uses `{atom}`, which is no step here; there are {[s.name for s in self.steps]}"
+                    )
+                kind, position = self._position[atom]
+                kind = isl.dim_type.in_ if kind == isl.dim_type.set else kind
+                linear = linear.add_coefficient_val(kind, position, isl.Val(coefficient, CONTEXT))
+                continue
+            value = self._atom(atom, expr)
+            if coefficient != 1:
+                value = value.scale_val(isl.Val(coefficient, CONTEXT))
+            total = value if total is None else total.add(value)
+        base = isl.PwAff.from_aff(linear)
+        return base if total is None else total.add(base)
+
+    def _atom(self, atom: Minimum | Maximum | FloorDivide | Modulo, expr: Expr) -> isl.PwAff:
+        if isinstance(atom, (Minimum, Maximum)):
+            parts = [self.expression(a) for a in atom.args]
+            combine = isl.PwAff.min if isinstance(atom, Minimum) else isl.PwAff.max
+            return functools.reduce(combine, parts)
+        if not atom.denominator.is_constant:
+            raise NonAffineError(f"`{expr}` divides by something that is not a number", hint=AFFINE_HINT)
+        divisor = isl.Val(atom.denominator.constant, CONTEXT)
+        numerator = self.expression(atom.numerator)
+        return numerator.scale_down_val(divisor).floor() if isinstance(atom, FloorDivide) else numerator.mod_val(divisor)
+
+    def condition(self, condition: Bool) -> isl.Set:
+        """The points at which `condition` holds (not restricted to any domain)."""
+        if isinstance(condition, Truth):
+            return isl.Set.universe(self.space) if condition.value else isl.Set.empty(self.space)
+        if isinstance(condition, Comparison):
+            value = self.expression(condition.expr)
+            return {">=": value.nonneg_set, "==": value.zero_set, "!=": value.non_zero_set}[condition.kind]()
+        if isinstance(condition, (Conjunction, Disjunction)):
+            combine = isl.Set.intersect if isinstance(condition, Conjunction) else isl.Set.union
+            return functools.reduce(combine, map(self.condition, condition.args))
+        raise AssertionError(f"unknown condition {condition!r}")
+
+    def box(self) -> isl.Set:
+        """All points with `0 <= step < bound`, where every bound is at least 1."""
+        basic = isl.BasicSet.universe(self.space)
+        one = isl.Val(1, CONTEXT)
+        for symbol, (kind, position) in self._position.items():
+            at_least = isl.Constraint.inequality_alloc(self._local).set_coefficient_val(kind, position, one)
+            if not symbol.is_step:
+                basic = basic.add_constraint(at_least.set_constant_val(isl.Val(-1, CONTEXT)))
+                continue
+            basic = basic.add_constraint(at_least)
+            if symbol.bound:
+                below = isl.Constraint.inequality_alloc(self._local).set_coefficient_val(kind, position, isl.Val(-1, CONTEXT))
+                below = below.set_coefficient_val(*self._position[Symbol(symbol.bound)], one)
+                basic = basic.add_constraint(below.set_constant_val(isl.Val(-1, CONTEXT)))
+        return isl.Set.from_basic_set(basic)
+
+
+def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
+    """All bounds that occur in some domains, conditions, expressions and indices."""
+    found: set[Symbol] = set()
+    for part in parts:
+        if isinstance(part, Domain):
+            found |= part.condition.symbols | set(part.steps)
+        elif isinstance(part, Point):
+            found |= part.expr.symbols
+        elif isinstance(part, Range):
+            found |= part.start.symbols | part.stop.symbols
+        else:
+            found |= part.symbols
+    return frozenset(Symbol(s.bound) if s.bound else s for s in found)
+
+
+@functools.lru_cache(maxsize=4096)
+def domain_set(name: str, domain: Domain, condition: Bool = TRUE) -> isl.Set:
+    """The points of `domain` at which `condition` also holds, as a set with the tuple name `name`.
+
+    >>> t = Symbol("t", "T")
+    >>> domain_set("x", Domain((t,)), t.expr >= 3).is_equal(isl.Set.read_from_str(CONTEXT, "[T] -> { x[t] : 3 <= t < T }"))
+    True
+    """
+    frame = Frame(domain.steps, bounds_of(domain, condition), name)
+    points = frame.box()
+    for part in (domain.condition, condition):
+        if part is not TRUE:
+            points = points.intersect(frame.condition(part))
+    return points
+
+
+@functools.lru_cache(maxsize=4096)
+def dependence(
+    reader_name: str,
+    reader_domain: Domain,
+    source_name: str,
+    source_domain: Domain,
+    index: tuple[Index, ...],
+    condition: Bool = TRUE,
+) -> isl.Map:
+    """Reader points to the source points that they read through `index`, where `condition` (in the reader's steps) holds.
+
+    Not restricted to the source's domain, so that reads outside of it can be seen.
+
+    >>> t = Symbol("t", "T")
+    >>> past = (Range(Expr.of(0), t.expr + 1),)
+    >>> text = "[T] -> { y[t] -> x[s] : t < T and 0 <= s <= t }"
+    >>> dependence("y", Domain((t,)), "x", Domain((t,)), past).is_equal(isl.Map.read_from_str(CONTEXT, text))
+    True
+    """
+    bounds = bounds_of(reader_domain, source_domain, condition, *index)
+    reader, source = Frame(reader_domain.steps, bounds, reader_name), Frame(source_domain.steps, bounds, source_name)
+    reads = isl.Map.from_domain_and_range(domain_set(reader_name, reader_domain, condition), isl.Set.universe(source.space))
+    for step, read in zip(source_domain.steps, index, strict=True):
+        point = source.expression(step.expr)
+        if isinstance(read, Point):
+            reads = reads.intersect(reader.expression(read.expr).eq_map(point))
+            continue
+        for start in _conjuncts(read.start, Maximum):
+            reads = reads.intersect(reader.expression(start).le_map(point))
+        for stop in _conjuncts(read.stop, Minimum):
+            reads = reads.intersect(reader.expression(stop).gt_map(point))
+        if read.stride != 1:
+            stride = isl.Val(read.stride, CONTEXT)
+            reads = reads.intersect(reader.expression(read.start).mod_val(stride).eq_map(point.mod_val(stride)))
+    return reads
+
+
+def _conjuncts(limit: Expr, kind: type[Minimum] | type[Maximum]) -> tuple[Expr, ...]:
+    """Limits that together say the same: below `min(a, b)` is below a and below b, which keeps the relation one piece."""
+    for atom in limit.atoms:
+        if isinstance(atom, kind) and limit.coefficient(atom) == 1:  # type: ignore[arg-type]
+            return tuple(part + (limit - Expr.of_atom(atom)) for part in atom.args)
+    return (limit,)
+
+
+def fixed(relation: isl.Map, bounds: Mapping[Symbol, int]) -> isl.Map:
+    """A relation with its parameters replaced by numbers."""
+    values = {symbol.name: value for symbol, value in bounds.items()}
+    for k in range(relation.dim(isl.dim_type.param)):
+        name = relation.get_dim_name(isl.dim_type.param, k)
+        relation = relation.fix_val(isl.dim_type.param, k, isl.Val(values[name], CONTEXT))
+    return relation.project_out_all_params()

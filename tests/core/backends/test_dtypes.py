@@ -1,0 +1,223 @@
+"""Every op in every dtype: the two backends agree, and what an op does not take is refused when it is built.
+
+All rows of a dtype are one JAX program. 64-bit dtypes run on NumPy alone: JAX has them only in its 64-bit mode.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tempo_core.backends.base import numpy_dtype
+from tempo_core.errors import DTypeError
+from tempo_core.ir import ops
+from tempo_core.ir.types import DTYPES, FLOATS, INTEGERS, is_float
+from tempo_core.symbolic.expr import Expr
+from tests.core.backends.support import JAX, NUMPY, array, type_of
+
+ANY, NUMBERS, WHOLE = DTYPES, (*FLOATS, *INTEGERS), (*INTEGERS, "bool")
+ON_JAX = tuple(d for d in DTYPES if np.dtype(numpy_dtype(d)).itemsize < 8)
+NUMPY_ONLY = tuple(d for d in DTYPES if d not in ON_JAX)
+NEVER_HERE = {
+    ops.Input, ops.Merge, ops.Udf, ops.Sink, ops.Output, ops.Dataflow,  # matters of the runtime and of users' functions
+    ops.Iota, ops.Eval, ops.Random,  # have the same dtype always
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """An op, the dtypes that it takes, and its operands: "x", "y" and "z" are of the row's dtype, others are arrays."""
+
+    op: ops.Op
+    dtypes: tuple[str, ...]
+    operands: tuple[Any, ...] = ("x",)
+
+    @property
+    def name(self) -> str:
+        shown = getattr(self.op, "fn", "") or ""
+        return f"{type(self.op).__name__}{'-' if shown else ''}{shown}"
+
+
+TAKES_ALL = {"neg": NUMBERS, "abs": NUMBERS, "sign": NUMBERS, "not": ("bool",), "isfinite": ANY, "isnan": ANY}
+PAIRS = {"div": FLOATS, "atan2": FLOATS, "maximum": ANY, "minimum": ANY, "and": WHOLE, "or": WHOLE, "xor": WHOLE}
+REDUCED = {"sum": NUMBERS, "prod": NUMBERS, "max": ANY, "min": ANY, "any": ("bool",), "all": ("bool",)}
+INDEX = np.array([2, 0, 1], "int32")
+ONE = (Expr.of(1),)
+
+ROWS = [
+    *(Row(ops.Unary(fn), TAKES_ALL.get(fn, FLOATS)) for fn in ops.UNARY),
+    *(Row(ops.Binary(fn), PAIRS.get(fn, NUMBERS), ("x", "y")) for fn in ops.BINARY),
+    *(Row(ops.Compare(fn), ANY, ("x", "y")) for fn in ops.COMPARE),
+    *(Row(ops.Reduce(fn, (1,)), REDUCED[fn]) for fn in ops.REDUCE),
+    *(Row(ops.Cast(dtype), ANY) for dtype in ON_JAX),
+    Row(ops.Constant("int8", (2,), b"\x01\x02"), ANY, ()),
+    Row(ops.Where(), ANY, (np.eye(4, 3) > 0, "x", "y")),
+    Row(ops.Identity(), ANY),
+    Row(ops.Argmax(0), ANY),
+    Row(ops.Argsort(1), ANY),
+    Row(ops.CumSum(0), NUMBERS),
+    Row(ops.CumMax(0), ANY),
+    Row(ops.LinearScan(0, True), NUMBERS, ("x", "y")),
+    Row(ops.DiscountedSum(0, 0.5), FLOATS),
+    Row(ops.Dot((1,), (0,)), NUMBERS, ("x", "z")),
+    Row(ops.Conv((1,), ONE, ONE, (1,), (1,), Expr.of(1)), NUMBERS, ("x", "k")),
+    Row(ops.Reshape((Expr.of(12),)), ANY),
+    Row(ops.Permute((1, 0)), ANY),
+    Row(ops.Broadcast((Expr.of(2), Expr.of(4), Expr.of(3)), (1, 2)), ANY),
+    Row(ops.Slice(0, Expr.of(1), Expr.of(6), 2), ANY),
+    Row(ops.Pad(1, Expr.of(1), Expr.of(-1)), ANY),
+    Row(ops.Concat(0), ANY, ("x", "y")),
+    Row(ops.Flip(1), ANY),
+    Row(ops.Gather(0), ANY, ("x", INDEX)),
+    Row(ops.ScatterAdd(1, Expr.of(4)), NUMBERS, ("x", INDEX)),
+]
+TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
+
+
+@functools.cache
+def values(dtype: str) -> dict[str, np.ndarray]:
+    """Numbers that meet the ends of the dtype, zeros as divisors, and signs of all kinds."""
+    generator = np.random.default_rng(3)
+
+    def draw(*shape: int) -> Any:
+        if dtype == "bool":
+            return generator.integers(0, 2, shape)
+        if is_float(dtype):
+            return generator.normal(size=shape).clip(-1, 1)
+        limits = np.iinfo(dtype)
+        return generator.choice([limits.min, limits.max, 0, 1, 2, 3, 7, limits.max // 3], shape)
+
+    return {name: array(draw(*shape), dtype) for name, shape in {"x": (4, 3), "y": (4, 3), "z": (3, 2), "k": (2, 3, 2)}.items()}
+
+
+def operands(row: Row, dtype: str) -> list[np.ndarray]:
+    return [values(dtype)[x] if isinstance(x, str) else x for x in row.operands]
+
+
+@functools.cache
+def on_jax(dtype: str) -> list[np.ndarray]:
+    """The results of all rows that take a dtype, by one program."""
+    rows = [row for row in ROWS if dtype in row.dtypes]
+
+    def program(given: list[list[Any]]) -> list[Any]:
+        return [JAX.kernel(row.op, args, {})[0] for row, args in zip(rows, given, strict=True)]
+
+    return [np.asarray(result) for result in jax.jit(program)([operands(row, dtype) for row in rows])]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_an_op_gives_the_same_on_both_backends_or_is_refused(row: Row, dtype: str) -> None:
+    given = operands(row, dtype)
+    if dtype not in row.dtypes:
+        with pytest.raises(DTypeError):
+            row.op.infer(tuple(map(type_of, given)))
+        return
+    (declared,) = row.op.infer(tuple(map(type_of, given)))
+    (found,) = NUMPY.kernel(row.op, given, {})
+    assert found.dtype == numpy_dtype(declared.dtype) and found.shape == tuple(map(int, declared.shape))
+    if dtype in NUMPY_ONLY:
+        return
+    expected = on_jax(dtype)[[r for r in ROWS if dtype in r.dtypes].index(row)]
+    assert expected.dtype == found.dtype
+    if found.dtype.kind in "biu":
+        np.testing.assert_array_equal(found, expected)
+    else:
+        tolerance = TOLERANCE[declared.dtype]
+        np.testing.assert_allclose(found.astype("float64"), expected.astype("float64"), rtol=tolerance, atol=tolerance)
+
+
+def test_every_op_is_tested_in_every_dtype() -> None:
+    classes = {c for c in vars(ops).values() if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op}
+    assert classes == {type(row.op) for row in ROWS} | NEVER_HERE
+
+
+def same_bits_or_nan(found: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(found.astype("float64"), expected.astype("float64"))
+
+
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.75,
+    -0.75,
+    2.5,
+    127.6,
+    -128.6,
+    255.5,
+    300.0,
+    -300.0,
+    3e9,
+    -3e9,
+    7e4,
+    1e39,
+    np.inf,
+    -np.inf,
+    np.nan,
+]
+
+
+@pytest.mark.parametrize("source", [d for d in FLOATS if d in ON_JAX])
+@pytest.mark.parametrize("target", ON_JAX)
+def test_what_casts_do_with_what_does_not_fit(source: str, target: str) -> None:
+    """Integers saturate, NaN is 0; bool is all but 0; narrower floats round to the nearest or are infinite."""
+    with np.errstate(over="ignore"):
+        x = array(SPECIAL, source)
+        (found,), (expected,) = (backend.kernel(ops.Cast(target), [backend.to_device(x)], {}) for backend in (NUMPY, JAX))
+        same_bits_or_nan(found, np.asarray(expected))
+        exact = x.astype("float64")
+        if target in INTEGERS:
+            limits = np.iinfo(target)
+            wanted: Any = [0 if np.isnan(v) else int(np.clip(np.trunc(v), limits.min, limits.max)) for v in exact]
+        else:
+            wanted = exact != 0 if target == "bool" else x.astype(numpy_dtype(target))
+    same_bits_or_nan(found, np.asarray(wanted))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_wrap_around_and_divide_by_zero_to_zero(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    low, high = limits.min, limits.max
+    x, y = array([high, low, high, low, 5, low], dtype), array([1, 1, high, 0, 0, high], dtype)
+    span = high - low + 1
+    exact = {
+        "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+        "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0,
+    }  # fmt: skip
+    for fn, function in exact.items():
+        expected = [(function(int(a), int(b)) - low) % span + low for a, b in zip(x, y, strict=True)]
+        for backend in (NUMPY, *((JAX,) if dtype in ON_JAX else ())):
+            (found,) = backend.kernel(ops.Binary(fn), [backend.to_device(x), backend.to_device(y)], {})
+            assert np.asarray(found).tolist() == expected, (fn, backend.name)
+    if low < 0:
+        for backend in (NUMPY, *((JAX,) if dtype in ON_JAX else ())):
+            args = [backend.to_device(array([low], dtype)), backend.to_device(array([-1], dtype))]
+            assert [np.asarray(backend.kernel(ops.Binary(fn), args, {})[0]).tolist() for fn in ("floordiv", "mod", "mul")] == [
+                [low], [0], [low]
+            ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sixteen_bits_are_accumulated_in_thirty_two(dtype: str) -> None:
+    """4,096 ones and as many small numbers: in 16 bits, sums would stop growing."""
+    x = array(np.full((1, 4096), 1 / 128) + 1, dtype)
+    true = float(x.astype("float64").sum())
+    cases: list[tuple[ops.Op, list[np.ndarray]]] = [
+        (ops.Reduce("sum", (1,)), [x]),
+        (ops.CumSum(1), [x]),
+        (ops.Dot((1,), (0,)), [x, array(np.ones((4096, 1)), dtype)]),
+        (ops.Conv((1,), (Expr.of(0),), (Expr.of(0),), (1,), (1,), Expr.of(1)), [x.T, array(np.ones((4096, 1, 1)), dtype)]),
+        (ops.LinearScan(1), [array(np.ones((1, 4096)), dtype), x]),
+        (ops.ScatterAdd(1, Expr.of(1)), [x, np.zeros(4096, "int32")]),
+    ]
+    for op, given in cases:
+        for backend in (NUMPY, JAX):
+            (found,) = backend.kernel(op, [backend.to_device(a) for a in given], {})
+            assert abs(float(np.asarray(found).reshape(-1)[-1]) / true - 1) < 4e-3, (op, backend.name)

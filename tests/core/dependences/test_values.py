@@ -1,0 +1,53 @@
+"""What patterns read: as plain NumPy says, and the same from the reference, the interpreter and the staged executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core import reference
+from tests.core.dependences.equations import EQUATIONS
+from tests.core.dependences.patterns import EARLIER, READS, Pattern
+from tests.core.dependences.support import Setting, kinds_for, read_program, recurrent_program, usable
+from tests.core.running import SETTINGS, assert_all_same
+
+BOUNDS = [(2, 5), (1, 1), (3, 2), (1, 7)]  # smaller than windows, blocks and delays, and larger
+Build = Callable[[Setting, Pattern, str], tuple[tp.Tensor, np.ndarray]]
+
+
+def assert_right(s: Setting, outputs: Sequence[tp.Tensor], expected: Sequence[np.ndarray], *settings: str) -> None:
+    found = reference.evaluate(s.context, outputs, s.bounds, s.inputs)
+    assert_all_same(found, [np.asarray(e, "float32") for e in expected], 1e-4)
+    for name in settings:
+        assert_all_same(s.context.run(s.bounds, outputs=outputs, inputs=s.inputs, config=SETTINGS[name]), found, 1e-4)
+
+
+def assert_pattern(build: Build, pattern: Pattern, kind: str) -> None:
+    for bounds in BOUNDS:
+        s = Setting(*bounds)
+        if usable(s, pattern, kind):
+            y, expected = build(s, pattern, kind)
+            settings = ("numpy", "numpy, no passes") if bounds == (2, 5) else ("numpy",)
+            assert_right(s, [y], [expected], *settings)
+
+
+@pytest.mark.parametrize(("pattern", "kind"), kinds_for(READS), ids=str)
+def test_reads_of_what_is_given(pattern: Pattern, kind: str) -> None:
+    assert_pattern(read_program, pattern, kind)
+
+
+@pytest.mark.parametrize(("pattern", "kind"), kinds_for(EARLIER), ids=str)
+def test_reads_of_itself(pattern: Pattern, kind: str) -> None:
+    assert_pattern(recurrent_program, pattern, kind)
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_equations(name: str) -> None:
+    for bounds in ((3, 6), (2, 3)):
+        s = Setting(*bounds)
+        with s.context:
+            outputs, expected = EQUATIONS[name](s)
+        assert_right(s, outputs, expected, *(n for n in SETTINGS if n != "staged" or bounds == (3, 6)))

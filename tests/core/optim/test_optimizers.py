@@ -1,0 +1,204 @@
+"""Forty updates of every optimizer against plain NumPy and PyTorch; order of updates, clipping, half precision, mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core.errors import TempoError
+from tests.core.optim import formulas as f
+from tests.core.running import SETTINGS, assert_same
+
+NUMPY = tp.Config(backend="numpy")
+POINTS = 41
+
+
+@dataclass(frozen=True)
+class Row:
+    make: Callable[[Any], tp.optim.Optimizer]
+    formula: f.Update
+    torch: tuple[str, dict[str, Any]]
+    clip: Callable[[f.Params], f.Params] = field(default=lambda g: g)
+
+
+optim = tp.optim
+ROWS: dict[str, Row] = {
+    "sgd": Row(lambda p: optim.SGD(p, 0.05), f.sgd(0.05), ("SGD", {"lr": 0.05})),
+    "sgd, weight decay": Row(
+        lambda p: optim.SGD(p, 0.05, weight_decay=0.1), f.sgd(0.05, weight_decay=0.1), ("SGD", {"lr": 0.05, "weight_decay": 0.1}),
+    ),
+    "sgd, momentum": Row(
+        lambda p: optim.SGD(p, 0.02, momentum=0.9, weight_decay=0.1), f.sgd(0.02, 0.9, weight_decay=0.1),
+        ("SGD", {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.1}),
+    ),
+    "sgd, nesterov": Row(
+        lambda p: optim.SGD(p, 0.02, momentum=0.8, nesterov=True), f.sgd(0.02, 0.8, True),
+        ("SGD", {"lr": 0.02, "momentum": 0.8, "nesterov": True}),
+    ),
+    "sgd, clipped by norm": Row(
+        lambda p: optim.SGD(p, 0.05, momentum=0.5, max_grad_norm=0.7), f.sgd(0.05, 0.5), ("SGD", {"lr": 0.05, "momentum": 0.5}), f.clip_norm(0.7),
+    ),
+    "sgd, clipped by value": Row(
+        lambda p: optim.SGD(p, 0.05, max_grad_value=0.3), f.sgd(0.05), ("SGD", {"lr": 0.05}), f.clip_value(0.3),
+    ),
+    "adam": Row(lambda p: optim.Adam(p, 0.03), f.adam(0.03), ("Adam", {"lr": 0.03})),
+    "adam, other constants": Row(
+        lambda p: optim.Adam(p, 0.03, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.2), f.adam(0.03, (0.8, 0.95), 1e-3, 0.2),
+        ("Adam", {"lr": 0.03, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2}),
+    ),
+    "adam, clipped by norm": Row(lambda p: optim.Adam(p, 0.03, max_grad_norm=0.5), f.adam(0.03), ("Adam", {"lr": 0.03}), f.clip_norm(0.5)),
+    "adamw": Row(
+        lambda p: optim.AdamW(p, 0.03, weight_decay=0.3), f.adam(0.03, weight_decay=0.3, decoupled=True),
+        ("AdamW", {"lr": 0.03, "weight_decay": 0.3}),
+    ),
+    "rmsprop": Row(lambda p: optim.RMSProp(p, 0.02), f.rmsprop(0.02), ("RMSprop", {"lr": 0.02})),
+    "rmsprop, all": Row(
+        lambda p: optim.RMSProp(p, 0.01, decay=0.9, eps=1e-2, momentum=0.6, centered=True, weight_decay=0.1),
+        f.rmsprop(0.01, 0.9, 1e-2, 0.6, True, 0.1),
+        ("RMSprop", {"lr": 0.01, "alpha": 0.9, "eps": 1e-2, "momentum": 0.6, "centered": True, "weight_decay": 0.1}),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Program:
+    context: tp.Context
+    bounds: dict[Any, int]
+    parameters: list[tp.Tensor]
+    updated: dict[str, tp.Tensor]
+
+
+def program(make: Callable[[Any], tp.optim.Optimizer], dtype: str = "float32") -> Program:
+    context = tp.Context("i")
+    with context as ((i, I),):
+        a, b = tp.input("a", (3,), domain=(i,)), tp.input("b", (2, 2), domain=(i,))
+        w, v = (tp.recurrence(x.shape, dtype, domain=(i,), name=name) for name, x in (("w", f.W), ("v", f.V)))
+        w[0], v[0] = tp.constant(f.W.astype("float32")), tp.constant(f.V.astype("float32"))
+        ((a * tp.square(w - 1)).sum() / 2 + (b * tp.sin(v)).sum()).backward()
+        updated = make({"w": w, "v": v}).step()
+    return Program(context, {I: POINTS}, [w, v], updated)
+
+
+def run(made: Program, config: tp.Config = NUMPY) -> list[np.ndarray]:
+    return made.context.run(made.bounds, made.parameters, f.data(POINTS), config=config)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_forty_updates_are_those_of_the_formula(name: str) -> None:
+    row = ROWS[name]
+    expected = f.trajectory(row.formula, f.data(POINTS), row.clip)
+    for found, parameter in zip(run(program(row.make)), ("w", "v"), strict=True):
+        np.testing.assert_allclose(found, expected[parameter], rtol=1e-4, atol=2e-5)
+        assert np.abs(expected[parameter][-1] - expected[parameter][0]).max() > 0.05
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ROWS)
+def test_forty_updates_are_those_of_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    row = ROWS[name]
+    kind, options = row.torch
+    params = {"w": torch.tensor(f.W, requires_grad=True), "v": torch.tensor(f.V, requires_grad=True)}
+    optimizer = getattr(torch.optim, kind)(params.values(), **options)
+    given, seen = f.data(POINTS), {"w": [], "v": []}
+    for point in range(POINTS):
+        for parameter, value in params.items():
+            seen[parameter].append(value.detach().numpy().copy())
+        optimizer.zero_grad()
+        loss = (torch.tensor(given["a"][point]) * (params["w"] - 1) ** 2).sum() / 2
+        (loss + (torch.tensor(given["b"][point]) * torch.sin(params["v"])).sum()).backward()
+        if "by norm" in name:
+            torch.nn.utils.clip_grad_norm_(params.values(), 0.5 if "adam" in name else 0.7)
+        if "by value" in name:
+            torch.nn.utils.clip_grad_value_(params.values(), 0.3)
+        optimizer.step()
+    expected = f.trajectory(row.formula, given, row.clip)
+    for parameter, values in seen.items():  # the formula that the test above compares with is PyTorch's
+        np.testing.assert_allclose(expected[parameter], np.stack(values), rtol=1e-9, atol=1e-12)
+
+
+def test_updates_are_the_same_on_the_staged_executor() -> None:
+    made = program(lambda p: optim.AdamW(p, optim.schedules.cosine(0.03, 40), max_grad_norm=0.5))
+    for found, expected in zip(run(made, SETTINGS["staged"]), run(made), strict=True):
+        assert_same(found, expected, 2e-5)
+
+
+def test_step_gives_the_updated_parameters() -> None:
+    made = program(lambda p: optim.Adam(p, 0.1))
+    w, after = made.context.run(made.bounds, [made.parameters[0], made.updated["w"]], f.data(POINTS), config=NUMPY)
+    np.testing.assert_array_equal(w[1:], after[:-1])
+
+
+def test_half_precision_parameters_have_float32_state() -> None:
+    """In bfloat16, 1 - 0.999 and 0.999 v + 0.001 g² would both be lost."""
+    made = program(lambda p: optim.Adam(p, 0.03), "bfloat16")
+    assert {r.name: r.dtype for r in made.context.recurrences} == {
+        "w": "bfloat16", "v": "bfloat16", "beta1_power": "float32", "beta2_power": "float32",
+        "w.m": "float32", "w.v": "float32", "v.m": "float32", "v.v": "float32",
+    }  # fmt: skip
+    expected = f.trajectory(f.adam(0.03), f.data(POINTS))
+    for found, parameter in zip(run(made), ("w", "v"), strict=True):
+        assert found.dtype.name == "bfloat16"
+        np.testing.assert_allclose(found.astype("float32"), expected[parameter], atol=0.12)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_updates_over_nested_steps_follow_in_lexicographic_order(backend: str) -> None:
+    """Over (i, e, m), with a schedule of the number of updates: the same as over one step."""
+    sizes, schedule = (2, 3, 4), optim.schedules.warmup_cosine(0.2, 5, 20, end=0.01)
+    given = {name: value[:24] for name, value in f.data(POINTS).items()}
+    context = tp.Context("i", "e", "m")
+    with context as ((i, I), (e, E), (m, M)):
+        a = tp.input("a", (3,), domain=(i, e, m))
+        w = tp.recurrence((3,), domain=(i, e, m), name="w")
+        w[0, 0, 0] = tp.constant(f.W.astype("float32"))
+        ((a * tp.square(w - 1)).sum() / 2).backward()
+        optim.Adam([w], lr=schedule, max_grad_norm=0.5).step()
+    executor = "interpreted" if backend == "numpy" else "staged"
+    config = tp.Config(backend=backend, executor=executor)
+    (found,) = context.run(dict(zip((I, E, M), sizes, strict=True)), [w], {"a": given["a"].reshape(*sizes, 3)}, config=config)
+
+    def rate(n: int) -> float:
+        return 0.2 * n / 5 if n < 5 else 0.01 + 0.19 * 0.5 * (1 + np.cos(np.pi * min((n - 5) / 15, 1)))
+
+    alone = {"a": given["a"], "b": np.zeros((24, 2, 2))}
+    expected = f.trajectory(f.adam(rate), alone, f.clip_norm(0.5))["w"]
+    np.testing.assert_allclose(found.reshape(24, 3), expected, rtol=1e-4, atol=2e-5)
+
+
+def test_clipping_functions() -> None:
+    context = tp.Context("i")
+    with context as ((_, I),):
+        tensors = [tp.constant([3.0, 0.0]), tp.constant([[4.0]])]
+        outputs = [optim.global_norm(tensors), *optim.clip_by_global_norm(tensors, 1.0), *optim.clip_by_global_norm(tensors, 9.0)]
+        outputs += optim.clip_by_value([tp.constant([-3.0, 0.5, 3.0])], 1.0)
+    norm, small, small_too, kept, kept_too, clipped = context.run({I: 1}, outputs, config=NUMPY)
+    assert norm == 5 and kept_too == 4
+    np.testing.assert_allclose(np.concatenate([small, small_too[0]]), [0.6, 0.0, 0.8], rtol=1e-6)
+    np.testing.assert_array_equal(kept, [3.0, 0.0])
+    np.testing.assert_array_equal(clipped, [-1.0, 0.5, 1.0])
+
+
+def parameter(name: str, *domain: Any) -> tp.Recurrence:
+    made = tp.recurrence((), domain=domain, name=name)
+    made[(0,) * len(domain)] = 0.0
+    return made
+
+
+def test_mistakes_are_explained() -> None:
+    with tp.Context("i", "e") as ((i, _), (e, _)):
+        with pytest.raises(TempoError, match="at least one parameter"):
+            optim.SGD({}, 0.1)
+        with pytest.raises(TempoError, match="x is not a recurrence") as raised:
+            optim.SGD({"x": tp.input("x", domain=(i,))}, 0.1)
+        assert "domain=(i,)" in (raised.value.hint or "")
+        with pytest.raises(TempoError, match="nesterov=True without momentum"):
+            optim.SGD([parameter("a", i)], 0.1, nesterov=True)
+        with pytest.raises(TempoError, match=r"the parameters b over \(i\) and c over \(i, e\) take other updates") as raised:
+            optim.Adam([parameter("b", i), parameter("c", i, e)], 0.1)
+        assert raised.value.hint == "one optimizer for each domain"

@@ -1,0 +1,93 @@
+"""trim: what nobody reads at a step's last point is not computed there, where that saves a copy of the loop's body."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tempo_core as tp
+from tempo_core import reference
+from tempo_core.ir.graph import Graph
+from tempo_core.passes.trim import Trim
+from tempo_core.schedule import Execute, Loop, leaves, walk
+from tests.core.passes.support import Golden, after, check
+from tests.core.running import assert_all_same
+
+HEAD = """\
+steps i<I t<T
+%0 x = Input(name="x", dtype="float32", shape=(T, 2))() : float32[T, 2] over ()
+%1 = Eval(value=t + 1)() : int32[] over (t) where T >= t + 2
+%2 next = Gather(axis=0)(%0, %1[t]) : float32[2] over (t) where T >= t + 2
+"""
+
+LOOP = """\
+%3 h = Merge(type=float32[2])(%0[] if t == 0, %6[t - 1] if t >= 1) : float32[2] over (t)
+%4 a = Unary(fn="tanh")(%3[t]) : float32[2] over (t)
+%5 b = Unary(fn="exp")(%4[t]) : float32[2] over (t)
+%6 c = Binary(fn="add")(%5[t], %2[t]) : float32[2] over (t) where T >= t + 2
+%7 = Output(position=0)(%3[0:T]) over ()
+"""
+
+
+def conditions(graph: Graph) -> dict[str, str]:
+    return {node.name: str(node.domain.condition) for node in graph if node.name}
+
+
+def with_start(text: str) -> str:
+    """The loop starts from the input's first element."""
+    start = "%8 = Eval(value=0)() : int32[] over ()\n%9 first = Gather(axis=0)(%0, %8) : float32[2] over ()\n"
+    return HEAD + start + text.replace("%0[] if", "%9 if")
+
+
+def test_what_leads_to_the_next_point_ends_before_the_last(golden: Golden):
+    found = conditions(check(golden, "trim", with_start(LOOP), Trim()))
+    assert found["a"] == found["b"] == found["c"] == "T >= t + 2"
+    assert found["h"] == "true", "the results need all points of it"
+
+
+def test_what_is_read_at_the_last_point_stays():
+    read = '%10 last = Unary(fn="neg")(%4[T - 1]) : float32[2] over ()\n%11 = Output(position=1)(%10) over ()\n'
+    found = conditions(after(with_start(LOOP + read), Trim()))
+    assert found["a"] == "true"
+
+
+def test_a_step_is_left_alone_where_most_is_needed_to_the_end():
+    read = "%10 = Output(position=1)(%4[0:T]) over ()\n%11 = Output(position=2)(%5[0:T]) over ()\n"
+    text = with_start(LOOP + read)
+    assert conditions(after(text, Trim())) == conditions(after(text))
+
+
+def test_nothing_is_trimmed_where_nothing_ends_early():
+    text = with_start(LOOP).replace(" where T >= t + 2", "").replace("value=t + 1", "value=t")
+    assert conditions(after(text, Trim())) == conditions(after(text))
+
+
+def decoding():
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (3,), domain=(t,))
+        h = tp.recurrence((3,), domain=(t,), name="h")
+        h[0] = x[0]
+        seen = h[0 : t + 1]
+        mixed = (seen * tp.exp(seen @ h).expand_dims(1)).sum(0).tanh()
+        h[t + 1] = mixed + x[t + 1]
+    return ctx, T, h
+
+
+def test_the_body_of_a_decoding_loop_is_there_once():
+    ctx, T, h = decoding()
+    trimmed = ctx.compile({T: 6}, [h])
+    whole = ctx.compile({T: 6}, [h], tp.Config(disable=("trim",)))
+
+    def outside(program: tp.Program) -> int:
+        """Statements outside of the loop over t that are no moves of values."""
+        inside = {id(leaf) for item in walk(program.scheduled.root) if isinstance(item, Loop) for leaf in leaves(item)}
+        return sum(isinstance(x, Execute) and x.branch is None and id(x) not in inside for x in leaves(program.scheduled.root))
+
+    assert outside(trimmed) < outside(whole)
+    data = {"x": np.random.default_rng(0).normal(size=(6, 3)).astype("float32")}
+    expected = reference.evaluate(ctx, [h], {T: 6}, data)
+    assert_all_same(trimmed.run(data), expected)
+    for bound in (1, 2):
+        numbers, few = {T: bound}, {"x": data["x"][:bound]}
+        found = ctx.run(numbers, [h], few, tp.Config(backend="numpy"))
+        assert_all_same(found, reference.evaluate(ctx, [h], numbers, few))

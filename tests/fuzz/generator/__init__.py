@@ -1,0 +1,89 @@
+"""Random recurrent programs: `draw_program(choices)`, `seeded(seed)`, and a strategy for hypothesis, `programs()`.
+
+A program is a list of *units*, each one statement or one recurrence with all its branches; `makers` below is what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from tests.fuzz.choices import Choices, Drawn, Seeded
+from tests.fuzz.generator import indices, learning, ops, recurrences, settings
+from tests.fuzz.generator.drawing import Drawing
+from tests.fuzz.script import Program
+
+EXECUTORS = settings.EXECUTORS
+Maker = Callable[[Drawing], object]
+
+MAKERS: dict[Maker, int] = {  # what a unit may be, and how often
+    ops.fed: 1, ops.random: 1, ops.number: 1, ops.unary: 3, ops.binary: 3, ops.deep: 5, ops.contract: 1, ops.joined: 1,
+    ops.sized: 3, ops.cast: 2, ops.typed: 3, ops.function: 1, ops.discrete: 1,
+    indices.read: 6, indices.shifted: 1, indices.attention: 1, indices.sometimes: 1,
+    recurrences.recurrence: 5, recurrences.carried: 2, recurrences.rows: 1, recurrences.diagonal: 1, recurrences.merge: 2,
+    recurrences.mutual: 1, recurrences.discrete: 1,
+}  # fmt: skip
+_WEIGHTED = tuple(maker for maker, weight in MAKERS.items() for _ in range(weight))
+
+
+def draw_program(choices: Choices, size: int = 8, executor: str = "numpy") -> Program:
+    """Up to `size` units over one to three steps."""
+    return drawn(choices, size, executor)[0]
+
+
+def seeded(seed: int, size: int = 8, executor: str = "numpy") -> Program:
+    """The program of a seed."""
+    return draw_program(Seeded(seed), size, executor)
+
+
+@st.composite
+def programs(draw: Callable[[st.SearchStrategy[int]], int], size: int = 8, executor: str = "numpy") -> Program:
+    """Programs, as a strategy: hypothesis shrinks the choices that a failing one was drawn with."""
+    return draw_program(Drawn(draw), size, executor)
+
+
+def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]:
+    """A program, and the state in which drawing it ended."""
+    d = Drawing(choices)
+    differentiated = d.chance(35)
+    leaf = ops.fed(d, leaf=differentiated, single=True)
+    ops.fed(d)
+    for _ in range(choices.integer(3, size)):
+        d.pending = []
+        choices.pick(_WEIGHTED)(d)
+        if d.broken:
+            return Program(d.bounds, tuple(d.units), (d.made[0],), d.data), d
+    d.pending = []
+    gradients: tuple[str, ...] = ()
+    if differentiated:
+        if d.chance(15):
+            learning.through_training(d, leaf)
+        gradients = learning.loss(d, leaf)
+    elif d.chance(35):
+        choices.pick((learning.training, ops.module, ops.module))(d)
+    outputs = gradients or tuple([n for n in d.made if not _is_read(d, n)][-5:])
+    d.pending = []
+    sunk = _sink(d, outputs)
+    config = settings.config(d, executor)
+    program = Program(
+        d.bounds, tuple(d.units), outputs, d.data, config, leaf if gradients else "", sunk, frozenset(d.features)
+    )  # fmt: skip
+    return program, d
+
+
+def _is_read(d: Drawing, name: str) -> bool:
+    """Whether another unit than the one that makes a tensor uses it."""
+    return Program(d.bounds, tuple(d.units), ()).uses(name) > 1
+
+
+def _sink(d: Drawing, outputs: tuple[str, ...]) -> str:
+    """An output that goes to a sink too; maybe only where a condition holds."""
+    static = [n for n in outputs if n in d.made and d.fits(n, "any", static=True)]
+    chosen = d.choices.pick(static) if static and d.chance(15) else ""
+    if not chosen:
+        return ""
+    steps = d.steps_of(chosen)
+    when = f", when={indices.condition(d, d.choices.pick(steps), steps)}" if steps and d.chance(40) else ""
+    d.mark("sink: where a condition holds" if when else "sink: everywhere")
+    return chosen if d.add(f"tp.sink(see, {chosen}{when})") else ""

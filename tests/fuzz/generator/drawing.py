@@ -1,0 +1,134 @@
+"""One program being drawn: the units so far, the tensors that they made, and what of them fits where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import tempo_core as tp
+from tempo_core.errors import TempoError
+from tests.fuzz.choices import Choices
+from tests.fuzz.script import PRELUDE
+
+SHAPES = ("()", "(2,)", "(3,)", "(2, 3)", "(1,)", "()", "(3,)")
+STEPS = {1: ("t",), 2: ("i", "t"), 3: ("b", "i", "t")}
+FLOATS = ("float32", "float16", "bfloat16")
+INTEGERS = ("int32", "int8", "uint8", "uint32")
+KINDS = {"float32": ("float32",), "float": FLOATS, "int": INTEGERS, "bool": ("bool",), "any": (*FLOATS, *INTEGERS, "bool")}
+
+
+class Drawing:
+    """State of the generator. A unit is tried as it is drawn; one that Tempo refuses (shapes that do not fit, say) is left out."""
+
+    def __init__(self, choices: Choices):
+        self.choices = choices
+        count = choices.pick((1, 1, 2, 2, 2, 3, 3))
+        self.steps = STEPS[count]
+        self.bounds = {step: choices.pick((1, 2, 3, 4, 5, 5) if count == 3 else (1, 2, 3, 4, 5, 6, 9)) for step in self.steps}
+        self.units: list[str] = []
+        self.data: dict[str, str] = {}
+        self.made: list[str] = []  # names of tensors, in the order they were made
+        self.features: set[str] = {f"steps: {count}", *(f"bound: {'1' if n == 1 else 'more'}" for n in self.bounds.values())}
+        self.refused: Counter[str] = Counter()  # errors of units that were left out, by what was drawn
+        self.pending: list[str] = []  # features of the unit that is being drawn
+        self.count = 0
+        self.broken = False  # a unit raised what is no error of the user's
+        self.namespace: dict[str, Any] = {"tp": tp}
+        exec(PRELUDE, self.namespace)
+        self.context = tp.Context(*self.steps)
+        with self.context as pairs:
+            for name, (step, bound) in zip(self.steps, pairs, strict=True):
+                self.namespace[name], self.namespace[name.upper()] = step, bound
+
+    # -- choices ------------------------------------------------------------------------------------------------------
+
+    def chance(self, percent: int) -> bool:
+        return self.choices.chance(percent)
+
+    def marked(self, table: dict[str, Any], group: str) -> Any:
+        """An item of a table, whose name becomes a feature of the unit."""
+        name = self.choices.pick(tuple(table))
+        self.mark(f"{group}: {name}")
+        return table[name]
+
+    def mark(self, *features: str) -> None:
+        self.pending += features
+
+    # -- units --------------------------------------------------------------------------------------------------------
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def tensor(self, name: str) -> tp.Tensor:
+        return self.namespace[name]
+
+    def add(self, unit: str, *names: str) -> bool:
+        """Try a unit; keep it, and the tensors it makes, where Tempo takes it."""
+        features, self.pending = self.pending, []
+        with self.context:
+            try:
+                exec(compile(unit, "<unit>", "exec"), self.namespace)
+            except (TempoError, ZeroDivisionError) as error:
+                self.refused.update(f"{feature} ({type(error).__name__})" for feature in features)
+                return False
+            except Exception:  # an error that is not the user's: the program stays as it is, to be reported
+                self.units.append(unit)
+                self.broken = True
+                return False
+        self.units.append(unit)
+        self.features.update(features)
+        self.made += names
+        return True
+
+    # -- what fits ----------------------------------------------------------------------------------------------------
+
+    def fits(
+        self, name: str, kind: str = "float32", within: Sequence[str] | None = None, static: bool = False, rank: int = 0
+    ) -> bool:
+        """Whether a tensor is of the kind of dtype, varies with no other steps than those `within`, has a shape that is
+        `static` (numbers only), and at least `rank` dimensions."""
+        tensor = self.tensor(name)
+        if within is not None and not {s.name for s in tensor.domain.steps} <= set(within):
+            return False
+        if static and not all(size.is_constant for size in tensor.shape):
+            return False
+        return tensor.dtype in KINDS[kind] and tensor.rank >= rank
+
+    def fitting(self, kind: str = "float32", **conditions: Any) -> list[str]:
+        return [name for name in self.made if self.fits(name, kind, **conditions)]
+
+    def value(self, kind: str = "float32", **conditions: Any) -> str:
+        """The name of a tensor, recent ones more often; "" if none fits."""
+        found = self.fitting(kind, **conditions)
+        if not found:
+            return ""
+        return self.choices.pick(found[-4:] if self.chance(60) else found)
+
+    def moving(self, kind: str = "float32") -> list[str]:
+        """Tensors that vary with a step."""
+        return [name for name in self.fitting(kind) if self.tensor(name).domain.steps]
+
+    def steps_of(self, name: str) -> tuple[str, ...]:
+        return tuple(s.name for s in self.tensor(name).domain.steps)
+
+    def sizes(self, name: str) -> str:
+        """A static shape as text."""
+        return tuple_text([str(size) for size in self.tensor(name).shape])
+
+    def shape(self) -> str:
+        """A shape for a recurrence, mostly one that other values have."""
+        found = self.fitting(static=True)
+        return self.sizes(self.choices.pick(found)) if found and self.chance(75) else self.choices.pick(SHAPES)
+
+    def domain(self, at_least: int = 0) -> tuple[str, ...]:
+        chosen = tuple(s for s in self.steps if self.chance(65))
+        return chosen if len(chosen) >= at_least else self.steps
+
+    def step(self, among: Sequence[str] = ()) -> str:
+        return self.choices.pick(among or self.steps)
+
+
+def tuple_text(items: Sequence[str]) -> str:
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"

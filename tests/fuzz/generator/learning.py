@@ -1,0 +1,82 @@
+"""Gradients: losses over everything, several of them, through training, and gradients of gradients."""
+
+from __future__ import annotations
+
+from tests.fuzz.generator.drawing import Drawing, tuple_text
+
+
+def everywhere(d: Drawing, name: str) -> str:
+    """A tensor summed over all of its points and elements, as text."""
+    steps = d.tensor(name).domain.steps
+    text = name if not d.tensor(name).rank else f"{name}.sum()"
+    return f"({text})[{', '.join(f'0:{s.bound}' for s in steps)}].sum()" if steps else text
+
+
+def loss(d: Drawing, leaf: str) -> tuple[str, ...]:
+    """A loss of the last values and its gradient with respect to `leaf`, as outputs (gradient, loss, others); () if there is none."""
+    chosen = [n for n in d.made[-3:] if d.fits(n)]
+    if not chosen:
+        return ()
+    name = d.name()
+    text = " + ".join(everywhere(d, n) for n in chosen)
+    if not d.add(f"{name} = tp.tanh(({text}) * 0.1)", name):
+        return ()
+    kind = d.choices.pick(("backward", "backward", "grad", "grad of several", "of a gradient"))
+    d.mark(f"gradient: {kind}")
+    gradient = d.name()
+    if kind == "backward":
+        return (f"{leaf}.grad", name) if d.add(f"{name}.backward()\n{gradient} = {leaf}.grad") else ()
+    if kind == "of a gradient":
+        inner, second = d.name(), d.name()
+        whole = tuple_text([f"0:{s.upper()}" for s in d.steps_of(leaf)])[1:-1].rstrip(",")
+        total = f"{'' if not d.tensor(leaf).rank else '.sum()'}{f'[{whole}].sum()' if whole else ''}"
+        lines = [
+            f"({inner},) = tp.grad({name}, wrt=[{leaf}])",
+            f"{second} = tp.tanh(({inner} * {inner}){total} + {name})",
+            f"({gradient},) = tp.grad({second}, wrt=[{leaf}])",
+        ]
+        return (gradient, second, inner) if d.add("\n".join(lines), inner, second, gradient) else ()
+    others = [n for n in d.made[1:-1] if d.fits(n)][:2] if kind == "grad of several" else []
+    names = [gradient, *(d.name() for _ in others)]
+    if not d.add(f"{', '.join(names)}, = tp.grad({name}, wrt=[{', '.join([leaf, *others])}])", *names):
+        return ()
+    return (gradient, name, *names[1:])
+
+
+def training(d: Drawing) -> None:
+    """A parameter over a step, a loss at each of its points, and the update by the loss's gradient."""
+    s, w, name = d.step(), d.name(), d.name()
+    x = d.value(static=True)
+    if not x:
+        return
+    shape = d.sizes(x)
+    steps = d.steps_of(x)
+    others = [o for o in steps if o != s]
+    order = [o for o in d.steps if o == s or o in others]
+    view = f"[{', '.join(f'0:{o.upper()}' if o in others else o for o in order)}]"
+    d.mark("gradient: of a recurrence that learns")
+    unit = [
+        f'{w} = tp.recurrence({shape}, domain=({s},), name="{w}")',
+        f"{w}[0] = tp.ones({shape})",
+        f"{name} = tp.tanh({x} * {w}).sum(){view if others else ''}{'.sum()' if others else ''}",
+        f"{name}.backward()",
+        f"{w}[{s} + 1] = {w} - 0.1 * {w}.grad",
+    ]
+    d.add("\n".join(unit), name, w)
+
+
+def through_training(d: Drawing, leaf: str) -> None:
+    """Steps of gradient descent that the leaf takes part in: a later loss is differentiated through them."""
+    if len(d.steps_of(leaf)) != 0 or not d.fits(leaf, static=True):
+        return
+    s, w, name = d.step(), d.name(), d.name()
+    shape = d.sizes(leaf)
+    d.mark("gradient: through training")
+    unit = [
+        f'{w} = tp.recurrence({shape}, domain=({s},), name="{w}")',
+        f"{w}[0] = {leaf} * 0.5",
+        f"{name} = (tp.sin({w} * {leaf}) ** 2).sum()",
+        f"({name}g,) = tp.grad({name}, wrt=[{w}])",
+        f"{w}[{s} + 1] = {w} - 0.1 * {name}g",
+    ]
+    d.add("\n".join(unit), name, w)

@@ -1,0 +1,326 @@
+"""Recurrences of every kind: forwards, backwards, over windows, rows and diagonals, with branches, carries and partners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.fuzz.generator.drawing import Drawing, tuple_text
+from tests.fuzz.generator.indices import EMPTY, RANGES, at, condition
+
+UPDATES = (
+    "tp.tanh({p} * 0.9 + {v})", "{p} * 0.5 + {v}", "{p} * tp.sigmoid({v})", "tp.maximum({p}, {v})", "{p} + {v} * 0.1",
+    "tp.where({p} > 0.2, {v}, {p} * 0.7)", "tp.sin({p}) - {v}",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """The recurrence being drawn: its name, its domain, the step that it goes along, its shape."""
+
+    d: Drawing
+    name: str
+    domain: tuple[str, ...]
+    s: str
+    shape: str
+
+    @property
+    def bound(self) -> str:
+        return self.s.upper()
+
+    def key(self, index: str, *conditions: str) -> str:
+        """Brackets that index step `s`, and the other steps at the same point."""
+        return f"[{', '.join([*(index if o == self.s else o for o in self.domain), *conditions])}]"
+
+    def at(self, index: str, *conditions: str) -> str:
+        return f"{self.name}{self.key(index, *conditions)}"
+
+    def operand(self, **points: str) -> str:
+        return operand(self.d, self.domain, self.shape, points)
+
+    def update(self, previous: str, value: str) -> str:
+        return self.d.choices.pick(UPDATES).format(p=previous, v=value)
+
+    def declared(self, dtype: str = "float32") -> str:
+        return declared(self.name, self.shape, self.domain, dtype)
+
+
+def declared(name: str, shape: str, domain: Sequence[str], dtype: str = "float32") -> str:
+    more = "" if dtype == "float32" else f'"{dtype}", '
+    return f'{name} = tp.recurrence({shape}, {more}domain={tuple_text(list(domain))}, name="{name}")'
+
+
+def operand(d: Drawing, domain: Sequence[str], shape: str, points: dict[str, str] | None = None) -> str:
+    """A value to be used in a recurrence: over some of its steps (at given points), of its shape or scalar."""
+    found = [n for n in d.fitting(within=domain, static=True) if d.sizes(n) in ("()", shape)]
+    if not found or d.chance(10):
+        return "0.7"
+    name = d.choices.pick(found)
+    steps = d.steps_of(name)
+    if points and any(s in points for s in steps):
+        return f"{name}[{', '.join(points.get(s, s) for s in steps)}]"
+    return name
+
+
+class Cover:
+    """Which points of a recurrence its branches define so far, over some bounds: a branch that defines none is an error."""
+
+    BOUNDS = (1, 3, 6, 7)
+
+    def __init__(self, domain: Sequence[str]):
+        self.names: dict[str, np.ndarray] = {}
+        for axis, step in enumerate(domain):
+            pairs = np.array([(at, bound) for bound in self.BOUNDS for at in range(bound)])
+            shape = [-1 if k == axis else 1 for k in range(len(domain))]
+            self.names[step], self.names[step.upper()] = pairs[:, 0].reshape(shape), pairs[:, 1].reshape(shape)
+        self.free = np.ones([sum(self.BOUNDS)] * len(domain), bool)
+
+    def takes(self, condition: str) -> bool:
+        """Whether a branch under `condition` defines points that those before it leave; they are taken then."""
+        now = self.free & eval(condition, {}, dict(self.names))
+        self.free = self.free & ~now
+        return bool(now.any())
+
+
+# -- one recurrence ---------------------------------------------------------------------------------------------------
+
+
+def _forward(r: Target) -> list[str]:
+    return [f"{r.at('0')} = {r.operand(**{r.s: '0'})}", f"{r.at(r.s + ' + 1')} = {r.update(r.name, r.operand())}"]
+
+
+def _lagged(r: Target) -> list[str]:
+    """x[t] of x[t - 1] and x[t - k]."""
+    k = r.d.choices.pick((2, 2, 3))
+    last = f"tp.min({{}}, {r.bound} - 1)"
+    lines = [f"{r.at('0')} = {r.operand(**{r.s: '0'})}"]
+    lines += [f"{r.at(str(n))} = {r.operand(**{r.s: last.format(n)})}" for n in range(1, k)]
+    previous = f"({r.at(f'{r.s} - 1')} - {r.at(f'{r.s} - {k}')} * 0.5)"
+    return [*lines, f"{r.at(r.s)} = {r.update(previous, r.operand())}"]
+
+
+def _backward(r: Target) -> list[str]:
+    """a[t] = f(a[t + 1])."""
+    first = f"{r.at(r.bound + ' - 1')} = {r.operand(**{r.s: f'{r.bound} - 1'})}"
+    return [first, f"{r.at(r.s)} = {r.update(r.at(r.s + ' + 1'), r.operand())}"]
+
+
+def _reversed(r: Target) -> list[str]:
+    """The key counts from the end: x[T - 1 - t] = f(x[T - t])."""
+    first = f"{r.at(r.bound + ' - 1')} = {r.operand(**{r.s: '0'})}"
+    return [first, f"{r.at(f'{r.bound} - 1 - {r.s}')} = {r.update(r.at(f'{r.bound} - {r.s}'), r.operand())}"]
+
+
+def _over_past(r: Target) -> list[str]:
+    """Of a slice of its own past, which is empty at the first point."""
+    names = ("strictly causal", "window before")
+    chosen = r.d.choices.pick(names)
+    r.d.mark(f"pattern: {chosen}")
+    span = r.d.choices.pick(EMPTY[chosen](at(r.d, r.s, r.domain)))
+    past = f"{r.at(span)}{r.d.choices.pick(('.mean(0)', '.max(0)', '.discounted_sum(0.5)', '.sum(0)', '.flip(0).discounted_sum(0.5)'))}"
+    other = r.operand(**{r.s: r.d.choices.pick((r.s, r.s + " - 1"))})
+    return [f"{r.at('0')} = {r.operand(**{r.s: '0'})}", f"{r.at(r.s)} = {r.update(past, other)}"]
+
+
+def _over_future(r: Target) -> list[str]:
+    last = f"{r.bound} - 1"
+    span = r.d.choices.pick((f"{r.s} + 1:{r.bound}", f"{r.s} + 1:tp.min({r.s} + 3, {r.bound})"))
+    future = f"{r.at(span)}{r.d.choices.pick(('.mean(0)', '.discounted_sum(0.5)', '.max(0)'))}"
+    return [f"{r.at(last)} = {r.operand(**{r.s: last})}", f"{r.at(r.s)} = {r.update(future, r.operand())}"]
+
+
+def _now_and_then(r: Target) -> list[str]:
+    """Many branches, with conditions, in an order that matters."""
+    lines, cover = [f"{r.at('0')} = {r.operand(**{r.s: '0'})}"], Cover(r.domain)
+    for _ in range(r.d.choices.integer(1, 3)):
+        where = condition(r.d, r.s, r.domain)
+        if cover.takes(f"({r.s} + 1 < {r.bound}) & ({where})") or r.d.chance(3):
+            lines.append(f"{r.at(r.s + ' + 1', where)} = {r.update(r.name, r.operand())}")
+    rest = [f"{r.at(r.s + ' + 1')} = {r.name} * 0.9"] if cover.takes(f"{r.s} + 1 < {r.bound}") else []
+    return [*lines, *rest]
+
+
+def _by_modulo(r: Target) -> list[str]:
+    """The first values again and again: x[t] = f(x[t % w])."""
+    w = r.d.choices.pick((2, 3))
+    r.d.mark("pattern: modulo")
+    return [f"{r.at(r.s, f'{r.s} < {w}')} = {r.operand()}", f"{r.at(r.s)} = {r.update(r.at(f'{r.s} % {w}'), r.operand())}"]
+
+
+def _by_block(r: Target) -> list[str]:
+    """From the block's start; blocks from the last point of the block before."""
+    w = r.d.choices.pick((2, 3))
+    r.d.mark("pattern: start of block")
+    return [
+        f"{r.at('0')} = {r.operand(**{r.s: '0'})}",
+        f"{r.at(r.s, f'{r.s} % {w} == 0')} = {r.update(r.at(r.s + ' - 1'), r.operand())}",
+        f"{r.at(r.s)} = {r.update(r.at(f'{r.s} // {w} * {w}'), r.operand())}",
+    ]
+
+
+def _by_halves(r: Target) -> list[str]:
+    """x[t] = f(x[t // 2]): a tree."""
+    return [f"{r.at('0')} = {r.operand(**{r.s: '0'})}", f"{r.at(r.s)} = {r.update(r.at(f'{r.s} // 2'), r.operand())}"]
+
+
+def _over_own_stride(r: Target) -> list[str]:
+    r.d.mark("pattern: strided")
+    span = f"{r.s} % 2:{r.s}:2"
+    return [
+        f"{r.at(r.s, f'{r.s} < 2')} = {r.operand()}",
+        f"{r.at(r.s)} = {r.update(r.at(span) + '.sum(0)', r.operand())}",
+    ]
+
+
+ALONG: dict[str, Callable[[Target], list[str]]] = {
+    "forward": _forward,
+    "several lags": _lagged,
+    "backward": _backward,
+    "reversed assignment": _reversed,
+    "over its past": _over_past,
+    "over its future": _over_future,
+    "many branches": _now_and_then,
+    "by modulo": _by_modulo,
+    "by block": _by_block,
+    "by halves": _by_halves,
+    "over a strided past": _over_own_stride,
+}
+
+
+def target(d: Drawing, at_least: int = 1) -> Target:
+    domain = d.domain(at_least)
+    return Target(d, d.name(), domain, d.choices.pick(domain), d.shape())
+
+
+def recurrence(d: Drawing) -> None:
+    r = target(d)
+    lines = d.marked(ALONG, "recurrence")(r)
+    d.add("\n".join([r.declared(), *lines]), r.name)
+
+
+def carried(d: Drawing) -> None:
+    """Nested steps: w[i, e, m + 1], where m ends w[i, e + 1, 0], where e ends too w[i + 1, 0, 0]."""
+    if len(d.steps) < 2:
+        return
+    depth = len(d.steps) if d.chance(60) else 2
+    domain, shape, name = d.steps[-depth:], d.shape(), d.name()
+    after = f"{name}_after"
+    d.mark(f"recurrence: nested carry of {depth} steps")
+    lines = [
+        declared(name, shape, domain),
+        f"{name}[{', '.join('0' * depth)}] = {operand(d, domain, shape, dict.fromkeys(domain, '0'))}",
+        f"{after} = {d.choices.pick(UPDATES).format(p=name, v=operand(d, domain, shape))}",
+    ]
+    for k in reversed(range(depth)):
+        inner = domain[k + 1 :]
+        key = ", ".join([*domain[:k], f"{domain[k]} + 1", *("0" for _ in inner)])
+        last = ", ".join(f"{s.upper()} - 1" if s in inner else s for s in domain)
+        source = after if not inner else d.choices.pick((f"{name}[{last}] * 0.5 + 0.1", f"({name} * 0.9 + 0.2)[{last}]"))
+        lines.append(f"{name}[{key}] = {source}")
+    d.add("\n".join(lines), name)
+
+
+def rows(d: Drawing) -> None:
+    """Each row of a recurrence over two steps from a slice of the whole row before."""
+    if len(d.steps) < 2:
+        return
+    (outer, s), name, shape = d.steps[-2:], d.name(), d.shape()
+    span = d.choices.pick(d.marked(RANGES, "pattern")(at(d, s, (s,))))
+    d.mark("recurrence: rows")
+    lines = [
+        declared(name, shape, (outer, s)),
+        f"{name}[0, {s}] = {operand(d, (outer, s), shape, {outer: '0'})}",
+        f"{name}[{outer} + 1, {s}] = tp.tanh({name}[{outer}, {span}].mean(0) + {operand(d, (outer, s), shape)})",
+    ]
+    d.add("\n".join(lines), name)
+
+
+def diagonal(d: Drawing) -> None:
+    """Dynamic programming: each point from those before it along either step, or along the diagonal."""
+    if len(d.steps) < 2:
+        return
+    (outer, s), name, shape = d.steps[-2:], d.name(), d.shape()
+    d.mark("recurrence: diagonal")
+    value = operand(d, (outer, s), shape)
+    update = d.choices.pick((
+        f"tp.minimum({name}[{outer} + 1, {s}], {name}[{outer}, {s} + 1]) + {value} * 0.1",
+        f"tp.tanh({name} + {name}[{outer} + 1, {s}] * 0.5 + {value})",
+        f"{name} * 0.5 + {value}",
+    ))  # fmt: skip
+    lines = [
+        declared(name, shape, (outer, s)),
+        f"{name}[0, {s}] = {operand(d, (outer, s), shape, {outer: '0'})}",
+        f"{name}[{outer}, 0] = {operand(d, (outer, s), shape, {s: '0'})}",
+        f"{name}[{outer} + 1, {s} + 1] = {update}",
+    ]
+    d.add("\n".join(lines), name)
+
+
+def merge(d: Drawing) -> None:
+    """Branches without recursion, in an order that matters, each maybe at other points of its value."""
+    r = target(d)
+    d.mark("recurrence: branches only")
+    everywhere = ", ".join(r.domain)
+    lines, cover = [r.declared()], Cover(r.domain)
+    for _ in range(d.choices.integer(1, 4)):
+        where = condition(d, r.s, r.domain)
+        if cover.takes(where) or d.chance(3):
+            lines.append(f"{r.name}[{everywhere}, {where}] = {r.operand()}")
+    if d.chance(50) and cover.takes(f"{r.s} == 0"):
+        lines.append(f"{r.at('0')} = {r.operand(**{r.s: '0'})}")
+    if cover.free.any() if d.chance(98) else len(lines) == 1:
+        lines.append(f"{r.name}[{everywhere}] = {r.operand()}")
+    d.add("\n".join(lines), r.name)
+
+
+def mutual(d: Drawing) -> None:
+    """Two or three recurrences that read each other, forwards or backwards."""
+    r, others = target(d), [d.name() for _ in range(d.choices.integer(1, 2))]
+    a, s = r.name, r.s
+    backwards = d.chance(35)
+    d.mark(f"recurrence: mutual{', backwards' if backwards else ''}")
+    lines = [declared(n, r.shape, r.domain) for n in (a, *others)]
+    first = f"{r.bound} - 1" if backwards else "0"
+    lines.append(f"{r.at(first)} = {r.operand(**{s: first})}")
+    previous = a
+    for b in others:
+        lines.append(f"{b}{r.key(s)} = tp.tanh({previous} * 0.5 + {r.operand()})")
+        previous = b
+    if backwards:
+        lines.append(f"{r.at(s)} = {previous}{r.key(s + ' + 1')} - {r.at(s + ' + 1')} * 0.3 + {r.operand()}")
+    else:
+        lines.append(f"{r.at(s + ' + 1')} = {previous} - {a} * 0.3 + {r.operand()}")
+    d.add("\n".join(lines), a, *others)
+
+
+def discrete(d: Drawing) -> None:
+    """Recurrences of integers, booleans and 16-bit floats."""
+    r = target(d)
+    value = d.value("int", within=r.domain, static=True) or "2"
+    shape = d.sizes(value) if value != "2" else "()"
+    r = Target(d, r.name, r.domain, r.s, shape)
+    kind = d.choices.pick(("int32", "int32", "bool", "int8", "bfloat16", "float16"))
+    d.mark(f"recurrence: of {kind}")
+    update = {
+        "int32": ("({p} * 3 + {v}) % 11", "tp.maximum({p}, {v}) - 1", "{p} // 2 + {v}"),
+        "int8": ("({p} + 3) % 11", "tp.minimum({p}, 3) + 1"),
+        "bool": ("~{p}", "{p} & ({s} % 2 == 0)", "{p} | ({v} > 1)"),
+        "bfloat16": ("{p} * 0.5 + 0.25", "tp.tanh({p}) + 0.5"),
+        "float16": ("{p} * 0.5 + 0.25", "tp.tanh({p}) + 0.5"),
+    }[kind]
+    first = {"bool": "{v} == 2", "int32": "{v}"}.get(kind, "1").format(v=r_at_zero(d, value, r.s))
+    if kind in ("bfloat16", "float16", "int8"):
+        r = Target(d, r.name, r.domain, r.s, "()")
+    text = d.choices.pick(update).format(p=r.name, v=value, s=r.s)
+    if kind == "bool" and value == "2":
+        text, first = f"~{r.name}", "True"
+    d.add("\n".join([r.declared(kind), f"{r.at('0')} = {first}", f"{r.at(r.s + ' + 1')} = {text}"]), r.name)
+
+
+def r_at_zero(d: Drawing, value: str, s: str) -> str:
+    """A value at the first point of a step."""
+    if value == "2" or s not in d.steps_of(value):
+        return value
+    return f"{value}[{', '.join('0' if o == s else o for o in d.steps_of(value))}]"

@@ -1,0 +1,36 @@
+"""How a drawn program is compiled and run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tempo_core.config import PASSES, Config
+from tests.fuzz.generator.drawing import Drawing
+
+EXECUTORS = ("numpy", "staged", "interpreted")
+HAS_TILES = any(field.name == "tile" for field in dataclasses.fields(Config))
+
+
+def config(d: Drawing, executor: str) -> str:
+    """The text of a `Config`: passes off, steps not vectorized, tiles, seed, checks."""
+    parts = {"numpy": ['backend="numpy"'], "interpreted": ['executor="interpreted"'], "staged": []}[executor]
+    d.features.add(f"executor: {executor}")
+    kind = d.choices.integer(0, 3)
+    optional = [p for p in PASSES if not (executor == "staged" and p == "pad")]
+    off = [] if kind < 2 else [p for p in optional if d.chance(40 if kind == 2 else 85)]
+    d.features.update(f"pass off: {name}" for name in off)
+    if "vectorize" not in off and d.chance(15):
+        off.append(f"vectorize({d.step()})")
+        d.features.add("pass off: vectorize(step)")
+    if off:
+        parts.append(f"disable={tuple(off)!r}")
+    if HAS_TILES and d.chance(20):
+        parts.append(f"tile={{{d.step()!r}: {d.choices.pick((1, 2, 3, 4))}}}")
+        d.features.add("setting: tile")
+    if d.chance(20):
+        parts.append(f"seed={d.choices.integer(1, 99)}")
+        d.features.add("setting: seed")
+    if executor != "staged" and d.chance(8):
+        parts.append("check_numerics=True")
+        d.features.add("setting: check_numerics")
+    return f"tp.Config({', '.join(parts)})"

@@ -1,0 +1,90 @@
+"""fig:lift_visual: y[t] = x[0:t + 1].sum() adds the same prefix again at each t; lifted, it is one cumulative sum of x[0:T].
+
+The step comes back by a spatial index with t. The paragraph around it also lifts a sum that is written as a recurrence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import CumSum, Eval, Gather, LinearScan, Merge, Reduce
+from tempo_core.passes.cse import Cse
+from tempo_core.passes.dce import Dce
+from tempo_core.passes.lift import Lift
+from tempo_core.passes.narrow import Narrow
+from tempo_core.passes.simplify import Simplify
+from tests.core.running import Case
+from tests.paper.running import assert_agree, normal
+
+
+def prefix_sum() -> Case:
+    data, ctx = normal(6, 2), tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (2,), domain=(t,))
+        y = x[0 : t + 1].sum(0).named("y")
+    return Case(ctx, {T: 6}, [y], [np.cumsum(data, 0)], {"x": data})
+
+
+def recurrent_sum() -> Case:
+    """fig:transformation_pipeline: a merge that copies the first product, and adds the current one to the sum before."""
+    data, weights, ctx = normal(6, 2), normal(2, seed=1), tp.Context("t")
+    with ctx as ((t, T),):
+        x, w = tp.input("x", (2,), domain=(t,)), tp.input("w", (2,))
+        product = (x * w).named("product")
+        s = tp.recurrence((2,), domain=(t,), name="s")
+        s[0] = product[0]
+        s[t] = s[t - 1] + product
+        total = s[T - 1]
+    return Case(ctx, {T: 6}, [total], [(data * weights).sum(0)], {"x": data, "w": weights})
+
+
+def lifted(made: Case) -> tuple[Graph, Graph]:
+    """The graph before and after the pass alone."""
+    config = tp.Config(disable=("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "fuse"))
+    graph = made.context.compile(made.bounds, made.outputs, config).source
+    for each in (Dce(), Simplify(), Cse(), Narrow()):
+        graph = each.apply(graph)
+    return graph, Dce().apply(Lift().apply(graph))
+
+
+def test_a_sum_of_a_prefix_becomes_one_cumulative_sum_indexed_by_t():
+    before, after = lifted(prefix_sum())
+    (sum_before,) = [n for n in before if isinstance(n.op, Reduce)]
+    assert [str(i) for i in sum_before.inputs[0].index] == ["0:t + 1"] and str(sum_before.domain) == "(t)"
+    assert not [n for n in after if isinstance(n.op, Reduce)]
+    (scan,) = [n for n in after if isinstance(n.op, CumSum)]
+    assert [str(i) for i in scan.inputs[0].index] == ["0:T"] and str(scan.domain) == "()", "no step: it runs once"
+    (restored,) = [n for n in after if isinstance(n.op, Gather) and n.inputs[0].source == scan.id]
+    index = after[restored.inputs[1].source]
+    assert isinstance(index.op, Eval) and str(index.op.value) == "t" and str(restored.domain) == "(t)"
+
+
+@pytest.mark.parametrize("pass_is_on", [True, False])
+def test_the_schedule_with_and_without(pass_is_on, golden):
+    """Without lifting, y[t] runs beside x[t] and adds up t + 1 values; with it, x[0:T] is waited for and added up once."""
+    made = prefix_sum()
+    disable = ("vectorize",) if pass_is_on else ("vectorize", "lift")
+    program = made.context.compile(made.bounds, made.outputs, tp.Config(disable=disable))
+    golden(f"paper/lift_visual_{'after' if pass_is_on else 'before'}.txt", program.text("program"))
+
+
+def test_a_recurrent_sum_becomes_a_scan_and_runs_without_a_loop():
+    """The cycle is gone, and nothing then stands in the way of vectorizing. The paper makes a Sum of it; here it is a scan whose
+    last element is read, since the sums before it are as cheap."""
+    made = recurrent_sum()
+    before, after = lifted(made)
+    assert [n.name for n in before if isinstance(n.op, Merge) and n.id in {e.source for m in before for e in m.inputs}] == ["s"]
+    (scan,) = [n for n in after if isinstance(n.op, (CumSum, LinearScan))]
+    assert not [n for n in after for e in n.inputs if isinstance(n.op, Merge) and e.source == scan.id]
+    program = made.context.compile(made.bounds, made.outputs)
+    assert "for " not in program.text("program")
+    looped = made.context.compile(made.bounds, made.outputs, tp.Config(disable=("lift",)))
+    assert "for t in" in looped.text("program")
+
+
+@pytest.mark.parametrize("make", [prefix_sum, recurrent_sum])
+def test_values(make):
+    assert_agree(make())

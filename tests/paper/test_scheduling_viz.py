@@ -1,0 +1,95 @@
+"""fig:scheduling_viz: how y[t] = f(x[t:min(t + 3, T)]) is scheduled: constraints, solver, schedule function, program.
+
+The picture's schedule "delays y's execution by 3 steps": y[t] runs in the iteration after the last of its three reads. Here
+it runs at the end of the very iteration that makes that x, so that it is 2 iterations late, and x needs 3 slots, not 4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core.schedule import Dealloc, Execute, instances
+from tempo_core.symbolic import sets
+from tempo_core.symbolic.sets import fixed
+from tests.core.running import Case
+from tests.core.schedule.checker import check
+from tests.paper.running import assert_agree, rows, slots_of
+
+FREED = tp.Config(backend="numpy", disable=("vectorize",))  # interpreted programs say what is freed when
+
+
+def build(length: int) -> Case:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.recurrence((2,), domain=(t,), name="x")
+        x[0] = rows([0.5, -0.2])
+        x[t + 1] = tp.sin(3.0 * x).named("g")
+        y = x[t : tp.min(t + 3, T)].max(0).named("y")
+    made = [rows([0.5, -0.2])]
+    while len(made) < length:
+        made.append(np.sin(np.float32(3) * made[-1]))
+    return Case(ctx, {T: length}, [y], [rows([np.max(made[k : k + 3], 0) for k in range(length)])])
+
+
+def coordinates(point: Any) -> tuple[int, ...]:
+    return tuple(point.get_coordinate_val(sets.isl.dim_type.set, k).to_python() for k in (0, 1))
+
+
+def compiled(length: int) -> tp.Program:
+    made = build(length)
+    return made.context.compile(made.bounds, made.outputs, FREED)
+
+
+def test_validity_constraints_are_the_dependences():
+    """(1) All pairs of instances of which one needs the other, as a relation between points."""
+    program = compiled(8)
+    pairs = set()
+    for reader, source, _, relation in program.scheduled.schedule.constraints.dependences:
+        if (reader.node.name, source.node.name) == ("y", "x"):  # one of each branch of x
+            fixed(relation, program.bounds).wrap().foreach_point(lambda pair: pairs.add(coordinates(pair)))
+    assert pairs == {(t, s) for t in range(8) for s in range(t, min(t + 3, 8))}
+
+
+def test_the_schedule_function_runs_y_two_iterations_late():
+    """(3) Theta as text: a time for each point, compared entry by entry."""
+    times = dict(line.split(" -> ") for line in compiled(8).text("schedule").splitlines())
+    loop = {name.split("[")[0]: time.strip("[]").split(", ")[1] for name, time in times.items() if "[t]" in name}
+    assert loop["x|1"] == "t"
+    assert next(time for name, time in loop.items() if name.startswith("y")) == "t + 2"
+
+
+def test_the_program(golden):
+    """(4) The program: y's delay makes a prologue, a steady state and an epilogue; each x is freed after its last reader."""
+    golden("paper/scheduling_viz.txt", compiled(8).text("program"))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 9])
+def test_the_schedule_is_valid_point_by_point(length):
+    """Every instance runs once and after what it reads, every slot is kept until its last read, all is freed once."""
+    check(compiled(length).scheduled, dealloc=True)
+
+
+def test_the_store_folds_to_the_window():
+    for length in (3, 8, 1000):
+        made = build(length)
+        program = made.context.compile(made.bounds, made.outputs, tp.Config(disable=("vectorize",)))
+        assert slots_of(program, "x")[1] == 3
+
+
+def test_an_x_is_freed_by_its_last_reader():
+    """Deallocation is scheduled through the inverse: x[t] is read by y[max(t - 2, 0)], ..., y[t], and goes after y[t]."""
+    program, order = compiled(8), []
+    name = {node.id: node.name for node in program.graph}
+    instances(program.scheduled.root, lambda leaf, point: order.append((type(leaf), name[leaf.node], *point)))
+    for t in range(8):
+        freed, last_read = order.index((Dealloc, "x", t)), order.index((Execute, "y", t))
+        assert last_read < freed
+        assert [step for step in order[last_read:freed] if step[0] is Execute] == [(Execute, "y", t)], "no later than that"
+
+
+def test_values():
+    assert_agree(build(8))
