@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-EXECUTORS = ("numpy", "staged", "numpy", "interpreted", "numpy", "numpy")  # one after the other: XLA is what costs
+EXECUTORS = ("numpy", "staged", "numpy", "numpy", "interpreted", "numpy", "numpy")  # by turns: XLA is what costs
 BATCH = 25  # programs a task
 
 

@@ -11,7 +11,7 @@ from tempo_core.backends.base import Backend
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.config import Config
-from tempo_core.errors import ArgumentError, BoundsError, ConfigError, ContextError, user_location
+from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, user_location
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir.check import check_program
@@ -34,9 +34,7 @@ Outputs = Tensor | Mapping[str, Tensor] | Iterable[Tensor]
 LOG = logging.getLogger("tempo")
 
 
-def compile_context(
-    context: Context, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None
-) -> Program:
+def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None) -> Program:
     """Compile the program of a context. The stages, in order, are the lines below."""
     config = checked_config(config)
     timing: dict[str, float] = {}
@@ -62,7 +60,11 @@ def compile_context(
     def for_bounds(numbers: Bounds, timing: dict[str, float]) -> Program:
         """What depends on the bounds: the schedule, and what is run. Nothing above but the check does."""
         start = time.perf_counter()
-        scheduled = schedule(graph, graph.all_bounds(numbers), dealloc=is_interpreted(graph, config))
+        try:
+            scheduled = schedule(graph, graph.all_bounds(numbers), dealloc=is_interpreted(graph, config))
+        except CausalityError:
+            schedule(source, numbers)  # whose cycle is of the statements that the user wrote
+            raise
         timing["schedule"] = time.perf_counter() - start
         return Program(source, scheduled, results, config, timing, context, backend, rebound)
 
@@ -93,14 +95,13 @@ def checked_bounds(context: Context, bounds: Mapping[Expr, int], complete: bool 
             raise BoundsError(f"{key} is no bound of this context", hint=f"its bounds are {', '.join(known) or 'none'}")
         if isinstance(value, (bool, Expr)) or not hasattr(value, "__index__") or not 1 <= value.__index__() <= _LARGEST_BOUND:
             raise BoundsError(
-                f"the bound {key} is {value!r}; it must be a number of at least 1",
-                hint=f"an int, up to {_LARGEST_BOUND}: steps are int32 numbers",
+                f"the bound {key} is {value!r}; it must be an int of at least 1",
+                hint=f"from 1 to {_LARGEST_BOUND}, as steps are int32 numbers; for no timesteps at all there is nothing to run",
             )
         found[symbol] = value.__index__()
     missing = [name for name, symbol in known.items() if symbol not in found]
     if missing and complete:
-        raise BoundsError(
-            f"the bound {missing[0]} is not given", hint=usage)
+        raise BoundsError(f"the bound {missing[0]} is not given", hint=usage)
     return found
 
 
@@ -119,11 +120,12 @@ def checked_tiles(context: Context, config: Config) -> tuple[tuple[str, int], ..
     for step in config.unvectorized_steps:
         if step not in names:
             raise ConfigError(
-                f"disable names the step {step!r} in 'vectorize({step})'", hint=f"the context has the steps {', '.join(names) or 'none'}"
+                f"disable names the step {step!r} in 'vectorize({step})'",
+                hint=f"the context has the steps {', '.join(names) or 'none'}",
             )
     for step, _ in config.tiles:
         if step not in names:
-            raise ConfigError(f"tile names the step {step!r}; the context has {', '.join(names) or 'none'}")
+            raise ConfigError(f"tile names the step {step!r}", hint=f"the context has the steps {', '.join(names) or 'none'}")
     return config.tiles
 
 
@@ -142,7 +144,8 @@ def results_of(outputs: Outputs) -> tuple[Results, list[Tensor]]:
         if not isinstance(tensor, Tensor):
             called = f"`{names[position]}`" if names is not None else str(position)
             raise ArgumentError(
-                f"output {called} is {tensor!r}, not a tensor of this context", hint="outputs=[h, loss]; numbers are tp.constant(3.0)"
+                f"output {called} is {tensor!r}, not a tensor of this context",
+                hint="outputs=[h, loss]; numbers are tp.constant(3.0)",
             )
     return Results(tuple(map(Result.of, tensors)), names, single), tensors
 
@@ -152,7 +155,8 @@ def with_outputs(context: Context, outputs: Sequence[Tensor]) -> Graph:
     for position, tensor in enumerate(outputs):
         if tensor.context is not context:
             raise ContextError(
-                f"output {position} is {tensor!r}, not a tensor of this context", hint="run it with the context that it was made in"
+                f"output {position} is {tensor!r}, not a tensor of this context",
+                hint="run it with the context that it was made in",
             )
     graph = context.graph.copy()
     whole = [_at_its_points(graph, tensor) for tensor in outputs]
@@ -161,7 +165,9 @@ def with_outputs(context: Context, outputs: Sequence[Tensor]) -> Graph:
         read = replace(edge, index=tuple(full_range(s) for s in source.domain.steps))
         op = Output(position, partial=tensor.user_condition is not TRUE)
         graph.add(op, [read], domain=Domain(), name=source.name, where=source.where)
-    return remove_dead(graph)
+    kept = remove_dead(graph)
+    kept.branch_lines = context.branch_lines
+    return kept
 
 
 def _at_its_points(graph: Graph, tensor: Tensor) -> Edge:

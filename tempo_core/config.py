@@ -37,14 +37,19 @@ class Config:
 
     def __new__(cls, *_: object, **options: object) -> Config:
         for option in options:
-            _choose("option", option, tuple(cls.__dataclass_fields__))
+            if option not in cls.__dataclass_fields__:
+                near = difflib.get_close_matches(option, cls.__dataclass_fields__, 1)
+                hint = f"did you mean {near[0]}=...?" if near else f"its options are {', '.join(cls.__dataclass_fields__)}"
+                raise ConfigError(f"Config has no option `{option}`", hint=hint)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool) or not hasattr(self.seed, "__index__"):
             raise ConfigError(f"seed={self.seed!r} is no int", hint="Config(seed=3)")
         if not isinstance(self.check_numerics, bool):
-            raise ConfigError(f"check_numerics={self.check_numerics!r} is neither True nor False")
+            raise ConfigError(
+                f"check_numerics={self.check_numerics!r} is neither True nor False", hint="Config(check_numerics=True)"
+            )
         if isinstance(self.disable, str) or not isinstance(self.disable, Iterable):
             raise ConfigError(f"disable={self.disable!r} is no tuple of passes", hint='disable=("fuse",)')
         object.__setattr__(self, "disable", tuple(self.disable))

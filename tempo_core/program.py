@@ -160,9 +160,7 @@ class Program:
         return self.results.given(values, self.bounds)
 
     @checked
-    def stepping(
-        self, inputs: Mapping[str, Any] | None = None, seed: int | None = None, as_written: bool = False
-    ) -> Session:
+    def stepping(self, inputs: Mapping[str, Any] | None = None, seed: int | None = None, as_written: bool = False) -> Session:
         """A session that runs the program statement by statement (interpreted), and shows each with its values.
 
         With `as_written`, the statements are those of the program before all passes, one an operation that the user wrote, and

@@ -48,6 +48,7 @@ def evaluate(
     inputs: Mapping[str, Any] | None = None,
     seed: int = 0,
     dtype: str | None = None,
+    structure: Structure | None = None,
 ) -> list[Any]:
     """The values of `outputs`: what `program.run(inputs)` of the compiled program gives, up to the rounding of floats.
 
@@ -58,6 +59,9 @@ def evaluate(
     With `dtype="float64"`, floats of all dtypes are evaluated in float64, for finite differences and to see what rounding does;
     random numbers and user-defined functions keep their precision.
 
+    `structure` is kept between evaluations of one graph for the same bounds: a dictionary, empty at first, of which value reads
+    which.
+
     A stateful function is called in the order of its points, up to the last that is needed. Sinks are not called.
     Raises CausalityError at a value that depends on itself, OutOfDomainError at a read outside of a domain,
     UncoveredPointError at a point that no branch defines, BoundsError and InputError for what is not given.
@@ -65,7 +69,7 @@ def evaluate(
     graph = program.graph if isinstance(program, Context) else program
     numbers = _bounds(graph, bounds)
     fed = _arrays(graph, program.inputs if isinstance(program, Context) else {}, numbers, inputs or {})
-    oracle = _Oracle(graph, numbers, fed, seed, _wider(dtype), strict=outputs is not None)
+    oracle = _Oracle(graph, numbers, fed, seed, _wider(dtype), outputs is not None, structure)
     if outputs is None:
         found = sorted((n for n in graph if isinstance(n.op, Output)), key=lambda n: n.op.position)  # type: ignore[attr-defined]
         return [oracle.read(node.inputs[0], {}) for node in found]
@@ -78,13 +82,15 @@ def _arrays(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds: Env
     return {n: Feed(specs[n], v).collected() if n in specs and not is_array(v) else v for n, v in inputs.items()}
 
 
-def mistakes(graph: Graph, bounds: Mapping[Expr, int] | Mapping[Symbol, int]) -> dict[type[TempoError], TempoError]:
+def mistakes(
+    graph: Graph, bounds: Mapping[Expr, int] | Mapping[Symbol, int], structure: Structure | None = None
+) -> dict[type[TempoError], TempoError]:
     """What is wrong with a program, found by going through all points of all of its nodes: one error of each kind.
 
     OutOfDomainError, UncoveredPointError, CausalityError, and IndexingError for spatial slices that stop before they start.
     The graph is to have its `Output` nodes (`compiler.with_outputs`). Nothing is computed.
     """
-    dry = _Dry(graph, _bounds(graph, bounds), {}, 0, wide=False, strict=True)
+    dry = _Dry(graph, _bounds(graph, bounds), {}, 0, wide=False, strict=True, structure=structure)
     found: dict[type[TempoError], TempoError] = {}
     for node in graph:
         if isinstance(node.op, Output) and node.op.partial:
@@ -146,12 +152,26 @@ class _Read:
         return ((self.edge.source, at) for at in self.points)
 
 
+Structure = dict[Place, tuple[tuple[_Read, ...], list[Place]]]  # what each value reads, and what must happen before it
+
+
 class _Oracle:
     """Values of a graph for given bounds, inputs and seed, kept once they are known."""
 
-    def __init__(self, graph: Graph, bounds: Env, inputs: dict[str, Any], seed: int, wide: bool, strict: bool):
+    def __init__(
+        self,
+        graph: Graph,
+        bounds: Env,
+        inputs: dict[str, Any],
+        seed: int,
+        wide: bool,
+        strict: bool,
+        structure: Structure | None = None,
+    ):
         self.graph, self.bounds, self.inputs, self.seed, self.wide, self.strict = graph, bounds, inputs, seed, wide, strict
         self.backend = NumpyBackend()
+        self.structure = structure if structure is not None and strict else {}  # what values need
+        self.sizes: dict[Symbol, int] = {}  # by step
         self.known: dict[Place, tuple[Array, ...]] = {}
         self.before: dict[int, dict[At, At | None]] = {}  # for stateful functions: the point before each point
 
@@ -191,7 +211,9 @@ class _Oracle:
                 stack.pop()
                 continue
             if place not in path:
-                reads, first = self.needs(place)
+                if place not in self.structure:
+                    self.structure[place] = self.needs(place)
+                reads, first = self.structure[place]
                 path[place] = reads
                 missing = [p for p in itertools.chain(first, *(r.places for r in reads)) if p not in self.known]
                 for other in missing:
@@ -274,10 +296,11 @@ class _Oracle:
                 along.append(range(start, stop, index.stride))
                 lengths.append(len(along[-1]))
                 sizes.append(len(along[-1]) if index.size is None else index.size.evaluate(env))
-            if any(not 0 <= p < self.bound(step) for p in along[-1]):
+            reached = along[-1]
+            if reached and not (reached[0] >= 0 and reached[-1] < self.bound(step)):
                 raise self.outside(source, edge, env, reader, f"{index} leaves 0 <= {step} < {self.bound(step)}")
         points = tuple(itertools.product(*along))
-        for at in points:
+        for at in points if source.domain.condition is not TRUE else ():
             if not source.domain.condition.evaluate(self.env(source.domain, at)):
                 if lengths and not self.strict:
                     self.known[source.id, at] = tuple(self.zeros(t, self.env(source.domain, at)) for t in source.outputs)
@@ -317,7 +340,9 @@ class _Oracle:
     # -- points -------------------------------------------------------------------------------------------------------
 
     def bound(self, step: Symbol) -> int:
-        return self.bounds[Symbol(str(step.bound))]
+        if step not in self.sizes:
+            self.sizes[step] = self.bounds[Symbol(str(step.bound))]
+        return self.sizes[step]
 
     def env(self, domain: Domain, at: At) -> Env:
         return {**self.bounds, **dict(zip(domain.steps, at, strict=True))}

@@ -8,19 +8,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 import tempo_core as tp
 from tempo_rl.agents import Agent, build_agent
 from tempo_rl.compiles import CompileCounter
+from tempo_rl.errors import RLError
 from tempo_rl.evaluate import Evaluation, evaluate
 from tempo_rl.logger import CSVLogger, WandbLogger
 from tempo_rl.monitor import Interrupted, Logger, TrainingMonitor, finishing_iterations
 from tempo_rl.progress import Progress
 from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory
+
+Error = TypeVar("Error", bound=BaseException)
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,11 @@ def train(
             with finishing_iterations(monitor):
                 program.run({})
         except Exception as error:
-            if not caused_by(error, Interrupted):
-                raise
+            if cause(error, Interrupted) is None:
+                stopped = cause(error, RLError)
+                if stopped is None:
+                    raise
+                raise stopped from error
             interrupted = True
         finally:
             agent.environment.close()
@@ -94,11 +100,11 @@ def train(
     return Outcome(result, evaluation, interrupted)
 
 
-def caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
-    """Whether `error` is of `kind`, or was raised from one that is (executors may wrap what a sink raises)."""
+def cause(error: BaseException | None, kind: type[Error]) -> Error | None:
+    """`error` if it is of `kind`, or what is of that kind and led to it: a program wraps what a sink raises."""
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
-    return error is not None
+    return error
 
 
 def _compile(agent: Agent, recipe: Recipe, compiles: CompileCounter, began: float) -> tuple[Any, float]:

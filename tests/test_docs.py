@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = {"language.md": 12, "nn.md": 4}  # with how many sections they have at least
+PAGES = {  # with how many sections they have at least
+    "functions.md": 3,
+    "language.md": 20,
+    "language/values.md": 5,
+    "language/training.md": 6,
+    "language/running.md": 8,
+    "nn.md": 4,
+}
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
@@ -29,9 +36,11 @@ class Section:
     text: str
 
     def runs(self) -> list[tuple[re.Match[str], str]]:
-        """Each block of code with what it prints; all share one namespace."""
+        """Each block of code with what it prints; all share one namespace, and what stands before the page's first section."""
         path, namespace, found = DOCS / self.page, {"__name__": "docs"}, []
         page = path.read_text(encoding="utf-8")
+        for block in FENCE.finditer(page[: page.index("\n## ")]):
+            exec(compile(block["code"], str(path), "exec"), namespace)
         for block in FENCE.finditer(self.text):
             line = page.count("\n", 0, self.start + block.start("code"))
             printed = io.StringIO()

@@ -130,8 +130,8 @@ def called(what: str, fn: Callable[..., Any], where: str, operands: Sequence[Arr
         ) from error
 
 
-_IF = "jnp.where or jax.lax.cond instead of Python's if and while; or kind=\"host\", which runs on NumPy arrays"
-_NUMPY = "jax.numpy instead of numpy; or kind=\"host\", which runs on NumPy arrays"
+_IF = 'jnp.where or jax.lax.cond instead of Python\'s if and while; or kind="host", which runs on NumPy arrays'
+_NUMPY = 'jax.numpy instead of numpy; or kind="host", which runs on NumPy arrays'
 _TRACING = {  # what JAX raises where a function cannot be traced
     "TracerBoolConversionError": _IF, "TracerIntegerConversionError": _IF, "ConcretizationTypeError": _IF,
     "TracerArrayConversionError": _NUMPY, "NonConcreteBooleanIndexError": _IF,
@@ -146,7 +146,7 @@ def checked_results(
     at: Setting, op: ops.Udf, results: Any, convert: Callable[[Any], Array], point: Mapping[str, int]
 ) -> tuple[Array, ...]:
     """What the function of a `Udf` returned, each through `convert`; raises where it is not what `op.types` declares."""
-    who, where, here = f"the user-defined function `{op.name}` returned", op.where or None, _at(point)
+    who, where, here = f"the user-defined function `{op.name}` returned", op.where or None, f",{_at(point)}" if point else ""
     wanted = f"return a tuple with an array for each of the {len(op.types)} outputs that are declared: return (value,)"
     if not isinstance(results, Sequence) or isinstance(results, (str, bytes)):
         what = "an array" if hasattr(results, "shape") else type(results).__name__
@@ -162,7 +162,7 @@ def checked_results(
             raise ShapeError(f"{what} {type(result).__name__}, which is no array{here}", where=where, hint=wanted) from None
         if tuple(array.shape) != shape:
             raise ShapeError(
-                f"{what} an array of shape {tuple(array.shape)}, and declares {declared}, which is {shape}{here or ' here'}",
+                f"{what} an array of shape {tuple(array.shape)}, and declares {declared}, which is {shape} here{here}",
                 where=where,
                 hint=f"return the declared shape, or declare outputs=[tp.spec({tuple(array.shape)})]",
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +92,7 @@ def scan_in_order(c: Array, b: Array, reverse: bool) -> Array:
     return lax.scan(step, jnp.zeros(b.shape[1:], b.dtype), (c, b), reverse=reverse)[1]
 
 
+@functools.partial(jax.jit, static_argnums=2)  # called outside of a program, it would be a launch an operation
 def scan_as_a_tree(c: Array, b: Array, reverse: bool) -> Array:
     """The same in parallel: affine maps `y -> b + c * y` are composed, pairs of pairs.
 

@@ -100,6 +100,9 @@ KINDS: dict[str, Kind] = {
     "str | Path": Kind("a path", lambda v: isinstance(v, (str, os.PathLike)), 'program.draw("graph.svg")'),
     "str": Kind("a text", lambda v: isinstance(v, str)),
     "int | Sequence[int] | None": Kind("an axis, a tuple of axes or None", is_axes, "axis=0, axis=(0, 1), axis=None for all"),
+    "int | Sequence[int]": Kind("an int or a tuple of ints", lambda v: v is not None and is_axes(v)),
+    "int | Sequence[IntoExpr]": Kind("an int or a tuple of sizes", is_shape, _SIZE),
+    "IntoExpr | None": Kind("an int, an expression of steps and bounds, or None", lambda v: v is None or is_size(v), _SIZE),
     "Domain": Kind("a tuple of steps", is_domain, _DOMAIN),
     "Domain | None": Kind("a tuple of steps", lambda v: v is None or is_domain(v), _DOMAIN),
     "Iterable[Expr]": Kind("a tuple of steps", is_domain, _DOMAIN),
@@ -117,10 +120,15 @@ def shown(value: Any) -> str:
         return f"`{value}`" if not isinstance(value, Tensor) else repr(value)
     if is_array(value):
         return f"an array {value.dtype}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, (list, tuple)) and value:
+        items = ", ".join(map(shown, value[:3])) + (
+            ", ..." if len(value) > 3 else "," if len(value) == 1 and isinstance(value, tuple) else ""
+        )
+        return f"[{items}]" if isinstance(value, list) else f"({items})"
+    if not (value is None or isinstance(value, (str, bool, int, float, complex, list, tuple, dict, set, slice, type))):
+        return f"a {type(value).__name__}"  # whose text may hold an address
     text = repr(value)
-    text = text if len(text) <= 60 else text[:57] + "..."
-    plain = value is None or isinstance(value, (str, bool, int, float, list, tuple, dict, type))
-    return text if plain else f"{text} (a {type(value).__name__})"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def context_of(arguments: Iterable[Any]) -> Context | None:
@@ -150,7 +158,9 @@ def checked(function: F, name: str = "") -> F:
 
     def argument(parameter: inspect.Parameter, value: Any) -> Any:
         kind = KINDS.get(str(parameter.annotation))
-        if kind is None or value is parameter.default or isinstance(value, Tensor) and kind.fits(value):
+        if parameter.name == "dtype":  # `check_dtype` says more
+            return value
+        if kind is None or value is parameter.default or (isinstance(value, Tensor) and kind.fits(value)):
             return value
         if not kind.fits(value):
             hint = _advice(kind, value) or _usage(called, signature)
@@ -204,7 +214,7 @@ def _advice(kind: Kind, value: Any) -> str | None:
 def _usage(called: str, signature: inspect.Signature) -> str:
     parts = []
     for p in signature.parameters.values():
-        star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         parts.append(f"{star}{p.name}" + ("" if p.default is p.empty else f"={p.default!r}"))
     return f"{called}({', '.join(parts)})"
 

@@ -14,39 +14,25 @@ from dataclasses import replace
 from tempo_core.errors import GradientError
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.context import Context
+from tempo_core.frontend.contributions import as_cases, as_key, overflows, uses_values, without_broadcast_axis
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import GRADIENTS, PIECEWISE_CONSTANT
 from tempo_core.frontend.sources import Recurrence
 from tempo_core.frontend.tensor import Tensor, apply, of_node
-from tempo_core.ir.graph import Edge, Graph, Node, is_identity
+from tempo_core.ir.graph import Edge, Node, is_identity
 from tempo_core.ir.ops import (
-    Binary,
-    Broadcast,
-    Cast,
-    Concat,
-    CumSum,
-    DiscountedSum,
-    Flip,
-    Gather,
     Identity,
     Input,
     Merge,
-    Op,
-    Pad,
-    Permute,
-    Reduce,
-    Reshape,
-    ScatterAdd,
     Slice,
     Udf,
     Unary,
-    Where,
 )
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range
-from tempo_core.symbolic.expr import Expr, Maximum, Minimum
-from tempo_core.symbolic.inverse import Inverse, hull, invert
+from tempo_core.symbolic.domain import Domain, Point, Range
+from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
 from tempo_core.symbolic.relation import uncovered
 
@@ -83,12 +69,16 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     Each has the shape, dtype and domain of its tensor; tensors that the loss does not depend on get zeros.
     """
     if not is_float(loss.dtype):
-        raise GradientError(f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: .astype("float32")')
+        raise GradientError(
+            f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: .astype("float32")'
+        )
     for target in wrt:
         if not isinstance(target, Tensor):
             raise GradientError(f"a gradient with respect to {shown(target)}, which is no tensor", hint="tp.grad(loss, [x, y])")
         if target.context is not loss.context:
-            raise GradientError(f"{target!r} and {loss!r} are of different contexts", hint="a loss depends on tensors of its own context")
+            raise GradientError(
+                f"{target!r} and {loss!r} are of different contexts", hint="a loss depends on tensors of its own context"
+            )
         if not is_float(target.dtype):
             raise GradientError(
                 f"a gradient with respect to {target!r}, which is of no float dtype", hint="differentiate with respect to floats"
@@ -266,7 +256,7 @@ class _Reverse:
         results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
         contributions = rule(node.op, operands, results, gradients)
         somewhere = self._support(node)
-        unsafe = somewhere is not TRUE and _uses_values(node.op) and self._may_overflow(node.id)
+        unsafe = somewhere is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
         for edge, contribution, is_wanted in zip(node.inputs, contributions, wanted, strict=True):
             if is_wanted and contribution is not None:
                 if unsafe:  # where nobody needs the value, it may be infinite: zero times infinity is no gradient
@@ -284,7 +274,7 @@ class _Reverse:
         if node_id not in self.overflowing:
             node = self.graph[node_id]
             self.overflowing[node_id] = not isinstance(node.op, (Merge, Input)) and (
-                _overflows(self.graph, node) or any(self._may_overflow(e.source) for e in node.inputs)
+                overflows(self.graph, node) or any(self._may_overflow(e.source) for e in node.inputs)
             )
         return self.overflowing[node_id]
 
@@ -295,16 +285,22 @@ class _Reverse:
         """
         source = self.graph[edge.source]
         domain = Domain(reader.domain.steps, reader.domain.condition & branch)
-        exact = True
+        exact, inverses = True, tuple[Inverse, ...]()
         try:
-            inverse = invert(domain, edge.index, source.domain)
+            inverses = (invert(domain, edge.index, source.domain),)
         except GradientError:
-            cases = _cases(edge)
+            cases = as_cases(edge)
             for case, holds in cases:  # x[max(t - 1, 0)] is x[t - 1] where t >= 1, and x[0] elsewhere
                 self._pull_back(reader, case, contribution, branch & holds, somewhere)
-            if cases:
-                return
-            inverse, exact = hull(domain, edge.index, source.domain), False
+            exact, inverses = False, () if cases else hulls(domain, edge.index, source.domain)
+        for inverse in inverses:
+            self._sum_back(reader, edge, contribution, domain, somewhere, inverse, exact)
+
+    def _sum_back(
+        self, reader: Node, edge: Edge, contribution: Tensor, domain: Domain, somewhere: Bool, inverse: Inverse, exact: bool
+    ) -> None:
+        """Add, at the source points of an inverse, the contributions of their readers; unless `exact`, it holds others too."""
+        source = self.graph[edge.source]
         expanded = contribution
         ranges = [(s, i) for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Range)]
         # Range dimensions along which the contribution does not vary are dropped: the sum over readers is all that is left.
@@ -312,7 +308,7 @@ class _Reverse:
         dropped = 0
         for position, (_, span) in enumerate(ranges):
             axis = position - dropped
-            narrowed = _without_broadcast_axis(expanded, axis) if exact else None
+            narrowed = without_broadcast_axis(expanded, axis) if exact else None
             if narrowed is not None:
                 expanded, dropped = narrowed, dropped + 1
             else:
@@ -356,8 +352,8 @@ class _Reverse:
         if not keys:
             return value
         if any(isinstance(k, Range) and not provably_nonnegative(k.stop - k.start) for k in keys):
-            return value[(*map(_as_key, keys), inverse.condition)]  # where nobody reads, the range would end before it starts
-        return value[tuple(map(_as_key, keys))]
+            return value[(*map(as_key, keys), inverse.condition)]  # where nobody reads, the range would end before it starts
+        return value[tuple(map(as_key, keys))]
 
     def _everywhere(self, value: Tensor, domain: Domain) -> Tensor:
         """A value over all points of a domain's steps: zeros where the domain's condition does not hold."""
@@ -388,63 +384,3 @@ class _Reverse:
         nothing = zeros(value.shape, type.dtype)
         self.graph.put(replace(node, inputs=(replace(value.edge, condition=guarded), nothing.edge)))
         return of_node(self.context, node)
-
-
-def _cases(edge: Edge) -> list[tuple[Edge, Bool]]:
-    """A read at a least or greatest of expressions as reads at each of these, where it is the one; empty if it is no such read."""
-    for position, at in enumerate(edge.index):
-        if not isinstance(at, Point):
-            continue
-        for atom in at.expr.atoms:
-            factor = sum(c for monomial, c in at.expr.terms if monomial == ((atom, 1),))
-            if not isinstance(atom, (Minimum, Maximum)) or atom in (at.expr - Expr.of_atom(atom) * factor).atoms:
-                continue
-            found = []
-            for number, chosen in enumerate(atom.args):
-                holds: Bool = TRUE
-                for other, rival in enumerate(atom.args):
-                    if other != number:  # among equals the first
-                        ahead = rival - chosen if isinstance(atom, Minimum) else chosen - rival
-                        holds = holds & (ahead >= (1 if other < number else 0))
-                moved = Point(at.expr + (chosen - Expr.of_atom(atom)) * factor)
-                found.append((replace(edge, index=(*edge.index[:position], moved, *edge.index[position + 1 :])), holds))
-            return found
-    return []
-
-
-def _as_key(back: Index) -> object:
-    return back.expr if isinstance(back, Point) else slice(back.start, back.stop, back.stride)
-
-
-_LINEAR = (
-    Identity, Reshape, Permute, Broadcast, Slice, Pad, Concat, Flip, Gather, ScatterAdd, Cast, CumSum, DiscountedSum, Where,
-)  # fmt: skip
-
-
-def _uses_values(op: Op) -> bool:
-    """Whether an op's gradient rule multiplies by what its operands or results are."""
-    if isinstance(op, (Binary, Reduce, Unary)):
-        return op.fn not in ("add", "sub", "sum", "neg")
-    return not isinstance(op, _LINEAR)
-
-
-def _overflows(graph: Graph, node: Node) -> bool:
-    """Whether an op gives infinities for some finite operands: it divides by them, or takes the greatest of nothing."""
-    op = node.op
-    if isinstance(op, Reduce) and op.fn in ("max", "min"):
-        shape = graph.edge_type(node.inputs[0]).shape
-        return not all(provably_nonnegative(shape[a] - 1) for a in op.axes)
-    return isinstance(op, (Binary, Unary)) and op.fn in ("div", "mod", "pow", "log", "log1p", "sqrt", "rsqrt")
-
-
-def _without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
-    """`x` without `axis`, if it only repeats along it; else None."""
-    node = x.node
-    if isinstance(node.op, Identity) and not node.op.stop_gradient:
-        return None
-    if not isinstance(node.op, Broadcast) or x.materialized() is not x or axis in node.op.axes:
-        return None
-    shape = node.op.shape[:axis] + node.op.shape[axis + 1 :]
-    axes = tuple(a - (a > axis) for a in node.op.axes)
-    inner = Tensor(x.context, node.inputs[0])
-    return inner if shape == inner.shape else apply(Broadcast(shape, axes), inner)

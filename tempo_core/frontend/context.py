@@ -25,7 +25,9 @@ class Context:
     def __init__(self, *names: str, num_dims: int | None = None):
         if num_dims is not None:
             if names:
-                raise ArgumentError("Context takes step names or num_dims, not both", hint='Context("i", "t") or Context(num_dims=2)')
+                raise ArgumentError(
+                    "Context takes step names or num_dims, not both", hint='Context("i", "t") or Context(num_dims=2)'
+                )
             if not isinstance(num_dims, int) or isinstance(num_dims, bool) or num_dims < 0:
                 raise ArgumentError(f"num_dims is {num_dims!r}, not a number of steps", hint="Context(num_dims=2)")
             names = tuple(f"d{k}" for k in range(num_dims))
@@ -37,7 +39,8 @@ class Context:
         for k, name in enumerate(names):
             if name.upper() in {other.upper() for other in names[:k]}:
                 raise ArgumentError(
-                    f"the steps {', '.join(names)} share the name {name} or its bound {name.upper()}", hint="give each step a name of its own"
+                    f"the steps {', '.join(names)} share the name {name} or its bound {name.upper()}",
+                    hint="give each step a name of its own",
                 )
         self.steps = tuple(Symbol(name, name.upper()) for name in names)
         self.graph = Graph(self.steps)
@@ -46,7 +49,7 @@ class Context:
         self.inputs: dict[str, tuple[Symbol, ...]] = {}  # the steps of what is fed, by name
         self.parameters: dict[str, Any] = {}  # those of modules, by full name
         self.recurrences: list[Any] = []
-        self.branch_lines: dict[int, list[str]] = {}  # where each branch of a recurrence was assigned
+        self.branch_lines = self.graph.branch_lines
         self.programs: list[Any] = []  # what `run` has compiled, the last used last
         self._streams = 0
 

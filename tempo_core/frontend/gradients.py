@@ -271,7 +271,7 @@ def _broadcast(
 def _slice(op: ops.Slice, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
     if op.stride == 1:
-        return (pad(g, op.axis, op.start, x.shape[op.axis] - op.stop),)
+        return (apply(ops.Pad(op.axis, op.start, x.shape[op.axis] - op.stop), g),)  # cut where the slice stood out
     return (scatter_add(g, evaluate(op.start) + arange(g.shape[op.axis]) * op.stride, x.shape[op.axis], op.axis),)
 
 

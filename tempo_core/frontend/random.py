@@ -57,7 +57,9 @@ def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
     """
     logits = as_tensor(logits)
     if logits.rank == 0 or not is_float(logits.dtype):
-        raise ShapeError(f"categorical draws from the last axis of logits, got {logits!r}", hint="floats [..., choices], such as log(p)")
+        raise ShapeError(
+            f"categorical draws from the last axis of logits, got {logits!r}", hint="floats [..., choices], such as log(p)"
+        )
     steps = [s.expr for s in logits.domain.steps] if domain is None else domain
     gumbel = neg(log(neg(log(uniform(logits.shape, domain=steps) + 1e-20)) + 1e-20))
     return argmax(logits + gumbel.astype(logits.dtype), -1)

@@ -29,7 +29,7 @@ def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
         if not isinstance(step, Symbol) or step not in context.steps:
             raise ContextError(
                 f"{shown(item)} is not a step of this context",
-                hint=f"domain=({', '.join(s.name for s in context.steps)},) takes the steps that the context gave",
+                hint=f"steps are {', '.join(s.name for s in context.steps) or 'none'}; domain=(t,) takes them as the context gave them",
             )
         if step in found:
             raise ContextError(f"the domain names the step {step} twice", hint="a tensor varies with each of its steps once")
@@ -68,7 +68,9 @@ def input(
         )
     if streamed:
         if not steps:
-            raise ArgumentError(f"the streamed input `{name}` has no domain", hint="domain=(t,): one value is fed at each point of it")
+            raise ArgumentError(
+                f"the streamed input `{name}` has no domain", hint="domain=(t,): one value is fed at each point of it"
+            )
         source = ops.Udf(Fed(name), (TensorType(dtype, sizes),), "host", stateful=True, name=name)
         fed = apply(source, domain=Domain(steps), name=name)
     else:
@@ -152,7 +154,11 @@ class Recurrence(Tensor):
             raise ShapeError(
                 f"a value of type {given.type} is assigned to {self!r}",
                 hint=f"its shape is ({', '.join(map(str, type.shape))}) at every point"
-                + (f"; reduce what varies with {varying}, or pad it to one size" if varying else ", and the value must broadcast to it"),
+                + (
+                    f"; reduce what varies with {varying}, or pad it to one size"
+                    if varying
+                    else ", and the value must broadcast to it"
+                ),
             ) from None
         shifted = given[tuple(back.get(s, s.expr) for s in given.domain.steps)] if given.domain.steps else given
         edge = replace(shifted.edge, condition=unless_obvious(condition) & shifted.user_condition)
@@ -231,7 +237,7 @@ def udf(
     steps = frozenset(domain_steps(domain)).union(*(o.domain.steps for o in operands))
     condition = conjunction(*(o.domain.condition for o in operands))
     label = name or getattr(fn, "__name__", "udf")
-    op = ops.Udf(fn, tuple(outputs), kind, stateful, label, user_location())
+    op = ops.Udf(fn, tuple(outputs), kind, stateful, label, user_location(), context.graph.next_id)
     node = context.graph.add(
         op,
         [o.edge for o in operands],

@@ -54,7 +54,9 @@ class Spatial:
         )
 
     def __iter__(self) -> Any:
-        raise SymbolicValueError(f"cannot iterate over the dimensions of {self.tensor!r}", hint="[x.spatial[k] for k in range(3)]")
+        raise SymbolicValueError(
+            f"cannot iterate over the dimensions of {self.tensor!r}", hint="[x.spatial[k] for k in range(3)]"
+        )
 
 
 Tensor.spatial = property(Spatial)

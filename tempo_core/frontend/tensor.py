@@ -22,7 +22,7 @@ from tempo_core.frontend.context import Context
 from tempo_core.ir.graph import Edge, Node, compose
 from tempo_core.ir.ops import Identity, Op
 from tempo_core.ir.types import TensorType
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, as_bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import unless_obvious, within
@@ -37,7 +37,7 @@ class Tensor:
 
     __array_priority__ = 1000  # NumPy arrays leave the operators to us
 
-    if TYPE_CHECKING:  # defined as functions, and made methods, by functions.py, spatial.py and autodiff.py
+    if TYPE_CHECKING:  # defined as functions, and made methods, by functions/, spatial.py and autodiff.py
         spatial: Any
         backward: Callable[[], None]
         _Method = Callable[..., "Tensor"]
@@ -223,7 +223,8 @@ class Tensor:
 
     def _refuse(self, function: str) -> Any:
         raise ArgumentError(
-            f"np.{function} takes arrays, not {self!r}", hint=f"tp.{_TEMPO_NAMES.get(function, function)} or a method of the tensor"
+            f"np.{function} takes arrays, not {self!r}",
+            hint=f"tp.{_TEMPO_NAMES.get(function, function)} or a method of the tensor",
         )
 
     def __pos__(self) -> Tensor:
@@ -276,7 +277,7 @@ class Tensor:
         parts = list(key) if isinstance(key, tuple) else [key]
         condition: Bool = TRUE
         for part in [p for p in parts if isinstance(p, _TRUTHS)]:
-            condition = condition & part
+            condition = condition & as_bool(part)
         parts = [p for p in parts if not isinstance(p, _TRUTHS)]
         steps = self.domain.steps
         if len(parts) > len(steps):
@@ -379,7 +380,8 @@ def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: Tensor) -
         return Expr.of(part)
     except ArgumentError:
         raise IndexingError(
-            f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}", hint="use ints and expressions of steps and bounds"
+            f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}",
+            hint="use ints and expressions of steps and bounds",
         ) from None
 
 

@@ -160,9 +160,18 @@ def _read_outside(
             where=where,
             hint=f"{step.bound} is at least {position + 1}, or the index moves with it: {step.bound} - 1, tp.min({position}, {step.bound} - 1)",
         )
-    at = f"{source.name or 'a tensor'}[{', '.join(str(position) if s == step else str(i) for s, i in zip(source.domain.steps, edge.index, strict=True))}]"
+    along = zip(source.domain.steps, edge.index, strict=True)
+    at = f"{source.name or 'a tensor at '}[{', '.join(str(position) if s == step else str(i) for s, i in along)}]"
     named = _read_text(source, edge)
     which = "" if named == at else f", which is {at}"
+    swapped = {i.expr.single_atom for i in edge.index if isinstance(i, Point)} == set(source.domain.steps)
+    if swapped and all(
+        i.expr.single_atom != s for i, s in zip(edge.index, source.domain.steps, strict=True) if isinstance(i, Point)
+    ):
+        order = ", ".join(s.name for s in source.domain.steps)
+        return OutOfDomainError(
+            f"reads {named}{_at(domain, sample)}{which}: {limits}", where=where, hint=f"its steps are in the order [{order}]"
+        )
     return OutOfDomainError(
         f"reads {named}{_at(domain, sample)}{which}: {limits}",
         where=where,
@@ -171,7 +180,7 @@ def _read_outside(
 
 
 def _read_text(source: Node, edge: Edge) -> str:
-    return f"{source.name or 'a tensor'}[{', '.join(map(str, edge.index))}]"
+    return f"{source.name or 'a tensor at '}[{', '.join(map(str, edge.index))}]"
 
 
 def _at(domain: Domain, sample: Mapping[str, int]) -> str:

@@ -59,13 +59,15 @@ class Node:
 class Graph:
     """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`.
 
-    `derived` gives the bounds of steps that passes have made, as expressions of other bounds.
+    `derived` gives the bounds of steps that passes have made, as expressions of other bounds. `branch_lines` says of each
+    recurrence at which lines the user assigned its branches (of the graph as written: passes number nodes and branches anew).
     """
 
     order: tuple[Symbol, ...]
     nodes: dict[int, Node] = field(default_factory=dict)
     _next: int = 0
     derived: dict[Symbol, Expr] = field(default_factory=dict)
+    branch_lines: dict[int, list[str]] = field(default_factory=dict)
 
     # -- building -----------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,8 @@ def uniform(low: float, high: float) -> Initializer:
 
 def uniform_fan_in(fan_in: int) -> Initializer:
     """Uniform in ±1/sqrt(fan_in)."""
+    if fan_in < 1:
+        raise ShapeError(f"weights that read {fan_in} elements", hint="widths are numbers of at least 1")
     limit = 1 / math.sqrt(fan_in)
     return uniform(-limit, limit)
 

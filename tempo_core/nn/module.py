@@ -107,7 +107,9 @@ class Module:
     def child(self, name: str, module: M) -> M:
         """Make `module` belong to this one, under `name` unless it was given a name or belongs to another already."""
         if not isinstance(module, Module):
-            raise ArgumentError(f"{shown(module)} is no module", hint="tp.nn.Tanh() with parentheses; tp.nn.Lambda(f) of a function")
+            raise ArgumentError(
+                f"{shown(module)} is no module", hint="tp.nn.Tanh() with parentheses; tp.nn.Lambda(f) of a function"
+            )
         self._children[name] = module
         if module._parent is None and module is not self:
             before = [(owner, own, owner.name) for owner in module.modules() for own in owner._parameters]
@@ -163,7 +165,9 @@ class Module:
         return self.train(False)
 
     def __iter__(self) -> Any:
-        raise ArgumentError(f"cannot iterate over the module {self.name or type(self).__name__}", hint="module.parameters(), module.modules()")
+        raise ArgumentError(
+            f"cannot iterate over the module {self.name or type(self).__name__}", hint="module.parameters(), module.modules()"
+        )
 
     def __getitem__(self: M, index: Any) -> M:
         """The module with its parameters read at one point of their domain: `model[I - 1](x)`."""

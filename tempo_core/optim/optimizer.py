@@ -58,11 +58,15 @@ class Optimizer:
         if not isinstance(params, (Mapping, list, tuple)):
             hint = "model.parameters()" if hasattr(params, "parameters") else "a dict of parameters by name, or a list of them"
             raise ArgumentError(f"an optimizer takes parameters, got {shown(params)}", hint=hint)
-        named = params if isinstance(params, Mapping) else {getattr(p, "name", "") or f"param{k}": p for k, p in enumerate(params)}
+        named = (
+            params if isinstance(params, Mapping) else {getattr(p, "name", "") or f"param{k}": p for k, p in enumerate(params)}
+        )
         if not named:
             raise ArgumentError("an optimizer needs at least one parameter", hint="model.parameters()")
         if not (is_number(lr) or isinstance(lr, (Tensor, Expr)) or callable(lr)):
-            raise ArgumentError(f"the learning rate is {shown(lr)}", hint="a number, a tensor, or a schedule: lr=3e-4, lr=0.03 * 0.99**i")
+            raise ArgumentError(
+                f"the learning rate is {shown(lr)}", hint="a number, a tensor, or a schedule: lr=3e-4, lr=0.03 * 0.99**i"
+            )
         self.params: dict[str, Recurrence] = {}
         for name, param in named.items():
             if not isinstance(param, Recurrence):

@@ -223,9 +223,9 @@ def _replace(graph: Graph, members: list[int]) -> None:
             if edge.source in inside and not (reader.id in inside and _joins(graph, reader, edge)):
                 read.setdefault((edge.source, edge.output), len(read))
     body = Dataflowed(tuple(t for t in slots[: len(edges)]), tuple(instructions), tuple(place[k] for k in read), tuple(slots))
-    parts = [n for n in members if not _is_cheap(graph, graph[n])] or members
-    results = [n for n in members if any(n == source for source, _ in read)]
-    names = [graph[n].name for n in (*parts, *results) if graph[n].name]  # of a result, or else of a part
+    named = [n for n in members if not _is_cheap(graph, graph[n])] or list(members)
+    given = [n for n in members if any(n == source for source, _ in read)]
+    names = [graph[n].name for n in (*named, *given) if graph[n].name]  # of a result, or else of a part
     island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=names[-1] if names else "", where=first.where)
     for reader in graph:
         inputs = tuple(

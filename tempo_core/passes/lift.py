@@ -19,8 +19,9 @@ class Lift(Pass):
     """Compute once over the whole step what is otherwise computed anew at each point.
 
     Prefix and suffix sums become `CumSum`, discounted suffix sums and linear recurrences `LinearScan`, sums over a window of
-    w points log2(w) shifted additions. Nothing is lifted whose operands depend on its results (that is a loop), and no
-    window whose operands are made by a loop over the step (it can be reduced as the loop goes).
+    w points log2(w) shifted additions. Nothing is lifted whose operands depend on its results (that is a loop), no
+    window whose operands are made by a loop over the step (it can be reduced as the loop goes), and no recurrence of what the
+    host gives one timestep after the other.
 
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
     Rewrite: `a[t] = b[t] + c[t] * a[t + 1]` -> `s = linear_scan(c[0:T], b[0:T], reversed); a[t] = s[t]`

@@ -20,6 +20,7 @@ from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Builder, read_at
 from tempo_core.symbolic.condition import TRUE, Truth
 from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.proof import provably_nonnegative
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,8 @@ def _gather_of_broadcast(view: View) -> Edge | None:
     first = view.operand(0)
     if not isinstance(first, ops.Broadcast) or view.op.batch or view.op.axis in first.axes:
         return None
+    if not provably_nonnegative(first.shape[view.op.axis] - 1):
+        return None  # of no elements there are zeros
     inner = view.inner(0)
     if inner is None:
         return None

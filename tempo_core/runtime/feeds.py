@@ -108,12 +108,20 @@ def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") ->
         raise spec.error(f"is no array{here}: {error}", f"an array of shape {shape} and dtype {spec.dtype}") from error
     if tuple(array.shape) != shape:
         if at:
-            raise spec.error(f"has shape {tuple(array.shape)}{here}; each value is {spec.each}")
-        raise spec.error(f"has shape {tuple(array.shape)}; declared is {spec.declared}, which is {shape} here")
+            raise spec.error(
+                f"has shape {tuple(array.shape)}{here}; each value is {spec.each}", f"give an array of shape {shape}"
+            )
+        steps = f"the steps {', '.join(spec.steps)} come first" if spec.steps else "it has no steps"
+        raise spec.error(
+            f"has shape {tuple(array.shape)}; declared is {spec.declared}, which is {shape} here",
+            f"an array of shape {shape}: {steps}",
+        )
     wanted = numpy_dtype(spec.dtype)
     if array.dtype != wanted:
         if not _converts(array.dtype, wanted):
-            raise spec.error(f"has dtype {array.dtype}{here}; declared is {spec.dtype}", f"convert it: array.astype({spec.dtype!r})")
+            raise spec.error(
+                f"has dtype {array.dtype}{here}; declared is {spec.dtype}", f"convert it: array.astype({spec.dtype!r})"
+            )
         _check_range(spec, array, wanted, here)
         array = array.astype(wanted)
     return array
@@ -126,7 +134,10 @@ def _check_range(spec: InputSpec, array: Array, wanted: np.dtype[Any], here: str
     limits, low, high = np.iinfo(wanted), int(array.min()), int(array.max())
     if low < limits.min or high > limits.max:
         number = low if low < limits.min else high
-        raise spec.error(f"holds {number}{here}, which {spec.dtype} does not: it goes from {limits.min} to {limits.max}")
+        raise spec.error(
+            f"holds {number}{here}, which {spec.dtype} does not: it goes from {limits.min} to {limits.max}",
+            "declare a wider dtype",
+        )
 
 
 def _converts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
@@ -157,7 +168,9 @@ class Feed:
         except InputError:
             raise
         except Exception as error:
-            raise spec.error(f"failed at {spec.at(at)}: {type(error).__name__}: {error}") from error
+            raise spec.error(
+                f"failed at {spec.at(at)}: {type(error).__name__}: {error}", "its own lines are in the exception above"
+            ) from error
         self.count += 1
         array = fitted(spec, value, spec.shape, spec.at(at))
         return array if isinstance(array, jax.Array) else np.array(array)  # its owner may write into it later
@@ -199,6 +212,10 @@ def checked_inputs(specs: Mapping[str, InputSpec], known: Iterable[str], inputs:
         raise InputError(f"inputs are a dict from names to values, not {type(inputs).__name__}", hint="inputs={'x': array}")
     names = (*specs, *known)
     for name in inputs:
+        if not isinstance(name, str):
+            raise InputError(
+                f"inputs are fed by name, not by {type(name).__name__}", hint="inputs={'x': array}, with the name of tp.input"
+            )
         if name not in names:
             near = difflib.get_close_matches(str(name), names, 1)
             hint = f"did you mean `{near[0]}`? " if near else ""

@@ -11,11 +11,12 @@ import numpy as np
 
 from tempo_core.backends.base import Array, Backend, called, numpy_dtype
 from tempo_core.ir.graph import Graph, Node
-from tempo_core.ir.ops import Constant, Dataflow, Merge, Op, Output, Sink, Udf
+from tempo_core.ir.ops import Dataflow, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import NOTHING, Feed, Feeds
-from tempo_core.runtime.numerics import Watch, flag
+from tempo_core.runtime.numerics import Returned, Watch, flag
+from tempo_core.runtime.numerics import called as host_call
 from tempo_core.runtime.stores import Coordinates, Env, Number, Reader, Stores, number
 from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
 from tempo_core.schedule.program import Item, Leaf, names
@@ -62,7 +63,7 @@ class Interpreter:
         backend: Backend,
         seed: int = 0,
         watch: Watch | None = None,
-        repeated: Mapping[tuple[int, Coordinates], tuple[Array, ...]] | None = None,
+        repeated: Returned | None = None,
     ):
         """`watch` looks for values that are not finite. `repeated` makes this a repetition: it gives what host functions returned
         by node and point, stateful ones are not called again, and sinks not at all.
@@ -213,13 +214,11 @@ class Statement:
             state.stores.put((node.id, output), at, value)
         return operands, values
 
-    def _repeat(
-        self, repeated: Mapping[tuple[int, Coordinates], tuple[Array, ...]], operands: tuple[Array, ...], env: Env, at: Coordinates
-    ) -> tuple[Array, ...]:
+    def _repeat(self, repeated: Returned, operands: tuple[Array, ...], env: Env, at: Coordinates) -> tuple[Array, ...]:
         """What a host function returned at `at` in the run that is repeated; NaN of a stateful one that was not called there."""
         op = self.node.op
         assert isinstance(op, Udf)
-        values = repeated.get((self.node.id, at))
+        values = repeated.get((host_call(self.node), at))
         if values is None and not op.stateful:
             return self.compute(operands, env)
         if values is None:

@@ -30,6 +30,8 @@ from tempo_core.symbolic.expr import Symbol
 
 Array = Any
 Coordinates = tuple[int, ...]
+Call = tuple[str, int]  # a function on the host, whatever number passes give its node
+Returned = dict[tuple[Call, Coordinates], tuple[Array, ...]]
 FLAG: Key = (-1, 0)  # where a device program notes what it saw
 NAN, INFINITE = 1, 2  # its bits
 
@@ -65,6 +67,12 @@ def _floats(value: Array) -> Any:
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
 
 
+def called(node: Node) -> Call:
+    """Which function on the host a node calls."""
+    assert isinstance(node.op, Udf)
+    return node.op.name, node.op.number
+
+
 class Watch:
     """What one run saw: whether a value was not finite, and what host functions and streams gave, to be repeated.
 
@@ -73,7 +81,7 @@ class Watch:
 
     def __init__(self, search: Callable[[Watch], None]):
         self.search = search
-        self.returned: dict[tuple[int, Coordinates], tuple[Array, ...]] = {}
+        self.returned: Returned = {}
         self.alarm = NAN | INFINITE  # the bits that are looked into
 
     def saw(self, bits: int, where: str | None = None) -> None:
@@ -89,7 +97,7 @@ class Watch:
             self.alarm = NAN
 
     def record(self, node: Node, at: Coordinates, values: tuple[Array, ...]) -> None:
-        self.returned[node.id, at] = tuple(np.array(v) for v in values)
+        self.returned[called(node), at] = tuple(np.array(v) for v in values)
 
 
 class Ran(NamedTuple):
@@ -115,7 +123,7 @@ def find(
     graph: Graph,
     bounds: Mapping[Symbol, int],
     inputs: Mapping[str, Array],
-    returned: Mapping[tuple[int, Coordinates], Any],
+    returned: Returned,
     statements: Iterator[Ran],
 ) -> None:
     """Raise NumericsError where a value that is not finite reaches something; `statements` run as this iterates.
@@ -137,7 +145,7 @@ def find(
                 continue
             for output, value in enumerate(ran.values):
                 bits = flag((value,))
-                unknown = isinstance(node.op, Udf) and node.op.stateful and (node.id, ran.at) not in returned
+                unknown = isinstance(node.op, Udf) and node.op.stateful and (called(node), ran.at) not in returned
                 if bits and not unknown:
                     origins[(node.id, output), ran.at] = _began(graph, ran, edges, env, bounds, origins, inputs, value, bits)
 
@@ -244,6 +252,8 @@ def _hint(ran: Ran) -> str:
         array = _floats(operand)
         if array is not None and array.size:
             ranges.append(f"{array.min():.6g}" if array.min() == array.max() else f"{array.min():.6g} to {array.max():.6g}")
-    got = f"its operands are {' and '.join(ranges)}" if ranges else "program.stepping(inputs) shows each statement with its values"
+    got = (
+        f"its operands are {' and '.join(ranges)}" if ranges else "program.stepping(inputs) shows each statement with its values"
+    )
     advice = _HINTS.get(str(getattr(ran.node.op, "fn", "")))
     return f"{got}; {advice}" if advice else got

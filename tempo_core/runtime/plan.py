@@ -13,7 +13,6 @@ from tempo_core.runtime.stage import HostIf, HostItem, HostLoop, Segment, Staged
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.program import names
 
-
 _SMALLER = "smaller bounds or shapes, a window instead of a whole step, Config(tile={'t': 64}), Config(disable=('vectorize(t)',))"
 
 
@@ -66,7 +65,6 @@ class Plan:
     def _stored(self) -> list[StoredTensor]:
         return [t for t in self.tensors if t.persistent or t.kind != "register"]
 
-
     def programs_per(self, step: str) -> int:
         """How many device programs one iteration of the host's loop over `step` starts, inner loops not counted."""
         return sum(1 for place in self.device_programs if place == step)
@@ -79,19 +77,30 @@ class Plan:
             rows.append((t.name, t.type, t.kind, " x ".join(map(str, t.slots)) or "1", str(t.bytes)))
         widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
         table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines = [*table, f"in all {sum(t.bytes for t in stored)} bytes, {self.bytes} of them between device programs"]
+        total = sum(t.bytes for t in stored)
+        kept = "" if total == self.bytes else f", {self.bytes} of them between device programs"
+        lines = [*table, f"in all {total} bytes{kept}"] if stored else ["nothing is stored"]
         passing = [t.name for t in self.tensors if t not in stored]
         if passing:
-            lines += textwrap.wrap(f"one value at a time, inside a program: {', '.join(passing)}", 100, subsequent_indent="  ", break_long_words=False)
+            lines += textwrap.wrap(
+                f"one value at a time, inside a program: {', '.join(passing)}",
+                100,
+                subsequent_indent="  ",
+                break_long_words=False,
+            )
         return "\n".join(lines)
 
     def text(self) -> str:
-        programs = "\n".join(
+        programs = [
             f"  {number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)
-        )
+        ]
+        empty = any(t.persistent for t in self.tensors) and bool(self.device_programs)
+        if empty:
+            programs.insert(0, "  zeros for the stores: once")
+        listed = "\n".join(programs)
         return (
             f"schedule\n{_indented(self.schedule)}\n\nstorage\n{_indented(self.memory())}\n\n"
-            f"device programs: {self.compiles}\n{programs}\n"
+            f"device programs: {self.compiles + empty}\n{listed}\n"
         )
 
 

@@ -12,7 +12,7 @@ import hashlib
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -26,8 +26,8 @@ from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.liveness import Effects, Key
-from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
 from tempo_core.runtime.lower import Lowering, touched
+from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
 from tempo_core.runtime.placement import Env, Stores
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, leaves
 from tempo_core.schedule.program import Item

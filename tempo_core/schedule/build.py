@@ -42,14 +42,15 @@ def build_program(
     computed = len(times)
     if storage is not None:
         times = with_deallocs(schedule, bounds, times, storage)
-    if not times:
+    present = {n: time for n, time in times.items() if not time.is_empty()}  # with small bounds, branches may be empty
+    if not present:
         return Block()
     if len(times) > computed:
-        root: Item = _Conversion(statements).convert(_ast(times), {})
+        root: Item = _in_sequence(present, 0, _Conversion(statements))
     else:
-        present = {n: time for n, time in times.items() if not time.is_empty()}  # with small bounds, branches may be empty
         root = _Loops(schedule, present).item(present, 0, {})
     root = cut(simplified(tightened(root), {}), {})
+    root = simplified(tightened(root), {})  # of what was cut out of a loop, all may stand under one condition
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, schedule.constraints.graph, frozenset()))
@@ -157,6 +158,30 @@ class _Loops:
         return _Conversion(self.statements).convert(tree, {s.name: p.at for s, p in around.items()})
 
 
+def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversion) -> Item:
+    """The program of times from `entry` on: one part after the other where that is a number, and from there on isl's.
+
+    isl would take a long sequence apart too, in time that grows with the square of its length and more.
+    """
+    places = _by_place(times, entry)
+    if places is None:
+        return conversion.convert(_ast(times, None, entry), {})
+    return Block(tuple(_in_sequence(part, entry + 1, conversion) for part in places))
+
+
+def _by_place(times: Mapping[str, isl.Map], entry: int) -> list[dict[str, isl.Map]] | None:
+    """Times by their number at `entry`, in order; None where it is not a number in all of them, or where they end."""
+    places: dict[int, dict[str, isl.Map]] = {}
+    for name, time in times.items():
+        if entry == time.dim(isl.dim_type.out):
+            return None
+        value = time.plain_get_val_if_fixed(isl.dim_type.out, entry)
+        if value.is_nan():
+            return None
+        places.setdefault(value.to_python(), {})[name] = time
+    return [part for _, part in sorted(places.items(), key=lambda item: item[0])]
+
+
 def _ast(times: Mapping[str, isl.Map], known: isl.Set | None = None, entry: int = 0) -> isl.AstNode:
     """isl's AST for statements at these times (all of one length), with one loop, conditions inside, per moving entry."""
     tree = _tree(times, entry, next(iter(times.values())).dim(isl.dim_type.out))
@@ -178,13 +203,9 @@ def _tree(times: Mapping[str, isl.Map], entry: int, depth: int) -> isl.Schedule:
     if entry == depth:
         points = (isl.UnionSet.from_set(time.domain()) for time in times.values())
         return isl.Schedule.from_domain(functools.reduce(isl.UnionSet.union, points))
-    places: dict[int | None, dict[str, isl.Map]] = {}
-    for name, time in times.items():
-        value = time.plain_get_val_if_fixed(isl.dim_type.out, entry)
-        places.setdefault(None if value.is_nan() else value.to_python(), {})[name] = time
-    if None not in places:
-        in_order = sorted(((place, part) for place, part in places.items() if place is not None), key=lambda item: item[0])
-        return functools.reduce(isl.Schedule.sequence, [_tree(part, entry + 1, depth) for _, part in in_order])
+    places = _by_place(times, entry)
+    if places is not None:
+        return functools.reduce(isl.Schedule.sequence, [_tree(part, entry + 1, depth) for part in places])
     moving = (isl.PwMultiAff.from_map(time).get_pw_aff(entry).to_union_pw_aff() for time in times.values())
     band = isl.MultiUnionPwAff.from_union_pw_aff(functools.reduce(isl.UnionPwAff.union_add, moving))
     return _tree(times, entry + 1, depth).insert_partial_schedule(band)

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import islpy as isl
 
-from tempo_core.errors import CausalityError
+from tempo_core.errors import CausalityError, quoted
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import nest
 from tempo_core.schedule.program import names
@@ -204,7 +204,7 @@ def _explain(constraints: Constraints, bounds: Mapping[Symbol, int], error: Cycl
 
 def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: str) -> CausalityError:
     readers = sorted((reader for reader, *_ in cycle), key=lambda reader: reader.branch is not None)  # values before declarations
-    where = next((reader.node.where for reader in readers if reader.node.where), None)
+    where = next((line for line in (_line(constraints, reader) for reader in readers) if line), None)
     lines = "\n".join(f"    {_describe(constraints, d)}" for d in cycle)
     return CausalityError(
         f"values depend on themselves, so there is no order to compute them in{sample}:\n{lines}",
@@ -217,12 +217,20 @@ def _describe(constraints: Constraints, dependence: Dependence) -> str:
     reader, source, read, _ = dependence
     called = names(constraints.graph)
     name, point = called[reader.node.id], ", ".join(s.name for s in reader.node.domain.steps)
-    at = f"   at {reader.node.where}" if reader.node.where else ""
+    where = _line(constraints, reader)
+    at = f"   at {quoted(where)}" if where else ""
     if read is None:
         return f"{name}[{point}] runs after its own earlier points{at}"
     index = ", ".join(map(str, read.edge.index))
     when = "" if reader.branch is None or read.edge.condition is TRUE else f" where {read.edge.condition}"
     return f"{name}[{point}] reads {called[source.node.id]}[{index}]{when}{at}"
+
+
+def _line(constraints: Constraints, statement: Statement) -> str:
+    """The user's line of a statement: of a branch, the one that assigns it."""
+    lines = constraints.graph.branch_lines.get(statement.node.id, ())
+    known = statement.branch is not None and statement.branch < len(lines)
+    return lines[statement.branch] if known and statement.branch is not None else statement.node.where
 
 
 def _components(constraints: Constraints) -> list[frozenset[str]]:

@@ -3,8 +3,9 @@
 Where time has one direction at some points and another one elsewhere, no affine time orders whole statements. For given
 bounds there is an order unless some point depends on itself, and this finds one: pieces share a loop over a step on which every
 dependence reads the same or an earlier point (or, backwards, a later one); what a loop does not tie together runs in
-sequence; and from what is left in a circle the points are cut off that wait for nothing in it, to run first, and those that
-nothing in it waits for, to run last. If none can be cut off, each point waits for another one: there is a cycle of points.
+sequence. What is left in a circle is cut where a dependence begins or ends, which leaves pieces that know one direction of time.
+Where that does not help, the points are cut off that wait for nothing in the circle, to run first, and those that nothing in
+it waits for, to run last. If none can be cut off, each point waits for another one: there is a cycle of points.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ class _Arrangement:
     def __init__(self, found: list[tuple[Piece, tuple[Row, ...]]]):
         self.found = found
 
-    def arrange(self, pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...], rows: tuple[Row, ...]) -> None:
+    def arrange(
+        self, pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...], rows: tuple[Row, ...], refined: bool = False
+    ) -> None:
         """Give times to pieces that share `rows`; `needs` are those that no outer loop carries."""
         steps = tuple(s for s in steps if any(s in p.statement.node.domain for p in pieces))
         if len(pieces) == 1 and not needs:
@@ -112,7 +115,11 @@ class _Arrangement:
         components = strongly_connected(range(len(pieces)), [(n.reader, n.source) for n in needs])
         if len(components) > 1:
             for place, members in enumerate(components):
-                self.arrange(*_part(pieces, needs, members), steps, (*rows, place))
+                self.arrange(*_part(pieces, needs, members), steps, (*rows, place), refined)
+            return
+        finer = None if refined else _refined(pieces, needs, steps)
+        if finer is not None:
+            self.arrange(*finer, steps, rows, True)
             return
         self._peel(pieces, needs, steps, rows)
 
@@ -178,6 +185,61 @@ def _cut(pieces: list[Piece], needs: list[Need], readers: bool) -> tuple[list[Pi
         inside.append(n._replace(relation=relation.coalesce()))
     left, needs = _part(rest, _nonempty(inside), [k for k, p in enumerate(rest) if not p.points.is_empty()])
     return [p for p in free if not p.points.is_empty()], left, needs
+
+
+_SEEDS, _ATOMS = 12, 32  # where to cut statements: more pieces than these do not help
+
+
+def _refined(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) -> tuple[list[Piece], list[Need]] | None:
+    """The pieces that have all of the steps cut where some dependence begins or ends; None where that falls nowhere."""
+    whole = {k for k, p in enumerate(pieces) if not all(s in p.statement.node.domain for s in steps)}
+    seeds: list[tuple[isl.Set, int]] = []
+    for n in needs:
+        for side, k in ((n.relation.domain(), n.reader), (n.relation.range(), n.source)):
+            if k in whole or pieces[k].points.is_subset(side):
+                continue
+            seed = _along(side, pieces[k].statement, steps)
+            known = next((number for number, (other, _) in enumerate(seeds) if other.is_equal(seed)), None)
+            if known is None:
+                seeds.append((seed, 1))
+            else:
+                seeds[known] = (seed, seeds[known][1] + 1)
+    if not seeds:
+        return None
+    atoms = [isl.Set.universe(seeds[0][0].get_space())]
+    for seed, _ in sorted(seeds, key=lambda found: -found[1])[:_SEEDS]:
+        if len(atoms) < _ATOMS:
+            atoms = [part.coalesce() for a in atoms for part in (a.intersect(seed), a.subtract(seed)) if not part.is_empty()]
+    parts: list[Piece] = []
+    of: list[list[int]] = []
+    for k, piece in enumerate(pieces):
+        cut = [piece.points] if k in whole else [piece.points.intersect(_lifted(a, piece.statement, steps)) for a in atoms]
+        cut = [points.coalesce() for points in cut if not points.is_empty()]
+        of.append(list(range(len(parts), len(parts) + len(cut))))
+        parts += [Piece(piece.statement, points) for points in cut]
+    finer = []
+    for n in needs:
+        for reader in of[n.reader]:
+            inside = n.relation.intersect_domain(parts[reader].points)
+            for source in () if inside.is_empty() else of[n.source]:
+                finer.append(Need(reader, source, inside.intersect_range(parts[source].points).coalesce(), n.why))
+    return parts, _nonempty(finer)
+
+
+def _along(points: isl.Set, statement: Statement, steps: Sequence[Symbol]) -> isl.Set:
+    """What a statement's points are along some steps."""
+    for k in reversed(range(len(statement.node.domain.steps))):
+        if statement.node.domain.steps[k] not in steps:
+            points = points.project_out(isl.dim_type.set, k, 1)
+    return points.reset_tuple_id().coalesce() if points.has_tuple_id() else points.coalesce()
+
+
+def _lifted(points: isl.Set, statement: Statement, steps: Sequence[Symbol]) -> isl.Set:
+    """All points of a statement's space that are, along some steps, among `points`."""
+    for k, step in enumerate(statement.node.domain.steps):
+        if step not in steps:
+            points = points.insert_dims(isl.dim_type.set, k, 1)
+    return points.set_tuple_name(statement.name)
 
 
 def _nonempty(needs: list[Need]) -> list[Need]:

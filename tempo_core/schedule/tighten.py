@@ -43,13 +43,16 @@ def tightened(item: Item) -> Item:
 
 
 def _limits(part: Bool, loop: Loop) -> tuple[Expr, Expr] | None:
-    """(start, stop) that say the same of the loop's counter as an inequality; None where it says something else."""
-    if not isinstance(part, Comparison) or part.kind != ">=":
+    """(start, stop) that say the same of the loop's counter as a comparison; None where it says something else."""
+    if not isinstance(part, Comparison) or part.kind not in (">=", "=="):
         return None
     coefficient = part.expr.coefficient(loop.counter)
     rest = part.expr - coefficient * loop.counter.expr
     if coefficient == 0 or loop.counter in rest.symbols:
         return None
+    if part.kind == "==":
+        only = -rest * coefficient
+        return (only, only + 1) if abs(coefficient) == 1 else None
     if coefficient < 0:  # rest >= -coefficient * counter
         return loop.start, rest // -coefficient + 1
     return -(rest // coefficient), loop.stop  # counter >= ceil(-rest / coefficient)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.expr import Expr, IntoExpr, Maximum, Minimum, Symbol
+from tempo_core.symbolic.expr import Expr, FloorDivide, IntoExpr, Maximum, Minimum, Modulo, Symbol
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,23 @@ def index_steps(indices: Iterable[Index]) -> frozenset[Symbol]:
 def last_needed(index: Index) -> Expr:
     """One affine source point of an index, for the scheduler: the last that is needed, not clamped.
 
-    `t:min(t + 5, T)` needs `t + 4`; `t:T` needs `T - 1`. Clamping would hide from the scheduler how far reads reach.
+    `t:min(t + 5, T)` needs `t + 4`; `t:T` needs `T - 1`; of blocks, `t // 4 * 4:t // 4 * 4 + 4` needs `t + 3` at most. Clamping
+    would hide from the scheduler how far reads reach.
     """
     last = index.expr if isinstance(index, Point) else index.last
     for atom in last.atoms:
         if isinstance(atom, (Minimum, Maximum)):
             moving = [a for a in atom.args if a.steps] or list(atom.args)
-            return last - Expr.of_atom(atom) * last.coefficient(atom) + moving[0] * last.coefficient(atom)  # type: ignore[arg-type]
+            last = last + (moving[0] - Expr.of_atom(atom)) * last.coefficient(atom)
+            break
+    for atom in last.atoms:
+        if isinstance(atom, (FloorDivide, Modulo)) and atom.denominator.is_constant and atom.denominator.constant > 0:
+            divisor, factor = atom.denominator.constant, last.coefficient(atom)
+            if isinstance(atom, Modulo):  # between 0 and divisor - 1
+                last = last + Expr.of(max(factor, 0) * (divisor - 1)) - Expr.of_atom(atom) * factor
+            elif factor % divisor == 0:  # divisor * (n // divisor) is between n - divisor + 1 and n
+                bound = atom.numerator - (0 if factor > 0 else divisor - 1)
+                last = last + bound * (factor // divisor) - Expr.of_atom(atom) * factor
     return last
 
 

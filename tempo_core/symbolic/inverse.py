@@ -16,6 +16,9 @@ from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, dependence, doma
 from tempo_core.symbolic.translate import as_parameters, condition_within, single_expression, symbols_by_name
 
 
+_MANY = 6  # pieces of an inverse
+
+
 @dataclass(frozen=True)
 class Inverse:
     """Who reads a source point: one point or range per step of the reader, in the *source's* steps, where `condition` holds."""
@@ -28,13 +31,16 @@ class Inverse:
 def invert(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> Inverse:
     """The dependence reversed: the reader points that read a given source point.
 
-    Raises GradientError where they are not an independent range (evenly strided) per reader step; `hull` then says between which.
+    Raises GradientError where they are not an independent range (evenly strided) per reader step; `hulls` then says between which.
 
     >>> t = Symbol("t", "T")
     >>> invert(Domain((t,)), (Range(t.expr, Symbol("T").expr),), Domain((t,)))
     Inverse(index=(Range(start=0, stop=t + 1, stride=1, size=None),), condition=true)
     """
-    found, exact = _reversed(reader_domain, index, source_domain)
+    readers = _readers(reader_domain, index, source_domain)
+    if readers.is_empty():
+        return Inverse(tuple(full_range(s) for s in reader_domain.steps), FALSE)
+    found, exact = _reversed(readers, reader_domain, index, source_domain)
     if not exact:
         text = ", ".join(map(str, index))
         raise GradientError(
@@ -44,33 +50,70 @@ def invert(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domai
 
 
 @functools.lru_cache(maxsize=4096)
-def hull(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> Inverse:
+def hulls(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> tuple[Inverse, ...]:
     """A point or range per step of the reader that holds all reader points of a source point, and perhaps others between them.
 
+    Several, each for source points of its own, where the first or the last reader is no single expression.
+
     >>> i, t = Symbol("i", "I"), Symbol("t", "T")
-    >>> print(*hull(Domain((i, t)), (Point(i.expr + t.expr),), Domain((t,))).index)
+    >>> (found,) = hulls(Domain((i, t)), (Point(i.expr + t.expr),), Domain((t,)))
+    >>> print(*found.index)
     0:min(t + 1, I) max(t - I + 1, 0):t + 1
     """
-    return _reversed(reader_domain, index, source_domain)[0]
+    found = []
+    everyone = _readers(reader_domain, index, source_domain)
+    waiting = [everyone]
+    while waiting:
+        if len(found) + len(waiting) > _MANY:  # looser, but one
+            return (_reversed(everyone, reader_domain, index, source_domain)[0],)
+        readers = waiting.pop()
+        if not readers.is_empty():
+            parts = _where_limits_change(readers, source_domain)
+            if len(parts) > 1:
+                waiting += [readers.intersect_domain(part) for part in parts]
+            else:
+                found.append(_reversed(readers, reader_domain, index, source_domain)[0])
+    return tuple(found)
 
 
-@functools.lru_cache(maxsize=4096)
-def _reversed(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> tuple[Inverse, bool]:
+def _readers(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> isl.Map:
+    """Source points to the points that read them."""
+    return dependence("", reader_domain, "", source_domain, index).intersect_range(domain_set("", source_domain)).reverse()
+
+
+def _along(readers: isl.Map, k: int) -> isl.Map:
+    """Source points to the values of one reader step."""
+    rank = readers.dim(isl.dim_type.out)
+    return readers.project_out(isl.dim_type.out, k + 1, rank - k - 1).project_out(isl.dim_type.out, 0, k).coalesce()
+
+
+def _where_limits_change(readers: isl.Map, source_domain: Domain) -> list[isl.Set]:
+    """The pieces of the first limit of a reader step that is no single expression."""
+    symbols = _symbols(readers, source_domain)
+    for k in range(readers.dim(isl.dim_type.out)):
+        along = _along(readers, k)
+        for upper, limit in enumerate(_limits(along)):
+            if _limit(along, limit, as_parameters(along.domain()), symbols, bool(upper)) is None:
+                return [piece for piece, _ in limit.get_pieces()]
+    return []
+
+
+def _symbols(readers: isl.Map, source_domain: Domain) -> dict[str, Expr]:
+    count = readers.dim(isl.dim_type.param)
+    bounds = (Symbol(readers.get_dim_name(isl.dim_type.param, k)) for k in range(count))
+    return symbols_by_name(source_domain.steps, bounds)
+
+
+def _reversed(readers: isl.Map, reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> tuple[Inverse, bool]:
     """The hull of each source point's readers, and whether it holds nothing else."""
     bounds = bounds_of(reader_domain, source_domain, *index)
-    reads = dependence("", reader_domain, "", source_domain, index).intersect_range(domain_set("", source_domain))
-    readers = reads.reverse()
-    if readers.is_empty():
-        nowhere = tuple(full_range(s) for s in reader_domain.steps)
-        return Inverse(nowhere, FALSE), True
     symbols = symbols_by_name(source_domain.steps, bounds)
-    rank = len(reader_domain.steps)
     strides = (1, *sorted(_strides(reader_domain.condition, *index) - {1}))
     found: list[Index] = []
     exact = True
     whole: isl.Map | None = None
     for k, step in enumerate(reader_domain.steps):
-        along = readers.project_out(isl.dim_type.out, k + 1, rank - k - 1).project_out(isl.dim_type.out, 0, k).coalesce()
+        along = _along(readers, k)
         whole = along if whole is None else whole.flat_range_product(along)
         plain = step not in index_steps(index) and reader_domain.condition is TRUE
         at, is_exact = (full_range(step), True) if plain else _inverse_step(step, along, strides, symbols)
@@ -107,7 +150,7 @@ def _strides(condition: Bool, *index: Index) -> set[int]:
 
 def _inverse_step(step: Symbol, along: isl.Map, strides: tuple[int, ...], symbols: Mapping[str, Expr]) -> tuple[Index, bool]:
     """`along` (source point to values of one reader step) as a point or range, and whether that says it all."""
-    lowest, highest = along.lexmin().as_pw_multi_aff().get_pw_aff(0), along.lexmax().as_pw_multi_aff().get_pw_aff(0)
+    lowest, highest = _limits(along)
     context = as_parameters(along.domain())
     start, last = _limit(along, lowest, context, symbols, False), _limit(along, highest, context, symbols, True)
     if start is None or last is None:
@@ -122,9 +165,14 @@ def _inverse_step(step: Symbol, along: isl.Map, strides: tuple[int, ...], symbol
         if stride != 1:
             modulus = isl.Val(stride, CONTEXT)
             points = between.intersect(lowest.mod_val(modulus).eq_map(value.mod_val(modulus)))
-        if points.is_subset(along):
+        if points.is_equal(along):
             return Range(start, _after(last), stride), True
     return Range(start, _after(last)), False
+
+
+def _limits(along: isl.Map) -> tuple[isl.PwAff, isl.PwAff]:
+    """The least and the greatest value that a relation has at each point."""
+    return along.lexmin().as_pw_multi_aff().get_pw_aff(0), along.lexmax().as_pw_multi_aff().get_pw_aff(0)
 
 
 def _limit(along: isl.Map, limit: isl.PwAff, context: isl.Set, symbols: Mapping[str, Expr], upper: bool) -> Expr | None:

@@ -169,7 +169,7 @@ def dependence(
 def _conjuncts(limit: Expr, kind: type[Minimum] | type[Maximum]) -> tuple[Expr, ...]:
     """Limits that together say the same: below `min(a, b)` is below a and below b, which keeps the relation one piece."""
     for atom in limit.atoms:
-        if isinstance(atom, kind) and limit.coefficient(atom) == 1:  # type: ignore[arg-type]
+        if isinstance(atom, kind) and limit.coefficient(atom) == 1:
             return tuple(part + (limit - Expr.of_atom(atom)) for part in atom.args)
     return (limit,)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import reference
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError
+from tempo_core.ir.types import DTYPES
 from tests.core.running import assert_all_same
 
 STEPS = 3
@@ -165,6 +169,15 @@ def test_a_function_is_numpys(results: dict[str, list[Any]], name: str) -> None:
     assert whole.dtype == expected.dtype or whole.dtype.name == "float32"
     for other in ("numpy", "staged"):
         assert_all_same([results[other][position]], [whole], 1e-4)
+
+
+def test_the_page_of_functions_names_them_all() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "functions.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", page))
+    others = {"udf", "sink", "spec", "input", "recurrence", "promote"}  # what docs/language.md is about, and the table of dtypes
+    functions = {name for name in tp.__all__ if inspect.isfunction(getattr(tp, name))}
+    assert functions - others <= named
+    assert named - functions <= {"reverse", *tp.errors.__dict__} | set(DTYPES)
 
 
 REFUSED: dict[str, tuple[Callable[[tp.Tensor], Any], type[Exception], str]] = {

@@ -282,7 +282,7 @@ def test_a_staged_run_that_is_interrupted_can_be_repeated(error: type[BaseExcept
     for _ in range(2):
         with pytest.raises((error, errors.InputError), match="stop"):
             program.run({"x": interrupted})
-        assert seen == [(0, 1.0)]  # the next is on its way, and lost
+        assert seen == [(0, 1.0)][: error is MemoryError]  # an interrupt does not wait for what is on its way
         seen.clear()
     assert_all_same(program.run({"x": itertools.repeat(1.0)}), [np.array([1, 3, 7, 15], "float32")])
     assert seen == [(0, 1.0), (1, 3.0), (2, 7.0), (3, 15.0)]

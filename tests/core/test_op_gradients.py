@@ -226,5 +226,3 @@ def test_every_op_has_a_checked_rule_or_is_constant(op: type[ops.Op]) -> None:
     assert (op in GRADIENTS) != (op in CONSTANT), f"{op.__name__} must be in one of GRADIENTS and CONSTANT"
     if op in GRADIENTS and op is not ops.Udf:  # JAX's own rules: checked as functions of JAX below
         assert any(row.op is op for row in ROWS), f"the rule of {op.__name__} has no numeric check: add a Row"
-
-

@@ -95,6 +95,7 @@ class Checking:
         self.built = built
         self.ctx, self.outputs, self.bounds = built["ctx"], built["outputs"], built["bounds"]
         self.config: tp.Config = built["config"]
+        self.structure: reference.Structure = {}
         self.text = text.to_text(self.ctx.graph)
         with self.ctx:
             self.source = with_outputs(self.ctx, self.outputs)
@@ -107,15 +108,17 @@ class Checking:
         except errors.TempoError as error:
             self.check_refusal(error)
             return Outcome("refused", type(error).__name__)
-        found = reference.mistakes(self.source, self.bounds)
+        found = reference.mistakes(self.source, self.bounds, self.structure)
         assert not found, f"the compiler takes it; by brute force: {next(iter(found.values()))}"
-        _check_round_trip(self.source)
+        if len(self.text) % 3 == 0:
+            _check_round_trip(self.source)
         _check_round_trip(program.graph)
         expected = self.check_run(program, 0)
         if self.built["leaf"]:
             self.check_gradient(expected)
         self.check_run(program, AGAIN)
         self.check_compiled_again(program)
+        self.check_other_bounds(program)
         return Outcome("same")
 
     def compiled(self) -> tp.Program:
@@ -128,7 +131,9 @@ class Checking:
     ) -> list[Any]:
         self.built["calls"][0] = 0
         inputs = {**self.built["fed"](again), **fed}
-        return reference.evaluate(self.ctx, outputs or self.outputs, self.bounds, inputs, self.config.seed + again, dtype)
+        return reference.evaluate(
+            self.ctx, outputs or self.outputs, self.bounds, inputs, self.config.seed + again, dtype, self.structure
+        )
 
     def check_run(self, program: tp.Program, again: int) -> list[Any]:
         """One run of the compiled program against the reference, with inputs and random numbers of its own."""
@@ -201,11 +206,25 @@ class Checking:
 
     def check_compiled_again(self, program: tp.Program) -> None:
         """Compiling changes nothing in the context, and gives the same each time. Once in a while: it costs as much again."""
-        if len(self.text) % 4:
+        if len(self.text) % 6:
             return
         again = self.compiled()
         assert again.text("sdg") == program.text("sdg"), "compiled again, the graph is another"
         assert again.text("program") == program.text("program"), "compiled again, the program is another"
+
+    def check_other_bounds(self, program: tp.Program) -> None:
+        """The same program for bounds greater by one. Once in a while: it is compiled for them."""
+        if len(self.text) % 8 != 1 or self.built["sunk"] is not None:
+            return
+        self.structure = {}
+        self.bounds = {bound: number + 1 for bound, number in self.bounds.items()}
+        self.built["n"].update({step: number + 1 for step, number in self.built["n"].items()})
+        try:
+            other = program.with_bounds(self.bounds)
+        except errors.TempoError as error:
+            self.check_refusal(error)
+            return
+        self.check_run(other, 0)
 
     def check_refusal(self, error: errors.TempoError) -> None:
         """The compiler's error is one that going through all points finds too."""
@@ -227,9 +246,11 @@ def _check_round_trip(graph: Graph) -> None:
 
 
 def _flat(values: Any) -> np.ndarray:
+    if values is None:
+        return np.zeros(0)
     if isinstance(values, list):
         return np.concatenate([_flat(v) for v in values]) if values else np.zeros(0)
-    return np.asarray(values, np.float64).ravel()
+    return np.asarray(np.ma.filled(values, 0), np.float64).ravel()
 
 
 def _well_conditioned(single: Any, double: Any, tolerance: float) -> bool:

@@ -19,7 +19,7 @@ def expected() -> list[str]:
     """Every feature that the tables of the generator name."""
     groups = {
         "pattern": (*indices.PATTERNS, "state passing", "future point", "slices of several steps", "a slice and points"),
-        "condition": (*indices.CONDITIONS, "of a value"),
+        "condition": (*indices.CONDITIONS, "of a value", "of an output"),
         "op": (
             *forms.ANY_SHAPE, *forms.PAIRS, *forms.DEEP, *forms.INTEGER, *forms.BOOLEAN, *forms.HALF,
             "contraction", "attention", "a step as a number", "concat of two",
@@ -29,7 +29,7 @@ def expected() -> list[str]:
         "random": (*forms.RANDOM, "categorical of a tensor"),
         "udf": ("jax", "host", "stateful", "two outputs"),
         "recurrence": (
-            *recurrences.ALONG, "nested carry of 2 steps", "nested carry of 3 steps", "rows", "diagonal", "branches only", "mutual",
+            *recurrences.ALONG, "nested carry of 2 steps", "nested carry of 3 steps", "rows", "diagonal", "growing", "branches only", "mutual",
             "mutual, backwards", "of int32", "of bool", "of int8", "of bfloat16", "of float16",
         ),
         "gradient": ("backward", "grad", "grad of several", "of a gradient", "of a recurrence that learns", "through training"),
@@ -40,7 +40,7 @@ def expected() -> list[str]:
         "setting": ("seed", "check_numerics", *(["tile"] if settings.HAS_TILES else [])),
         "steps": ("1", "2", "3"),
         "bound": ("1", "more"),
-        "input": ("float32", "int32"),
+        "input": ("float32", "int32", "streamed"),
         "shape": ("varies",),
     }  # fmt: skip
     return [f"{group}: {name}" for group, names in groups.items() for name in names]

@@ -34,13 +34,13 @@ def assert_right(program: Program) -> None:
 
 
 @quick(270)
-@given(programs())
+@given(programs(size=6))
 def test_programs_in_numpy(program: Program) -> None:
     assert_right(program)
 
 
 @quick(12)
-@given(programs(executor="interpreted"))
+@given(programs(size=6, executor="interpreted"))
 def test_interpreted_programs(program: Program) -> None:
     assert_right(program)
 

@@ -37,7 +37,7 @@ PATTERNS = {
     "causal": Pattern(
         lambda x, t, T: x[0 : t + 1],
         "[0:t + 1]", "(t + 1, 2)", "[t:T]",
-        lambda t: range(0, t + 1), 0, ("block", LENGTH),
+        lambda t: range(t + 1), 0, ("block", LENGTH),
     ),
     "forward_window": Pattern(
         lambda x, t, T: x[t : tp.min(t + WIDTH, T)],
@@ -129,6 +129,19 @@ def test_the_store_holds_what_the_pattern_keeps_alive(name):
 @pytest.mark.parametrize("name", PATTERNS)
 def test_values(name):
     assert_agree(build(PATTERNS[name]).case)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 5, 8])
+def test_blocks_and_windows_of_any_width_are_folded(width):
+    """No width makes the scheduler give up on one loop for both."""
+    kinds = {
+        2 * width - 1: lambda x, t, T: x[t // width * width : tp.min((t // width + 1) * width, T)],
+        width: lambda x, t, T: x[t : tp.min(t + width, T)],
+    }
+    for slots, read in kinds.items():
+        built = build(Pattern(read, "", "", "", lambda t: range(t, t + 1), None, ("", 0)))
+        (T,) = built.case.bounds
+        assert slots_of(built.case.context.compile({T: 100}, [built.y], LOOPS), "x")[1] == slots
 
 
 def test_state_passing_keeps_one_value():

@@ -44,7 +44,14 @@ def test_domains_follow_from_indices():
         element = whole.index(0, t)
         rate = 1e-3 * 0.99**i
         scaled = x * rate
-    assert [domain_text(v) for v in (fixed, whole, bare, element, rate, scaled)] == ["(i)", "(i)", "(i, t)", "(i, t)", "(i)", "(i, t)"]
+    assert [domain_text(v) for v in (fixed, whole, bare, element, rate, scaled)] == [
+        "(i)",
+        "(i)",
+        "(i, t)",
+        "(i, t)",
+        "(i)",
+        "(i, t)",
+    ]
     assert [str(s) for s in whole.shape] == ["T", "4"]
     rates = np.float32(1e-3) * np.float32(0.99) ** np.arange(2, dtype="float32")
     assert_agree(Case(ctx, {I: 2, T: 4}, [fixed, element, scaled], [data[:, 3], data, data * rates[:, None, None]], {"x": data}))

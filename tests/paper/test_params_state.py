@@ -54,7 +54,7 @@ def test_a_parameter_is_a_merge_of_its_first_value_and_of_the_optimizers():
 
 
 def test_every_cycle_goes_through_a_merge_and_nothing_else_holds_state():
-    made, w = build()
+    made, _ = build()
     graph = made.context.graph
     merges = [node for node in graph if isinstance(node.op, Merge)]
     assert {node.name for node in merges} >= {"w", "w.m", "w.v"}, "the optimizer's moments are tensors of the program too"
@@ -63,7 +63,9 @@ def test_every_cycle_goes_through_a_merge_and_nothing_else_holds_state():
     without = graph.copy()
     without.nodes = {n.id: n for n in graph if not isinstance(n.op, Merge)}
     for node in list(without):
-        without.put(type(node)(node.id, node.op, node.domain, tuple(e for e in node.inputs if e.source in without.nodes), node.outputs))
+        without.put(
+            type(node)(node.id, node.op, node.domain, tuple(e for e in node.inputs if e.source in without.nodes), node.outputs)
+        )
     assert not [node for node in without if node.id in ancestors(without, node)]
 
 

@@ -18,10 +18,16 @@ def matmul(x: Value, y: Value) -> Tensor:
     """Matrix product by NumPy's rules: vectors contract; leading dimensions broadcast."""
     a, b = _numbers(x, y)
     if a.rank == 0 or b.rank == 0:
-        raise ShapeError(f"matmul takes vectors, matrices or stacks of them, got {a!r} and {b!r}")
+        raise ShapeError(
+            f"matmul takes vectors, matrices or stacks of them, got {a!r} and {b!r}", hint="x * y multiplies by a number"
+        )
     inner = b.rank - 2 if b.rank > 1 else 0
     if a.shape[-1] != b.shape[inner]:
-        raise ShapeError(f"matmul of {a!r} with {b!r}: {a.shape[-1]} against {b.shape[inner]}")
+        turned = "; x @ y.transpose() contracts last sizes" if b.rank == 2 and a.shape[-1] == b.shape[1] else ""
+        raise ShapeError(
+            f"matmul of {a!r} with {b!r}: {a.shape[-1]} against {b.shape[inner]}",
+            hint=f"the last size of the left is the {'last but one' if b.rank > 1 else 'only one'} of the right{turned}",
+        )
     if b.rank <= 2:
         return apply(ops.Dot((a.rank - 1,), (inner,)), a, b)
     if a.rank == 1:

@@ -38,7 +38,9 @@ def _array(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and any(isinstance(v, (Tensor, Expr, Bool)) for v in value):
         raise ArgumentError(f"a list of tensors is no array: {shown(value)}", hint="tp.stack([x, y]) makes one tensor of several")
     if isinstance(value, (Tensor, Expr, Bool)):
-        raise ArgumentError(f"{shown(value)} is no array or number, and its values are not known here", hint="it can be used as it is")
+        raise ArgumentError(
+            f"{shown(value)} is no array or number, and its values are not known here", hint="it can be used as it is"
+        )
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -154,7 +156,11 @@ def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
     chosen = (axis,) if isinstance(axis, int) else tuple(axis)
     for a in chosen:
         if not -x.rank <= a < x.rank:
-            valid = f"its axes are 0 to {x.rank - 1}" if x.rank else "it is a number; a slice such as x[0:T] adds a dimension"
+            valid = (
+                f"its axes are {', '.join(map(str, range(x.rank)))}"
+                if x.rank
+                else "it is a number; a slice such as x[0:T] adds a dimension"
+            )
             raise ShapeError(f"axis {a} of {x!r}, which has {x.rank} dimensions", hint=valid)
     return tuple(sorted({a % x.rank for a in chosen}))
 

@@ -30,9 +30,15 @@ def index(x: Tensor, axis: int, position: Value) -> Tensor:
     at = one_axis(x, axis)
     if is_int(position):
         position = _position(x, at, position)
-    where_to = position if isinstance(position, Tensor) else evaluate(position) if isinstance(position, Expr) else _positions(position)
+    where_to = (
+        position if isinstance(position, Tensor) else evaluate(position) if isinstance(position, Expr) else _positions(position)
+    )
     if where_to.dtype == "bool" or is_float(where_to.dtype):
-        hint = "a mask would make a shape that depends on data: tp.where(mask, x, 0)" if where_to.dtype == "bool" else '.astype("int32")'
+        hint = (
+            "a mask would make a shape that depends on data: tp.where(mask, x, 0)"
+            if where_to.dtype == "bool"
+            else '.astype("int32")'
+        )
         raise IndexingError(f"axis {at} of {x!r} is indexed by {where_to.dtype}; positions are integers", hint=hint)
     return apply(ops.Gather(at), x, cast(where_to, "int32"))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.functions import contractions, core, elementwise, indexing, reductions, shapes
+from tempo_core.frontend.functions.core import Value
 from tempo_core.frontend.functions.elementwise import binary
 from tempo_core.frontend.tensor import Tensor
 
@@ -30,6 +31,11 @@ _SAME = {
     ),
 }  # fmt: skip
 
+
+def _matmul_of(y: Value, x: Value) -> Tensor:
+    return contractions.matmul(x, y)
+
+
 METHODS: dict[str, Callable[..., Any]] = {
     **{name: getattr(module, name) for module, names in _SAME.items() for name in names},
     "sum": reductions.total, "prod": reductions.product, "max": reductions.greatest, "min": reductions.least,
@@ -39,7 +45,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__mul__": elementwise.mul, "__rmul__": binary("mul", True), "__truediv__": elementwise.div, "__rtruediv__": binary("div", True),
     "__pow__": elementwise.power, "__rpow__": binary("pow", True), "__floordiv__": elementwise.floordiv, "__mod__": elementwise.mod,
     "__rfloordiv__": binary("floordiv", True), "__rmod__": binary("mod", True),
-    "__matmul__": contractions.matmul, "__rmatmul__": lambda x, y: contractions.matmul(y, x),
+    "__matmul__": contractions.matmul, "__rmatmul__": _matmul_of,
     "__and__": elementwise.bitwise_and, "__or__": elementwise.bitwise_or, "__xor__": elementwise.bitwise_xor,
     "__rand__": binary("and", True), "__ror__": binary("or", True), "__rxor__": binary("xor", True),
     "__lt__": elementwise.less, "__le__": elementwise.less_equal, "__gt__": elementwise.greater, "__ge__": elementwise.greater_equal,

@@ -24,7 +24,9 @@ def broadcast_shapes(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
         if any(s != wide[0] for s in wide):
             text = " and ".join(f"({', '.join(map(str, s))})" for s in shapes)
             other = next(s for s in wide if s != wide[0])
-            raise ShapeError(f"the shapes {text} do not broadcast: {wide[0]} against {other}", hint=_broadcasting(wide[0], other, shapes))
+            raise ShapeError(
+                f"the shapes {text} do not broadcast: {wide[0]} against {other}", hint=_broadcasting(wide[0], other, shapes)
+            )
         result.append(wide[0])
     return tuple(result)
 
@@ -122,7 +124,9 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
         symbolic = next((size for size in x.shape if not size.is_constant), None)
         raise ShapeError(
             f"cannot reshape {x!r} to ({', '.join(map(str, sizes))}): it has {ops.product(x.shape)} elements, not {ops.product(tuple(sizes))}",
-            hint=f"sizes of {symbolic} stay symbolic: write {symbolic}, not its number" if symbolic is not None else "one size may be -1",
+            hint=f"sizes of {symbolic} stay symbolic: write {symbolic}, not its number"
+            if symbolic is not None
+            else "one size may be -1",
         )
     return x if tuple(sizes) == x.shape else apply(ops.Reshape(tuple(sizes)), x)
 
@@ -165,7 +169,10 @@ def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     axes = tuple(a for a in range(x.rank) if x.shape[a] == 1) if axis is None else axes_of(x, axis)
     for a in axes:
         if x.shape[a] != 1:
-            raise ShapeError(f"cannot squeeze axis {a} of {x!r}: its size is {x.shape[a]}", hint="only axes of size 1 go; .index(axis, i) takes one position")
+            raise ShapeError(
+                f"cannot squeeze axis {a} of {x!r}: its size is {x.shape[a]}",
+                hint="only axes of size 1 go; .index(axis, i) takes one position",
+            )
     return reshape(x, tuple(s for a, s in enumerate(x.shape) if a not in axes))
 
 

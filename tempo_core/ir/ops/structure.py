@@ -35,6 +35,7 @@ class Udf(Op):
     stateful: bool = False
     name: str = "udf"
     where: str = field(default="", compare=False, repr=False)  # the user's line
+    number: int = field(default=0, compare=False, repr=False)  # tells calls of one line apart
 
     def infer(self, inputs: Types) -> Types:
         return self.types

@@ -131,6 +131,62 @@ def test_linear_scan(shape, reverse, platform, monkeypatch):
     )
 
 
+INF, NOT = np.inf, np.nan
+# coefficients, terms, what comes out of the recurrence in order
+HARD_SCANS = {
+    "a reset forgets what is infinite": ([2, 2, 0, 2], [1, INF, 1, 1], [1, INF, 1, 3]),
+    "a reset forgets NaN": ([2, 2, 0, 2], [1, NOT, 1, 1], [1, NOT, 1, 3]),
+    "an infinite coefficient after a reset": ([1, 0, INF, 1], [1, 1, 1, 1], [1, 1, INF, INF]),
+    "a reset after an infinite coefficient": ([1, INF, 0, 1], [1, 1, 1, 1], [1, INF, 1, 2]),
+    "coefficients that overflow before there is a value": ([1e30] * 7 + [1.0], [0] * 7 + [1], [0] * 7 + [1]),
+    "coefficients that overflow and come back": (
+        [1, 1e30, 1e30, 1e-30, 1e-30, 1],
+        [1e-25, 0, 0, 0, 0, 0],
+        [1e-25, 1e5, 1e35, 1e5, 1e-25, 1e-25],
+    ),
+    "coefficients that vanish and come back": (
+        [1, 1e-30, 1e-30, 1e30, 1e30, 1],
+        [1e25, 0, 0, 0, 0, 0],
+        [1e25, 1e-5, 1e-35, 1e-5, 1e25, 1e25],
+    ),
+    "signs": ([-1, -2, 3, -1], [1, 1, 1, 1], [1, -1, -2, 3]),
+}
+
+
+@pytest.mark.parametrize("name", HARD_SCANS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_linear_scan_of_what_is_not_tame(name, reverse, platform, monkeypatch):
+    monkeypatch.setattr(jax_backend.jax, "default_backend", lambda: platform)
+    c, b, expected = (np.array(values, "float32") for values in HARD_SCANS[name])
+    if reverse:
+        c, b, expected = c[::-1], b[::-1], expected[::-1]
+    for backend in (NUMPY, JAX):
+        (found,) = run(backend, ops.LinearScan(0, reverse), c, b)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=backend.name)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_linear_scan_of_integers_wraps(platform, monkeypatch):
+    monkeypatch.setattr(jax_backend.jax, "default_backend", lambda: platform)
+    c, b = array([3, 100, 100, 0, 7], "int8"), array([1, 2, 3, 4, 5], "int8")
+    check(ops.LinearScan(0), [c, b], np.array([1, 102, -37, 4, 33], "int8"))  # 102 * 100 + 3 = 10,203 = 40 * 256 - 37
+
+
+def test_cummax():
+    x = array([[1.0, 3.0, 2.0, 5.0], [NOT, 1.0, INF, 0.0]])
+    check(ops.CumMax(1), [x], [[1, 3, 3, 5], [NOT, NOT, NOT, NOT]])
+    check(ops.CumMax(1, True), [x[:1]], [[5, 5, 5, 5]])
+    check(ops.CumMax(0), [array([True, False], "bool")], np.array([True, True]))
+    check(ops.CumMax(0), [array(np.zeros((0, 2)))], np.zeros((0, 2)))
+
+
+def test_of_no_elements_there_are_zeros():
+    nothing = array(np.zeros((0, 2)))
+    check(ops.Gather(0), [nothing, array([0, 5, -1], "int32")], np.zeros((3, 2)))
+    check(ops.Argmax(0), [nothing], np.zeros(2, "int32"))
+
+
 def test_linear_scan_is_a_discounted_return():
     rewards, done = array([1.0, 2.0, 3.0, 4.0]), np.array([0, 1, 0, 0])
     keep = array(0.5 * (1 - done))

@@ -199,14 +199,14 @@ def reads_of_reads(s: Setting) -> Made:
 @equations
 def by_data(s: Setting) -> Made:
     """Which timestep is read, or written, follows from data; and the same point is read more than once."""
-    i, t, T = s.i, s.t, s.T
+    i, T = s.i, s.T
     whole = s.x[i, 0:T]
     best = whole.argmax(0)
     order = whole.spatial[:, 0].argsort(0)
     there = whole.take(order)
     spread = tp.scatter_add(whole, best[i].take(order % WIDTH), T)
     greatest = tp.take_along_last(whole.transpose(1, 0), best)
-    x, n = s.arrays["x"].astype("float32").astype("float64"), s.T_number
+    x = s.arrays["x"].astype("float32").astype("float64")
     sorted_by = x[:, :, 0].argsort(1)
     scattered = np.zeros_like(x)
     for k in range(s.I_number):
@@ -293,7 +293,7 @@ def rows_that_read_the_future_of_earlier_rows(s: Setting) -> Made:
 @equations
 def a_quotient_where_it_is_defined(s: Setting) -> Made:
     """Branches whose values are infinite, or not numbers, at points that another branch defines."""
-    i, t, T = s.i, s.t, s.T
+    i, t = s.i, s.t
     y, z = new(s, "y"), new(s, "z")
     y[i, t, t >= 1] = s.x / t + tp.log(s.w * s.w * t)
     y[i, t] = s.x

@@ -20,6 +20,10 @@ def greatest(*parts: Any) -> Any:
     return tp.max(*parts) if any(isinstance(p, Expr) for p in parts) else max(parts)
 
 
+def neither(left: Any, right: Any) -> Any:
+    return not (left or right) if isinstance(left, bool) and isinstance(right, bool) else ~(left | right)
+
+
 def always(i: Any, I: Any, t: Any, T: Any) -> Any:
     return True
 
@@ -38,7 +42,6 @@ class Pattern:
 
     def __str__(self) -> str:
         return self.name
-
 
 
 # -- of a tensor that is given: any point in time may be read ---------------------------------------------------------
@@ -113,7 +116,7 @@ READS = [
     Pattern("summed steps by a parity", lambda i, I, t, T: (i, t // 2 + i), lambda i, I, t, T: t // 2 + i < T),
     Pattern("at multiples", lambda i, I, t, T: (i, t - 2), lambda i, I, t, T: ((t + 1) % 3 == 0) & (t >= 2)),
     Pattern("but at multiples", lambda i, I, t, T: (i, t), lambda i, I, t, T: (t % 3 != 0) | (i == 0)),
-    Pattern("in neither of two cases", lambda i, I, t, T: (i, least(t + 1, T - 1)), lambda i, I, t, T: ~((t < 1) | (i >= 1)) if isinstance(t, Expr) else not (t < 1 or i >= 1)),
+    Pattern("in neither of two cases", lambda i, I, t, T: (i, least(t + 1, T - 1)), lambda i, I, t, T: neither(t < 1, i >= 1)),
     Pattern("above the diagonal", lambda i, I, t, T: (i, t - i - 1), lambda i, I, t, T: i < t),
 ]  # fmt: skip
 

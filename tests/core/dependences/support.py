@@ -160,7 +160,8 @@ def assert_gradients(setting: Setting, loss: tp.Tensor, leaves: Sequence[tp.Tens
         assert gradient.shape == array.shape
         for direction in np.random.default_rng(5).normal(size=(directions, *array.shape)):
             near, far = (
-                total({**setting.arrays, leaf.name: array + h * direction}) - total({**setting.arrays, leaf.name: array - h * direction})
+                total({**setting.arrays, leaf.name: array + h * direction})
+                - total({**setting.arrays, leaf.name: array - h * direction})
                 for h in (1e-4, 2e-4)
             )
             slope = (8 * near - far) / 12e-4

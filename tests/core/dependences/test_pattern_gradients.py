@@ -40,8 +40,8 @@ def test_through_a_pattern(number: int, recurrent: bool) -> None:
     s = Setting(2, 5)
     assert usable(s, pattern, "sum")
     y, _ = build(s, pattern, kind if usable(s, pattern, kind) else "sum")
-    gradients = assert_gradients(s, weighted(s, y), [s.x, s.w])
-    assert_compiled(s, gradients, "numpy" if number % 2 else "numpy, no passes")
+    gradients = assert_gradients(s, weighted(s, y), [s.x, s.w], directions=1)
+    assert_compiled(s, gradients, "numpy" if number % 4 else "numpy, no passes")
 
 
 @pytest.mark.parametrize("name", EQUATIONS)
@@ -53,7 +53,7 @@ def test_through_equations(name: str) -> None:
     assert_compiled(s, gradients, "numpy", "numpy, no passes", *(["staged"] if name in STAGED else []))
 
 
-STAGED = ("odd_and_even", "from_both_ends", "both_directions", "windows_of_two", "a_quotient_where_it_is_defined")
+STAGED = ("odd_and_even", "from_both_ends", "windows_of_two", "a_quotient_where_it_is_defined")
 
 TWICE = [  # representatives of shifts, windows, prefixes, strides, other rows and mirrored time
     "previous", "three after, clamped", "reversed", "modulo", "causal", "forward window", "block so far",
@@ -65,9 +65,7 @@ TWICE_RECURRENT = ["previous", "next", "halved", "strictly causal", "window ahea
 @pytest.mark.parametrize("recurrent", [False, True], ids=["given", "itself"])
 @pytest.mark.parametrize("name", dict.fromkeys((*TWICE, *TWICE_RECURRENT)))
 def test_gradients_of_gradients(name: str, recurrent: bool) -> None:
-    chosen, table, build = (
-        (TWICE_RECURRENT, EARLIER, recurrent_program) if recurrent else (TWICE, READS, read_program)
-    )
+    chosen, table, build = (TWICE_RECURRENT, EARLIER, recurrent_program) if recurrent else (TWICE, READS, read_program)
     if name not in chosen:
         return
     (pattern,) = (p for p in table if p.name == name)
@@ -81,7 +79,7 @@ def test_gradients_of_gradients(name: str, recurrent: bool) -> None:
     assert_compiled(s, gradients, "numpy")
 
 
-@pytest.mark.parametrize("pattern", [p for p in READS if p.rank][::2], ids=str)
+@pytest.mark.parametrize("pattern", [p for p in READS if p.rank][::3], ids=str)
 def test_of_a_recurrence_that_is_a_leaf(pattern: Pattern) -> None:
     """A recurrence whose update is assigned after `backward` is a leaf: its gradient is that of an input in its place."""
     s = Setting(2, 4)

@@ -78,11 +78,11 @@ def test_a_count_may_be_a_tensor_or_a_number() -> None:
 
 
 def test_steps_are_exact_where_division_is_not() -> None:
-    """Of float32 numbers, 3 * k / 3 may be a little less than k."""
+    """XLA divides by 41 with a product, of which 41 k is a little less than k."""
     context = tp.Context("i")
     with context as ((i, I),):
-        rates = [s.step(1.0, 0.9, every)(i) for every in (3, 7, 49)]
-    for every, found in zip((3, 7, 49), context.run({I: 500}, rates, config=SETTINGS["numpy"]), strict=True):
+        rates = [s.step(1.0, 0.9, every)(i) for every in (3, 41, 47)]
+    for every, found in zip((3, 41, 47), context.run({I: 500}, rates, config=SETTINGS["staged"]), strict=True):
         np.testing.assert_allclose(found, [0.9 ** (n // every) for n in range(500)], rtol=1e-4)  # a step is 0.1
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
+from tempo_core import reference
 from tempo_core.ir.ops import CumSum, DiscountedSum, LinearScan, Merge, Reduce
 from tempo_core.passes.lift import Lift
 from tempo_core.passes.simplify import Simplify
@@ -148,3 +149,34 @@ def test_long_discounted_sums_do_not_underflow():
         expected[k] = after = rewards[k] + 0.95 * after
     (found,) = ctx.run({T: 4000}, outputs=[returns], inputs={"r": rewards}, config=tp.Config(backend="numpy"))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_reset_forgets_what_is_infinite_or_not_a_number():
+    """`where(reset, x, c * a[t - 1])` is a scan whose coefficient is 0 at a reset: 0 times infinite does not leak past it."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, c = tp.input("x", (2,), domain=(t,)), tp.input("c", (2,), domain=(t,))
+        reset = tp.input("reset", (2,), "bool", domain=(t,))
+        updates = [
+            lambda a: tp.where(reset, x, c * a),
+            lambda a: tp.where(reset, x, c * a + x),
+            lambda a: x + c * tp.where(reset, 0, a),
+            lambda a: tp.where(reset, 0, a) - x,
+        ]
+        outputs = []
+        for update in updates:
+            state = tp.recurrence((2,), domain=(t,))
+            state[0] = x[0]
+            state[t] = update(state[t - 1])
+            outputs.append(state)
+    inputs = {
+        "x": np.array([[1, np.inf], [np.nan, 1], [2, 3], [np.inf, 1], [1, 1], [2, 2]], "float32"),
+        "c": np.array([[1, 2], [np.inf, 1], [1, 1], [0.5, 3], [2, -1], [1, 1]], "float32"),
+        "reset": np.array([[0, 0], [0, 1], [1, 0], [0, 1], [1, 1], [0, 0]], bool),
+    }
+    expected = reference.evaluate(ctx, outputs, {T: 6}, inputs)
+    for config in (tp.Config(), tp.Config(backend="numpy")):
+        program = ctx.compile({T: 6}, outputs=outputs, config=config)
+        assert program.text("sdg").count("LinearScan") >= len(updates)
+        for found, wanted in zip(program.run(inputs), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)

@@ -10,7 +10,6 @@ import pytest
 import tempo_core as tp
 from tempo_core import reference
 from tempo_core.compiler import Result, with_outputs
-from tempo_core.errors import ShapeError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Pass
@@ -95,12 +94,3 @@ def test_compiled_with_the_pass_on_and_off(name: str) -> None:
         program.assert_equal(
             program.context.run(program.bounds, outputs=program.tensors, inputs=program.inputs, config=config), f"{disabled} off"
         )
-
-
-def test_random_numbers_of_a_varying_inner_size_are_refused() -> None:
-    ctx = tp.Context("t")
-    with ctx as ((t, T),):
-        drawn = tp.random.normal((2, t + 1), domain=(t,))
-    with pytest.raises(ShapeError, match=r"inner sizes vary with the step: \(2, t \+ 1\)") as error:
-        ctx.compile({T: 3}, outputs=[drawn.sum()])
-    assert "test_meaning.py" in str(error.value)

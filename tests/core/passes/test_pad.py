@@ -310,6 +310,9 @@ def test_the_largest_size_of_a_window_is_its_width():
     node = graph.add(ops.Reduce("sum", (0,)), [Edge(value.id, (window,))])
     graph.add(ops.Output(0), [Edge(node.id, (full_range(t),))], domain=Domain())
     reads = [
-        e.index[0] for n in Pad().apply(graph) for e in n.inputs if e.index and isinstance(e.index[0], Range) and e.index[0].size is not None
+        e.index[0]
+        for n in Pad().apply(graph)
+        for e in n.inputs
+        if e.index and isinstance(e.index[0], Range) and e.index[0].size is not None
     ]
     assert [str(read.size) for read in reads] == ["min(3, T)"]

@@ -159,7 +159,7 @@ def test_inputs_are_always_there():
     graph.add(Output(0), [Edge(x.id, at(t.expr))], domain=dt, name="out")
     scheduled = schedule(graph, bounds(T=3))
     check(scheduled)
-    assert scheduled.text() == "for t in 0:3:\n  out[t]"
+    assert scheduled.text() == "for t in 0:3:\n  output out[t]"
     assert (x.id, 0) not in scheduled.storage
 
 

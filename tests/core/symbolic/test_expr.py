@@ -164,6 +164,12 @@ def test_lengths_of_ranges():
         (Range(Expr.of(0), TE + 1), TE),
         (Point(maximum(TE - 3, 0)), TE - 3),
         (Point(minimum(TE + 2, T - 1)), TE + 2),
+        (Range(TE // 4 * 4, minimum(TE // 4 * 4 + 4, T)), TE + 3),  # of a block, at most
+        (Point(TE // 4 * 4), TE),
+        (Point(TE - TE % 4 + 1), TE + 1),
+        (Point(TE % 4), Expr.of(3)),
+        (Point(6 - TE // 4 * 4), 9 - TE),
+        (Point(TE // 2), TE // 2),
     ],
 )
 def test_the_last_point_that_is_needed_is_not_clamped(index, last):

@@ -12,7 +12,7 @@ from tempo_core.symbolic import inverse, relation, sets
 from tempo_core.symbolic.condition import FALSE, TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
-from tempo_core.symbolic.inverse import Inverse, invert
+from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.relation import maximum_over, never, outside, uncovered
 from tempo_core.symbolic.sets import dependence, domain_set
 
@@ -97,6 +97,41 @@ def assert_inverse(reader, index, source, inverse, bounds):
 def test_readers_that_are_no_ranges_are_refused(index):
     with pytest.raises(GradientError, match="no inverse"):
         invert(DIT, index, DT)
+
+
+@pytest.mark.parametrize("condition", [TRUE, TE % 3 != 1, (IE <= TE) | (TE == 0)], ids=str)
+@pytest.mark.parametrize(
+    "index", [(Point(TE % 5 + IE),), (Point(TE + IE),), (Range(TE, TE + IE),), (Point(2 * TE + IE),), (Point(TE // 2),)], ids=str
+)
+def test_a_hull_holds_all_readers_and_no_more_than_what_lies_between(index, condition):
+    reader = Domain((i, t), condition)
+    found = hulls(reader, index, DT)
+    for bounds in ({Symbol("I"): 3, Symbol("T"): 7}, {Symbol("I"): 1, Symbol("T"): 1}):
+        inside = {point for point, _ in points(DT, bounds)}
+        readers = {q: set() for q in inside}
+        for point, env in points(reader, bounds):
+            for q in read(index, env) & inside:
+                readers[q].add(point)
+        for q, env in points(DT, bounds):
+            holds = [h for h in found if h.condition.evaluate(env)]
+            assert len(holds) == bool(readers[q])
+            held = read(holds[0].index, env) if holds else set()
+            assert readers[q] <= held
+            for along in range(2 if readers[q] else 0):
+                values = {point[along] for point in readers[q]}
+                assert {point[along] for point in held} <= set(range(min(values), max(values) + 1))
+
+
+def test_readers_at_distances_are_ranges_with_strides():
+    every_third = Domain((t,), (TE + 1) % 3 == 0)
+    for reader, index in ((DT, (Point(TE % 5),)), (every_third, (Point(ZERO),)), (every_third, (Point(TE),))):
+        inverse = invert(reader, index, DT)
+        for length in (1, 3, 8):
+            assert_inverse(reader, index, DT, inverse, {Symbol("I"): 1, Symbol("T"): length})
+    with pytest.raises(GradientError):
+        invert(Domain((t,), TE % 3 != 1), (Point(ZERO),), DT)  # 0, 2, 3, 5: no even distances
+    (found,) = invert(Domain((t,), TE <= 1), (), Domain(())).index
+    assert found == Range(ZERO, minimum(T, 2))
 
 
 def test_a_read_that_never_happens_has_no_readers():

@@ -22,7 +22,7 @@ MAKERS: dict[Maker, int] = {  # what a unit may be, and how often
     ops.sized: 3, ops.cast: 2, ops.typed: 3, ops.function: 1, ops.discrete: 1,
     indices.read: 6, indices.shifted: 1, indices.attention: 1, indices.sometimes: 1,
     recurrences.recurrence: 5, recurrences.carried: 2, recurrences.rows: 1, recurrences.diagonal: 1, recurrences.merge: 2,
-    recurrences.mutual: 1, recurrences.discrete: 1,
+    recurrences.mutual: 1, recurrences.discrete: 1, recurrences.growing: 1,
 }  # fmt: skip
 _WEIGHTED = tuple(maker for maker, weight in MAKERS.items() for _ in range(weight))
 
@@ -64,6 +64,8 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
         choices.pick((learning.training, ops.module, ops.module))(d)
     outputs = gradients or tuple([n for n in d.made if not _is_read(d, n)][-5:])
     d.pending = []
+    if not gradients:
+        outputs = _conditioned(d, outputs)
     sunk = _sink(d, outputs)
     config = settings.config(d, executor)
     program = Program(
@@ -75,6 +77,18 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
 def _is_read(d: Drawing, name: str) -> bool:
     """Whether another unit than the one that makes a tensor uses it."""
     return Program(d.bounds, tuple(d.units), ()).uses(name) > 1
+
+
+def _conditioned(d: Drawing, outputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Maybe one output more: another, where a condition holds."""
+    moving = [n for n in outputs if d.steps_of(n)]
+    if not moving or not d.chance(12):
+        return outputs
+    chosen, name = d.choices.pick(moving), d.name()
+    steps = d.steps_of(chosen)
+    where = indices.condition(d, d.choices.pick(steps), steps)
+    d.mark("condition: of an output")
+    return (*outputs, name) if d.add(f"{name} = {chosen}[{', '.join(steps)}, {where}]") else outputs
 
 
 def _sink(d: Drawing, outputs: tuple[str, ...]) -> str:

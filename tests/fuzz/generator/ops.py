@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tests.fuzz.generator import forms
 from tests.fuzz.generator.drawing import SHAPES, Drawing, tuple_text
 from tests.fuzz.generator.indices import condition
@@ -15,7 +17,7 @@ MODULES: dict[str, tuple[str, str]] = {  # how to make one of width {n}, over st
     "Dropout": ("tp.nn.Sequential(tp.nn.Linear({n}, 3, domain=({s},)), tp.nn.Dropout(0.3))", "{m}({x}, training={s} % 2 == 0)"),
     "Sequential": ("tp.nn.Sequential(tp.nn.Linear({n}, 3, domain=({s},)), tp.nn.Tanh())", "{m}({x})"),
     "Embedding": ("tp.nn.Embedding(3, 2, domain=({s},))", "{m}({x}.argmax(-1))"),
-    "Conv1d": ("tp.nn.Conv1d(1, 2, 2, domain=({s},))", "{m}({x}.reshape(1, -1))"),
+    "Conv1d": ("tp.nn.Conv1d(1, 2, 2, domain=({s},))", "{m}({x}.expand_dims(-1))"),
     "GRUCell": ("tp.nn.GRUCell({n}, 2, domain=({s},))", "{m}.recurrence({x}, over={o})"),
     "LSTMCell": ("tp.nn.LSTMCell({n}, 2, domain=({s},))", "{m}.recurrence({x}, over={o}, reverse=True)[0]"),
     "DiagonalSSM": ("tp.nn.DiagonalSSM({n}, 2, domain=({s},))", "{m}({x}, over={o})"),
@@ -38,8 +40,13 @@ def fed(d: Drawing, leaf: bool = False, single: bool = False) -> str:
     dtype = "float32" if leaf or single or d.chance(85) else "int32"
     d.mark(f"input: {dtype}")
     make = "normal" if dtype == "float32" else "integers"
-    d.data[name] = f"{make}({', '.join([f'{d.choices.integer(0, 99)} + again', *sizes])})"
+    array = f"{make}({', '.join([f'{d.choices.integer(0, 99)} + again', *sizes])})"
     more = ", requires_grad=True" if leaf else ""
+    if domain and not leaf and d.chance(15):
+        d.mark("input: streamed")
+        more = ", streamed=True"
+        array = f"iter({array}.reshape(-1, *{shape}))" if d.chance(60) else array
+    d.data[name] = array
     d.add(f'{name} = tp.input("{name}", {shape}, "{dtype}", domain={tuple_text(domain)}{more})', name)
     return name
 
@@ -159,7 +166,10 @@ def function(d: Drawing) -> None:
     if not x:
         return
     sizes = d.sizes(x)
-    kind = d.choices.pick(("jax", "jax", "host", "stateful"))
+    calls = math.prod(d.bounds[s] for s in d.steps_of(x))
+    kind = d.choices.pick(
+        ("jax", "jax", "host", "stateful") if calls <= 30 else ("host", "stateful")
+    )  # JAX differentiates each call
     d.mark(f"udf: {kind}")
     if kind == "stateful":
         d.add(f'({name},) = tp.udf(counted, {x}, outputs=[tp.spec({sizes})], kind="host", stateful=True)', name)

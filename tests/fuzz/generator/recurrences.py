@@ -295,6 +295,25 @@ def mutual(d: Drawing) -> None:
     d.add("\n".join(lines), a, *others)
 
 
+def growing(d: Drawing) -> None:
+    """A recurrence whose shape grows with its step."""
+    found = [n for n in d.moving() if d.sizes(n) == "()"]
+    if not found:
+        return
+    x, name = d.choices.pick(found), d.name()
+    steps = d.steps_of(x)
+    s = d.choices.pick(steps)
+    first, after = (", ".join(at if o == s else o for o in steps) for at in ("0", f"{s} + 1"))
+    d.mark("recurrence: growing")
+    joined = d.choices.pick((f"{name}, {x}[{after}].reshape(1)", f"{x}[{after}].reshape(1), {name} * 0.5"))
+    lines = [
+        declared(name, f"({s} + 1,)", steps),
+        f"{name}[{first}] = {x}[{first}].reshape(1)",
+        f"{name}[{after}] = tp.concatenate([{joined}])",
+    ]
+    d.add("\n".join(lines), name)
+
+
 def discrete(d: Drawing) -> None:
     """Recurrences of integers, booleans and 16-bit floats."""
     r = target(d)

@@ -1,0 +1,98 @@
+"""What reverse-mode differentiation asks of a single read, op or contribution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ops import (
+    Binary,
+    Broadcast,
+    Cast,
+    Concat,
+    CumSum,
+    DiscountedSum,
+    Flip,
+    Gather,
+    Identity,
+    Op,
+    Pad,
+    Permute,
+    Reduce,
+    Reshape,
+    ScatterAdd,
+    Slice,
+    Unary,
+    Where,
+)  # fmt: skip
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.domain import Index, Point
+from tempo_core.symbolic.expr import Expr, Maximum, Minimum
+from tempo_core.symbolic.proof import provably_nonnegative
+
+
+def as_cases(edge: Edge) -> list[tuple[Edge, Bool]]:
+    """A read at a least or greatest of expressions as reads at each of these, where it is the one; empty if it is no such read."""
+    for position, at in enumerate(edge.index):
+        if not isinstance(at, Point):
+            continue
+        for atom in at.expr.atoms:
+            factor = sum(c for monomial, c in at.expr.terms if monomial == ((atom, 1),))
+            if not isinstance(atom, (Minimum, Maximum)) or atom in (at.expr - Expr.of_atom(atom) * factor).atoms:
+                continue
+            found = []
+            for number, chosen in enumerate(atom.args):
+                holds: Bool = TRUE
+                for other, rival in enumerate(atom.args):
+                    if other != number:  # among equals the first
+                        ahead = rival - chosen if isinstance(atom, Minimum) else chosen - rival
+                        holds = holds & (ahead >= (1 if other < number else 0))
+                moved = Point(at.expr + (chosen - Expr.of_atom(atom)) * factor)
+                found.append((replace(edge, index=(*edge.index[:position], moved, *edge.index[position + 1 :])), holds))
+            return found
+    return []
+
+
+def as_key(back: Index) -> object:
+    """An index as `[]` takes it."""
+    return back.expr if isinstance(back, Point) else slice(back.start, back.stop, back.stride)
+
+
+_LINEAR = (
+    Identity, Reshape, Permute, Broadcast, Slice, Pad, Concat, Flip, Gather, ScatterAdd, Cast, CumSum, DiscountedSum, Where,
+)  # fmt: skip
+
+
+_UNBOUNDED = (  # a finite operand may give an infinite result, or slope
+    "div", "mod", "pow", "log", "log1p", "sqrt", "rsqrt", "tan", "arcsin", "arccos", "arctanh", "arccosh", "asin", "acos", "atanh", "acosh",
+)  # fmt: skip
+
+
+def uses_values(op: Op) -> bool:
+    """Whether an op's gradient rule multiplies by what its operands or results are."""
+    if isinstance(op, (Binary, Reduce, Unary)):
+        return op.fn not in ("add", "sub", "sum", "neg")
+    return not isinstance(op, _LINEAR)
+
+
+def overflows(graph: Graph, node: Node) -> bool:
+    """Whether an op gives infinities for some finite operands: it divides by them, or takes the greatest of nothing."""
+    op = node.op
+    if isinstance(op, Reduce) and op.fn in ("max", "min"):
+        shape = graph.edge_type(node.inputs[0]).shape
+        return not all(provably_nonnegative(shape[a] - 1) for a in op.axes)
+    return isinstance(op, (Binary, Unary)) and op.fn in _UNBOUNDED
+
+
+def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
+    """`x` without `axis`, if it only repeats along it; else None."""
+    node = x.node
+    if isinstance(node.op, Identity) and not node.op.stop_gradient:
+        return None
+    if not isinstance(node.op, Broadcast) or x.materialized() is not x or axis in node.op.axes:
+        return None
+    shape = node.op.shape[:axis] + node.op.shape[axis + 1 :]
+    axes = tuple(a - (a > axis) for a in node.op.axes)
+    inner = Tensor(x.context, node.inputs[0])
+    return inner if shape == inner.shape else apply(Broadcast(shape, axes), inner)

@@ -1,0 +1,114 @@
+"""Every public function, given what it does not take: an error of ours, at the user's line, with a hint; nothing from inside."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core import errors
+from tempo_core.frontend.arguments import KINDS
+from tempo_core.frontend.functions.methods import METHODS
+from tests.core.errors import misuses_a_to_f, misuses_g_to_z
+
+MISUSES = misuses_a_to_f.MISUSES | misuses_g_to_z.MISUSES
+CASES = [(error, line) for error, lines in MISUSES.items() for line in lines.strip().splitlines()]
+
+
+def names() -> dict[str, Any]:
+    """What the lines may use: a context with steps i, t, inputs over them, a recurrence h, a model; `run` compiles and runs."""
+    ctx = tp.Context("i", "t")
+    (i, I), (t, T) = ctx.__enter__()
+    x, y = tp.input("x", (3,), domain=(i, t)), tp.input("y", (), domain=(t,))
+    m, n = tp.input("m", (2, 3)), tp.input("n", (), "int32", domain=(t,))
+    h = tp.recurrence((), domain=(t,), name="h")
+    h[0] = 0.0
+    fed = {"x": np.zeros((2, 4, 3)), "y": np.zeros(4), "m": np.zeros((2, 3)), "n": np.zeros(4, int)}
+
+    def program(*outputs: tp.Tensor, **options: Any) -> tp.Program:
+        return ctx.compile({I: 2, T: 4}, outputs=outputs, config=tp.Config(backend="numpy", **options))
+
+    def run(*outputs: tp.Tensor, **options: Any) -> Any:
+        return program(*outputs, **options).run(fed)
+
+    host = lambda fn: tp.udf(fn, y, outputs=[tp.spec()], kind="host")  # noqa: E731
+    found = dict(locals())
+    return {**found, "tp": tp, "np": np, "jnp": jnp}
+
+
+@pytest.mark.parametrize(("error", "line"), CASES, ids=[line for _, line in CASES])
+def test_a_misuse_is_an_error_with_a_line_and_a_hint(error: str, line: str) -> None:
+    code = compile(line, "misuse.py", "exec")
+    known = names()
+    try:
+        with pytest.raises(errors.TempoError) as caught:
+            exec(code, known)
+    finally:
+        known["ctx"].__exit__()
+    found = caught.value
+    assert type(found).__name__ == error
+    assert found.where.endswith("misuse.py:1") or found.where.startswith(__file__), found.where
+    assert found.hint
+    for inner in ("tempo_core/", "isl", "jaxlib", "object at 0x"):
+        assert inner not in str(found).replace(__file__, "")
+
+
+UNCHECKED = ("Any", "typing.Any")  # any value, or what is checked where it is used
+WRONG = {"none": None, "text": "text", "object": object(), "dict": {"a": 1}}
+
+
+def public_functions() -> dict[str, Any]:
+    found = {f"tp.{name}": getattr(tp, name) for name in tp.__all__}
+    found.update(
+        {f"tp.random.{name}": f for name, f in vars(tp.random).items() if getattr(f, "__module__", "") == tp.random.__name__}
+    )
+    found.update({f"Tensor.{name}": getattr(tp.Tensor, name) for name in METHODS if name != "__hash__"})
+    return {name: f for name, f in found.items() if inspect.isfunction(f) and not f.__name__.startswith("_")}
+
+
+def test_all_public_functions_have_checked_arguments() -> None:
+    functions = public_functions()
+    assert len(functions) > 100
+    assert [name for name, f in functions.items() if not hasattr(f, "__wrapped__")] == []
+
+
+def test_there_is_a_check_for_every_annotation() -> None:
+    unknown = {
+        f"{name}: {p.annotation}"
+        for name, function in public_functions().items()
+        for p in inspect.signature(function).parameters.values()
+        if str(p.annotation) not in (*KINDS, *UNCHECKED) and p.name != "dtype"
+    }
+    assert unknown == set(), "give these annotations a row in frontend/arguments.KINDS"
+
+
+def test_a_function_without_its_arguments_says_which_is_missing() -> None:
+    for function in public_functions().values():
+        parameters = inspect.signature(function).parameters.values()
+        needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        if needed:
+            with tp.Context("t"), pytest.raises(errors.ArgumentError, match=f"the argument `{needed[0]}` of"):
+                function()
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_first_argument_is_an_error_of_ours(wrong: str) -> None:
+    """Whatever a function takes first, it is no object and no dict; None and texts are refused but where they are meant."""
+    for name, function in public_functions().items():
+        parameters = list(inspect.signature(function).parameters.values())
+        if not parameters or KINDS.get(str(parameters[0].annotation), KINDS["Value"]).fits(WRONG[wrong]):
+            continue
+        others = [p for p in parameters[1:] if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        with tp.Context("t") as ((t, _),):
+            x = tp.input("x", (3,), domain=(t,))
+            given = [x if str(p.annotation) in ("Tensor", "Value") else 0 for p in others]
+            try:
+                function(WRONG[wrong], *given)
+            except errors.TempoError as error:
+                assert error.hint, name
+            else:
+                raise AssertionError(f"{name} takes {WRONG[wrong]!r}")
