@@ -65,7 +65,7 @@ _LINEAR = (
 
 
 _UNBOUNDED = (  # a finite operand may give an infinite result, or slope
-    "div", "mod", "pow", "log", "log1p", "sqrt", "rsqrt", "tan", "arcsin", "arccos", "arctanh", "arccosh", "asin", "acos", "atanh", "acosh",
+    "div", "mod", "pow", "atan2", "log", "log1p", "sqrt", "rsqrt", "tan", "asin", "acos", "atanh", "acosh",
 )  # fmt: skip
 
 

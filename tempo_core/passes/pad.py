@@ -17,7 +17,7 @@ from tempo_core.passes import ragged
 from tempo_core.passes.base import Builder, Pass, literal, operand_domains, positions, zeros_outside
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, maximum
 from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import maximum_over
 
@@ -136,7 +136,10 @@ class _Padding:
         return value if value is edge else replace(value, condition=edge.condition)
 
     def largest(self, size: Expr, domain: Domain) -> Expr:
-        return maximum_over(size, domain) if size.steps else size
+        if not size.steps:
+            return size
+        most = maximum_over(size, domain)
+        return most if provably_nonnegative(most) else maximum(most, 0)  # for bounds for which the domain is empty, too
 
 
 @dataclass

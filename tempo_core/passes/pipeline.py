@@ -21,9 +21,7 @@ from tempo_core.passes.vectorize import Vectorize
 Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
 
 
-def pipeline(
-    disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), tiles: Sequence[tuple[str, int]] = ()
-) -> list[Pass]:
+def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), tiles: Sequence[tuple[str, int]] = ()) -> list[Pass]:
     """The passes in their order, less the disabled ones (by name). `tiles` are the steps to tile, with the sizes of tiles."""
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
     passes = [

@@ -248,11 +248,9 @@ def _gather_of_broadcast(view: View) -> Edge | None:
     first = view.operand(0)
     if not isinstance(first, ops.Broadcast) or view.op.batch or view.op.axis in first.axes:
         return None
-    if not provably_nonnegative(first.shape[view.op.axis] - 1):
-        return None  # of no elements there are zeros
     inner = view.inner(0)
-    if inner is None:
-        return None
+    if inner is None or not provably_nonnegative(view.type(0).shape[view.op.axis] - 1):
+        return None  # of no elements there are zeros
     grown = view.type(1).rank - 1
     axes = tuple(a + grown * (a > view.op.axis) for a in first.axes)
     return view.build.add(ops.Broadcast(view.node.outputs[0].shape, axes), inner)

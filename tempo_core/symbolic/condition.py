@@ -179,7 +179,7 @@ class Disjunction(Bool):
         return " | ".join(f"({a})" for a in self.args)
 
 
-def as_bool(value: Bool | bool) -> Bool:
+def as_bool(value: object) -> Bool:
     """A condition, or a truth value as one."""
     if isinstance(value, Bool):
         return value

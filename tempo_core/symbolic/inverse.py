@@ -15,7 +15,6 @@ from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo
 from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, dependence, domain_set
 from tempo_core.symbolic.translate import as_parameters, condition_within, single_expression, symbols_by_name
 
-
 _MANY = 6  # pieces of an inverse
 
 
@@ -60,12 +59,11 @@ def hulls(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain
     >>> print(*found.index)
     0:min(t + 1, I) max(t - I + 1, 0):t + 1
     """
-    found = []
-    everyone = _readers(reader_domain, index, source_domain)
-    waiting = [everyone]
+    found: list[Inverse] = []
+    waiting = [_readers(reader_domain, index, source_domain)]
     while waiting:
         if len(found) + len(waiting) > _MANY:  # looser, but one
-            return (_reversed(everyone, reader_domain, index, source_domain)[0],)
+            return (Inverse(tuple(full_range(s) for s in reader_domain.steps), TRUE),)
         readers = waiting.pop()
         if not readers.is_empty():
             parts = _where_limits_change(readers, source_domain)

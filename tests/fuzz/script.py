@@ -69,7 +69,7 @@ class Program:
     features: frozenset[str] = frozenset()
 
     def text(self) -> str:
-        """The script that builds the program: it leaves ctx, outputs, bounds, fed, config, leaf and sunk behind.
+        """The script that builds the program: it leaves ctx, outputs, bounds, fed, config, leaf, sunk, detached behind.
 
         `fed(again)` gives the inputs, others for another number.
         """
@@ -81,7 +81,8 @@ class Program:
         return (
             f"{PRELUDE}\n\nn = {self.bounds!r}\nctx = tp.Context({names})\nwith ctx as ({pairs},):\n{body}\n"
             f"    outputs = [{', '.join(self.outputs)}]\n"
-            f"bounds = {{{bounds}}}\nconfig = {self.config}\nleaf, sunk = {self.leaf!r}, {self.sunk_position()}\n\n\n"
+            f"bounds = {{{bounds}}}\nconfig = {self.config}\nleaf, sunk = {self.leaf!r}, {self.sunk_position()}\n"
+            f"detached = {'detach()' in body or 'stop_gradient(' in body}  # gradients are not slopes\n\n\n"
             f"def fed(again):\n    return {{{inputs}}}\n"
         )
 

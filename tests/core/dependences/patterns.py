@@ -117,6 +117,9 @@ READS = [
     Pattern("at multiples", lambda i, I, t, T: (i, t - 2), lambda i, I, t, T: ((t + 1) % 3 == 0) & (t >= 2)),
     Pattern("but at multiples", lambda i, I, t, T: (i, t), lambda i, I, t, T: (t % 3 != 0) | (i == 0)),
     Pattern("in neither of two cases", lambda i, I, t, T: (i, least(t + 1, T - 1)), lambda i, I, t, T: neither(t < 1, i >= 1)),
+    Pattern("modulo and row", lambda i, I, t, T: (i, t % 3 + i), lambda i, I, t, T: t % 3 + i < T),
+    Pattern("modulo and row, with holes", lambda i, I, t, T: (i, t % 2 + i), lambda i, I, t, T: (t % 3 != 1) & (t % 2 + i < T)),
+    Pattern("rows and time as one", lambda i, I, t, T: (0, 2 * t + i), lambda i, I, t, T: 2 * t + i < T),
     Pattern("above the diagonal", lambda i, I, t, T: (i, t - i - 1), lambda i, I, t, T: i < t),
 ]  # fmt: skip
 

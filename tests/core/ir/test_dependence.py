@@ -205,7 +205,10 @@ def test_a_loop_carries_ranges_of_the_past():
     text = STATE + '%4 past = Reduce(fn="sum", axes=(0,))(%2[i, 0:t]) : int32[] over (i, t)\n'
     with_past = text.replace("(%1[i, t])", "(%4[i, t])")
     assert nested(with_past, I, T) == ["start", "h.0", ["past", "next"], "h.1", "shown"]
-    present = STATE.replace("(%1[i, t])", "(%4[i, t])") + '%4 past = Reduce(fn="sum", axes=(0,))(%1[i, 0:t + 1]) : int32[] over (i, t)\n'
+    present = (
+        STATE.replace("(%1[i, t])", "(%4[i, t])")
+        + '%4 past = Reduce(fn="sum", axes=(0,))(%1[i, 0:t + 1]) : int32[] over (i, t)\n'
+    )
     assert nested(present, I, T) == ["start", "h.0", ["h.1", "past", "next"], "shown"]
 
 

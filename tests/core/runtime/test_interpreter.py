@@ -309,7 +309,9 @@ def test_masks_may_be_infinite(backend):
         return checked(graph, {T: 1}, backend, {})
 
     np.testing.assert_array_equal(written(-np.inf, Unary("exp")).run()[0], [0, 0])
-    with pytest.raises(NumericsError, match=r"`result` \(sub\) is not a number: 2 of 2 elements, the first at \[0\]; it reaches output 0"):
+    with pytest.raises(
+        NumericsError, match=r"`result` \(sub\) is not a number: 2 of 2 elements, the first at \[0\]; it reaches output 0"
+    ):
         written(-np.inf, Binary("sub")).run()
     with pytest.raises(NumericsError, match=r"`result` \(log\) is not a number"):
         written(-1.0, Unary("log")).run()

@@ -88,3 +88,14 @@ def test_conditions_on_outer_counters_stay():
     item = nest(guarded(t.expr - 3 >= 0, RUN))
     assert tightened(item) == item
     assert TRUE not in [child.condition for child in tightened(item).body.children[0].body.children]
+
+
+def test_an_equality_leaves_one_iteration():
+    changed = tightened(nest(guarded(n.expr == t.expr + 1, RUN)))
+    assert executed(changed, {}) == executed(nest(guarded(n.expr == t.expr + 1, RUN)), {}) != []
+    assert inner_limits(changed) == ("max(t + 1, 0)", "min(t + 2, 5)")
+
+
+def test_an_equality_of_a_multiple_is_no_limit():
+    item = nest(guarded(2 * n.expr == t.expr, RUN))
+    assert tightened(item) == item
