@@ -57,7 +57,8 @@ class Setting:
         return int(size.evaluate(self.env))
 
     def shape(self, sizes: Sequence[Expr]) -> tuple[int, ...]:
-        return tuple(map(self.size, sizes))
+        """Numbers of elements. At points where nobody needs a value its size may be negative: it has none then."""
+        return tuple(max(self.size(size), 0) for size in sizes)
 
     def _minimum(self, a: Any, b: Any) -> Any:
         return min(a, b) if is_static(a) and is_static(b) else self.xp.minimum(a, b)

@@ -142,7 +142,7 @@ def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
     batch, space = x.shape[: -n - 1], tuple(range(1, n + 1))
     layout = lax.ConvDimensionNumbers((0, n + 1, *space), (n + 1, n, *range(n)), (0, n + 1, *space))
     narrow = x.dtype in (jnp.bfloat16, jnp.float16)
-    padding, spread = list(zip(at.shape(op.low), at.shape(op.high), strict=True)), op.spread
+    padding, spread = list(zip(map(at.size, op.low), map(at.size, op.high), strict=True)), op.spread
     source = jnp.reshape(x, (math.prod(batch), *x.shape[-n - 1 :]))
     if any(amount < 0 for pair in padding for amount in pair):
         # Cut beforehand: XLA's convolution on the CPU (jaxlib 0.10) gives wrong numbers for padding such as (-1, 1) in two dimensions.
