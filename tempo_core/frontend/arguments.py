@@ -114,6 +114,9 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 
+CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {}  # "Tensor": what makes one of a number or array; `functions` puts it here
+
+
 def shown(value: Any) -> str:
     """A value in an error: short, and with its type where that is what is wrong."""
     if isinstance(value, (Tensor, Expr, Bool, Symbol)):
@@ -165,7 +168,7 @@ def checked(function: F, name: str = "") -> F:
         if not kind.fits(value):
             hint = _advice(kind, value) or _usage(called, signature)
             raise ArgumentError(f"`{called}` takes {kind.what} as {parameter.name}, got {shown(value)}", hint=hint)
-        return _tensor(value) if parameter.annotation == "Tensor" else value
+        return CONVERSIONS["Tensor"](value) if parameter.annotation == "Tensor" else value
 
     def bound(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         if len(args) > len(plain) and rest is None:
@@ -217,12 +220,6 @@ def _usage(called: str, signature: inspect.Signature) -> str:
         star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         parts.append(f"{star}{p.name}" + ("" if p.default is p.empty else f"={p.default!r}"))
     return f"{called}({', '.join(parts)})"
-
-
-def _tensor(value: Any) -> Tensor:
-    from tempo_core.frontend.functions import as_tensor  # which are made methods by `checked`
-
-    return as_tensor(value)
 
 
 def checked_module(namespace: dict[str, Any], names: Sequence[str]) -> None:

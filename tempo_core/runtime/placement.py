@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -83,15 +84,16 @@ class Placement:
         source = self.graph[edge.source]
         if isinstance(source.op, Input):
             return inputs[source.op.name]
-        if isinstance(source.op, Constant):
-            return self.backend.kernel(source.op, (), self.bounds, 0)[0]
         key = (edge.source, edge.output)
-        value = stores[key]
-        axes = list(self.layout(key)) if self.liveness.is_store(key) else list(range(value.ndim))  # logical numbers, as they lie
+        if isinstance(source.op, Constant):  # one value, at whichever points it is read
+            value, held = self.backend.kernel(source.op, (), self.bounds, 0)[0], (1,) * len(edge.index)
+        else:
+            value, held = stores[key], self.storage[key].slots
+        axes = list(self.layout(key)) if math.prod(held) > 1 else list(range(value.ndim))  # logical numbers, as they lie
         spans: list[int] = []  # the numbers of the dimensions that ranges give; those of one slot get negative ones
         masks: list[tuple[int, Any]] = []
         slotted = 0
-        for step, index, slots in zip(source.domain.steps, edge.index, self.storage[key].slots, strict=True):
+        for step, index, slots in zip(source.domain.steps, edge.index, held, strict=True):
             bound = self.bounds[Symbol(str(step.bound))]
             own = slotted if slots > 1 else -1 - len(spans)
             slotted += slots > 1

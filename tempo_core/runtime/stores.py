@@ -107,7 +107,7 @@ class Reader:
 
     def __call__(self, stores: Stores, env: Mapping[Symbol, int]) -> Any:
         values = stores.values[self.key]
-        if self.is_fixed:
+        if self.is_fixed and self.is_point:
             return values[()]
         if self.is_point:
             at = tuple(start(env) for start, _, _, _ in self.along)
@@ -119,7 +119,7 @@ class Reader:
         ]  # fmt: skip
         found = []
         for at in itertools.product(*spans):
-            value = values.get(at)
+            value = values.get(() if self.is_fixed else at)
             found.append(stores.backend.to_host(self._missing(at, env) if value is None else value))
         lengths = [len(span) for span, (_, stop, _, _) in zip(spans, self.along, strict=True) if stop is not None]
         if self.lenient and len({value.shape for value in found}) > 1:

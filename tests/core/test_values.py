@@ -276,3 +276,18 @@ def test_random_numbers_differ_between_points_calls_and_seeds() -> None:
     again, other = program.run(), program.run(seed=7)
     assert_all_same([again[0], again[3]], [first, bits])
     assert not np.isclose(other[0], first).any()
+
+
+@pytest.mark.parametrize("disable", [(), ("vectorize",), ("vectorize", "narrow")], ids=str)
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_a_constant_read_as_a_range(backend: str, disable: tuple[str, ...]) -> None:
+    """A gradient that is zero everywhere is a constant with the domain of its tensor."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,), requires_grad=True)
+        y = tp.input("y", domain=(t,))
+        (zero,) = tp.grad(y[0:T].sum(0), [x])
+        total = ((zero * zero + 1)[0:T]).sum(0)
+    data = {"x": np.ones(3, "float32"), "y": np.ones(3, "float32")}
+    found = ctx.run({T: 3}, [zero, total], data, tp.Config(backend=backend, disable=disable))
+    assert found[0].tolist() == [0, 0, 0] and found[1] == 3

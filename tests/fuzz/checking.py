@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from tempo_core.compiler import checked_tiles, with_outputs
 from tempo_core.ir import ops, text
 from tempo_core.ir.graph import Graph
 from tempo_core.passes.pipeline import pipeline
+from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.expr import Symbol
 from tests.core.running import assert_same
 from tests.fuzz.script import Program
 
@@ -212,7 +214,8 @@ class Checking:
         def flat() -> np.ndarray:
             self.built["calls"][0] = 0
             values = reference.evaluate(graph, None, self.bounds, self.arrays(), self.config.seed)
-            return np.concatenate([[0.0], *(_flat(v) for v in values)])
+            given = [_existing(v, tensor, self.bounds) for v, tensor in zip(values, self.outputs, strict=True)]
+            return np.concatenate([[0.0], *(_flat(v) for v in given)])
 
         graph = self.source
         before = flat()
@@ -278,6 +281,18 @@ def _check_round_trip(graph: Graph) -> None:
     table = text.function_table(graph)
     printed = text.to_text(graph, table)
     assert text.to_text(text.parse(printed, table), table) == printed, "the printed graph, parsed and printed, is another"
+
+
+def _existing(value: Any, tensor: tp.Tensor, bounds: Mapping[Any, int]) -> Any:
+    """An output with zeros where its tensor does not exist: what stands there is no part of a graph's meaning."""
+    numbers = {Symbol(str(bound)): number for bound, number in bounds.items()}
+    if tensor.user_condition is TRUE or not isinstance(value, np.ndarray):
+        return value
+    kept = value.copy()
+    for at in np.ndindex(*value.shape[: len(tensor.domain.steps)]):
+        if not tensor.domain.condition.evaluate({**numbers, **dict(zip(tensor.domain.steps, at, strict=True))}):
+            kept[at] = 0
+    return kept
 
 
 def _flat(values: Any) -> np.ndarray:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError
-from tempo_core.frontend.arguments import shown
+from tempo_core.frontend.arguments import CONVERSIONS, shown
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import DTYPES, INTEGERS, is_float
@@ -87,6 +87,9 @@ def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:
     if isinstance(value, float) and not is_float(like.dtype):
         return constant(value, "float32")
     return constant(value, "int32" if like.dtype == "bool" else like.dtype)
+
+
+CONVERSIONS["Tensor"] = as_tensor
 
 
 def check_dtype(dtype: str) -> None:
