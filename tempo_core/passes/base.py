@@ -142,16 +142,21 @@ def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ..
 
 def literal(build: Builder, dtype: str, value: float | str) -> Edge:
     """A scalar constant of a dtype; "lowest" and "highest" are the neutral elements of max and min."""
+    return build.add(number(dtype, value))
+
+
+def number(dtype: str, value: float | str) -> Constant:
+    """The op of such a constant."""
     if value in ("lowest", "highest"):
         if dtype == "bool":
-            number: Any = value == "highest"
+            element: Any = value == "highest"
         elif is_float(dtype):
-            number = -np.inf if value == "lowest" else np.inf
+            element = -np.inf if value == "lowest" else np.inf
         else:
             limits = np.iinfo(dtype)
-            number = limits.min if value == "lowest" else limits.max
+            element = limits.min if value == "lowest" else limits.max
     else:
-        number = value
+        element = value
     if dtype == "bfloat16":
-        return build.add(Constant(dtype, (), np.asarray(number, ml_dtypes.bfloat16).tobytes()))
-    return build.add(Constant(dtype, (), np.asarray(number).astype(dtype).tobytes()))
+        return Constant(dtype, (), np.asarray(element, ml_dtypes.bfloat16).tobytes())
+    return Constant(dtype, (), np.asarray(element).astype(dtype).tobytes())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, Pass, literal, positions, remove_dead
+from tempo_core.passes.base import Builder, Pass, literal, number, positions, remove_dead
 from tempo_core.passes.pad import NEUTRAL
 from tempo_core.passes.tiling import Tiled, contracted, tiled
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction
@@ -69,6 +69,11 @@ def _is_affine(expression: Expr) -> bool:
     return True
 
 
+def _reduction(node: Node) -> str:
+    """What a reduction does to elements; contractions sum them."""
+    return node.op.fn if isinstance(node.op, ops.Reduce) else "sum"
+
+
 @dataclass(frozen=True)
 class _Seed:
     """A reduction over the dimension: which axis of each operand that is, and how long the dimension truly is at each point."""
@@ -118,15 +123,16 @@ class _Tiling:
             types = self.graph.input_types(node)
             for axes in contracted(node.op):
                 if all(axis is None or types[slot].shape[axis] == self.whole for slot, axis in enumerate(axes)):
-                    lengths = [self._length(node.inputs[slot], axis) for slot, axis in enumerate(axes) if axis is not None]
+                    fn = _reduction(node)
+                    lengths = [self._length(node.inputs[slot], axis, fn) for slot, axis in enumerate(axes) if axis is not None]
                     length = next((found for found in lengths if found is not None), None)
                     yield _Seed(node, axes, length, length is not None and None not in lengths)
                     break
 
-    def _length(self, edge: Edge, axis: int) -> Expr | None:
+    def _length(self, edge: Edge, axis: int, fn: str) -> Expr | None:
         """The true length of an operand that `pad` masked: `where(iota < length, x, neutral)` along `axis`."""
         node = self._at(edge)
-        if node is None or not isinstance(node.op, ops.Where):
+        if node is None or not isinstance(node.op, ops.Where) or not self._is_neutral(node.inputs[2], fn):
             return None
         test = self._at(node.inputs[0])
         if test is not None and isinstance(test.op, ops.Broadcast):
@@ -141,6 +147,13 @@ class _Tiling:
         if counted is None or limit is None or not isinstance(counted.op, ops.Iota) or not isinstance(limit.op, ops.Eval):
             return None
         return limit.op.value if isinstance(limit.op.value, Expr) else None
+
+    def _is_neutral(self, edge: Edge, fn: str) -> bool:
+        """Whether an edge reads nothing but the neutral element of a reduction."""
+        source = self.graph[edge.source]
+        while isinstance(source.op, (ops.Broadcast, ops.Reshape)):
+            source = self.graph[source.inputs[0].source]
+        return isinstance(source.op, ops.Constant) and source.op == number(source.op.dtype, NEUTRAL[fn])
 
     def _at(self, edge: Edge) -> Node | None:
         """What an edge reads, if at the reader's own point."""
@@ -294,7 +307,7 @@ class _Tiling:
     def _reduce(self, seed: _Seed, chosen: Mapping[int, tuple[int, Tiled]]) -> None:
         """The reduction of each tile, their accumulation, and the last accumulated value in place of the node."""
         node, type = seed.node, seed.node.outputs[0]
-        fn = node.op.fn if isinstance(node.op, ops.Reduce) else "sum"
+        fn = _reduction(node)
         build = Builder(self.graph, node, self._domain(node, self._needed(seed.length)))
         operands = []
         for edge, axis in zip(node.inputs, seed.axes, strict=True):

@@ -97,7 +97,6 @@ class Checking:
         self.ctx, self.outputs, self.bounds = built["ctx"], built["outputs"], built["bounds"]
         self.config: tp.Config = built["config"]
         self.structure: reference.Structure = {}
-        self.text = text.to_text(self.ctx.graph)
         with self.ctx:
             self.source = with_outputs(self.ctx, self.outputs)
         dtypes = {type.dtype for node in self.source for type in node.outputs}
@@ -111,7 +110,7 @@ class Checking:
             return Outcome("refused", type(error).__name__)
         found = reference.mistakes(self.source, self.bounds, self.structure)
         assert not found, f"the compiler takes it; by brute force: {next(iter(found.values()))}"
-        if len(self.text) % 3 == 0:
+        if "passes" in self.built["checks"]:
             _check_round_trip(self.source)
         _check_round_trip(program.graph)
         expected = self.check_run(program, 0)
@@ -187,8 +186,8 @@ class Checking:
 
     def check_gradient(self, expected: Sequence[Any]) -> None:
         """The gradient along a random direction against the loss's central difference, in float64."""
-        if any(isinstance(node.op, ops.Udf) and node.op.kind == "host" for node in self.source):
-            return  # a function on the host is a constant to gradients, not to slopes
+        if any(isinstance(node.op, ops.Udf) for node in self.source):
+            return  # one on the host is a constant to gradients, not to slopes; one of JAX has single precision, and its slopes noise
         if self.built["detached"]:
             return
         leaf, loss = self.built["leaf"], self.outputs[1]
@@ -237,22 +236,24 @@ class Checking:
         return inputs
 
     def check_passes(self) -> None:
-        """Each pass keeps the meaning of the graph. Once in a while: the reference evaluates the graph after each."""
-        if len(self.text) % 16 == 3 and self.tolerance == TOLERANCE:
+        """Each pass keeps the meaning of the graph: the reference evaluates it after each. (Where a value does not exist, an
+        output of all points holds anything: a graph alone does not say which outputs are wanted under a condition.)"""
+        partial = any(tensor.user_condition is not TRUE for tensor in self.outputs)
+        if "passes" in self.built["checks"] and self.tolerance == TOLERANCE and not partial:
             name = self.broken_by()
             assert not name, f"after the pass {name!r} the graph means something else"
 
     def check_compiled_again(self, program: tp.Program) -> None:
-        """Compiling changes nothing in the context, and gives the same each time. Once in a while: it costs as much again."""
-        if len(self.text) % 6:
+        """Compiling changes nothing in the context, and gives the same each time."""
+        if "compiled again" not in self.built["checks"]:
             return
         again = self.compiled()
         assert again.text("sdg") == program.text("sdg"), "compiled again, the graph is another"
         assert again.text("program") == program.text("program"), "compiled again, the program is another"
 
     def check_other_bounds(self, program: tp.Program) -> None:
-        """The same program for bounds greater by one. Once in a while: it is compiled for them."""
-        if len(self.text) % 8 != 1 or self.built["sunk"] is not None:
+        """The same program, compiled for bounds greater by one."""
+        if "other bounds" not in self.built["checks"] or self.built["sunk"] is not None:
             return
         self.structure = {}
         self.bounds = {bound: number + 1 for bound, number in self.bounds.items()}

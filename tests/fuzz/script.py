@@ -66,10 +66,11 @@ class Program:
     config: str = "tp.Config()"
     leaf: str = ""
     sunk: str = ""
+    checks: tuple[str, ...] = ()  # the costly ones, made of some programs only
     features: frozenset[str] = frozenset()
 
     def text(self) -> str:
-        """The script that builds the program: it leaves ctx, outputs, bounds, fed, config, leaf, sunk, detached behind.
+        """The script that builds the program: it leaves ctx, outputs, bounds, fed, config, leaf, sunk, checks, detached behind.
 
         `fed(again)` gives the inputs, others for another number.
         """
@@ -82,6 +83,7 @@ class Program:
             f"{PRELUDE}\n\nn = {self.bounds!r}\nctx = tp.Context({names})\nwith ctx as ({pairs},):\n{body}\n"
             f"    outputs = [{', '.join(self.outputs)}]\n"
             f"bounds = {{{bounds}}}\nconfig = {self.config}\nleaf, sunk = {self.leaf!r}, {self.sunk_position()}\n"
+            f"checks = {self.checks!r}\n"
             f"detached = {'detach()' in body or 'stop_gradient(' in body}  # gradients are not slopes\n\n\n"
             f"def fed(again):\n    return {{{inputs}}}\n"
         )

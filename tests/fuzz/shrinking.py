@@ -28,6 +28,8 @@ def shrink(program: Program, fails: Callable[[Program], bool], tries: int = 400)
 
 def smaller(program: Program) -> Iterator[Program]:
     """Programs that are simpler by one thing, the greatest simplifications first."""
+    for check in program.checks:
+        yield replace(program, checks=tuple(other for other in program.checks if other != check))
     for k in reversed(range(len(program.units))):
         yield program.without(k)
     if len(program.outputs) > 1 and not program.leaf:

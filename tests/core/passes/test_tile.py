@@ -157,3 +157,15 @@ def test_wrong_tiles():
         with pytest.raises(tp.errors.ConfigError, match="tile"):
             tp.Config(tile=wrong)
     assert tp.Config(tile={T: 2}).tiles == (("T", 2),)
+
+
+def test_a_choice_between_two_parts_is_no_mask():
+    """What is joined at a place that moves is a selection by position too; it has elements past that place."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.tanh(tp.input("x", (2,), domain=(t,)))
+        joined = tp.concatenate([x[t:T], x[0 : t + 1]]).max(0)
+    data = {"x": np.random.default_rng(2).normal(size=(5, 2)).astype("float32")}
+    expected = reference.evaluate(ctx, [joined], {T: 5}, data)
+    for size in (2, 3):
+        assert_all_same(ctx.run({T: 5}, [joined], data, tp.Config(backend="numpy", tile={"t": size})), expected)

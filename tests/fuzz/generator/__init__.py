@@ -24,6 +24,7 @@ MAKERS: dict[Maker, int] = {  # what a unit may be, and how often
     recurrences.recurrence: 5, recurrences.carried: 2, recurrences.rows: 1, recurrences.diagonal: 1, recurrences.merge: 2,
     recurrences.mutual: 1, recurrences.discrete: 1, recurrences.growing: 1,
 }  # fmt: skip
+CHECKS = {"passes": 8, "compiled again": 16, "other bounds": 12}  # percent of the programs
 _WEIGHTED = tuple(maker for maker, weight in MAKERS.items() for _ in range(weight))
 
 
@@ -68,8 +69,10 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
         outputs = _conditioned(d, outputs)
     sunk = _sink(d, outputs)
     config = settings.config(d, executor)
+    checks = tuple(check for check, percent in CHECKS.items() if d.chance(percent))
+    d.features.update(f"check: {check}" for check in checks)
     program = Program(
-        d.bounds, tuple(d.units), outputs, d.data, config, leaf if gradients else "", sunk, frozenset(d.features)
+        d.bounds, tuple(d.units), outputs, d.data, config, leaf if gradients else "", sunk, checks, frozenset(d.features)
     )  # fmt: skip
     return program, d
 
