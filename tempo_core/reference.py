@@ -54,7 +54,8 @@ def evaluate(
 
     A list with one array `[*bounds of the tensor's domain, *shape]` an output; nested lists of arrays where the shape varies
     with a step. Without `outputs`, the operands of the graph's `Output` nodes, by position: so that graphs can be compared
-    before and after a pass (there, a range may pass over points that its source's condition leaves out: zeros).
+    before and after a pass (there, a range may pass over points that its source's condition leaves out, and a branch that is
+    selected elementwise may not exist for these bounds: zeros).
 
     With `dtype="float64"`, floats of all dtypes are evaluated in float64, for finite differences and to see what rounding does;
     random numbers and user-defined functions keep their precision.
@@ -302,7 +303,7 @@ class _Oracle:
         points = tuple(itertools.product(*along))
         for at in points if source.domain.condition is not TRUE else ():
             if not source.domain.condition.evaluate(self.env(source.domain, at)):
-                if lengths and not self.strict:
+                if not self.strict and (lengths or not source.domain.condition.steps):
                     self.known[source.id, at] = tuple(self.zeros(t, self.env(source.domain, at)) for t in source.outputs)
                     continue
                 raise self.outside(source, edge, env, reader, f"it exists only where {source.domain.condition}")

@@ -170,6 +170,8 @@ def function(d: Drawing) -> None:
     kind = d.choices.pick(
         ("jax", "jax", "host", "stateful") if calls <= 30 else ("host", "stateful")
     )  # JAX differentiates each call
+    if kind == "stateful" and any("tp.udf(counted" in unit for unit in d.units):
+        kind = "host"  # two functions with one state: nothing says whose turn it is
     d.mark(f"udf: {kind}")
     if kind == "stateful":
         d.add(f'({name},) = tp.udf(counted, {x}, outputs=[tp.spec({sizes})], kind="host", stateful=True)', name)
