@@ -154,8 +154,7 @@ class _Loops:
                     time = time.set_dim_name(isl.dim_type.param, last, step.name)
                     time = time.equate(isl.dim_type.param, last, isl.dim_type.in_, k)
             inside[name] = time.set_tuple_name(isl.dim_type.in_, name)
-        tree = _ast(inside, known, entry)
-        return _Conversion(self.statements).convert(tree, {s.name: p.at for s, p in around.items()})
+        return _Conversion(self.statements).of(inside, known, entry, {s.name: p.at for s, p in around.items()})
 
 
 def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversion) -> Item:
@@ -165,7 +164,7 @@ def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversi
     """
     places = _by_place(times, entry)
     if places is None:
-        return conversion.convert(_ast(times, None, entry), {})
+        return conversion.of(times, None, entry, {})
     return Block(tuple(_in_sequence(part, entry + 1, conversion) for part in places))
 
 
@@ -180,6 +179,27 @@ def _by_place(times: Mapping[str, isl.Map], entry: int) -> list[dict[str, isl.Ma
             return None
         places.setdefault(value.to_python(), {})[name] = time
     return [part for _, part in sorted(places.items(), key=lambda item: item[0])]
+
+
+def _without_strides(time: isl.Map) -> isl.Map:
+    """A time for all points in the range of its own, where these are strided (`t % 2 == 0`); itself where they are not."""
+    points = time.domain()
+    whole = points.remove_divs()
+    if whole.is_equal(points):
+        return time
+    entries = isl.PwMultiAff.from_map(time)
+    pieces = [entries.get_pw_aff(k).get_pieces() for k in range(time.dim(isl.dim_type.out))]
+    if any(len(of_entry) != 1 for of_entry in pieces):
+        return time
+    each = [isl.Map.from_aff(of_entry[0][1]) for of_entry in pieces]
+    return functools.reduce(isl.Map.flat_range_product, each).intersect_domain(whole)
+
+
+def _numbered(points: isl.Set) -> isl.Set:
+    """The set with its dimensions named by their numbers."""
+    for k in range(points.dim(isl.dim_type.set)):
+        points = points.set_dim_name(isl.dim_type.set, k, f"@{k}")
+    return points
 
 
 def _ast(times: Mapping[str, isl.Map], known: isl.Set | None = None, entry: int = 0) -> isl.AstNode:
@@ -216,6 +236,14 @@ class _Conversion:
 
     def __init__(self, statements: Mapping[str, Statement]):
         self.statements = statements
+        self.partial: dict[str, tuple[isl.Set, isl.Set]] = {}  # statements with strided points: those, and all in their range
+
+    def of(self, times: Mapping[str, isl.Map], known: isl.Set | None, entry: int, symbols: dict[str, Expr]) -> Item:
+        """The program of statements at these times. What is left out at every other point is for us to say: told of it, isl
+        shifts such statements against others in their loop, also past those that they must not pass."""
+        whole = {name: _without_strides(time) for name, time in times.items()}
+        self.partial = {n: (times[n].domain(), time.domain()) for n, time in whole.items() if time is not times[n]}
+        return self.convert(_ast(whole, known, entry), symbols)
 
     def convert(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
         kind = node.get_type()
@@ -247,7 +275,16 @@ class _Conversion:
         call = node.user_get_expr()
         name = call.get_op_arg(0).get_id().get_name()
         cases = [_cases(call.get_op_arg(k), symbols) for k in range(1, call.get_op_n_arg())]
-        return _chosen(cases, lambda *point: self._statement(name, point))
+        return _chosen(cases, lambda *point: self._guarded(name, point, symbols))
+
+    def _guarded(self, name: str, point: tuple[Expr, ...], symbols: dict[str, Expr]) -> Item:
+        """A statement, at those points only that it has."""
+        statement = self._statement(name, point)
+        if name not in self.partial:
+            return statement
+        points, whole = (_numbered(part) for part in self.partial[name])
+        condition = condition_within(points, whole, {**symbols, **{f"@{k}": at for k, at in enumerate(point)}})
+        return statement if condition is TRUE else If(condition, Block((statement,)))
 
     def _statement(self, name: str, point: tuple[Expr, ...]) -> Item:
         if name in self.statements:
