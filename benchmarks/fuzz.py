@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-EXECUTORS = ("numpy", "staged", "numpy", "numpy", "interpreted", "numpy", "numpy")  # by turns: XLA is what costs
+EXECUTORS = ("staged", "numpy", "staged", "numpy", "staged", "interpreted", "staged", "staged", "numpy")  # by turns
+OPTIMIZED = 5  # one program of so many is compiled with all of XLA's own optimizations, which are what costs
 BATCH = 25  # programs a task
 
 
@@ -29,6 +30,7 @@ class Summary:
     features: Counter[str] = field(default_factory=Counter)
     refused_units: Counter[str] = field(default_factory=Counter)
     reports: list[str] = field(default_factory=list)
+    executors: Counter[str] = field(default_factory=Counter)
     programs: int = 0
 
     def add(self, other: Summary) -> None:
@@ -36,6 +38,7 @@ class Summary:
         self.features += other.features
         self.refused_units += other.refused_units
         self.reports += other.reports
+        self.executors += other.executors
         self.programs += other.programs
 
 
@@ -51,8 +54,10 @@ def run_batch(first: int, count: int, size: int, executor: str) -> Summary:
     for seed in range(first, first + count):
         chosen = EXECUTORS[seed % len(EXECUTORS)] if executor == "all" else executor
         program, drawing = drawn(Seeded(seed), size, chosen)
+        jax.config.update("jax_disable_most_optimizations", seed % OPTIMIZED != 0)
         outcome = check(program)
         found.programs += 1
+        found.executors[chosen] += 1
         found.features.update(program.features)
         found.refused_units.update(drawing.refused)
         found.kinds[outcome.kind if not outcome.why or outcome.failed else f"{outcome.kind} ({outcome.why})"] += 1
@@ -128,6 +133,7 @@ def main() -> int:
         worst = ", ".join(f"{name} {count}" for name, count in whole.refused_units.most_common(10))
         print(f"units that Tempo refused while they were drawn, most often: {worst or 'none'}")
     kinds = ", ".join(f"{count} {kind}" for kind, count in whole.kinds.most_common())
+    print(", ".join(f"{count} {name}" for name, count in whole.executors.most_common()))
     print(f"{kinds}; {time.perf_counter() - start:.0f} s")
     return 1 if whole.reports else 0
 

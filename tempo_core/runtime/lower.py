@@ -10,7 +10,7 @@ from jax import lax
 
 from tempo_core.backends.base import is_static
 from tempo_core.ir.graph import Edge
-from tempo_core.ir.ops import Merge
+from tempo_core.ir.ops import Merge, Output
 from tempo_core.runtime.liveness import Key
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.placement import Env, Placement, Stores, maximum, minimum
@@ -129,8 +129,8 @@ class Lowering(Placement):
         node = self.graph[execute.node]
         env = self.point(execute, counters)
         operands = self.operands(execute, stores, inputs, counters)
-        results = tuple(operands) if isinstance(node.op, Merge) else self.backend.kernel(node.op, operands, env, seed)
-        if FLAG in stores and isinstance(node.op, Merge):
+        results = tuple(operands) if isinstance(node.op, (Merge, Output)) else self.backend.kernel(node.op, operands, env, seed)
+        if FLAG in stores and isinstance(node.op, (Merge, Output)):
             seen = traced_flag(results)
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):

@@ -13,6 +13,7 @@ from jax import lax
 from tempo_core.backends.base import Backend, is_static, numpy_dtype
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Constant, Input, Output
+from tempo_core.ir.types import TensorType
 from tempo_core.runtime.liveness import Key, Liveness
 from tempo_core.schedule import Storage
 from tempo_core.symbolic.domain import Point, Range
@@ -50,12 +51,17 @@ class Placement:
     def value(self, expression: Expr, env: Env) -> Any:
         return expression.evaluate(env, minimum, maximum)
 
+    def type(self, key: Key) -> TensorType:
+        """The type of one value of a store; of an output inside a loop, which is a store too, what it reads."""
+        node = self.graph[key[0]]
+        return self.graph.edge_type(node.inputs[0]) if isinstance(node.op, Output) else node.outputs[key[1]]
+
     def dtype(self, key: Key) -> np.dtype[Any]:
-        return numpy_dtype(self.graph[key[0]].outputs[key[1]].dtype)
+        return numpy_dtype(self.type(key).dtype)
 
     def shape(self, key: Key) -> tuple[int, ...]:
         """The shape of the array that holds a store."""
-        type = self.graph[key[0]].outputs[key[1]]
+        type = self.type(key)
         slots = tuple(s for s in self.storage[key].slots if s > 1)
         logical = slots + tuple(size.evaluate(self.bounds) for size in type.shape)
         return tuple(logical[k] for k in self.layout(key))
@@ -68,7 +74,7 @@ class Placement:
         """
         if key not in self._layouts:
             leading = [k for k, slots in enumerate(self.storage[key].slots) if slots > 1]
-            rank = len(self.graph[key[0]].outputs[key[1]].shape)
+            rank = len(self.type(key).shape)
             order = list(range(len(leading) + rank))
             ranged = [place for place, k in enumerate(leading) if k in self._ranged.get(key, ())]
             if rank >= 2 and len(ranged) == 1:

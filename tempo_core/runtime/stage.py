@@ -12,7 +12,7 @@ import hashlib
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -29,7 +29,7 @@ from tempo_core.runtime.liveness import Effects, Key
 from tempo_core.runtime.lower import Lowering, touched
 from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
 from tempo_core.runtime.placement import Env, Stores
-from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, leaves
+from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
 from tempo_core.schedule.program import Item
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -37,7 +37,7 @@ from tempo_core.symbolic.expr import Expr, Symbol
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """Among a segment's items: the operands of a host call, as they are at that place of the program."""
+    """Among a segment's items: the operands of a host call or an output, as they are at that place of the program."""
 
     execute: Execute
 
@@ -91,12 +91,14 @@ class Staged:
     def __init__(self, scheduled: Scheduled, backend: Backend, check_numerics: bool = False):
         self.check_numerics = check_numerics
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
-        self.lowering = Lowering(scheduled.graph, scheduled.storage, scheduled.bounds, backend)
+        self.outputs: list[Execute] = []  # fetched where they stand: later statements may use their stores again
         self.segments: list[Segment] = []
+        outside = {id(item) for item in _outside(scheduled.root)}
+        every = [leaf for leaf in leaves(scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
+        self.kept_outputs = {(leaf.node, 0) for leaf in every if id(leaf) not in outside}  # inside loops: stores to the end
+        storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
+        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend)
         self.items = self._split(scheduled.root, ())
-        self.outputs = [leaf for leaf in leaves(scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
-        if self.outputs:
-            self._segment(self.items, ()).items.extend(map(Fetch, self.outputs))
         self.compiles = 0
         self.compile_seconds = 0.0
         self.store_keys = self._persistent()
@@ -129,9 +131,10 @@ class Staged:
     def _split(self, block: Block, counters: tuple[Symbol, ...]) -> list[HostItem]:
         found: list[HostItem] = []
         for child in block.children:
-            if self._is_output(child):
-                continue
-            if not self._on_host(child):
+            if isinstance(child, Execute) and self._is_output(child) and (child.node, 0) not in self.kept_outputs:
+                self._segment(found, counters).items.append(Fetch(child))
+                self.outputs.append(child)
+            elif not self._on_host(child):
                 self._segment(found, counters).items.append(child)
             elif isinstance(child, Loop):
                 inner = (*counters, child.counter)
@@ -174,7 +177,7 @@ class Staged:
             for key in found.touches:
                 count[key] = count.get(key, 0) + 1
         needed = frozenset(k for found in effects.values() for k in found.needs)
-        kept = {k for k in count if k in needed or count[k] > 1}
+        kept = {k for k in count if k in needed or count[k] > 1} | self.kept_outputs
         for segment in self.segments:
             found = effects[segment.number]
             segment.writes = tuple(sorted(found.writes & kept))
@@ -291,6 +294,14 @@ class Staged:
         return _Run(self, fed, seed, watch).run()
 
 
+def _outside(item: Item) -> Iterator[Item]:
+    """The items that stand outside of all loops and conditions."""
+    yield item
+    if isinstance(item, Block):
+        for child in item.children:
+            yield from _outside(child)
+
+
 def _identity(lowered: Any) -> tuple[Any, ...]:
     """What an XLA program is known by: its text, and how its arguments and results are nested."""
     return hashlib.sha256(lowered.as_text().encode()).digest(), lowered.in_tree, lowered.out_tree
@@ -319,10 +330,15 @@ class _Run:
         self._deliver_all()
         results = {}
         for execute in self.staged.outputs:
-            op = self.graph[execute.node].op
-            assert isinstance(op, Output)
-            (results[op.position],) = self.fetched[execute]
+            (results[self._position(execute.node)],) = self.fetched[execute]
+        for node, output in self.staged.kept_outputs:
+            results[self._position(node)] = self.stores[node, output]
         return jax.block_until_ready(results)  # where a program failed, reading what it gave would end the process
+
+    def _position(self, node: int) -> int:
+        op = self.graph[node].op
+        assert isinstance(op, Output)
+        return op.position
 
     def _items(self, items: list[HostItem], counters: Env) -> None:
         for item in items:

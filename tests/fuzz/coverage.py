@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tempo_core.config import PASSES
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
-from tests.fuzz.generator import forms, indices, recurrences, settings
+from tests.fuzz.generator import forms, indices, recurrences, results, settings
 from tests.fuzz.generator.ops import MODULES, OPTIMIZERS
 
 # Made by passes, not by what a user writes.
@@ -35,6 +35,7 @@ def expected() -> list[str]:
         "gradient": ("backward", "grad", "grad of several", "of a gradient", "of a recurrence that learns", "through training"),
         "module": tuple(MODULES),
         "optimizer": tuple({name.partition("(")[0] for name in OPTIMIZERS}),
+        "result": results.VIEWS,
         "sink": ("everywhere", "where a condition holds"),
         "pass off": (*PASSES, "vectorize(step)"),
         "setting": ("seed", "check_numerics", *(["tile"] if settings.HAS_TILES else [])),

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 
@@ -33,19 +35,30 @@ def assert_right(program: Program) -> None:
         pytest.fail(outcome.why, pytrace=False)
 
 
-@quick(270)
+@pytest.fixture(scope="module", autouse=True)
+def quickly_compiled() -> Iterator[None]:
+    """Without XLA's own optimizations, which take most of its time and are not what is tested here."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@quick(100)
 @given(programs(size=6))
 def test_programs_in_numpy(program: Program) -> None:
     assert_right(program)
 
 
-@quick(12)
+@quick(10)
 @given(programs(size=6, executor="interpreted"))
 def test_interpreted_programs(program: Program) -> None:
     assert_right(program)
 
 
-@quick(24)
+@quick(115)
 @given(programs(size=6, executor="staged"))
 def test_staged_programs(program: Program) -> None:
     assert_right(program)

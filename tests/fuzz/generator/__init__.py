@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from tests.fuzz.choices import Choices, Drawn, Seeded
-from tests.fuzz.generator import indices, learning, ops, recurrences, settings
+from tests.fuzz.generator import indices, learning, ops, recurrences, results, settings
 from tests.fuzz.generator.drawing import Drawing
 from tests.fuzz.script import Program
 
@@ -68,6 +68,9 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
     if not gradients:
         outputs = _conditioned(d, outputs)
     sunk = _sink(d, outputs)
+    outputs = results.views(d, outputs, fixed=2 if gradients else 0)
+    if sunk and sunk not in outputs:
+        outputs = (*outputs, sunk)
     config = settings.config(d, executor)
     checks = tuple(check for check, percent in CHECKS.items() if d.chance(percent))
     d.features.update(f"check: {check}" for check in checks)

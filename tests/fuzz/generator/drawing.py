@@ -82,6 +82,16 @@ class Drawing:
         self.made += names
         return True
 
+    def takes(self, text: str) -> bool:
+        """Whether Tempo takes an expression of a tensor."""
+        with self.context:
+            try:
+                exec(compile(f"_ = {text}", "<expression>", "exec"), self.namespace)
+            except (TempoError, ZeroDivisionError) as error:
+                self.refused.update([f"result ({type(error).__name__})"])
+                return False
+        return True
+
     # -- what fits ----------------------------------------------------------------------------------------------------
 
     def fits(

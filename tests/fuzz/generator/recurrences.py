@@ -40,6 +40,10 @@ class Target:
     def operand(self, **points: str) -> str:
         return operand(self.d, self.domain, self.shape, points)
 
+    def start(self, point: str) -> str:
+        """The first value: a number, which waits for nothing, or one that others have at that point."""
+        return self.d.choices.pick(("0.5", "1.0")) if self.d.chance(35) else self.operand(**{self.s: point})
+
     def update(self, previous: str, value: str) -> str:
         return self.d.choices.pick(UPDATES).format(p=previous, v=value)
 
@@ -88,14 +92,14 @@ class Cover:
 
 
 def _forward(r: Target) -> list[str]:
-    return [f"{r.at('0')} = {r.operand(**{r.s: '0'})}", f"{r.at(r.s + ' + 1')} = {r.update(r.name, r.operand())}"]
+    return [f"{r.at('0')} = {r.start('0')}", f"{r.at(r.s + ' + 1')} = {r.update(r.name, r.operand())}"]
 
 
 def _lagged(r: Target) -> list[str]:
     """x[t] of x[t - 1] and x[t - k]."""
     k = r.d.choices.pick((2, 2, 3))
     last = f"tp.min({{}}, {r.bound} - 1)"
-    lines = [f"{r.at('0')} = {r.operand(**{r.s: '0'})}"]
+    lines = [f"{r.at('0')} = {r.start('0')}"]
     lines += [f"{r.at(str(n))} = {r.operand(**{r.s: last.format(n)})}" for n in range(1, k)]
     previous = f"({r.at(f'{r.s} - 1')} - {r.at(f'{r.s} - {k}')} * 0.5)"
     return [*lines, f"{r.at(r.s)} = {r.update(previous, r.operand())}"]
@@ -103,13 +107,13 @@ def _lagged(r: Target) -> list[str]:
 
 def _backward(r: Target) -> list[str]:
     """a[t] = f(a[t + 1])."""
-    first = f"{r.at(r.bound + ' - 1')} = {r.operand(**{r.s: f'{r.bound} - 1'})}"
+    first = f"{r.at(r.bound + ' - 1')} = {r.start(f'{r.bound} - 1')}"
     return [first, f"{r.at(r.s)} = {r.update(r.at(r.s + ' + 1'), r.operand())}"]
 
 
 def _reversed(r: Target) -> list[str]:
     """The key counts from the end: x[T - 1 - t] = f(x[T - t])."""
-    first = f"{r.at(r.bound + ' - 1')} = {r.operand(**{r.s: '0'})}"
+    first = f"{r.at(r.bound + ' - 1')} = {r.start('0')}"
     return [first, f"{r.at(f'{r.bound} - 1 - {r.s}')} = {r.update(r.at(f'{r.bound} - {r.s}'), r.operand())}"]
 
 
@@ -121,7 +125,7 @@ def _over_past(r: Target) -> list[str]:
     span = r.d.choices.pick(EMPTY[chosen](at(r.d, r.s, r.domain)))
     past = f"{r.at(span)}{r.d.choices.pick(('.mean(0)', '.max(0)', '.discounted_sum(0.5)', '.sum(0)', '.flip(0).discounted_sum(0.5)'))}"
     other = r.operand(**{r.s: r.d.choices.pick((r.s, r.s + " - 1"))})
-    return [f"{r.at('0')} = {r.operand(**{r.s: '0'})}", f"{r.at(r.s)} = {r.update(past, other)}"]
+    return [f"{r.at('0')} = {r.start('0')}", f"{r.at(r.s)} = {r.update(past, other)}"]
 
 
 def _over_future(r: Target) -> list[str]:
@@ -162,7 +166,7 @@ def _by_block(r: Target) -> list[str]:
 
 def _by_halves(r: Target) -> list[str]:
     """x[t] = f(x[t // 2]): a tree."""
-    return [f"{r.at('0')} = {r.operand(**{r.s: '0'})}", f"{r.at(r.s)} = {r.update(r.at(f'{r.s} // 2'), r.operand())}"]
+    return [f"{r.at('0')} = {r.start('0')}", f"{r.at(r.s)} = {r.update(r.at(f'{r.s} // 2'), r.operand())}"]
 
 
 def _over_own_stride(r: Target) -> list[str]:
