@@ -40,7 +40,7 @@ def expected() -> list[float]:
 @pytest.mark.parametrize("config", [tp.Config(), tp.Config(check_numerics=True), tp.Config(executor="interpreted")], ids=str)
 def test_a_result_at_a_point_is_read_before_its_store_is_used_again(config: tp.Config) -> None:
     ctx, T, r = overtaken()
-    with ctx as ((t, _),):
+    with ctx:
         made = ctx.compile({T: 3}, [r[0], r[T - 1], r[0], r[T // 2]], config)
     found = made.run(FED)
     first, middle, last = expected()
@@ -89,7 +89,7 @@ def in_the_loop(rest: Block, output: Execute) -> Block:
 def test_an_output_inside_of_a_loop_is_kept_to_the_end(on_host: bool) -> None:
     """The schedule may put one there, under a condition that holds once; with a sink, the loop is the host's."""
     ctx, T, r = overtaken()
-    with ctx as ((t, _),):
+    with ctx:
         if on_host:
             tp.sink(lambda value, t: None, r)
         made = ctx.compile({T: 3}, [r[1], r[T - 1]])
