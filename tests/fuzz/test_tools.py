@@ -135,3 +135,15 @@ def test_options_are_made_simpler() -> None:
     small = shrink(program, lambda candidate: "cse" in candidate.config and "tanh" in candidate.text())
     assert small.config == "tp.Config(disable=('cse',))"
     assert small.bounds == {"t": 1} and len(small.outputs) == 1 and small.units == ("y = tp.tanh(x)",)
+
+
+def test_what_rounding_decides_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """floor(tanh(9) * 3) is 2 or 3, as tanh rounds; a sum that is off by one is wrong, whatever rounds."""
+    units = ("x = tp.full((), 9.0) + t", 'y = tp.floor(tp.tanh(x) * 3).astype("int32")', "z = x[0 : t + 1].sum(0)")
+    right = tp.Program.run
+    for output, kind in (("y", "left out"), ("z", "failed")):
+        program = program_with(*units, outputs=(output,))
+        assert check(program).kind == "same"
+        with monkeypatch.context() as patch:
+            patch.setattr(tp.Program, "run", lambda *a, **k: [x + x.dtype.type(1) for x in right(*a, **k)])
+            assert check(program).kind == kind
