@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -134,8 +135,13 @@ AnyRecipe = TypeAdapter(Annotated[Union[PPORecipe, ActorCriticRecipe, ReinforceR
 
 
 def recipe_folders() -> list[Path]:
-    """Where recipes are looked up by name: `recipes/` here, then the ones that ship with the project."""
-    return [Path("recipes"), Path(__file__).resolve().parent.parent / "recipes"]
+    """Where recipes are looked up by name: `recipes/` here, then the ones that ship with the project.
+
+    A wheel holds those inside of this package; in a checkout they lie beside it.
+    """
+    package = Path(str(resources.files("tempo_rl")))
+    packed, beside = package / "recipes", package.parent / "recipes"
+    return [Path("recipes"), packed if packed.is_dir() else beside]
 
 
 def shipped_recipes() -> dict[str, Path]:
