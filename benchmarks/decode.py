@@ -66,8 +66,8 @@ def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarr
     import jax
 
     from benchmarks.peers.jax_llama import make_decoder, split_layers
+    from tempo_core.nn import inverse_frequencies
     from tempo_llm.generate import Generator
-    from tempo_llm.rope import inverse_frequencies
 
     random = np.random.default_rng(1)
     prompts = random.integers(3, config.vocab_size, (rows, PROMPT)).astype(np.int32)

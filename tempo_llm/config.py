@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tempo_core.nn import RopeScaling
 from tempo_llm.errors import ModelConfigError
-from tempo_llm.rope import RopeScaling, scaling_from_values
+from tempo_llm.rope import scaling_from_values
 
 
 @dataclass(frozen=True)

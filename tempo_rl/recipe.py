@@ -6,13 +6,16 @@ import difflib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from tempo_rl.env.registry import is_functional
 from tempo_rl.errors import RecipeError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
@@ -233,7 +236,7 @@ def _nearest(key: str, model: type[BaseModel], prefix: str) -> str:
     return f"did you mean {prefix}{near[0]}?" if near else f"the keys are {', '.join(model.model_fields)}"
 
 
-def _explain(error: Any, algorithm: str) -> str:
+def _explain(error: ErrorDetails, algorithm: str) -> str:
     location = ".".join(str(part) for part in error["loc"] if part != algorithm)
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tempo_core.errors import ArgumentError, TempoError
 from tempo_core.frontend.arguments import checked, shown
+from tempo_core.frontend.carry import carry
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.sources import domain_steps, input, recurrence
 from tempo_core.frontend.tensor import Tensor
@@ -82,7 +83,7 @@ class Module:
                     hint=f"{type(self).__name__}(..., domain=(i,)) trains over i; fed=True takes it as an input",
                 )
             weights = recurrence(shape, self.dtype, domain=[s.expr for s in steps], name=full_name)
-            weights[(0,) * len(steps)] = initial(shape)
+            carry(weights, initial(shape))  # an optimizer says how it goes on
             made = weights
         self._parameters[name] = made
         made.context.parameters[full_name] = made

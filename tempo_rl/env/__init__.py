@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tempo_rl.env.registry import is_functional
 
 if TYPE_CHECKING:
+    from tempo_rl.env.program import Batch, ProgramEnvironment
     from tempo_rl.env.vector import VectorEnvironment
 
 __all__ = ["is_functional", "make", "make_vector"]
@@ -15,13 +16,13 @@ __all__ = ["is_functional", "make", "make_vector"]
 
 def make(
     env_id: str,
-    batch: tuple[Any, Any],
+    batch: Batch,
     num_envs: int,
     seed: int = 0,
     kwargs: Mapping[str, Any] | None = None,
     vectorization: str = "sync",
     wrappers: Sequence[str] = (),
-) -> Any:
+) -> ProgramEnvironment:
     """`num_envs` environments over the batch step: `batch` is its (step, bound), the bound to be run with `num_envs`.
 
     `env_id` is one of Gymnasium's ("CartPole-v1": a host function), one of its functional ones ("phys2d/CartPole-v1": JAX),
