@@ -22,6 +22,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Generate tex
 
 CHECKPOINTS = Path("checkpoints")
 STDIN = "-"
+_ATTENTION = f"Which past tokens are attended to: {', '.join(PATTERNS)}; by layers as in 0-3:full,4-:window=1024+sink=4."
 
 
 @app.callback()
@@ -42,7 +43,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="Draws are a function of the seed, the prompt's place and the position.")] = 0,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False,
     stop_token_id: Annotated[list[int] | None, typer.Option(help="A further token that ends the text; repeatable.")] = None,
-    attention: Annotated[str, typer.Option(help=f"Which past tokens are attended to: {', '.join(PATTERNS)}.")] = "causal",
+    attention: Annotated[str, typer.Option(help=_ATTENTION)] = "full",
     max_context: Annotated[int | None, typer.Option(help="Most tokens of prompt and continuation together.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,

@@ -59,6 +59,7 @@ class Generator:
     def from_directory(directory: str | Path, attention: Attention | None = None, **options: Any) -> Generator:
         """The model in a Hugging Face checkpoint directory (without its tokenizer)."""
         config = LlamaConfig.from_directory(directory)
+        (attention or Attention()).by_layer(config.num_hidden_layers)  # a mistake is found before all weights are read
         return Generator(config, load_weights(directory, config), attention, **options)
 
     def generate(
@@ -132,7 +133,7 @@ class Generator:
         key = (rows, length, sampled)
         if key not in self._programs:
             if sampled not in self._decoders:
-                tied = "embedding" not in self._weights
+                tied = "embedding.weight" not in self._weights
                 self._decoders[sampled] = trace_decoder(self.config, self.attention, sampled=sampled, tied=tied)
             decoder = self._decoders[sampled]
             bounds = {decoder.rows: rows, decoder.length: length, decoder.layers: self.config.num_hidden_layers}
