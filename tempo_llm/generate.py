@@ -140,12 +140,12 @@ class Generator:
             self._programs[key] = decoder.context.compile(bounds, outputs=[decoder.token], config=tp.Config(**self._options))
         return self._programs[key]
 
-    def _inputs(self, prompts: Sequence[Sequence[int]], length: int, temperature: float) -> dict[str, Any]:
+    def _inputs(self, prompts: Sequence[Sequence[int]], length: int, temperature: float) -> dict[str, np.ndarray]:
         padded = np.zeros((len(prompts), length), np.int32)
         for row, prompt in zip(padded, prompts, strict=True):
             row[: len(prompt)] = prompt
         inputs = {**self._weights, "prompt": padded, "prompt_length": np.asarray([len(p) for p in prompts], np.int32)}
-        return {**inputs, "temperature": np.float32(temperature)} if temperature > 0 else inputs
+        return {**inputs, "temperature": np.asarray(temperature, np.float32)} if temperature > 0 else inputs
 
 
 def _completion(prompt: tuple[int, ...], tokens: list[int], stops: frozenset[int]) -> Completion:

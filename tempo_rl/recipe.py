@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tempo_rl.env.registry import is_functional
 from tempo_rl.errors import RecipeError
@@ -134,7 +134,6 @@ class ReinforceRecipe(Recipe):
 
 
 ALGORITHMS: dict[str, type[Recipe]] = {"ppo": PPORecipe, "actor_critic": ActorCriticRecipe, "reinforce": ReinforceRecipe}
-AnyRecipe = TypeAdapter(Annotated[Union[PPORecipe, ActorCriticRecipe, ReinforceRecipe], Field(discriminator="algorithm")])
 
 
 def recipe_folders() -> list[Path]:
@@ -191,9 +190,9 @@ def make_recipe(data: Mapping[str, Any], overrides: Iterable[str] = (), where: s
         raise RecipeError(f"{where}: algorithm is {algorithm!r}", hint=f"one of {', '.join(ALGORITHMS)}")
     _refuse_unknown(merged, ALGORITHMS[algorithm], "", where)
     try:
-        return AnyRecipe.validate_python(merged)
+        return ALGORITHMS[algorithm].model_validate(merged)
     except ValidationError as error:
-        raise RecipeError(f"{where}: " + "; ".join(_explain(e, algorithm) for e in error.errors())) from error
+        raise RecipeError(f"{where}: " + "; ".join(map(_explain, error.errors()))) from error
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,8 +235,8 @@ def _nearest(key: str, model: type[BaseModel], prefix: str) -> str:
     return f"did you mean {prefix}{near[0]}?" if near else f"the keys are {', '.join(model.model_fields)}"
 
 
-def _explain(error: ErrorDetails, algorithm: str) -> str:
-    location = ".".join(str(part) for part in error["loc"] if part != algorithm)
+def _explain(error: ErrorDetails) -> str:
+    location = ".".join(map(str, error["loc"]))
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     return f"{location} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tempo_llm import Attention, Generator, LlamaConfig, PatternError, load_weights
+import tempo_core as tp
+from tempo_llm import Attention, Generator, Layers, LlamaConfig, PatternError, load_weights
 from tempo_llm.attention import PATTERNS, parse_pattern
 from tempo_llm.llama import runs
 from tests.llm import oracle
@@ -28,6 +30,16 @@ def test_a_pattern_reaches_what_its_mask_says(name: str) -> None:
     for length in (1, 2, 3, 9):
         reached = [pattern.positions(q, length) for q in range(length)]
         assert [sorted(row) for row in reached] == [[k for k in range(length) if sample.attends(q, k)] for q in range(length)]
+
+
+def test_every_pattern_is_in_the_guide() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "llm.md").read_text(encoding="utf-8")
+    assert [name for name in PATTERNS if f"`{name}`" not in page] == []
+
+
+def test_a_pattern_of_ones_own() -> None:
+    third = tp.nn.Pattern("every_third", lambda t, T: slice(t % 3, t + 1, 3))
+    assert Attention((Layers(0, 0, tp.nn.causal), Layers(1, None, third))).by_layer(3) == (tp.nn.causal, third, third)
 
 
 def test_words_come_in_any_order() -> None:
