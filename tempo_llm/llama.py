@@ -106,14 +106,11 @@ def trace_decoder(config: LlamaConfig, attention: Attention, *, sampled: bool, t
         token = tp.recurrence((), "int32", domain=(b, t), name="token")
         hidden = tp.recurrence((config.hidden_size,), domain=(b, t, layer), name="hidden")
         after = model.layer(hidden, over=t)
-        hidden[b, t, 0] = model.embed(token)
-        if config.num_hidden_layers > 1:
-            hidden[b, t, layer + 1] = after
+        tp.carry(hidden, model.embed(token), after, kept=(b, t))
 
         logits = model.logits(after[b, t, L - 1])
         chosen = at_temperature(logits, tp.input("temperature", ())) if sampled else greedy(logits)
-        token[b, 0] = prompt[b, 0]
-        token[b, t + 1] = tp.where(prompt_length > t + 1, prompt[b, t + 1], chosen)
+        tp.carry(token, prompt[b, 0], tp.where(prompt_length > t + 1, prompt[b, t + 1], chosen), kept=(b,))
     return Decoder(context, model, token, B, T, L)
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -16,6 +16,9 @@ from tempo_rl.errors import RecipeError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+Plain: TypeAlias = Mapping[str, Any]
+"""What a YAML file holds: values, lists and further mappings by name."""
 
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
@@ -180,7 +183,7 @@ def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     return make_recipe(data, overrides, str(path))
 
 
-def make_recipe(data: Mapping[str, Any], overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
+def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
     """A validated recipe of plain data. Raises `RecipeError`."""
     merged: dict[str, Any] = _plain(data)
     for override in overrides:
@@ -195,7 +198,7 @@ def make_recipe(data: Mapping[str, Any], overrides: Iterable[str] = (), where: s
         raise RecipeError(f"{where}: " + "; ".join(map(_explain, error.errors()))) from error
 
 
-def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(data: Plain) -> dict[str, Any]:
     return {str(k).replace("-", "_"): _plain(v) if isinstance(v, Mapping) and k != "kwargs" else v for k, v in data.items()}
 
 
@@ -218,7 +221,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     target[last if outer[-1:] == ["kwargs"] else last.replace("-", "_")] = value
 
 
-def _refuse_unknown(data: Mapping[str, Any], model: type[BaseModel], prefix: str, where: str) -> None:
+def _refuse_unknown(data: Plain, model: type[BaseModel], prefix: str, where: str) -> None:
     for key, value in data.items():
         field = model.model_fields.get(key)
         if field is None:

@@ -68,7 +68,7 @@ def train(
     loggers: list[Logger] = [CSVLogger(run.metrics)]
     if recipe.track:
         loggers.append(WandbLogger(recipe, run.path))
-    interrupted = False
+    interrupted, compile_seconds = False, 0.0
     total = recipe.iterations * recipe.num_envs * recipe.num_steps
     began = time.perf_counter()
     with CompileCounter() as compiles, Progress(total, progress) as bar:
