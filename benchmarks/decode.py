@@ -53,8 +53,9 @@ def random_model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
     def matrix(*shape: int) -> np.ndarray:
         return random.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
 
-    weights = {"final_norm": np.ones(config.hidden_size, np.float32)}
-    weights |= {name: matrix(config.hidden_size, config.vocab_size) for name in ("head", "embedding")}
+    weights = {"final_norm.weight": np.ones(config.hidden_size, np.float32)}
+    weights["head.weight"] = matrix(config.hidden_size, config.vocab_size)
+    weights["embedding.weight"] = matrix(config.vocab_size, config.hidden_size)
     for name, weight in layer_weights(config).items():
         shape = (config.num_hidden_layers, *weight.stored_shape)
         weights[name] = matrix(*shape) if len(shape) > 2 else np.ones(shape, np.float32)
@@ -66,8 +67,8 @@ def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarr
     import jax
 
     from benchmarks.peers.jax_llama import make_decoder, split_layers
+    from tempo_core.nn import inverse_frequencies
     from tempo_llm.generate import Generator
-    from tempo_llm.rope import inverse_frequencies
 
     random = np.random.default_rng(1)
     prompts = random.integers(3, config.vocab_size, (rows, PROMPT)).astype(np.int32)

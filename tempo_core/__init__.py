@@ -8,6 +8,7 @@ from tempo_core.config import Config
 from tempo_core.frontend import random, spatial  # noqa: F401  (spatial gives tensors their `.spatial`)
 from tempo_core.frontend.arguments import checked_module as _checked_module
 from tempo_core.frontend.autodiff import grad
+from tempo_core.frontend.carry import carry
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.functions import absolute as abs
 from tempo_core.frontend.functions import (
@@ -203,7 +204,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Config", "Context", "Expr", "Program", "Recurrence", "Tensor", "abs", "add", "all", "any", "arange", "arccos", "arccosh",
     "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "bitwise_and", "bitwise_not",
-    "bitwise_or", "bitwise_xor", "broadcast_to", "ceil", "clip", "concatenate", "constant", "conv", "cos", "cosh",
+    "bitwise_or", "bitwise_xor", "broadcast_to", "carry", "ceil", "clip", "concatenate", "constant", "conv", "cos", "cosh",
     "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "diagonal", "discounted_sum", "divide", "einsum", "elu",
     "equal", "erf", "errors", "exp", "exp2", "expand_dims", "expm1", "eye", "flatten", "flip", "floor", "floor_divide",
     "full", "full_like", "gelu", "grad", "greater", "greater_equal", "hypot", "index_add", "inner", "input", "isclose",

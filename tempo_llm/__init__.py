@@ -1,6 +1,6 @@
 """Language models as recurrent programs: load a Llama checkpoint, say which past each token attends to, generate."""
 
-from tempo_llm.attention import Attention
+from tempo_llm.attention import Attention, Layers
 from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, LlmError, ModelConfigError, PatternError, TokenizerError
@@ -13,6 +13,7 @@ __all__ = [
     "Completion",
     "Generation",
     "Generator",
+    "Layers",
     "LlamaConfig",
     "LlmError",
     "ModelConfigError",

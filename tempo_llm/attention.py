@@ -1,39 +1,158 @@
-"""Attention patterns by the names of the command line. A pattern is one of `tp.nn`: a function from the step t and its bound
-to slices of timesteps; what is stored, and for how long, follows from it.
+"""Attention patterns as the command line spells them: `window=1024+sink=4`, or by layers: `0-3:full,4-:window=1024`.
 
-To add one, give it a row in `PATTERNS`, and one in the tests.
+A pattern is one of `tp.nn`: a function from a position and the length to slices of positions. What is stored of keys and values,
+and for how long, follows from it. To add one, give it a row in `PATTERNS`, and its mask a row in `tests/llm/masks.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import tempo_core as tp
 from tempo_llm.errors import PatternError
 
-PATTERNS: Mapping[str, tp.nn.Pattern] = {
-    "causal": tp.nn.causal,
-    "full": tp.nn.causal,  # what other systems call it: every token so far
+
+@dataclass(frozen=True)
+class PatternKind:
+    """A row of the table: how a pattern is made of its sizes, which come by name, and which tokens it reaches, in words."""
+
+    make: Callable[..., tp.nn.Pattern]
+    reaches: str
+
+
+PATTERNS: Mapping[str, PatternKind] = {  # by their spelling: words that are joined by +, each with its size or without one
+    "full": PatternKind(lambda: tp.nn.causal, "every token so far"),
+    "causal": PatternKind(lambda: tp.nn.causal, "the same: every token so far"),
+    "window=W": PatternKind(lambda window: tp.nn.window(window), "the last W tokens"),
+    "window=W+sink=K": PatternKind(lambda window, sink: tp.nn.sinks(sink, window), "the first K tokens and the last W"),
+    "block=B": PatternKind(lambda block: tp.nn.block(block), "the tokens so far of the block of B that it is in"),
+    "dilated=D": PatternKind(lambda dilated: tp.nn.dilated(dilated), "every D-th token, counted back from the present one"),
+    "dilated=D+window=W": PatternKind(
+        lambda dilated, window: tp.nn.dilated(dilated, window), "the nearest W of every D-th token"
+    ),
 }
+
+
+def parse_pattern(text: str) -> tp.nn.Pattern:
+    """The pattern that `text` spells, such as `window=1024+sink=4`; the order of its words is free. Raises PatternError."""
+    given = _terms(text)
+    kinds = {frozenset(_terms(spelling)): (spelling, kind) for spelling, kind in PATTERNS.items()}
+    words = sorted({word for known in kinds for word in known})
+    for word in given:
+        if word not in words:
+            near = difflib.get_close_matches(word, words, 1)
+            raise PatternError(
+                f"unknown attention pattern {text!r}; known are {', '.join(PATTERNS)}",
+                hint=f"did you mean {near[0]}?" if near else None,
+            )
+    if frozenset(given) not in kinds:
+        more = [spelling for known, (spelling, _) in kinds.items() if known > set(given)]
+        raise PatternError(
+            f"the attention pattern {text!r} "
+            + ("lacks a part" if more else f"joins what does not go together; known are {', '.join(PATTERNS)}"),
+            hint=f"write {' or '.join(more)}" if more else None,
+        )
+    spelling, kind = kinds[frozenset(given)]
+    sizes = {word: _size(word, given[word], letter) for word, letter in _terms(spelling).items()}
+    return kind.make(**{word: size for word, size in sizes.items() if size is not None})
+
+
+def _terms(text: str) -> dict[str, str | None]:
+    """The words of a spelling with their sizes, which are None where there is no `=`."""
+    found: dict[str, str | None] = {}
+    for term in text.strip().split("+"):
+        word, sign, size = (part.strip() for part in term.partition("="))
+        if word in found:
+            raise PatternError(f"the attention pattern {text!r} gives {word} twice")
+        found[word] = size if sign else None
+    return found
+
+
+def _size(word: str, text: str | None, letter: str | None) -> int | None:
+    """The size that `text` gives to a word; None for a word that has none, which is one whose row has no letter for it."""
+    if letter is None:
+        if text is not None:
+            raise PatternError(f"the attention pattern {word!r} takes no size, got {text!r}", hint=f"write {word}")
+        return None
+    if text is None:
+        raise PatternError(f"the attention pattern {word!r} has no size", hint=f"write {word}={letter}, such as {word}=4")
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise PatternError(
+            f"the size of {word} is {text!r}; it must be a whole number of at least 1", hint=f"write {word}=4, for example"
+        )
+    return int(text)
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A pattern for the layers `first` to `last`, both included, counted from 0; without `last`, up to the model's last one."""
+
+    first: int
+    last: int | None
+    pattern: tp.nn.Pattern
+
+    def __str__(self) -> str:
+        last = "" if self.last is None else self.last
+        return f"`{self.first}`" if self.last == self.first else f"`{self.first}-{last}`"
 
 
 @dataclass(frozen=True)
 class Attention:
-    """A pattern by name; an unknown one is an error, never another pattern instead."""
+    """Which tokens are attended to, layer by layer: every token so far, unless said otherwise."""
 
-    name: str = "causal"
-
-    def __post_init__(self) -> None:
-        if self.name not in PATTERNS:
-            raise PatternError(f"unknown attention pattern {self.name!r}; known are {', '.join(PATTERNS)}")
+    parts: tuple[Layers, ...] = (Layers(0, None, tp.nn.causal),)
 
     @staticmethod
     def parse(text: str) -> Attention:
-        """The pattern that `text` names, as on the command line: `causal`."""
-        return Attention(text.strip())
+        """`PATTERN` for all layers, or `LAYERS:PATTERN,LAYERS:PATTERN,...`, where LAYERS is `3`, `0-3`, or `4-` for all from 4 on.
 
-    def reach(self, t: Any, T: Any) -> tuple[slice, ...]:
-        """The timesteps that step `t` of `T` attends to: slices of the past, the last of them ending after t."""
-        return PATTERNS[self.name].slices(t, T)
+        Raises PatternError, which names the part at fault.
+        """
+        if ":" not in text and "," not in text:
+            return Attention((Layers(0, None, parse_pattern(text)),))
+        return Attention(tuple(_layers(part) for part in text.split(",")))
+
+    def by_layer(self, count: int) -> tuple[tp.nn.Pattern, ...]:
+        """The pattern of each layer of a model with `count` layers.
+
+        Raises PatternError for a layer that the model does not have, and for one that has no pattern, or two.
+        """
+        found: dict[int, tp.nn.Pattern] = {}
+        for part in self.parts:
+            last = count - 1 if part.last is None else part.last
+            if part.first >= count or last >= count:
+                missing = part.first if part.first >= count else last
+                raise PatternError(f"layer {missing} in {part} is out of range: this model has the layers 0 to {count - 1}")
+            for layer in range(part.first, last + 1):
+                if layer in found:
+                    raise PatternError(f"layer {layer} has two attention patterns: {found[layer].name} and {part.pattern.name}")
+                found[layer] = part.pattern
+        bare = [layer for layer in range(count) if layer not in found]
+        if bare:
+            raise PatternError(
+                f"layer {bare[0]} has no attention pattern",
+                hint=f"this model has the layers 0 to {count - 1}: add {bare[0]}-:full",
+            )
+        return tuple(found[layer] for layer in range(count))
+
+
+def _layers(part: str) -> Layers:
+    """One `LAYERS:PATTERN`."""
+    layers, sign, pattern = part.partition(":")
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*(-)?\s*([0-9]{1,9})?\s*", layers)
+    if not sign or match is None or (match[3] is not None and match[2] is None):
+        raise PatternError(
+            f"{part.strip()!r} does not say for which layers it is",
+            hint="write 3:full, 0-3:full, or 4-:full for layer 4 and all after it",
+        )
+    first = int(match[1])
+    last = first if match[2] is None else None if match[3] is None else int(match[3])
+    if last is not None and last < first:
+        raise PatternError(f"the layers {layers.strip()} end before they begin", hint=f"write {last}-{first}")
+    return Layers(first, last, parse_pattern(pattern))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tempo_llm.errors import TokenizerError
+from tempo_llm.json_files import JsonObject
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ChatTemplate:
     tokens: Mapping[str, str]
 
     @staticmethod
-    def find(root: Path, settings: Mapping[str, Any]) -> ChatTemplate | None:
+    def find(root: Path, settings: JsonObject) -> ChatTemplate | None:
         """The template of a model directory: `chat_template.jinja`, else `chat_template` of tokenizer_config.json."""
         text = settings.get("chat_template")
         if isinstance(text, list):  # several, by name

@@ -36,36 +36,36 @@ class Weight:
 
 
 def layer_weights(config: LlamaConfig) -> dict[str, Weight]:
-    """The weights of one layer, by the name that the program uses; sources are relative to `model.layers.N.`."""
+    """The weights of one layer, by their names in `tempo_llm.llama`; sources are relative to `model.layers.N.`."""
     hidden, inner = config.hidden_size, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
     matrices = {
-        "query": ("self_attn.q_proj", queries, hidden, config.attention_bias),
-        "key": ("self_attn.k_proj", keys, hidden, config.attention_bias),
-        "value": ("self_attn.v_proj", keys, hidden, config.attention_bias),
-        "attention_output": ("self_attn.o_proj", hidden, queries, config.attention_bias),
-        "gate": ("mlp.gate_proj", inner, hidden, config.mlp_bias),
-        "up": ("mlp.up_proj", inner, hidden, config.mlp_bias),
-        "down": ("mlp.down_proj", hidden, inner, config.mlp_bias),
+        "attention.query": ("self_attn.q_proj", queries, hidden, config.attention_bias),
+        "attention.key": ("self_attn.k_proj", keys, hidden, config.attention_bias),
+        "attention.value": ("self_attn.v_proj", keys, hidden, config.attention_bias),
+        "attention.output": ("self_attn.o_proj", hidden, queries, config.attention_bias),
+        "mlp.gate": ("mlp.gate_proj", inner, hidden, config.mlp_bias),
+        "mlp.up": ("mlp.up_proj", inner, hidden, config.mlp_bias),
+        "mlp.down": ("mlp.down_proj", hidden, inner, config.mlp_bias),
     }
     found = {
-        "attention_norm": Weight("input_layernorm.weight", (hidden,)),
-        "mlp_norm": Weight("post_attention_layernorm.weight", (hidden,)),
+        "attention_norm.weight": Weight("input_layernorm.weight", (hidden,)),
+        "mlp_norm.weight": Weight("post_attention_layernorm.weight", (hidden,)),
     }
     for name, (source, size_out, size_in, has_bias) in matrices.items():
-        found[name] = Weight(f"{source}.weight", (size_out, size_in))
+        found[f"{name}.weight"] = Weight(f"{source}.weight", (size_out, size_in))
         if has_bias:
-            found[f"{name}_bias"] = Weight(f"{source}.bias", (size_out,))
+            found[f"{name}.bias"] = Weight(f"{source}.bias", (size_out,))
     return found
 
 
 def load_weights(directory: str | Path, config: LlamaConfig) -> dict[str, np.ndarray]:
-    """All weights of the model in `directory`, as float32 arrays by the program's names.
+    """All weights of the model in `directory`, as float32 arrays by their names in `tempo_llm.llama`.
 
-    Per-layer weights have shape (layers, ...). `final_norm` is (hidden,), `head` (hidden, vocabulary) and, unless the head
-    is tied to it, `embedding` (hidden, vocabulary). Raises one `CheckpointError` that lists every missing, unused and
-    misshapen tensor.
+    Those of a layer have shape (layers, ...). `final_norm.weight` is (hidden,), `head.weight` (hidden, vocabulary) and, unless
+    the head is tied to it, `embedding.weight` (vocabulary, hidden). Raises one `CheckpointError` that lists every missing,
+    unused and misshapen tensor.
     """
     tensors = _open(Path(directory))
     layers = layer_weights(config)
@@ -77,10 +77,10 @@ def load_weights(directory: str | Path, config: LlamaConfig) -> dict[str, np.nda
         wanted |= {f"model.layers.{number}.{w.source}": w.shape for w in layers.values()}
     _check(tensors, wanted, directory)
 
-    weights = {"final_norm": _convert(tensors, FINAL_NORM)}
-    weights["head"] = _convert(tensors, EMBEDDING if tied else HEAD)
+    weights = {"final_norm.weight": _convert(tensors, FINAL_NORM)}
+    weights["head.weight"] = _convert(tensors, EMBEDDING if tied else HEAD)
     if not tied:
-        weights["embedding"] = _convert(tensors, EMBEDDING)
+        weights["embedding.weight"] = np.ascontiguousarray(tensors[EMBEDDING].read(EMBEDDING).astype(np.float32))
     for name, weight in layers.items():
         stacked = np.empty((config.num_hidden_layers, *weight.stored_shape), np.float32)
         for number in range(config.num_hidden_layers):

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,12 +16,14 @@ from tempo_core.errors import TempoError
 from tempo_llm.attention import PATTERNS, Attention
 from tempo_llm.errors import LlmError, RequestError
 from tempo_llm.generate import Completion, Generation, Generator
+from tempo_llm.json_files import JsonObject
 from tempo_llm.tokenizer import Tokenizer
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Generate text with Llama models, compiled by Tempo.")
 
 CHECKPOINTS = Path("checkpoints")
 STDIN = "-"
+_ATTENTION = f"Which past tokens are attended to: {', '.join(PATTERNS)}; by layers as in 0-3:full,4-:window=1024+sink=4."
 
 
 @app.callback()
@@ -42,7 +44,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="Draws are a function of the seed, the prompt's place and the position.")] = 0,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False,
     stop_token_id: Annotated[list[int] | None, typer.Option(help="A further token that ends the text; repeatable.")] = None,
-    attention: Annotated[str, typer.Option(help=f"Which past tokens are attended to: {', '.join(PATTERNS)}.")] = "causal",
+    attention: Annotated[str, typer.Option(help=_ATTENTION)] = "full",
     max_context: Annotated[int | None, typer.Option(help="Most tokens of prompt and continuation together.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -139,7 +141,7 @@ def _encode(tokenizer: Tokenizer, texts: list[str], request: _Request) -> list[l
     return [tokenizer.encode(text, raw=raw, system_prompt=request.system_prompt) for text in texts]
 
 
-def _report(model: str, texts: list[str], answers: list[str], result: Generation, load_seconds: float) -> dict[str, Any]:
+def _report(model: str, texts: list[str], answers: list[str], result: Generation, load_seconds: float) -> JsonObject:
     """The object of --json. One prompt's `token_ids` and `text` stand at the top level too."""
     completions = [
         _completion(text, answer, completion) for text, answer, completion in zip(texts, answers, result.completions, strict=True)
@@ -159,7 +161,7 @@ def _report(model: str, texts: list[str], answers: list[str], result: Generation
     }
 
 
-def _completion(prompt: str, text: str, completion: Completion) -> dict[str, Any]:
+def _completion(prompt: str, text: str, completion: Completion) -> JsonObject:
     return {
         "prompt": prompt,
         "prompt_token_ids": list(completion.prompt_ids),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from tempo_core.nn import RopeScaling
 from tempo_llm.errors import ModelConfigError
-from tempo_llm.rope import RopeScaling, scaling_from_values
+from tempo_llm.json_files import JsonObject
+from tempo_llm.rope import scaling_from_values
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,7 @@ class LlamaConfig:
         return LlamaConfig.from_values(values, _read_json(generation) if generation.exists() else {}, str(path))
 
     @staticmethod
-    def from_values(
-        values: Mapping[str, Any], generation: Mapping[str, Any] | None = None, source: str = "config.json"
-    ) -> LlamaConfig:
+    def from_values(values: JsonObject, generation: JsonObject | None = None, source: str = "config.json") -> LlamaConfig:
         """The configuration in `values` (and the end tokens of `generation`); errors name `source`."""
         _refuse_unsupported(values, source)
         required = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
@@ -90,12 +88,12 @@ class LlamaConfig:
         )
 
 
-def _rope_values(values: Mapping[str, Any]) -> dict[str, Any]:
+def _rope_values(values: JsonObject) -> JsonObject:
     """The rotary settings: `rope_scaling` in older files, `rope_parameters` (with `rope_theta` inside) in newer ones."""
     return {**(values.get("rope_scaling") or {}), **(values.get("rope_parameters") or {})}
 
 
-def _refuse_unsupported(values: Mapping[str, Any], source: str) -> None:
+def _refuse_unsupported(values: JsonObject, source: str) -> None:
     kind = values.get("model_type")
     if kind != "llama":
         raise ModelConfigError(
@@ -112,7 +110,7 @@ def _refuse_unsupported(values: Mapping[str, Any], source: str) -> None:
         )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> JsonObject:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -126,7 +124,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _positive(values: Mapping[str, Any], key: str, source: str, default: int | None = None) -> int:
+def _positive(values: JsonObject, key: str, source: str, default: int | None = None) -> int:
     value = values.get(key)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -134,7 +132,7 @@ def _positive(values: Mapping[str, Any], key: str, source: str, default: int | N
     return value
 
 
-def _token_ids(values: Mapping[str, Any], source: str) -> tuple[int, ...]:
+def _token_ids(values: JsonObject, source: str) -> tuple[int, ...]:
     """`eos_token_id`: absent, an int or a list of ints."""
     ids = values.get("eos_token_id")
     ids = [] if ids is None else ids if isinstance(ids, list) else [ids]

@@ -59,6 +59,7 @@ class Generator:
     def from_directory(directory: str | Path, attention: Attention | None = None, **options: Any) -> Generator:
         """The model in a Hugging Face checkpoint directory (without its tokenizer)."""
         config = LlamaConfig.from_directory(directory)
+        (attention or Attention()).by_layer(config.num_hidden_layers)  # a mistake is found before all weights are read
         return Generator(config, load_weights(directory, config), attention, **options)
 
     def generate(
@@ -132,19 +133,19 @@ class Generator:
         key = (rows, length, sampled)
         if key not in self._programs:
             if sampled not in self._decoders:
-                tied = "embedding" not in self._weights
+                tied = "embedding.weight" not in self._weights
                 self._decoders[sampled] = trace_decoder(self.config, self.attention, sampled=sampled, tied=tied)
             decoder = self._decoders[sampled]
             bounds = {decoder.rows: rows, decoder.length: length, decoder.layers: self.config.num_hidden_layers}
             self._programs[key] = decoder.context.compile(bounds, outputs=[decoder.token], config=tp.Config(**self._options))
         return self._programs[key]
 
-    def _inputs(self, prompts: Sequence[Sequence[int]], length: int, temperature: float) -> dict[str, Any]:
+    def _inputs(self, prompts: Sequence[Sequence[int]], length: int, temperature: float) -> dict[str, np.ndarray]:
         padded = np.zeros((len(prompts), length), np.int32)
         for row, prompt in zip(padded, prompts, strict=True):
             row[: len(prompt)] = prompt
         inputs = {**self._weights, "prompt": padded, "prompt_length": np.asarray([len(p) for p in prompts], np.int32)}
-        return {**inputs, "temperature": np.float32(temperature)} if temperature > 0 else inputs
+        return {**inputs, "temperature": np.asarray(temperature, np.float32)} if temperature > 0 else inputs
 
 
 def _completion(prompt: tuple[int, ...], tokens: list[int], stops: frozenset[int]) -> Completion:

@@ -7,18 +7,76 @@ Prompts, their lengths, the weights and the temperature are inputs: another prom
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tempo_core as tp
-from tempo_core import Tensor
+from tempo_core import Expr, Tensor
 from tempo_llm.attention import Attention
-from tempo_llm.checkpoint import layer_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.sampling import at_temperature, greedy
 
-Expr = Any  # a symbolic expression: a step or a bound of the context
+
+class LlamaLayer(tp.nn.Module):
+    """Attention, then SwiGLU, each of the normalised hidden state and added to it. The weights vary over the step `layer`.
+
+    `patterns` has one attention pattern a layer.
+    """
+
+    def __init__(self, config: LlamaConfig, layer: Expr, patterns: Sequence[tp.nn.Pattern]):
+        super().__init__(name="", domain=(layer,), fed=True)
+        hidden, epsilon, over = config.hidden_size, config.rms_norm_eps, (layer,)
+        self.layer, self.patterns = layer, tuple(patterns)
+        self.attention_norm = tp.nn.RMSNorm(hidden, over, epsilon, fed=True)
+        self.attention = tp.nn.GroupedQueryAttention(
+            hidden,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            over,
+            head_width=config.head_dim,
+            rope=tp.nn.RoPE(config.head_dim, config.rope_theta, config.rope_scaling),
+            bias=config.attention_bias,
+            fed=True,
+        )
+        self.mlp_norm = tp.nn.RMSNorm(hidden, over, epsilon, fed=True)
+        self.mlp = tp.nn.SwiGLU(hidden, config.intermediate_size, over, bias=config.mlp_bias, fed=True)
+
+    def forward(self, x: Tensor, over: Expr) -> Tensor:
+        attended = x + self.attend(self.attention_norm(x), over)
+        return attended + self.mlp(self.mlp_norm(attended))
+
+    def attend(self, x: Tensor, over: Expr) -> Tensor:
+        """Attention along the step `over`: where layers have different patterns, those of one pattern have their own keys and
+        values, which are kept for as long as that pattern reaches them."""
+        by_name = {pattern.name: pattern for pattern in self.patterns}
+        if len(by_name) == 1:
+            return self.attention(x, over=over, pattern=self.patterns[0])
+        everywhere = tuple(step.expr for step in x.domain.steps)
+        attended = tp.recurrence(x.shape, x.dtype, everywhere, "attended")
+        for name, pattern in by_name.items():
+            for first, last in runs([p.name == name for p in self.patterns]):
+                here = (self.layer >= first) & (self.layer <= last)
+                attended[(*everywhere, here)] = self.attention(x[(*everywhere, here)], over=over, pattern=pattern)
+        return attended
+
+
+class Llama(tp.nn.Module):
+    """A model's weights, all of them inputs of the program: one layer for all, since its weights vary over the step `layer`."""
+
+    def __init__(self, config: LlamaConfig, layer: Expr, patterns: Sequence[tp.nn.Pattern], tied: bool):
+        super().__init__(name="", fed=True)
+        self.layer = LlamaLayer(config, layer, patterns)
+        self.final_norm = tp.nn.RMSNorm(config.hidden_size, epsilon=config.rms_norm_eps, fed=True)
+        self.head = tp.nn.Linear(config.hidden_size, config.vocab_size, bias=False, fed=True)
+        self.embedding = None if tied else tp.nn.Embedding(config.vocab_size, config.hidden_size, fed=True)
+
+    def embed(self, token: Tensor) -> Tensor:
+        """The first hidden state of a token: a row of the embedding, which is a column of the head where the two are tied."""
+        return self.head.weight.index(1, token) if self.embedding is None else self.embedding(token)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The scores of all tokens, from the hidden state after the last layer."""
+        return self.head(self.final_norm(hidden))
 
 
 @dataclass(frozen=True)
@@ -26,6 +84,7 @@ class Decoder:
     """The traced program. `token` is int32 over (b, t); `rows`, `length` and `layers` are the bounds to give."""
 
     context: tp.Context
+    model: Llama
     token: Tensor
     rows: Expr
     length: Expr
@@ -36,69 +95,27 @@ def trace_decoder(config: LlamaConfig, attention: Attention, *, sampled: bool, t
     """The decoding program of a model.
 
     Its inputs: `prompt` int32 [B, T] (zeros behind the prompt), `prompt_length` int32 [B], the weights by the names of
-    `checkpoint.load_weights` (without `embedding` where the head is `tied` to it), and `temperature` where `sampled`.
+    `checkpoint.load_weights` (without the embedding where the head is `tied` to it), and `temperature` where `sampled`.
     """
     context = tp.Context("b", "t", "l")
     with context as ((b, B), (t, T), (layer, L)):
         prompt = tp.input("prompt", (), "int32", domain=(b, t))
         prompt_length = tp.input("prompt_length", (), "int32", domain=(b,))
-        weights = _layer_inputs(config, layer)
-        final_norm = tp.input("final_norm", (config.hidden_size,))
-        head = tp.input("head", (config.hidden_size, config.vocab_size))
-        embedding = head if tied else tp.input("embedding", (config.hidden_size, config.vocab_size))
+        model = Llama(config, layer, attention.by_layer(config.num_hidden_layers), tied)
 
         token = tp.recurrence((), "int32", domain=(b, t), name="token")
         hidden = tp.recurrence((config.hidden_size,), domain=(b, t, layer), name="hidden")
-        hidden[b, t, 0] = embedding.index(1, token)
+        after = model.layer(hidden, over=t)
+        tp.carry(hidden, model.embed(token), after, kept=(b, t))
 
-        normalised = rms_norm(hidden, weights["attention_norm"], config)
-        attended = hidden + attend(normalised, weights, config, (b, t, layer), attention.reach(t, T))
-        after = attended + feed_forward(rms_norm(attended, weights["mlp_norm"], config), weights)
-        if config.num_hidden_layers > 1:
-            hidden[b, t, layer + 1] = after
-
-        logits = rms_norm(after[b, t, L - 1], final_norm, config) @ head
+        logits = model.logits(after[b, t, L - 1])
         chosen = at_temperature(logits, tp.input("temperature", ())) if sampled else greedy(logits)
-        token[b, 0] = prompt[b, 0]
-        token[b, t + 1] = tp.where(prompt_length > t + 1, prompt[b, t + 1], chosen)
-    return Decoder(context, token, B, T, L)
+        tp.carry(token, prompt[b, 0], tp.where(prompt_length > t + 1, prompt[b, t + 1], chosen), kept=(b,))
+    return Decoder(context, model, token, B, T, L)
 
 
-def _layer_inputs(config: LlamaConfig, layer: Expr) -> dict[str, Tensor]:
-    """The weights of one layer, fed stacked as [L, ...]."""
-    return {name: tp.input(name, weight.stored_shape, domain=(layer,)) for name, weight in layer_weights(config).items()}
-
-
-def attend(
-    x: Tensor, weights: Mapping[str, Tensor], config: LlamaConfig, point: tuple[Expr, Expr, Expr], reach: tuple[slice, ...]
-) -> Tensor:
-    """Grouped-query attention of the normalised `x` (hidden,) at `point` (b, t, l), over the timesteps in `reach`."""
-    b, t, layer = point
-    heads, groups, width = config.num_key_value_heads, config.group_size, config.head_dim
-    rotate = tp.nn.RoPE(width, config.rope_theta, config.rope_scaling)
-    queries = rotate(project(x, "query", weights).reshape(heads * groups, width), t)
-    keys = rotate(project(x, "key", weights).reshape(heads, width), t).named("keys")
-    values = project(x, "value", weights).reshape(heads, width).named("values")
-
-    past_keys = tp.concatenate([keys[b, part, layer] for part in reach]).transpose(1, 2, 0)  # (heads, width, positions)
-    past_values = tp.concatenate([values[b, part, layer] for part in reach]).transpose(1, 0, 2)  # (heads, positions, width)
-    scores = (queries.reshape(heads, groups, width) @ past_keys) * (width**-0.5)
-    mixed = scores.softmax(-1) @ past_values  # (heads, groups, width)
-    return project(mixed.reshape(heads * groups * width), "attention_output", weights)
-
-
-def feed_forward(x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-    """SwiGLU (Shazeer, 2020) of the normalised `x` (hidden,)."""
-    return project(tp.silu(project(x, "gate", weights)) * project(x, "up", weights), "down", weights)
-
-
-def project(x: Tensor, name: str, weights: Mapping[str, Tensor]) -> Tensor:
-    """`x @ w`, plus a bias where the model has one."""
-    projected = x @ weights[name]
-    bias = weights.get(f"{name}_bias")
-    return projected if bias is None else projected + bias
-
-
-def rms_norm(x: Tensor, scale: Tensor, config: LlamaConfig) -> Tensor:
-    """Root-mean-square normalisation (Zhang and Sennrich, 2019) over the last dimension."""
-    return x * tp.rsqrt((x * x).mean(-1, keepdims=True) + config.rms_norm_eps) * scale
+def runs(flags: Sequence[bool]) -> list[tuple[int, int]]:
+    """The first and last position of each stretch of True."""
+    starts = [k for k, flag in enumerate(flags) if flag and not (k and flags[k - 1])]
+    ends = [k for k, flag in enumerate(flags) if flag and not (k + 1 < len(flags) and flags[k + 1])]
+    return list(zip(starts, ends, strict=True))

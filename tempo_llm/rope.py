@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tempo_core as tp
+from tempo_core.nn import RopeScaling
 from tempo_llm.errors import ModelConfigError
-
-RopeScaling, inverse_frequencies = tp.nn.RopeScaling, tp.nn.inverse_frequencies
+from tempo_llm.json_files import JsonObject
 
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "default": (),
@@ -17,7 +16,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def scaling_from_values(values: Mapping[str, Any], source: str) -> tp.nn.RopeScaling:
+def scaling_from_values(values: JsonObject, source: str) -> RopeScaling:
     """The scaling in a `rope_scaling` or `rope_parameters` object; an empty one means none."""
     kind = values.get("rope_type", values.get("type", "default"))
     if kind not in _NEEDED:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tempo_llm.chat import ChatTemplate, token_text
 from tempo_llm.errors import TokenizerError
+from tempo_llm.json_files import JsonObject
 
 
 class _Codec(Protocol):
@@ -28,7 +29,7 @@ class Tokenizer:
     tokenizer file, or `add_bos_token` in tokenizer_config.json, says so.
     """
 
-    def __init__(self, codec: _Codec, settings: dict[str, Any], template: ChatTemplate | None):
+    def __init__(self, codec: _Codec, settings: JsonObject, template: ChatTemplate | None):
         self._codec = codec
         self._settings = settings
         self.template = template
@@ -62,7 +63,7 @@ class Tokenizer:
         return ids
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path) -> JsonObject:
     if not path.exists():
         return {}
     try:

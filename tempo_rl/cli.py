@@ -8,12 +8,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tempo_rl.errors import RecipeError, RLError, RunError
 from tempo_rl.recipe import Recipe, find_recipe, load_recipe, shipped_recipes
+
+if TYPE_CHECKING:
+    from tempo_rl.train import Result
 
 app = typer.Typer(
     name="tempo-rl",
@@ -86,7 +89,7 @@ def train(
         raise typer.Exit(130)
 
 
-def _say_result(recipe: Recipe, result: dict[str, object]) -> None:
+def _say_result(recipe: Recipe, result: Result) -> None:
     typer.echo(
         f"{result['env_steps']:,} steps in {result['seconds']:.1f} s ({result['steps_per_second']:,.0f} steps/s); "
         f"compiled {result['compiles']} XLA programs, {result['compile_seconds']:.1f} s of compiling"

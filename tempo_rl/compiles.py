@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
 
 import jax
 
@@ -21,7 +20,7 @@ class CompileCounter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         jax.monitoring.unregister_event_duration_listener(self._hear)
 
-    def _hear(self, event: str, duration: float, **_: Any) -> None:
+    def _hear(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event.endswith("backend_compile_duration"):
             self.count += 1
-            self.seconds += duration
+            self.seconds += duration_secs

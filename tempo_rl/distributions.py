@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import tempo_core as tp
 
@@ -12,31 +12,31 @@ import tempo_core as tp
 class Distribution(Protocol):
     """What agents ask of a policy's distribution; all results have the batch's shape."""
 
-    def sample(self) -> Any: ...
-    def mode(self) -> Any: ...
-    def log_prob(self, action: Any) -> Any: ...
-    def entropy(self) -> Any: ...
+    def sample(self) -> tp.Tensor: ...
+    def mode(self) -> tp.Tensor: ...
+    def log_prob(self, action: tp.Tensor) -> tp.Tensor: ...
+    def entropy(self) -> tp.Tensor: ...
 
 
 @dataclass(frozen=True)
 class Categorical:
     """Choices among `logits.shape[-1]` actions; actions are int32."""
 
-    logits: Any
+    logits: tp.Tensor
 
-    def sample(self) -> Any:
+    def sample(self) -> tp.Tensor:
         """One draw for every batch element and every point of the logits' domain."""
         return tp.random.categorical(self.logits)
 
-    def mode(self) -> Any:
+    def mode(self) -> tp.Tensor:
         """The most likely action."""
         return self.logits.argmax(-1)
 
-    def log_prob(self, action: Any) -> Any:
+    def log_prob(self, action: tp.Tensor) -> tp.Tensor:
         """log p(action), by a one-hot sum: its gradient is a product, not a scatter."""
         return (self.logits.log_softmax(-1) * action.one_hot(self.logits.shape[-1])).sum(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> tp.Tensor:
         """-sum p log p, in nats."""
         return -(self.logits.softmax(-1) * self.logits.log_softmax(-1)).sum(-1)
 
@@ -45,24 +45,24 @@ class Categorical:
 class Gaussian:
     """Independent normals of mean `mean` (..., A) and standard deviation exp(`log_std`) (A,)."""
 
-    mean: Any
-    log_std: Any
+    mean: tp.Tensor
+    log_std: tp.Tensor
 
-    def sample(self) -> Any:
+    def sample(self) -> tp.Tensor:
         """One draw for every batch element and every point of the mean's domain."""
         noise = tp.random.normal(self.mean.shape, domain=tuple(step.expr for step in self.mean.domain.steps))
         return self.mean + tp.exp(self.log_std) * noise
 
-    def mode(self) -> Any:
+    def mode(self) -> tp.Tensor:
         """The mean."""
         return self.mean
 
-    def log_prob(self, action: Any) -> Any:
+    def log_prob(self, action: tp.Tensor) -> tp.Tensor:
         """The log density of `action` (..., A), summed over A."""
         scaled = (action - self.mean) * tp.exp(-self.log_std)
         return (scaled * scaled * -0.5 - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> tp.Tensor:
         """Differential entropy in nats, the same for every batch element: of the batch's shape."""
         constant = 0.5 + 0.5 * math.log(2 * math.pi)
         return (self.mean * 0.0 + self.log_std + constant).sum(-1)

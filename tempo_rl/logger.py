@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 from tempo_rl.checkpoint import write_whole
 from tempo_rl.errors import RunError
 from tempo_rl.recipe import Recipe
+
+Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
 
 
 class CSVLogger:
@@ -21,12 +23,12 @@ class CSVLogger:
     def __init__(self, path: Path):
         self.path = path
         self._columns: tuple[str, ...] = ()
-        self._file: Any = None
+        self._file: TextIO | None = None
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def log(self, row: Row) -> None:
         """Append `row`; the first one names the columns."""
         if self._file is None:
-            self._open(tuple(row))
+            self._file = self._open(tuple(row))
         if tuple(row) != self._columns:
             raise RunError(f"{self.path} has the columns {', '.join(self._columns)}, a row has {', '.join(row)}")
         self._file.write(",".join(_text(value) for value in row.values()) + "\n")
@@ -37,7 +39,7 @@ class CSVLogger:
             self._file.close()
             self._file = None
 
-    def _open(self, columns: tuple[str, ...]) -> None:
+    def _open(self, columns: tuple[str, ...]) -> TextIO:
         header = ",".join(columns) + "\n"
         if self.path.exists():
             data = self.path.read_bytes()
@@ -48,10 +50,10 @@ class CSVLogger:
         else:
             write_whole(self.path, header.encode())
         self._columns = columns
-        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
+        return open(self.path, "a", encoding="utf-8")
 
 
-def _text(value: Any) -> str:
+def _text(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{float(value):.9g}"
 
 
@@ -70,12 +72,12 @@ class WandbLogger:
             entity=settings.entity,
             group=settings.group,
             tags=settings.tags,
-            mode=os.environ.get("WANDB_MODE") or ("online" if has_key else "offline"),  # type: ignore[arg-type]
+            mode=os.environ.get("WANDB_MODE") or ("online" if has_key else "offline"),
             dir=str(directory),
             config=recipe.model_dump(mode="json"),
         )
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def log(self, row: Row) -> None:
         self._run.log(dict(row), step=int(row["env_steps"]))
 
     def close(self) -> None:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import tempo_core as tp
 from tempo_rl.distributions import Categorical, Distribution, Gaussian
 from tempo_rl.env.spaces import Actions, Discrete, Observations
+
+Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
 
 
 @dataclass(frozen=True)
 class Network:
     """Linear layers with tanh between them, read at one `index` of the parameters' domain (None: at the identity)."""
 
-    layers: tuple[Any, ...]
-    index: tuple[Any, ...] | None = None
+    layers: tuple[tp.nn.Linear, ...]
+    index: Index | None = None
 
     @staticmethod
-    def build(name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[Any], fed: bool) -> Network:
+    def build(name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[tp.Expr], fed: bool) -> Network:
         """Layers `name.0`, `name.1`, ... with orthogonal weights: gain sqrt(2) inside, `last_gain` for the last."""
         count = len(sizes) - 1
         gains = [math.sqrt(2.0)] * (count - 1) + [last_gain]
@@ -31,18 +32,15 @@ class Network:
             )
         )
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: tp.Tensor) -> tp.Tensor:
         """`x` (..., n_in) -> (..., n_out)."""
         for k, layer in enumerate(self.layers):
-            weight, bias = layer.weight, layer.bias
-            if self.index is not None:
-                weight, bias = weight[self.index], bias[self.index]
-            x = x @ weight + bias
+            x = (layer if self.index is None else layer[self.index])(x)
             if k < len(self.layers) - 1:
                 x = tp.tanh(x)
         return x
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, tp.Tensor]:
         return {name: value for layer in self.layers for name, value in layer.parameters().items()}
 
 
@@ -54,33 +52,32 @@ class ActorCritic:
     actions: Actions
     policy_network: Network
     value_network: Network | None
-    log_std: Any = None  # for continuous actions: one parameter an action dimension
+    log_std: tp.Tensor | None = None  # for continuous actions: one parameter an action dimension
 
     @staticmethod
     def build(
         observations: Observations,
         actions: Actions,
         hidden: Sequence[int] = (64, 64),
-        domain: Sequence[Any] = (),
+        domain: Sequence[tp.Expr] = (),
         critic: bool = True,
         fed: bool = False,
     ) -> ActorCritic:
         """A model whose parameters vary over `domain`. With `fed` they are inputs of the program, by name."""
         n_in = math.prod(observations.shape)
-        discrete = isinstance(actions, Discrete)
         n_out = actions.count if isinstance(actions, Discrete) else math.prod(actions.shape)
         policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed)
         value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed) if critic else None
-        log_std = None
-        if not discrete and fed:
-            log_std = tp.input("log_std", shape=(n_out,), domain=())
-        elif not discrete:
-            log_std = tp.recurrence((n_out,), "float32", domain=tuple(domain), name="log_std")
-            log_std[(0,) * len(domain)] = tp.zeros((n_out,))
+        if isinstance(actions, Discrete):
+            return ActorCritic(observations, actions, policy, value)
+        if fed:
+            return ActorCritic(observations, actions, policy, value, tp.input("log_std", shape=(n_out,)))
+        log_std = tp.recurrence((n_out,), domain=tuple(domain), name="log_std")
+        tp.carry(log_std, tp.zeros((n_out,)))
         return ActorCritic(observations, actions, policy, value, log_std)
 
-    def __getitem__(self, index: tuple[Any, ...]) -> ActorCritic:
-        index = index if isinstance(index, tuple) else (index,)
+    def __getitem__(self, at: tp.Expr | int | Index) -> ActorCritic:
+        index = at if isinstance(at, tuple) else (at,)
         return replace(
             self,
             policy_network=replace(self.policy_network, index=index),
@@ -88,19 +85,19 @@ class ActorCritic:
             log_std=None if self.log_std is None else self.log_std[index],
         )
 
-    def policy(self, observation: Any) -> Distribution:
+    def policy(self, observation: tp.Tensor) -> Distribution:
         """The distribution of actions for `observation` (..., *observations.shape)."""
         output = self.policy_network(self._features(observation))
         if self.log_std is None:
             return Categorical(output)
         return Gaussian(output, self.log_std)
 
-    def value(self, observation: Any) -> Any:
+    def value(self, observation: tp.Tensor) -> tp.Tensor:
         """The value estimate: the batch's shape, without a feature dimension."""
         assert self.value_network is not None, "this model has no value function"
         return self.value_network(self._features(observation)).squeeze(-1)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, tp.Tensor]:
         """All parameters by name, as tensors over the model's domain."""
         found = dict(self.policy_network.parameters())
         if self.value_network is not None:
@@ -109,7 +106,7 @@ class ActorCritic:
             found["log_std"] = self.log_std
         return found
 
-    def _features(self, observation: Any) -> Any:
+    def _features(self, observation: tp.Tensor) -> tp.Tensor:
         rank = len(self.observations.shape)
         if rank != 1:
             batch = observation.shape[: observation.rank - rank]

@@ -6,12 +6,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from types import FrameType
+from typing import Protocol
 
 import numpy as np
 
 from tempo_rl.checkpoint import Checkpoint, save_checkpoint
 from tempo_rl.errors import RunError
+from tempo_rl.logger import Row
 from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory
 
@@ -23,7 +25,7 @@ class Interrupted(Exception):
 class Logger(Protocol):
     """Takes one row an iteration."""
 
-    def log(self, row: Mapping[str, Any]) -> None: ...
+    def log(self, row: Row) -> None: ...
     def close(self) -> None: ...
 
 
@@ -34,7 +36,7 @@ class TrainingMonitor:
     a parameter is not finite. In both cases the latest good parameters are on disk.
     """
 
-    def __init__(self, recipe: Recipe, run: RunDirectory, loggers: list[Logger], show: Callable[[Mapping[str, Any]], None]):
+    def __init__(self, recipe: Recipe, run: RunDirectory, loggers: list[Logger], show: Callable[[Row], None]):
         self.recipe, self.run, self._loggers, self._show = recipe, run, loggers, show
         self.iterations = 0
         self.latest: dict[str, np.ndarray] | None = None
@@ -59,7 +61,8 @@ class TrainingMonitor:
         """Log, check, show and save one iteration. After a stop nothing more is taken: late values may still arrive."""
         if self._stopped:
             return
-        row = {"iteration": iteration, "env_steps": (iteration + 1) * self._steps} | {k: float(v) for k, v in metrics.items()}
+        row: Row = {"iteration": iteration, "env_steps": (iteration + 1) * self._steps}
+        row = {**row, **{name: float(value) for name, value in metrics.items()}}
         for logger in self._loggers:
             logger.log(row)
         self._require_finite(iteration, row, parameters)
@@ -74,7 +77,7 @@ class TrainingMonitor:
             self._stopped = True
             raise Interrupted
 
-    def _require_finite(self, iteration: int, row: Mapping[str, Any], parameters: Mapping[str, np.ndarray]) -> None:
+    def _require_finite(self, iteration: int, row: Row, parameters: Mapping[str, np.ndarray]) -> None:
         wrong = [] if np.isfinite(row["loss"]) else [f"the loss is {row['loss']}"]
         wrong += [f"the parameter {name} is not finite" for name, value in parameters.items() if not np.isfinite(value).all()]
         if not wrong:
@@ -93,7 +96,7 @@ class TrainingMonitor:
 def finishing_iterations(monitor: TrainingMonitor) -> Iterator[None]:
     """Within, the first Ctrl-C asks the monitor to stop after the iteration; the second stops at once."""
 
-    def handle(signum: int, frame: Any) -> None:
+    def handle(signum: int, frame: FrameType | None) -> None:
         if monitor.interrupt_requested:
             raise KeyboardInterrupt
         monitor.interrupt_requested = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+
+from tempo_rl.logger import Row
 
 
 class Progress:
@@ -33,10 +33,9 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bar.stop()
 
-    def update(self, row: Mapping[str, Any]) -> None:
+    def update(self, row: Row) -> None:
         """Show one iteration's row."""
-        fields = {"description": "training", "completed": row["env_steps"]}
-        value = float(row.get("episodic_return", math.nan))
+        self._bar.update(self._task, description="training", completed=row["env_steps"])
+        value = row.get("episodic_return", math.nan)
         if not math.isnan(value):
-            fields["episodic_return"] = f"{value:.1f}"
-        self._bar.update(self._task, **fields)
+            self._bar.update(self._task, episodic_return=f"{value:.1f}")

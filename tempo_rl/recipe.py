@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tempo_rl.env.registry import is_functional
 from tempo_rl.errors import RecipeError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Plain: TypeAlias = Mapping[str, Any]
+"""What a YAML file holds: values, lists and further mappings by name."""
 
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
@@ -130,12 +137,16 @@ class ReinforceRecipe(Recipe):
 
 
 ALGORITHMS: dict[str, type[Recipe]] = {"ppo": PPORecipe, "actor_critic": ActorCriticRecipe, "reinforce": ReinforceRecipe}
-AnyRecipe = TypeAdapter(Annotated[Union[PPORecipe, ActorCriticRecipe, ReinforceRecipe], Field(discriminator="algorithm")])
 
 
 def recipe_folders() -> list[Path]:
-    """Where recipes are looked up by name: `recipes/` here, then the ones that ship with the project."""
-    return [Path("recipes"), Path(__file__).resolve().parent.parent / "recipes"]
+    """Where recipes are looked up by name: `recipes/` here, then the ones that ship with the project.
+
+    A wheel holds those inside of this package; in a checkout they lie beside it.
+    """
+    package = Path(str(resources.files("tempo_rl")))
+    packed, beside = package / "recipes", package.parent / "recipes"
+    return [Path("recipes"), packed if packed.is_dir() else beside]
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -172,7 +183,7 @@ def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     return make_recipe(data, overrides, str(path))
 
 
-def make_recipe(data: Mapping[str, Any], overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
+def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
     """A validated recipe of plain data. Raises `RecipeError`."""
     merged: dict[str, Any] = _plain(data)
     for override in overrides:
@@ -182,12 +193,12 @@ def make_recipe(data: Mapping[str, Any], overrides: Iterable[str] = (), where: s
         raise RecipeError(f"{where}: algorithm is {algorithm!r}", hint=f"one of {', '.join(ALGORITHMS)}")
     _refuse_unknown(merged, ALGORITHMS[algorithm], "", where)
     try:
-        return AnyRecipe.validate_python(merged)
+        return ALGORITHMS[algorithm].model_validate(merged)
     except ValidationError as error:
-        raise RecipeError(f"{where}: " + "; ".join(_explain(e, algorithm) for e in error.errors())) from error
+        raise RecipeError(f"{where}: " + "; ".join(map(_explain, error.errors()))) from error
 
 
-def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(data: Plain) -> dict[str, Any]:
     return {str(k).replace("-", "_"): _plain(v) if isinstance(v, Mapping) and k != "kwargs" else v for k, v in data.items()}
 
 
@@ -210,7 +221,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     target[last if outer[-1:] == ["kwargs"] else last.replace("-", "_")] = value
 
 
-def _refuse_unknown(data: Mapping[str, Any], model: type[BaseModel], prefix: str, where: str) -> None:
+def _refuse_unknown(data: Plain, model: type[BaseModel], prefix: str, where: str) -> None:
     for key, value in data.items():
         field = model.model_fields.get(key)
         if field is None:
@@ -227,8 +238,8 @@ def _nearest(key: str, model: type[BaseModel], prefix: str) -> str:
     return f"did you mean {prefix}{near[0]}?" if near else f"the keys are {', '.join(model.model_fields)}"
 
 
-def _explain(error: Any, algorithm: str) -> str:
-    location = ".".join(str(part) for part in error["loc"] if part != algorithm)
+def _explain(error: ErrorDetails) -> str:
+    location = ".".join(map(str, error["loc"]))
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     return f"{location} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"

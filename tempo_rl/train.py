@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_rl.agents import Agent, build_agent
+from tempo_rl.agents.base import Arrays
 from tempo_rl.compiles import CompileCounter
 from tempo_rl.errors import RLError
 from tempo_rl.evaluate import Evaluation, evaluate
@@ -24,13 +25,14 @@ from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory
 
 Error = TypeVar("Error", bound=BaseException)
+Result = dict[str, Any]  # what JSON holds: numbers, texts, None, and dicts of them
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a training run came to: `result` is what result.json holds."""
 
-    result: dict[str, Any]
+    result: Result
     evaluation: Evaluation | None
     interrupted: bool
 
@@ -38,10 +40,10 @@ class Outcome:
 class _Silent:
     """A monitor for programs that are planned, not run."""
 
-    def finished(self, iteration: int, metrics: Mapping[str, Any], parameters: Mapping[str, Any]) -> None: ...
+    def finished(self, iteration: int, metrics: Arrays, parameters: Arrays) -> None: ...
 
 
-def compile_config(recipe: Recipe) -> Any:
+def compile_config(recipe: Recipe) -> tp.Config:
     """The compiler's options that a recipe sets."""
     return tp.Config(seed=recipe.seed, executor=recipe.executor, disable=tuple(recipe.disable))
 
@@ -50,7 +52,7 @@ def plan(recipe: Recipe) -> str:
     """The compiled program's plan: schedule, storage of every tensor, device programs. Nothing is run."""
     agent = build_agent(recipe, _Silent())
     try:
-        return str(agent.compile(compile_config(recipe)).plan().text())
+        return agent.compile(compile_config(recipe)).plan().text()
     finally:
         agent.environment.close()
 
@@ -66,7 +68,7 @@ def train(
     loggers: list[Logger] = [CSVLogger(run.metrics)]
     if recipe.track:
         loggers.append(WandbLogger(recipe, run.path))
-    interrupted = False
+    interrupted, compile_seconds = False, 0.0
     total = recipe.iterations * recipe.num_envs * recipe.num_steps
     began = time.perf_counter()
     with CompileCounter() as compiles, Progress(total, progress) as bar:
@@ -107,14 +109,14 @@ def cause(error: BaseException | None, kind: type[Error]) -> Error | None:
     return error
 
 
-def _compile(agent: Agent, recipe: Recipe, compiles: CompileCounter, began: float) -> tuple[Any, float]:
+def _compile(agent: Agent, recipe: Recipe, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:
     """The program, and the seconds that building and compiling it took besides XLA's (which are counted apart)."""
     before = compiles.seconds
     program = agent.compile(compile_config(recipe))
     return program, time.perf_counter() - began - (compiles.seconds - before)
 
 
-def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int) -> dict[str, Any]:
+def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int) -> Result:
     lengths = np.diff(monitor.times).tolist()  # between the ends of iterations, so without the first
     return {
         "env_steps": monitor.env_steps,
@@ -126,8 +128,8 @@ def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, co
     }
 
 
-def _result(evaluation: Evaluation | None, timing: Mapping[str, Any], interrupted: bool) -> dict[str, Any]:
-    result: dict[str, Any] = {
+def _result(evaluation: Evaluation | None, timing: Result, interrupted: bool) -> Result:
+    result: Result = {
         "eval_return_mean": evaluation.mean if evaluation else None,
         "eval_return_std": evaluation.std if evaluation else None,
         **timing,

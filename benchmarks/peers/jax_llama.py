@@ -21,9 +21,9 @@ Array = Any
 
 def split_layers(weights: Mapping[str, np.ndarray], layers: int) -> dict[str, Any]:
     """The weights of `tempo_llm` (stacked over layers), as device arrays with one set a layer."""
-    shared = ("final_norm", "head", "embedding")
+    shared = ("final_norm.weight", "head.weight", "embedding.weight")
     found: dict[str, Any] = {name: jax.device_put(weights[name]) for name in shared if name in weights}
-    found.setdefault("embedding", found["head"])
+    found.setdefault("embedding.weight", found["head.weight"].T)
     stacked = [name for name in weights if name not in shared]
     found["layers"] = [{name: jax.device_put(weights[name][k]) for name in stacked} for k in range(layers)]
     return found
@@ -45,32 +45,36 @@ def make_decoder(config: Any, frequencies: np.ndarray, length: int) -> Callable[
         rows = x.shape[0]
         angles = t.astype(jnp.float32) * frequencies
         cosine, sine = jnp.cos(angles), jnp.sin(angles)
-        normed = norm(x, w["attention_norm"])
-        query = rotate((normed @ w["query"]).reshape(rows, heads * groups, width), cosine, sine).reshape(
+        normed = norm(x, w["attention_norm.weight"])
+        query = rotate((normed @ w["attention.query.weight"]).reshape(rows, heads * groups, width), cosine, sine).reshape(
             rows, heads, groups, width
         )
-        key = rotate((normed @ w["key"]).reshape(rows, heads, width), cosine, sine)
-        value = (normed @ w["value"]).reshape(rows, heads, width)
+        key = rotate((normed @ w["attention.key.weight"]).reshape(rows, heads, width), cosine, sine)
+        value = (normed @ w["attention.value.weight"]).reshape(rows, heads, width)
         keys = lax.dynamic_update_slice_in_dim(keys, key[:, :, None], t, 2)
         values = lax.dynamic_update_slice_in_dim(values, value[:, :, None], t, 2)
         scores = jnp.einsum("bhgw,bhtw->bhgt", query, keys) / math.sqrt(width)
         scores = jnp.where(jnp.arange(length) <= t, scores, -jnp.inf)
         mixed = jnp.einsum("bhgt,bhtw->bhgw", jax.nn.softmax(scores), values)
-        x = x + mixed.reshape(rows, -1) @ w["attention_output"]
-        normed = norm(x, w["mlp_norm"])
-        return x + (jax.nn.silu(normed @ w["gate"]) * (normed @ w["up"])) @ w["down"], keys, values
+        x = x + mixed.reshape(rows, -1) @ w["attention.output.weight"]
+        normed = norm(x, w["mlp_norm.weight"])
+        return (
+            x + (jax.nn.silu(normed @ w["mlp.gate.weight"]) * (normed @ w["mlp.up.weight"])) @ w["mlp.down.weight"],
+            keys,
+            values,
+        )
 
     def decode(weights: Mapping[str, Any], prompt: Array, prompt_length: Array) -> Array:
         rows = prompt.shape[0]
 
         def position(t: Array, state: Any) -> Any:
             tokens, caches = state
-            x = weights["embedding"][:, tokens[:, t]].T
+            x = weights["embedding.weight"][tokens[:, t]]
             filled = []
             for w, (keys, values) in zip(weights["layers"], caches, strict=True):
                 x, keys, values = layer(x, w, keys, values, t)
                 filled.append((keys, values))
-            chosen = (norm(x, weights["final_norm"]) @ weights["head"]).argmax(-1).astype(jnp.int32)
+            chosen = (norm(x, weights["final_norm.weight"]) @ weights["head.weight"]).argmax(-1).astype(jnp.int32)
             following = jnp.where(prompt_length > t + 1, prompt[:, t + 1], chosen)
             return tokens.at[:, t + 1].set(following), filled
 

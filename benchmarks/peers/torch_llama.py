@@ -31,7 +31,7 @@ class Decoding:
         )
         self.device = device
         self.model = LlamaForCausalLM(own).eval()
-        named = {FINAL_NORM: weights["final_norm"], HEAD: weights["head"].T, EMBEDDING: weights["embedding"].T}
+        named = {FINAL_NORM: weights["final_norm.weight"], HEAD: weights["head.weight"].T, EMBEDDING: weights["embedding.weight"]}
         for name, weight in layer_weights(config).items():
             for number in range(config.num_hidden_layers):
                 named[f"model.layers.{number}.{weight.source}"] = weights[name][number].T

@@ -59,6 +59,11 @@ def is_value(value: Any) -> bool:
     return isinstance(value, (Tensor, Expr, Bool, bool, int, float)) or is_array(value)
 
 
+def is_recurrence(value: Any) -> bool:
+    """A tensor whose points can be assigned, as `tp.recurrence` makes them."""
+    return isinstance(value, Tensor) and type(value).__setitem__ is not Tensor.__setitem__
+
+
 def is_size(value: Any) -> bool:
     return isinstance(value, Expr) or is_int(value)
 
@@ -86,7 +91,9 @@ _DOMAIN = "domain=(i, t) takes the steps that the context gave; domain=(t,) has 
 KINDS: dict[str, Kind] = {
     "Tensor": Kind("a tensor", is_value, _TENSOR),
     "Value": Kind("a tensor or number", is_value, _TENSOR),
+    "Value | None": Kind("a tensor, a number or None", lambda v: v is None or is_value(v), _TENSOR),
     "Tensor | None": Kind("a tensor or None", lambda v: v is None or is_value(v), _TENSOR),
+    "Recurrence": Kind("a recurrence", is_recurrence, 'x = tp.recurrence((3,), domain=(t,), name="x")'),
     "Sequence[Tensor]": Kind("a list of tensors", is_tensors, "[x, y]"),
     "Shape": Kind("a shape", is_shape, "a shape is a tuple of ints and expressions of bounds, such as (3, T)"),
     "IntoExpr": Kind("an int or an expression of steps and bounds", is_size, _SIZE),

@@ -24,7 +24,7 @@ from tempo_core.nn.initializers import (
 from tempo_core.nn.linear import Embedding, Linear, SwiGLU
 from tempo_core.nn.module import Module
 from tempo_core.nn.norm import Dropout, LayerNorm, RMSNorm
-from tempo_core.nn.patterns import Pattern, block, causal, full, sinks, window
+from tempo_core.nn.patterns import Pattern, block, causal, dilated, full, sinks, window
 from tempo_core.nn.recurrent import Cell, GRUCell, LSTMCell
 from tempo_core.nn.rope import ROPE_TYPES, RoPE, RopeScaling, inverse_frequencies
 from tempo_core.nn.ssm import DiagonalSSM
@@ -32,7 +32,7 @@ from tempo_core.nn.ssm import DiagonalSSM
 __all__ = [
     "Cell", "Conv1d", "Conv2d", "DiagonalSSM", "Dropout", "Embedding", "GRUCell", "Gelu", "GroupedQueryAttention", "Initializer", "LSTMCell", "Lambda",
     "LayerNorm", "Linear", "Module", "MultiHeadAttention", "Pattern", "RMSNorm", "ROPE_TYPES", "Relu", "RoPE", "RopeScaling",
-    "Sequential", "Sigmoid", "Silu", "Softplus", "SwiGLU", "Tanh", "block", "causal", "constant", "full", "glorot_normal",
+    "Sequential", "Sigmoid", "Silu", "Softplus", "SwiGLU", "Tanh", "block", "causal", "constant", "dilated", "full", "glorot_normal",
     "glorot_uniform", "he_normal", "he_uniform", "inverse_frequencies", "kaiming_normal", "kaiming_uniform", "normal", "ones",
     "orthogonal", "sinks", "uniform", "uniform_fan_in", "window", "xavier_normal", "xavier_uniform", "zeros",
 ]  # fmt: skip

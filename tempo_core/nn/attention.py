@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tempo_core.frontend.functions as fn
-from tempo_core.errors import IndexingError, ShapeError
-from tempo_core.frontend.sources import recurrence
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.errors import IndexingError, ShapeError, user_location
+from tempo_core.frontend.tensor import Tensor, of_node
+from tempo_core.ir.ops import Merge
 from tempo_core.nn.initializers import Initializer
 from tempo_core.nn.linear import Linear, check_width
 from tempo_core.nn.module import Domain, Module
 from tempo_core.nn.norm import widened
 from tempo_core.nn.patterns import Pattern, Reach, as_pattern, causal
 from tempo_core.nn.rope import RoPE
+from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Minimum, Symbol
 
 _UNREACHED = -1e30  # a score whose exponential is zero beside any other, and finite, so that its gradient is
@@ -36,13 +38,18 @@ def _read_parts(x: Tensor, step: Symbol, parts: Sequence[slice]) -> Tensor:
         end = None if part.stop is None else _constant_end(Expr.of(part.stop))
         source = x
         if len(parts) > 1 and end is not None:
-            own = recurrence(x.shape, x.dtype, [s.expr for s in x.domain.steps], f"{x.name}.first")
-            everywhere = tuple(s.expr for s in x.domain.steps)
-            own[(*everywhere, step.expr < end)] = x
-            own[everywhere] = fn.zeros(x.shape, x.dtype)
-            source = own
+            source = _copied_where(x, step.expr < end).named(f"{x.name}.first")
         found.append(read_over(source, step, part))
     return fn.concatenate(found)
+
+
+def _copied_where(x: Tensor, condition: Bool) -> Tensor:
+    """A copy of `x` that exists only where the condition holds too, with a store of its own."""
+    where = x.domain.condition & condition
+    node = x.context.graph.add(
+        Merge(x.type), [replace(x.edge, condition=where)], domain=replace(x.domain, condition=where), where=user_location()
+    )
+    return of_node(x.context, node)
 
 
 def _constant_end(stop: Expr) -> int | None:

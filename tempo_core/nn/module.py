@@ -1,7 +1,7 @@
 """The base of modules: named parameters, modules inside of modules, and whether they train.
 
 A parameter is a recurrence over the steps of the module's domain, whose later values an optimizer assigns; with `fed`, it is
-an input of the same name.
+an input of the same name over those steps.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 from tempo_core.errors import ArgumentError, TempoError
 from tempo_core.frontend.arguments import checked, shown
+from tempo_core.frontend.carry import carry
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.sources import domain_steps, input, recurrence
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir import ops
+from tempo_core.ir.graph import Node
 from tempo_core.nn.initializers import Initializer
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr
@@ -72,17 +74,17 @@ class Module:
         """
         full_name = _joined(self.name, name)
         _check_free(full_name)
+        steps = domain_steps(self.domain)
         if self.fed:
-            made: Tensor = input(full_name, shape, self.dtype)
+            made: Tensor = input(full_name, shape, self.dtype, domain=[s.expr for s in steps])
         else:
-            steps = domain_steps(self.domain)
             if not steps:
                 raise TempoError(
                     f"parameter {full_name} has no steps to vary with",
                     hint=f"{type(self).__name__}(..., domain=(i,)) trains over i; fed=True takes it as an input",
                 )
             weights = recurrence(shape, self.dtype, domain=[s.expr for s in steps], name=full_name)
-            weights[(0,) * len(steps)] = initial(shape)
+            carry(weights, initial(shape))  # an optimizer says how it goes on
             made = weights
         self._parameters[name] = made
         made.context.parameters[full_name] = made
@@ -223,12 +225,21 @@ def _rename(moved: list[tuple[Module, str, str]]) -> None:
         module._parameters[own].context.parameters.pop(_joined(before, own), None)
     for module, own, before in moved:
         name, parameter = _joined(module.name, own), module._parameters[own]
-        context, node = parameter.context, parameter.node
+        context = parameter.context
         if name in context.parameters:
             raise _taken(name)
         context.parameters[name] = parameter
-        op = node.op
-        if isinstance(op, ops.Input):
-            op = replace(op, name=name)
-            context.inputs[name] = context.inputs.pop(_joined(before, own))
-        context.graph.put(replace(node, op=op, name=name))
+        for node in _parameter_nodes(parameter, module.fed):
+            op = node.op
+            if isinstance(op, ops.Input):
+                op = replace(op, name=name)
+                context.inputs[name] = context.inputs.pop(_joined(before, own))
+            context.graph.put(replace(node, op=op, name=name))
+
+
+def _parameter_nodes(parameter: Tensor, fed: bool) -> list[Node]:
+    """The nodes that bear a parameter's name: a recurrence, or an input with what reads it at each step of its domain."""
+    nodes = [parameter.node]
+    while fed and not isinstance(nodes[-1].op, ops.Input):
+        nodes.append(parameter.context.graph[nodes[-1].inputs[0].source])
+    return nodes

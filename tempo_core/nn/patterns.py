@@ -100,6 +100,16 @@ def sinks(count: int, size: int) -> Pattern:
     return Pattern(f"sinks({count}, {size})", reach)
 
 
+def dilated(gap: int, size: int | None = None) -> Pattern:
+    """Every `gap`-th position, counted back from the present one: all of them, or the nearest `size` (arXiv:2004.05150)."""
+    _check_positive("dilated", gap)
+    if size is None:
+        return Pattern(f"dilated({gap})", lambda t, T: slice(t % gap, t + 1, gap))
+    _check_positive("dilated", size)
+    reach = (size - 1) * gap
+    return Pattern(f"dilated({gap}, {size})", lambda t, T: slice(maximum(t - reach, t % gap), t + 1, gap))
+
+
 def as_pattern(pattern: Pattern | Reach) -> Pattern:
     """A pattern, or a user's function from (t, T) to slices as one."""
     if isinstance(pattern, Pattern):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ShapeError
+from tempo_core.frontend.carry import carry
 from tempo_core.frontend.sources import Recurrence, recurrence
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.nn.attention import time_step
@@ -18,19 +20,15 @@ from tempo_core.symbolic.expr import Expr, Symbol
 State = tuple[Tensor, ...]
 
 
-def carried(step: Symbol, initial: Tensor, dtype: str, also: tuple[Symbol, ...], reverse: bool, name: str) -> Recurrence:
-    """What a recurrence over `step` reads: the initial value at its first point, and later what `carry_on` assigns."""
+def state_over(step: Symbol, initial: Tensor, dtype: str, also: Iterable[Symbol], name: str) -> Recurrence:
+    """A recurrence for state that goes along `step`, of the shape of `initial`, over its steps and those in `also` too."""
     steps = step_order({step, *initial.domain.steps, *also}, initial.context.steps)
-    before = recurrence(initial.shape, dtype, [s.expr for s in steps], name)
-    first = step.bound_expr - 1 if reverse else 0
-    before[tuple(first if s == step else s.expr for s in steps)] = initial
-    return before
+    return recurrence(initial.shape, dtype, [s.expr for s in steps], name)
 
 
-def carry_on(before: Recurrence, step: Symbol, after: Tensor, reverse: bool) -> None:
-    """Assign the value after each point of `step` to the next point (the one before it where `reverse`)."""
-    following = step.expr - 1 if reverse else step.expr + 1
-    before[tuple(following if s == step else s.expr for s in before.domain.steps)] = after
+def carry_along(step: Symbol, state: Recurrence, start: Tensor, following: Tensor, reverse: bool = False) -> None:
+    """`tp.carry` along one step: each point of the others has a state of its own."""
+    carry(state, start, following, kept=[s.expr for s in state.domain.steps if s != step], reverse=reverse)
 
 
 class Cell(Module):
@@ -92,15 +90,13 @@ class Cell(Module):
                 hint=f"initial=({', '.join(self.states)})" if len(self.states) > 1 else "initial=h",
             )
         first = [fn.zeros(shape, self.dtype) if g is None else fn.broadcast_to(fn.as_tensor(g), shape) for g in given]
-        own = {s for p in self.parameters().values() for s in p.domain.steps} | set(x.domain.steps)
-        own |= {s for f in first for s in f.domain.steps}
+        others = {s for p in self.parameters().values() for s in p.domain.steps} | set(x.domain.steps)
+        others |= {s for f in first for s in f.domain.steps}
         names = [f"{self.name}.{state}" for state in self.states]
-        before = [
-            carried(step, f, self.dtype, tuple(own), reverse, f"{name}_before") for f, name in zip(first, names, strict=True)
-        ]
+        before = [state_over(step, f, self.dtype, others, f"{name}_before") for f, name in zip(first, names, strict=True)]
         after = [a.astype(self.dtype).named(name) for a, name in zip(self.next_state(x, tuple(before)), names, strict=True)]
-        for b, a in zip(before, after, strict=True):
-            carry_on(b, step, a, reverse)
+        for state, start, following in zip(before, first, after, strict=True):
+            carry_along(step, state, start, following, reverse)
         return after[0] if len(after) == 1 else tuple(after)
 
 

@@ -14,7 +14,7 @@ from tempo_core.nn.attention import time_step
 from tempo_core.nn.initializers import Initializer, Shape, normal, ones
 from tempo_core.nn.linear import check_width
 from tempo_core.nn.module import Domain, Module
-from tempo_core.nn.recurrent import carried, carry_on
+from tempo_core.nn.recurrent import carry_along, state_over
 from tempo_core.symbolic.expr import Expr, Symbol
 
 
@@ -76,10 +76,10 @@ class DiagonalSSM(Module):
 
     def _scanned(self, step: Symbol, decay: Tensor, term: Tensor, name: str) -> Tensor:
         """z[t] = decay * z[t - 1] + term[t], from zero."""
-        also = {*term.domain.steps, *decay.domain.steps}
-        before = carried(step, fn.zeros(term.shape, self.dtype), self.dtype, tuple(also), False, f"{self.name}.{name}_before")
+        start, others = fn.zeros(term.shape, self.dtype), {*term.domain.steps, *decay.domain.steps}
+        before = state_over(step, start, self.dtype, others, f"{self.name}.{name}_before")
         after = (decay * before + term).named(f"{self.name}.{name}")
-        carry_on(before, step, after, False)
+        carry_along(step, before, start, after)
         return after
 
     def _held_input(self, rate: Tensor, decay: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,24 +14,12 @@ from typing import Any
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ArgumentError, TempoError
 from tempo_core.frontend.arguments import checked, is_number, shown
+from tempo_core.frontend.carry import carry
 from tempo_core.frontend.sources import Recurrence, recurrence
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.optim.clipping import clip_by_global_norm, clip_by_value
 from tempo_core.optim.schedules import update_count
 from tempo_core.symbolic.expr import Expr
-
-
-def carry(state: Recurrence, update: Tensor) -> None:
-    """Assign `update`, the value after each point, to the lexicographically next point of `state`'s domain."""
-    steps = state.domain.steps
-    for k in reversed(range(len(steps))):
-        outer, step, inner = steps[:k], steps[k], steps[k + 1 :]
-        target = (*(s.expr for s in outer), step.expr + 1, *(0 for _ in inner))
-        value = update
-        present = update.domain.steps
-        if any(s in present for s in inner):
-            value = update[tuple(s.bound_expr - 1 if s in inner else s.expr for s in present)]
-        state[target] = value
 
 
 class Optimizer:
@@ -105,9 +93,9 @@ class Optimizer:
         return self.carried(name, fn.zeros(like.shape, wide(like).dtype))
 
     def carried(self, name: str, first: Tensor) -> Recurrence:
-        """State that begins as `first` and is carried over the parameters' steps."""
+        """State over the parameters' steps that begins as `first`; `tp.carry` assigns how it goes on."""
         made = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], name)
-        made[(0,) * len(self.steps)] = first
+        carry(made, first)
         return made
 
     def step(self) -> dict[str, Tensor]:
@@ -117,7 +105,7 @@ class Optimizer:
             for name, change in self.changes().items():
                 param = self.params[name]
                 updated[name] = (wide(param) - change).astype(param.dtype)
-                carry(param, updated[name])
+                carry(param, following=updated[name])
         return updated
 
     def changes(self) -> dict[str, Tensor]:

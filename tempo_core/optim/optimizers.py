@@ -6,8 +6,9 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
+from tempo_core.frontend.carry import carry
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.optim.optimizer import Optimizer, carry, wide
+from tempo_core.optim.optimizer import Optimizer, wide
 
 
 class SGD(Optimizer):
@@ -38,7 +39,7 @@ class SGD(Optimizer):
             if self.momentum:
                 velocity = self.state(param, f"{name}.velocity")
                 direction = self.momentum * velocity + gradient
-                carry(velocity, direction)
+                carry(velocity, following=direction)
                 if self.nesterov:
                     direction = gradient + self.momentum * direction
             found[name] = self.lr * direction
@@ -74,8 +75,8 @@ class Adam(Optimizer):
             new_first = first_decay * first + (1 - first_decay) * gradient
             new_second = second_decay * second + (1 - second_decay) * fn.square(gradient)
             step_size = self.lr * (new_first / corrections[0])
-            carry(first, new_first)
-            carry(second, new_second)
+            carry(first, following=new_first)
+            carry(second, following=new_second)
             found[name] = step_size / (fn.sqrt(new_second / corrections[1]) + self.eps)
         return found
 
@@ -86,7 +87,7 @@ class Adam(Optimizer):
         for beta, name in zip(self.betas, ("beta1_power", "beta2_power"), strict=True):
             powers = self.carried(name, fn.constant(beta, dtype))
             corrections.append(1 - powers)
-            carry(powers, powers * beta)
+            carry(powers, following=powers * beta)
         return corrections
 
 
@@ -138,16 +139,16 @@ class RMSProp(Optimizer):
         for (name, param), gradient in zip(self.params.items(), self.decayed_gradients(), strict=True):
             squares = self.state(param, f"{name}.squares")
             spread = self.decay * squares + (1 - self.decay) * fn.square(gradient)
-            carry(squares, spread)
+            carry(squares, following=spread)
             if self.centered:
                 mean = self.state(param, f"{name}.mean")
                 new_mean = self.decay * mean + (1 - self.decay) * gradient
-                carry(mean, new_mean)
+                carry(mean, following=new_mean)
                 spread = fn.maximum_of(spread - fn.square(new_mean), 0.0)  # rounding may bring it below zero
             direction = gradient / (fn.sqrt(spread) + self.eps)
             if self.momentum:
                 velocity = self.state(param, f"{name}.velocity")
                 direction = self.momentum * velocity + direction
-                carry(velocity, direction)
+                carry(velocity, following=direction)
             found[name] = self.lr * direction
         return found

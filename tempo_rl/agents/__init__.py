@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from tempo_rl.agents.actor_critic import actor_critic
 from tempo_rl.agents.base import Agent, Monitor
 from tempo_rl.agents.ppo import ppo
 from tempo_rl.agents.reinforce import reinforce
-from tempo_rl.recipe import ActorCriticRecipe, PPORecipe, Recipe, ReinforceRecipe
+from tempo_rl.recipe import Recipe
 
-__all__ = ["Agent", "Monitor", "actor_critic", "build_agent", "ppo", "reinforce"]
+__all__ = ["AGENTS", "Agent", "Monitor", "actor_critic", "build_agent", "ppo", "reinforce"]
+
+# Each takes the recipe of its algorithm: `recipe.ALGORITHMS` has the same names.
+AGENTS: Mapping[str, Callable[[Any, Monitor], Agent]] = {"ppo": ppo, "actor_critic": actor_critic, "reinforce": reinforce}
 
 
 def build_agent(recipe: Recipe, monitor: Monitor) -> Agent:
     """The program of `recipe`, which reports to `monitor`."""
-    if isinstance(recipe, PPORecipe):
-        return ppo(recipe, monitor)
-    if isinstance(recipe, ReinforceRecipe):
-        return reinforce(recipe, monitor)
-    assert isinstance(recipe, ActorCriticRecipe)
-    return actor_critic(recipe, monitor)
+    return AGENTS[recipe.algorithm](recipe, monitor)

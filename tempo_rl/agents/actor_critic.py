@@ -16,13 +16,12 @@ def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
         env = make_environment(recipe, batch=(b, B))
         model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,))
 
+        first = env.reset(domain=(b,))
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
-        obs[b, 0, 0] = env.reset(domain=(b,))
         policy, value = model.policy(obs), model.value(obs)
         action = policy.sample().detach()
         step = env.step(action)
-        obs[b, i, t + 1] = step.observation
-        obs[b, i + 1, 0] = step.observation[b, i, T - 1]
+        tp.carry(obs, first, step.observation, kept=(b,))
 
         target = bootstrapped_return(step, model.value(step.final_observation).detach(), recipe.gamma, (b, i, t))
         advantage = target.detach() - value

@@ -6,15 +6,15 @@ All arguments are tensors over `point` = (b, i, t), scalars at each. `next_value
 
 from __future__ import annotations
 
-from typing import Any
-
 import tempo_core as tp
 from tempo_rl.env.transition import Transition
 
+Point = tuple[tp.Expr, tp.Expr, tp.Expr]  # (b, i, t): environment, iteration, time
+
 
 def generalized_advantage(
-    step: Transition, value: Any, next_value: Any, gamma: float, gae_lambda: float, point: tuple[Any, ...]
-) -> Any:
+    step: Transition[tp.Tensor], value: tp.Tensor, next_value: tp.Tensor, gamma: float, gae_lambda: float, point: Point
+) -> tp.Tensor:
     """Generalized advantage estimation (Schulman et al., 2015, arXiv:1506.02438, equation 16), over rollouts of T steps."""
     b, i, t = point
     T = _bound(t)
@@ -27,7 +27,7 @@ def generalized_advantage(
     return advantage
 
 
-def bootstrapped_return(step: Transition, next_value: Any, gamma: float, point: tuple[Any, ...]) -> Any:
+def bootstrapped_return(step: Transition[tp.Tensor], next_value: tp.Tensor, gamma: float, point: Point) -> tp.Tensor:
     """The discounted rewards up to the end of the episode or of the rollout, then the value of where that led."""
     b, i, t = point
     T = _bound(t)
@@ -38,6 +38,7 @@ def bootstrapped_return(step: Transition, next_value: Any, gamma: float, point: 
     return target
 
 
-def _bound(step: Any) -> Any:
+def _bound(t: tp.Expr) -> tp.Expr:
     """The bound T of a step t."""
-    return step.single_atom.bound_expr
+    (step,) = t.steps
+    return step.bound_expr

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 import tempo_core as tp
 from tempo_rl.env import make
+from tempo_rl.env.program import Batch, ProgramEnvironment
 from tempo_rl.env.transition import Transition
 from tempo_rl.models import ActorCritic
 from tempo_rl.recipe import Recipe
 
 Arrays = Mapping[str, np.ndarray]
+Tensors = Mapping[str, tp.Tensor]
+Rollout = tuple[tp.Expr | slice, ...]  # one index a step: all environments, all times, of one iteration
 
 
 class Monitor(Protocol):
@@ -27,28 +30,28 @@ class Monitor(Protocol):
 class Agent:
     """A recurrent program that learns: compile `context` with `bounds`, run it, and the monitor hears of each iteration."""
 
-    context: Any
-    bounds: dict[Any, int]
-    environment: Any
+    context: tp.Context
+    bounds: dict[tp.Expr, int]
+    environment: ProgramEnvironment
     model: ActorCritic
 
-    def compile(self, config: Any = None) -> Any:
+    def compile(self, config: tp.Config | None = None) -> tp.Program:
         """The compiled program. It has no outputs: what it gives goes through its sinks."""
         return self.context.compile(self.bounds, outputs=[], config=config)
 
 
-def make_environment(recipe: Recipe, batch: tuple[Any, Any]) -> Any:
+def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
     """The recipe's environments over the batch step."""
     env = recipe.env
     return make(env.id, batch, recipe.num_envs, recipe.seed, env.kwargs, env.vectorization, env.wrappers)
 
 
-def episode_metrics(step: Transition, over: tuple[Any, ...]) -> dict[str, Any]:
+def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.Tensor]:
     """Return and length of the episodes that ended in `over` (one index a step), averaged; NaN where none did."""
     ended = (step.terminated | step.truncated).astype("float32")
     count = ended[over].sum()
 
-    def mean(x: Any) -> Any:
+    def mean(x: tp.Tensor) -> tp.Tensor:
         return tp.where(count > 0.0, (x * ended)[over].sum() / tp.maximum(count, 1.0), float("nan"))
 
     return {
@@ -58,11 +61,11 @@ def episode_metrics(step: Transition, over: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def report(monitor: Monitor, metrics: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+def report(monitor: Monitor, metrics: Tensors, parameters: Tensors) -> None:
     """Hand an iteration's metrics and final parameters to the monitor: one sink, so that the device is left once."""
     names = [*metrics, *parameters]
 
-    def finished(*values: Any, i: int) -> None:
+    def finished(*values: np.ndarray, i: int) -> None:
         arrays = {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
         monitor.finished(int(i), {k: arrays[k] for k in metrics}, {k: arrays[k] for k in parameters})
 

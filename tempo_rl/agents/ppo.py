@@ -6,8 +6,6 @@ Steps: b environments, i iterations, t rollout time, e epochs, m minibatches. Th
 
 from __future__ import annotations
 
-from typing import Any
-
 import tempo_core as tp
 from tempo_rl.agents.advantage import generalized_advantage
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
@@ -24,14 +22,13 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         actor = model[i, 0, 0]
 
         # Acting: rollouts go on from one iteration to the next.
+        first = env.reset(domain=(b,))
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
-        obs[b, 0, 0] = env.reset(domain=(b,))
         policy, value = actor.policy(obs), actor.value(obs)
         action = policy.sample()
         log_prob = policy.log_prob(action)
         step = env.step(action)
-        obs[b, i, t + 1] = step.observation
-        obs[b, i + 1, 0] = step.observation[b, i, T - 1]
+        tp.carry(obs, first, step.observation, kept=(b,))
 
         # Advantages: a truncated episode bootstraps from its final observation, a terminated one does not.
         next_value = actor.value(step.final_observation)
@@ -43,7 +40,7 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         order = tp.random.permutation(B * T, domain=(i, e))
         rows = order.spatial[m * size : m * size + size]
 
-        def minibatch(x: Any) -> Any:
+        def minibatch(x: tp.Tensor) -> tp.Tensor:
             return x[0:B, i, 0:T].reshape(B * T, *x.shape).take(rows, axis=0).detach()
 
         batch_obs, batch_advantage = minibatch(obs), minibatch(advantage)
@@ -98,10 +95,10 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
     return Agent(ctx, bounds, env, model)
 
 
-def explained_variance(predicted: Any, actual: Any) -> Any:
+def explained_variance(predicted: tp.Tensor, actual: tp.Tensor) -> tp.Tensor:
     """1 - Var(actual - predicted) / Var(actual): 1 is a perfect prediction, 0 that of a constant."""
 
-    def variance(x: Any) -> Any:
+    def variance(x: tp.Tensor) -> tp.Tensor:
         centred = x - x.mean()
         return (centred * centred).mean()
 

@@ -18,12 +18,12 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
         env = make_environment(recipe, batch=(b, B))
         model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,), critic=False)
 
+        first = env.reset(domain=(b, i))
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
-        obs[b, i, 0] = env.reset(domain=(b, i))
         policy = model.policy(obs)
         action = policy.sample().detach()
         step = env.step(action)
-        obs[b, i, t + 1] = step.observation
+        tp.carry(obs, first, step.observation, kept=(b, i))
 
         done = step.terminated | step.truncated
         returns = tp.recurrence((), domain=(b, i, t), name="returns")

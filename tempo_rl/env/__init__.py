@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tempo_rl.env.registry import is_functional
 
 if TYPE_CHECKING:
+    from tempo_rl.env.program import Batch, ProgramEnvironment
     from tempo_rl.env.vector import VectorEnvironment
+
+Keywords: TypeAlias = Mapping[str, Any]
+"""What an environment takes besides its id, by name: `env.kwargs` of a recipe."""
 
 __all__ = ["is_functional", "make", "make_vector"]
 
 
 def make(
     env_id: str,
-    batch: tuple[Any, Any],
+    batch: Batch,
     num_envs: int,
     seed: int = 0,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Keywords | None = None,
     vectorization: str = "sync",
     wrappers: Sequence[str] = (),
-) -> Any:
+) -> ProgramEnvironment:
     """`num_envs` environments over the batch step: `batch` is its (step, bound), the bound to be run with `num_envs`.
 
     `env_id` is one of Gymnasium's ("CartPole-v1": a host function), one of its functional ones ("phys2d/CartPole-v1": JAX),
@@ -38,7 +42,7 @@ def make(
 
 
 def make_vector(
-    env_id: str, num_envs: int, seed: int = 0, kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
+    env_id: str, num_envs: int, seed: int = 0, kwargs: Keywords | None = None, wrappers: Sequence[str] = ()
 ) -> VectorEnvironment:
     """The same environments, stepped with arrays."""
     if is_functional(env_id):

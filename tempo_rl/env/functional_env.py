@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tempo_core as tp
-from tempo_rl.env.carry import carry
+from tempo_rl.env.program import Batch
 from tempo_rl.env.registry import FUNCTIONAL
 from tempo_rl.env.spaces import Continuous, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.env.vector import load_reference
 from tempo_rl.errors import EnvError
 
-Array = Any
+if TYPE_CHECKING:
+    from gymnasium.experimental.functional import FuncEnv
+
+Array: TypeAlias = jax.Array  # also while it is traced
 
 
 class SingleEnvironment:
@@ -27,7 +30,9 @@ class SingleEnvironment:
     The state is a float32 vector: the environment's own state, flattened, then the steps and the return of the episode.
     """
 
-    def __init__(self, function: Any, max_episode_steps: int, name: str, params: dict[str, Any]):
+    def __init__(
+        self, function: FuncEnv[Any, Any, Any, Any, Any, Any, Any], max_episode_steps: int, name: str, params: dict[str, Any]
+    ):
         self.name, self.max_episode_steps, self._function = name, max_episode_steps, function
         try:
             self._params = function.get_default_params(**params)
@@ -96,36 +101,34 @@ def _standard_promotion() -> Iterator[None]:
 class FunctionalEnv:
     """A functional environment over the batch step, with the same two methods as `GymnasiumEnv`."""
 
-    def __init__(self, single: SingleEnvironment, num_envs: int, batch: tuple[Any, Any]):
+    def __init__(self, single: SingleEnvironment, num_envs: int, batch: Batch):
         self.single, self.num_envs, self._batch = single, num_envs, batch
         self.observations, self.actions = single.observations, single.actions
-        self._start: Any = None
+        self._start: tp.Tensor | None = None
 
-    def reset(self, domain: Sequence[Any]) -> Any:
+    def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:
         """First observations, over `domain`, which must hold the batch step."""
         key = tp.random.bits((2,), domain=tuple(domain))
-        outputs = [tp.spec((self.single.state_size,), "float32"), self._observation_spec()]
+        outputs = [tp.spec((self.single.state_size,), "float32"), tp.spec(self.observations.shape, self.observations.dtype)]
         self._start, observation = tp.udf(self.single.initial, key, outputs=outputs, kind="jax", name="reset")
         return observation
 
-    def step(self, action: Any) -> Transition:
+    def step(self, action: tp.Tensor) -> Transition[tp.Tensor]:
         """One step with `action`, whose domain holds the batch step and the loops."""
+        assert self._start is not None, "reset comes before step"
         loops = tuple(step.expr for step in action.domain.steps)
         state = tp.recurrence((self.single.state_size,), "float32", domain=loops, name="env_state")
         key = tp.random.bits((2,), domain=loops)
         number, count, flag = (tp.spec((), dtype) for dtype in ("float32", "int32", "bool"))
-        observation = self._observation_spec()
+        observation = tp.spec(self.observations.shape, self.observations.dtype)
         packed = tp.spec((self.single.state_size,), "float32")
         outputs = [packed, observation, number, flag, flag, observation, number, count]
         following, *parts = tp.udf(self.single.step, state, action, key, outputs=outputs, kind="jax", name="step")
-        carry(state, self._start, following, kept=self._start.domain.steps)
+        tp.carry(state, self._start, following, kept=[step.expr for step in self._start.domain.steps])
         return Transition(*parts)
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def _observation_spec(self) -> Any:
-        return tp.spec(self.observations.shape, self.observations.dtype)
 
 
 class FunctionalVectorEnvironment:
@@ -136,7 +139,7 @@ class FunctionalVectorEnvironment:
         self._seed = seed
         self._initial = jax.jit(jax.vmap(single.initial))
         self._step = jax.jit(jax.vmap(single.step))
-        self._state: Any = None
+        self._state: Array | None = None
         self._generator = np.random.default_rng(seed)
 
     def reset(self, clock: int = 0) -> np.ndarray:
@@ -144,7 +147,7 @@ class FunctionalVectorEnvironment:
         self._state, observation = self._initial(self._keys())
         return np.asarray(observation)
 
-    def step(self, action: np.ndarray) -> Transition:
+    def step(self, action: np.ndarray) -> Transition[np.ndarray]:
         self._state, *parts = self._step(self._state, np.asarray(action), self._keys())
         return Transition(*(np.asarray(part) for part in parts))
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 import tempo_core as tp
-from tempo_rl.env.carry import carry, step_symbol
+from tempo_rl.env.program import Batch
 from tempo_rl.env.transition import Transition
 from tempo_rl.env.vector import HostVectorEnvironment
 
@@ -21,34 +20,35 @@ class GymnasiumEnv:
     `reset(domain=(b, i))` starts afresh every iteration.
     """
 
-    def __init__(self, host: HostVectorEnvironment, batch: tuple[Any, Any]):
+    def __init__(self, host: HostVectorEnvironment, batch: Batch):
         self.host, self._batch = host, batch
         self.num_envs, self.observations, self.actions = host.num_envs, host.observations, host.actions
-        self._clock: Any = None  # steps taken before a reset: what orders resets after the steps before them
+        self._clock: tp.Recurrence | None = None  # steps taken before a reset: what orders resets after the steps before them
         self._steps_taken = 0
 
-    def reset(self, domain: Sequence[Any]) -> Any:
+    def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:
         """First observations, over `domain`, which must hold the batch step."""
         b, size = self._batch
-        outer = [step for step in domain if step_symbol(step) != step_symbol(b)]
-        self._clock = tp.recurrence((), "int32", domain=tuple(outer), name="clock") if outer else tp.constant(np.int32(0))
+        outer = tuple(step for step in domain if not step.steps <= b.steps)
+        self._clock = tp.recurrence((), "int32", domain=outer, name="clock") if outer else None
+        clock = tp.constant(np.int32(0)) if self._clock is None else self._clock
         spec = tp.spec((size, *self.observations.shape), self.observations.dtype)
-        (observation,) = tp.udf(self._reset, self._clock, outputs=[spec], kind="host", stateful=True, name="reset")
+        (observation,) = tp.udf(self._reset, clock, outputs=[spec], kind="host", stateful=True, name="reset")
         return observation.index(0, b)
 
-    def step(self, action: Any) -> Transition:
+    def step(self, action: tp.Tensor) -> Transition[tp.Tensor]:
         """One step of every environment with `action`, whose domain holds the batch step and the loops."""
         b, size = self._batch
         steps = action.domain.steps
-        together = action[tuple(slice(0, size) if step == step_symbol(b) else step.expr for step in steps)]
+        together = action[tuple(slice(0, size) if step in b.steps else step.expr for step in steps)]
         observation = tp.spec((size, *self.observations.shape), self.observations.dtype)
         number, count, flag = (tp.spec((size,), dtype) for dtype in ("float32", "int32", "bool"))
         outputs = [observation, number, flag, flag, observation, number, count, tp.spec((), "int32")]
         *parts, clock = tp.udf(self._step, together, outputs=outputs, kind="host", stateful=True, name="step")
-        outer = self._clock.domain.steps
-        if outer:
+        if self._clock is not None:
+            outer = self._clock.domain.steps
             at_end = [step.expr if step in outer else step.bound_expr - 1 for step in clock.domain.steps]
-            carry(self._clock, tp.constant(np.int32(0)), clock[tuple(at_end)], kept=())
+            tp.carry(self._clock, 0, clock[tuple(at_end)])
         return Transition(*(part.index(0, b) for part in parts))
 
     def close(self) -> None:

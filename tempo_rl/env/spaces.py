@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tempo_rl.errors import EnvError
+
+if TYPE_CHECKING:
+    import gymnasium
+    import jax
+
+Array = TypeVar("Array", bound="np.ndarray | jax.Array")
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Continuous:
 
     dtype = "float32"
 
-    def clip(self, actions: Any, xp: Any = np) -> Any:
+    def clip(self, actions: Array, xp: ModuleType = np) -> Array:
         """`actions` of shape (..., *shape), clipped. `xp` is numpy or jax.numpy."""
         low = xp.asarray(self.low, "float32").reshape(self.shape)
         high = xp.asarray(self.high, "float32").reshape(self.shape)
@@ -49,7 +56,7 @@ class Continuous:
 Actions = Discrete | Continuous
 
 
-def observations_of(space: Any, env_id: str) -> Observations:
+def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
     """Our description of a Gymnasium observation space. Raises `EnvError` for all but arrays."""
     from gymnasium import spaces
 
@@ -62,7 +69,7 @@ def observations_of(space: Any, env_id: str) -> Observations:
     return Observations(tuple(space.shape), "float32" if dtype == np.float64 else dtype.name)
 
 
-def actions_of(space: Any, env_id: str) -> Actions:
+def actions_of(space: gymnasium.Space[Any], env_id: str) -> Actions:
     """Our description of a Gymnasium action space. Raises `EnvError` for all but Discrete and float Box."""
     from gymnasium import spaces
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+import tempo_core as tp
+
+Value = TypeVar("Value", tp.Tensor, np.ndarray)
 
 
-class Transition(NamedTuple):
+class Transition(NamedTuple, Generic[Value]):
     """A step of B environments (arrays with B leading), or of one (recurrent tensors over the batch step).
 
     `observation` is what the next action answers: where an episode ended, already the next episode's first observation.
@@ -14,10 +20,10 @@ class Transition(NamedTuple):
     included, so that they are the episode's totals where it ended.
     """
 
-    observation: Any
-    reward: Any  # float32
-    terminated: Any  # bool
-    truncated: Any  # bool
-    final_observation: Any
-    episode_return: Any  # float32
-    episode_length: Any  # int32
+    observation: Value
+    reward: Value  # float32
+    terminated: Value  # bool
+    truncated: Value  # bool
+    final_observation: Value
+    episode_return: Value  # float32
+    episode_length: Value  # int32

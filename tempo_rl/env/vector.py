@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tempo_rl.env.spaces import Actions, Continuous, Observations, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 class VectorEnvironment(Protocol):
@@ -21,7 +24,7 @@ class VectorEnvironment(Protocol):
     actions: Actions
 
     def reset(self, clock: int = 0) -> np.ndarray: ...
-    def step(self, action: np.ndarray) -> Transition: ...
+    def step(self, action: np.ndarray) -> Transition[np.ndarray]: ...
     def close(self) -> None: ...
 
 
@@ -37,7 +40,7 @@ class HostVectorEnvironment:
     step that it spends on resetting is no transition, and its successor observation is not the action's.
     """
 
-    def __init__(self, env: Any, seed: int = 0, name: str = ""):
+    def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any], seed: int = 0, name: str = ""):
         from gymnasium.vector import AutoresetMode
 
         self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
@@ -57,11 +60,12 @@ class HostVectorEnvironment:
 
     def reset(self, clock: int = 0) -> np.ndarray:
         """First observations, (B, *shape). The seeds follow from (seed, environment index, `clock`)."""
-        observation, _ = self.env.reset(seed=env_seeds(self.seed, self.num_envs, clock))
+        seeds: Any = env_seeds(self.seed, self.num_envs, clock)  # Gymnasium's base class declares one; all take one a copy
+        observation, _ = self.env.reset(seed=seeds)
         self._returns[:], self._lengths[:] = 0.0, 0
         return self._observation(observation)
 
-    def step(self, action: np.ndarray) -> Transition:
+    def step(self, action: np.ndarray) -> Transition[np.ndarray]:
         """Steps all environments. `action` is (B,) ints or (B, *shape) floats."""
         observation, reward, terminated, truncated, info = self.env.step(self._outward(np.asarray(action)))
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
@@ -86,7 +90,7 @@ class HostVectorEnvironment:
     def close(self) -> None:
         self.env.close()
 
-    def _observation(self, observation: Any) -> np.ndarray:
+    def _observation(self, observation: np.ndarray) -> np.ndarray:
         return np.array(observation, self.observations.dtype)  # a copy: environments reuse their buffers
 
     def _outward(self, action: np.ndarray) -> np.ndarray:
@@ -107,7 +111,7 @@ def make_host(
 
     classes = [load_reference(reference) for reference in wrappers]
 
-    def one() -> Any:
+    def one() -> gymnasium.Env[Any, Any]:
         env = gymnasium.make(env_id, **kwargs)
         for wrapper in classes:
             env = wrapper(env)
@@ -118,7 +122,7 @@ def make_host(
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="sync or async")
     try:
         if vectorization == "sync":
-            env: Any = SyncVectorEnv([one] * num_envs, autoreset_mode=mode)
+            env: gymnasium.vector.VectorEnv[Any, Any, Any] = SyncVectorEnv([one] * num_envs, autoreset_mode=mode)
         else:  # spawned, not forked: a fork of a process in which JAX's threads run can deadlock
             env = AsyncVectorEnv([one] * num_envs, autoreset_mode=mode, context="spawn")
     except gymnasium.error.DependencyNotInstalled as error:
@@ -140,7 +144,7 @@ def load_reference(reference: str) -> Callable[..., Any]:
     return found
 
 
-def _nearest(env_id: str, registry: Any) -> str | None:
+def _nearest(env_id: str, registry: Iterable[str]) -> str | None:
     import difflib
 
     near = difflib.get_close_matches(env_id, list(registry), n=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,8 +30,14 @@ def inverse_frequencies(values: dict) -> np.ndarray:
     return np.array(result)
 
 
-def logits(values: dict, tensors: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
-    """Logits after the last of `tokens`, from `config.json` values and tensors under their Hugging Face names."""
+Mask = Callable[[int, int], bool]  # whether the first position attends to the second
+
+
+def logits(values: dict, tensors: dict[str, np.ndarray], tokens: list[int], masks: Sequence[Mask] = ()) -> np.ndarray:
+    """Logits after the last of `tokens`, from `config.json` values and tensors under their Hugging Face names.
+
+    `masks` has one mask a layer; without them, all layers attend to every position so far.
+    """
     w = {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
     heads, kv_heads = values["num_attention_heads"], values["num_key_value_heads"]
     size, count = values["hidden_size"] // heads, len(tokens)
@@ -56,7 +63,8 @@ def logits(values: dict, tensors: dict[str, np.ndarray], tokens: list[int]) -> n
         v = linear(y, f"{at}.self_attn.v_proj").reshape(count, kv_heads, size)
         k, v = np.repeat(k, heads // kv_heads, 1), np.repeat(v, heads // kv_heads, 1)
         scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(size)
-        scores = np.where(np.tri(count, dtype=bool), scores, -np.inf)
+        reached = [[masks[layer](q, k) if masks else k <= q for k in range(count)] for q in range(count)]
+        scores = np.where(reached, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         mixed = np.einsum("hqk,khd->qhd", weights, v).reshape(count, heads * size)
@@ -67,9 +75,9 @@ def logits(values: dict, tensors: dict[str, np.ndarray], tokens: list[int]) -> n
     return norm(x[-1], "model.norm.weight") @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
 
 
-def greedy(values: dict, tensors: dict[str, np.ndarray], prompt: list[int], count: int) -> list[int]:
+def greedy(values: dict, tensors: dict[str, np.ndarray], prompt: list[int], count: int, masks: Sequence[Mask] = ()) -> list[int]:
     """The `count` most likely tokens after `prompt`, one after the other."""
     tokens = list(prompt)
     for _ in range(count):
-        tokens.append(int(logits(values, tensors, tokens).argmax()))
+        tokens.append(int(logits(values, tensors, tokens, masks).argmax()))
     return tokens[len(prompt) :]

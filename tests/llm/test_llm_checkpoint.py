@@ -21,28 +21,28 @@ def test_layers_are_stacked_and_matrices_turned(values: dict[str, Any], random_t
     tensors = random_tensors(values)
     weights = load(write_model(values, tensors))
     assert {name: weight.shape for name, weight in weights.items()} == {
-        "attention_norm": (2, 32),
-        "query": (2, 32, 32),
-        "key": (2, 32, 16),
-        "value": (2, 32, 16),
-        "attention_output": (2, 32, 32),
-        "mlp_norm": (2, 32),
-        "gate": (2, 32, 48),
-        "up": (2, 32, 48),
-        "down": (2, 48, 32),
-        "final_norm": (32,),
-        "head": (32, 96),
-        "embedding": (32, 96),
+        "attention_norm.weight": (2, 32),
+        "attention.query.weight": (2, 32, 32),
+        "attention.key.weight": (2, 32, 16),
+        "attention.value.weight": (2, 32, 16),
+        "attention.output.weight": (2, 32, 32),
+        "mlp_norm.weight": (2, 32),
+        "mlp.gate.weight": (2, 32, 48),
+        "mlp.up.weight": (2, 32, 48),
+        "mlp.down.weight": (2, 48, 32),
+        "final_norm.weight": (32,),
+        "head.weight": (32, 96),
+        "embedding.weight": (96, 32),
     }
-    np.testing.assert_array_equal(weights["down"][1], tensors["model.layers.1.mlp.down_proj.weight"].T)
-    np.testing.assert_array_equal(weights["head"], tensors["lm_head.weight"].T)
-    np.testing.assert_array_equal(weights["embedding"], tensors["model.embed_tokens.weight"].T)
+    np.testing.assert_array_equal(weights["mlp.down.weight"][1], tensors["model.layers.1.mlp.down_proj.weight"].T)
+    np.testing.assert_array_equal(weights["head.weight"], tensors["lm_head.weight"].T)
+    np.testing.assert_array_equal(weights["embedding.weight"], tensors["model.embed_tokens.weight"])
 
 
 def test_biases_are_read_where_the_configuration_has_them(values: dict[str, Any], random_tensors: Any, write_model: Any) -> None:
     values |= {"attention_bias": True, "mlp_bias": True}
     weights = load(write_model(values, random_tensors(values)))
-    assert weights["key_bias"].shape == (2, 16) and weights["up_bias"].shape == (2, 48)
+    assert weights["attention.key.bias"].shape == (2, 16) and weights["mlp.up.bias"].shape == (2, 48)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float64])
@@ -50,7 +50,9 @@ def test_other_floats_become_float32(values: dict[str, Any], random_tensors: Any
     tensors = {name: tensor.astype(dtype) for name, tensor in random_tensors(values).items()}
     weights = load(write_model(values, tensors))
     assert all(weight.dtype == np.float32 for weight in weights.values())
-    np.testing.assert_array_equal(weights["gate"][0], tensors["model.layers.0.mlp.gate_proj.weight"].T.astype(np.float32))
+    np.testing.assert_array_equal(
+        weights["mlp.gate.weight"][0], tensors["model.layers.0.mlp.gate_proj.weight"].T.astype(np.float32)
+    )
 
 
 def test_integer_weights_are_refused(values: dict[str, Any], random_tensors: Any, write_model: Any) -> None:
@@ -69,14 +71,14 @@ def test_without_a_head_the_embedding_is_the_head(
 ) -> None:
     tensors = random_tensors(values, tied=True)
     weights = load(write_model({**values, "tie_word_embeddings": said}, tensors))
-    assert "embedding" not in weights
-    np.testing.assert_array_equal(weights["head"], tensors["model.embed_tokens.weight"].T)
+    assert "embedding.weight" not in weights
+    np.testing.assert_array_equal(weights["head.weight"], tensors["model.embed_tokens.weight"].T)
 
 
 def test_a_head_that_is_there_is_used(values: dict[str, Any], random_tensors: Any, write_model: Any) -> None:
     tensors = random_tensors(values)
     weights = load(write_model({**values, "tie_word_embeddings": True}, tensors))
-    np.testing.assert_array_equal(weights["head"], tensors["lm_head.weight"].T)
+    np.testing.assert_array_equal(weights["head.weight"], tensors["lm_head.weight"].T)
 
 
 def test_a_head_that_should_be_there_is_missing(values: dict[str, Any], random_tensors: Any, write_model: Any) -> None:
@@ -109,7 +111,7 @@ def test_too_many_layers_are_unused_and_shortened(values: dict[str, Any], random
 def test_rotary_buffers_of_old_checkpoints_are_no_error(values: dict[str, Any], random_tensors: Any, write_model: Any) -> None:
     tensors = random_tensors(values)
     tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(4, np.float32)
-    assert "query" in load(write_model(values, tensors))
+    assert "attention.query.weight" in load(write_model(values, tensors))
 
 
 # -- damaged files ----------------------------------------------------------------------------------------------------
@@ -175,7 +177,9 @@ def test_shards_are_one_model(sharded: tuple[Path, dict[str, np.ndarray]]) -> No
     directory, tensors = sharded
     weights = load(directory)
     for layer in range(2):
-        np.testing.assert_array_equal(weights["value"][layer], tensors[f"model.layers.{layer}.self_attn.v_proj.weight"].T)
+        np.testing.assert_array_equal(
+            weights["attention.value.weight"][layer], tensors[f"model.layers.{layer}.self_attn.v_proj.weight"].T
+        )
 
 
 def test_a_missing_shard_is_named(sharded: tuple[Path, dict[str, np.ndarray]]) -> None:

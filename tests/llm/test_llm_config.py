@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tempo_core.nn import RopeScaling, inverse_frequencies
 from tempo_llm import LlamaConfig, ModelConfigError
-from tempo_llm.rope import RopeScaling, inverse_frequencies
 from tests.llm import oracle
 
 

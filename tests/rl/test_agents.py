@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_rl.agents import build_agent
+from tempo_rl.agents import AGENTS, build_agent
 from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage
 from tempo_rl.env.transition import Transition
-from tempo_rl.recipe import ActorCriticRecipe, PPORecipe, Recipe, ReinforceRecipe, make_recipe
+from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, PPORecipe, Recipe, ReinforceRecipe, make_recipe
 from tests.rl.scripted import ID
 
 Arrays = Mapping[str, Any]
@@ -186,6 +186,11 @@ LOSSES: dict[str, Callable[..., Callable[[Arrays], Any]]] = {
     "actor_critic": actor_critic_losses,
     "reinforce": reinforce_losses,
 }
+
+
+def test_every_algorithm_has_an_agent_and_its_losses_here() -> None:
+    assert set(AGENTS) == set(ALGORITHMS) == set(LOSSES)
+    assert {name: recipe.model_fields["algorithm"].default for name, recipe in ALGORITHMS.items()} == {n: n for n in AGENTS}
 
 
 @pytest.fixture

@@ -30,6 +30,12 @@ tp.input("z", (3,), domain=3)
 tp.input("z", (3,), requires_grad="yes")
 tp.input("x")
 tp.recurrence((), domain=(t,), name=3)
+tp.carry(y, 0.0)
+tp.carry(h)
+tp.carry(h, "a")
+tp.carry(h, following=h, reverse="yes")
+tp.carry(h, following=h, kept=(t,))
+tp.carry(tp.recurrence(()), 0.0)
 h[t + 1] = None
 h[t + 1] = "a"
 h[t + 1] = object()
@@ -211,6 +217,8 @@ ctx.compile({I: 2, T: 4}, outputs=[y], config="numpy")
 ctx.run({I: 2, T: 4}, outputs=[y], config={"backend": "numpy"})
 """,
     "ContextError": """
+tp.carry(h, following=h, kept=(i,))
+tp.carry(h, following=h, kept=(T,))
 tp.input("z", (3,), domain=("t",))
 tp.input("z", (3,), domain=(T,))
 tp.input("z", (3,), domain=(t + 1,))
@@ -234,6 +242,7 @@ tp.input("z", (3,), "complex64")
 tp.input("z", (3,), "int32", requires_grad=True)
 tp.recurrence((), "float", domain=(t,))
 g = tp.recurrence((), "int32", domain=(t,)); g[t] = y
+g = tp.recurrence((), "int32", domain=(t,)); tp.carry(g, 0, following=y)
 g = tp.recurrence((), "int32", domain=(t,)); g[0] = 0.5
 g = tp.recurrence((), "bool", domain=(t,)); g[t] = n
 tp.constant(1, "int")

@@ -13,6 +13,8 @@ tp.grad(y, [y, t])
 tp.optim.SGD([h], 0.1).step()
 """,
     "IndexingError": """
+g = tp.recurrence((), domain=(t,)); tp.carry(g, y)
+tp.carry(h, following=x.sum())
 h["a"] = 1.0
 h[None] = 1.0
 h[1.0] = 1.0
@@ -141,6 +143,7 @@ tp.recurrence((2.5,))
 tp.recurrence((i,), domain=(t,))
 tp.recurrence((-2,), domain=(t,))
 h[t + 1] = np.ones(3)
+tp.carry(h, following=np.ones(3))
 h[t + 1] = [1, 2]
 h[t + 1] = y[0:T]
 h[t + 1] = x[0]
@@ -240,6 +243,7 @@ sum(y)
 sorted([y, y])
 tp.input("z", (3,), domain=t)
 tp.recurrence((), domain=t)
+tp.carry(h, following=h, kept=t)
 tp.udf(print, y, outputs=[tp.spec()], domain=t)
 tp.nn.Linear(3, 4, domain=i)
 """,

@@ -83,6 +83,8 @@ PATTERNS: dict[str, tuple[Any, list[list[int]]]] = {
     "whole_block": (nn.block(2, causal=False), [[0, 1], [0, 1], [2, 3], [2, 3], [4]]),
     "sinks": (nn.sinks(1, 2), [[0], [0, 1], [0, 1, 2], [0, 2, 3], [0, 3, 4]]),
     "full": (nn.full, [[0, 1, 2, 3, 4]] * 5),
+    "dilated": (nn.dilated(3), [[0], [1], [2], [0, 3], [1, 4]]),
+    "dilated_window": (nn.dilated(2, 2), [[0], [1], [0, 2], [1, 3], [2, 4]]),
     "every_other": (every_other, [[0], [1], [0, 2], [1, 3], [0, 2, 4]]),
 }
 

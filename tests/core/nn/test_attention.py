@@ -15,7 +15,7 @@ from tests.core.nn.samples import PATTERNS
 from tests.core.running import SETTINGS, assert_same
 
 nn = tp.nn
-CAUSAL = ["causal", "window", "block", "sinks", "every_other"]  # those that a decoder can have
+CAUSAL = ["causal", "window", "block", "sinks", "dilated_window", "every_other"]  # those that a decoder can have
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -82,8 +82,8 @@ def test_a_decoder_with_sinks_is_the_same_staged(length: int) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "slots"),
-    [(nn.causal, [50]), (nn.window(3), [3]), (nn.block(4), [4]), (nn.sinks(2, 3), [3, 2])],
-    ids=["causal", "window", "block", "sinks"],
+    [(nn.causal, [50]), (nn.window(3), [3]), (nn.block(4), [4]), (nn.sinks(2, 3), [3, 2]), (nn.dilated(2, 3), [5])],
+    ids=["causal", "window", "block", "sinks", "dilated"],
 )
 def test_what_is_kept_of_the_keys_follows_from_the_pattern(pattern: nn.Pattern, slots: list[int]) -> None:
     ctx, T, x, _ = decoder(pattern)

@@ -57,6 +57,23 @@ def test_a_fed_module_takes_its_inputs_under_those_names() -> None:
     np.testing.assert_allclose(found, np.full(2, 4 * (np.tanh(21.0) + 4 * 1) + 1), rtol=1e-6)  # norm of equal elements: its bias
 
 
+def test_a_module_that_is_fed_over_a_step_takes_its_weights_stacked() -> None:
+    """One module is all layers of a network: its inputs bear the names that it has at the end, with the step leading."""
+    ctx = tp.Context("l")
+    with ctx as ((l, L),):
+        model = nn.Sequential(nn.Sequential(nn.Linear(3, 3, (l,), fed=True)), name="net")
+        h = tp.recurrence((3,), domain=(l,), name="h")
+        tp.carry(h, tp.ones((3,)), model(h))
+    assert list(model.parameters()) == list(ctx.inputs) == ["net.0.0.weight", "net.0.0.bias"]
+    random = np.random.default_rng(0)
+    weight, bias = random.normal(size=(4, 3, 3)).astype("float32"), random.normal(size=(4, 3)).astype("float32")
+    expected = [np.ones(3, "float32")]
+    for k in range(3):
+        expected.append(expected[-1] @ weight[k] + bias[k])
+    found = ctx.run({L: 4}, h, {"net.0.0.weight": weight, "net.0.0.bias": bias}, config=tp.Config(backend="numpy"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_modules_without_a_name_do_not_meet() -> None:
     ctx = tp.Context("i")
     with ctx as ((i, _I),):
@@ -154,6 +171,7 @@ MISTAKES: dict[str, tuple[type[TempoError], str, str, Wrong]] = {  # the error, 
         TempoError, "'causal' is no attention pattern", "tp.nn.causal", lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,), pattern="causal"),
     ),
     "a window of nothing": (TempoError, r"window\(0\)", "", lambda i, t, x: nn.window(0)),
+    "a gap of nothing": (TempoError, r"dilated\(0\)", "", lambda i, t, x: nn.dilated(0, 4)),
     "a state that is missing": (ShapeError, r"lstm takes the operand and 2 state\(s\), got 0", "cell(x, h, c)", lambda i, t, x: nn.LSTMCell(3, 2, (i,))(x)),
     "one initial state of two": (
         ShapeError, "lstm has the states h, c; 1 initial", "initial=(h, c)",

@@ -217,6 +217,15 @@ def carried(d: Drawing) -> None:
         f"{name}[{', '.join('0' * depth)}] = {operand(d, domain, shape, dict.fromkeys(domain, '0'))}",
         f"{after} = {d.choices.pick(UPDATES).format(p=name, v=operand(d, domain, shape))}",
     ]
+    if d.chance(40):
+        d.mark("recurrence: tp.carry")
+        kept = tuple_text(list(domain[:1])) if d.chance(50) else "()"
+        reverse = d.chance(30)
+        loops = domain[1:] if kept != "()" else domain
+        points = {s: f"{s.upper()} - 1" if reverse else "0" for s in loops}
+        lines[1] = f"tp.carry({name}, {operand(d, domain, shape, points)}, kept={kept}, reverse={reverse})"
+        d.add("\n".join([*lines, f"tp.carry({name}, following={after}, kept={kept}, reverse={reverse})"]), name)
+        return
     for k in reversed(range(depth)):
         inner = domain[k + 1 :]
         key = ", ".join([*domain[:k], f"{domain[k]} + 1", *("0" for _ in inner)])

@@ -1,0 +1,30 @@
+"""What agents need of an environment inside of a program, on the host or on the device: recurrent tensors in, recurrent tensors out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import tempo_core as tp
+from tempo_rl.env.spaces import Actions, Observations
+from tempo_rl.env.transition import Transition
+
+Batch = tuple[tp.Expr, tp.Expr]  # the step over environments and its bound, as the context gives them
+
+
+class ProgramEnvironment(Protocol):
+    """Environments over a batch step, whose episodes restart by themselves."""
+
+    num_envs: int
+    observations: Observations
+    actions: Actions
+
+    def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:
+        """First observations, over `domain`, which holds the batch step. Called once, before `step`."""
+        ...
+
+    def step(self, action: tp.Tensor) -> Transition[tp.Tensor]:
+        """One step with `action`, whose domain holds the batch step and the loops."""
+        ...
+
+    def close(self) -> None: ...

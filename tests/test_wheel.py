@@ -1,0 +1,37 @@
+"""The wheel holds what the commands need: they find it where no checkout is near."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of a wheel that is built from this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.mark.parametrize("command", [["ls"], ["validate", "ppo"]], ids=" ".join)
+def test_the_command_finds_its_recipes_from_an_empty_folder(unpacked: Path, tmp_path: Path, command: list[str]) -> None:
+    environment = os.environ | {"PYTHONPATH": str(unpacked)}
+    run = [sys.executable, "-m", "tempo_rl", *command]
+    result = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    if command == ["ls"]:
+        assert {line.split()[0] for line in result.stdout.splitlines()} == {p.stem for p in (ROOT / "recipes").glob("*.yaml")}
+        assert str(unpacked) in result.stdout
+    else:
+        assert "algorithm: ppo" in result.stdout
