@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tempo_core.errors import ArgumentError, ContextError
+from tempo_core.frontend.variables import Variable, remember
 from tempo_core.ir.graph import Graph
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -50,6 +51,7 @@ class Context:
         self.parameters: dict[str, Any] = {}  # those of modules, by full name
         self.recurrences: list[Any] = []
         self.branch_lines = self.graph.branch_lines
+        self.variables: dict[tuple[int, int], Variable] = {}  # what the user calls tensors, by node and output
         self.programs: list[Any] = []  # what `run` has compiled, the last used last
         self._streams = 0
 
@@ -58,6 +60,7 @@ class Context:
         return tuple((step.expr, step.bound_expr) for step in self.steps)
 
     def __exit__(self, *_: object) -> None:
+        remember(self)
         del Context._active[len(Context._active) - 1 - Context._active[::-1].index(self)]  # it may be entered twice
 
     @classmethod

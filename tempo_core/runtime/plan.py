@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from tempo_core.errors import OutOfMemoryError, OutOfMemoryPlanError
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.naming import value_names
 from tempo_core.runtime.stage import HostIf, HostItem, HostLoop, Segment, Staged
 from tempo_core.schedule import Scheduled
-from tempo_core.schedule.program import names
 
 _SMALLER = "smaller bounds or shapes, a window instead of a whole step, Config(tile={'t': 64}), Config(disable=('vectorize(t)',))"
 
@@ -112,12 +112,12 @@ def _listed(tensors: Sequence[StoredTensor]) -> str:
 
 def plan_of(graph: Graph, scheduled: Scheduled, staged: Staged | None) -> Plan:
     persistent = set(staged.store_keys) if staged is not None else set(scheduled.storage)
-    called = names(graph)
+    called = value_names(graph)
     tensors = []
     for (node_id, output), storage in scheduled.storage.items():
         node = graph[node_id]
         type = node.outputs[output]
-        name = called[node_id] + (f".{output}" if len(node.outputs) > 1 else "")
+        name = called[node_id, output]
         each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
         key = (node_id, output)
         tensors.append(StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent))

@@ -13,12 +13,13 @@ from tempo_core.errors import ArgumentError, TempoError, quoted
 from tempo_core.ir import ops
 from tempo_core.ir.draw import short_name
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.naming import names
 from tempo_core.ir.text import op_text
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreter import Executed, Interpreter
 from tempo_core.schedule import Execute, Loop, Scheduled, leaves
-from tempo_core.schedule.program import lines, names
+from tempo_core.schedule.program import lines
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Symbol
 

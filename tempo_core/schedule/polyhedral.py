@@ -10,9 +10,9 @@ from functools import cached_property
 import islpy as isl
 
 from tempo_core.errors import CausalityError, quoted
+from tempo_core.ir.naming import names
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import nest
-from tempo_core.schedule.program import names
 from tempo_core.schedule.split import CycleError, cycle_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
