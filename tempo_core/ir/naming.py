@@ -20,6 +20,7 @@ from tempo_core.ir.ops import Constant, Dataflow, Input, Merge, Op, Output, Sink
 
 MOST = 4  # tensors that the name of an island lists
 FIRST, NEXT = "first ", "next "
+PART = " in "  # `sum in loss`: a value on the way to it
 K = TypeVar("K", bound=Hashable)
 
 
@@ -125,9 +126,17 @@ class Naming:
         if node.id in self.exact:
             return self.exact[node.id]
         if isinstance(node.op, Dataflow):
-            results = [name for k in range(len(node.outputs)) for name in self._about(node, k)]
-            return label(results) or f"dataflow%{node.id}"
+            return self._island(node)
         return self._value(node, 0)
+
+    def _island(self, node: Node) -> str:
+        """The name of an island in which no tensor has a name: of what its results are values, or parts."""
+        results = [self._value(node, k) for k in range(len(node.outputs))]
+        whole = [name for name in results if PART not in name]
+        if not whole:
+            kinds, lines = zip(*(name.split(PART, 1) for name in results), strict=True)
+            return f"{label(kinds)}{PART}{label(lines)}"
+        return label(whole) if not any("%" in name for name in whole) else f"dataflow%{node.id}"
 
     def _value(self, node: Node, output: int) -> str:
         """The name of an output's value, not yet told apart from others'."""
@@ -135,22 +144,14 @@ class Naming:
         if name:
             return name
         role = self._role_of_value(node, output)
-        if role is not None:
-            return str(role)
+        if role:
+            return role
         several = f".{output}" if len(node.outputs) > 1 else ""
         if isinstance(node.op, Udf) and node.name:
             return f"{node.name}{several}"
         op, where = _origin(node, output)
         at = targets(where)
-        return f"{kind_of(op)} in {', '.join(at)}" if at else f"{kind_of(node.op)}%{node.id}{several}"
-
-    def _about(self, node: Node, output: int) -> tuple[str, ...]:
-        """What a result of an island that has no name tells of: its name, what it is a value of, or what its line assigns."""
-        name = self._given(node, output)
-        if name:
-            return (name,)
-        role = self._role_of_value(node, output)
-        return (str(role),) if role is not None else targets(_origin(node, output)[1])
+        return f"{kind_of(op)}{PART}{', '.join(at)}" if at else f"{kind_of(node.op)}%{node.id}{several}"
 
     def _given(self, node: Node, output: int) -> str:
         """The name that the user gave to the value of an output."""
@@ -169,18 +170,21 @@ class Naming:
         """Whether a branch of a recurrence is a first value, or follows from the recurrence itself."""
         return NEXT if self._component[node.inputs[branch].source] == self._component[node.id] else FIRST
 
-    def _role_of_value(self, node: Node, output: int) -> Role | None:
-        """The recurrence that reads a value as its branch, the first of them."""
-        for reader, slot in self.users[node.id]:
-            if isinstance(reader.op, Merge) and reader.name and reader.inputs[slot].output == output:
-                return Role(self.role_of(reader, slot), reader.name)
-        return None
+    def _role_of_value(self, node: Node, output: int) -> str:
+        """`next h`, for a value that the recurrence h reads as its branch; `first policy, adam` for one that several read."""
+        roles = [
+            Role(self.role_of(reader, slot), reader.name)
+            for reader, slot in self.users[node.id]
+            if isinstance(reader.op, Merge) and reader.name and reader.inputs[slot].output == output
+        ]
+        return f"{roles[0].kind}{label(r.recurrence for r in roles if r.kind == roles[0].kind)}" if roles else ""
 
-    def purpose(self, node: Node) -> str:
-        """The one kind of value that all of a node leads to, as its group: `first policy`; "" where there is none, or several."""
-        roles = self._leads_to(node.id)
-        groups = {head(str(role)) for role in roles or ()}
-        return groups.pop() if len(groups) == 1 else ""
+    def purpose(self, node: Node) -> Role | None:
+        """The one kind of values that all of a node leads to, and of which modules: `first policy, value`."""
+        roles = sorted(self._leads_to(node.id) or (), key=str)
+        if len({role.kind for role in roles}) != 1:
+            return None
+        return Role(roles[0].kind, ", ".join(dict.fromkeys(head(role.recurrence) for role in roles)))
 
     def _leads_to(self, node_id: int) -> frozenset[Role] | None:
         """The roles of all that becomes of a node's values, through what has no name; None where it becomes something else."""

@@ -117,8 +117,8 @@ class _Printer:
             types = _types_text(tuple(body.slot_types[slot] for slot in results))
             yield from self._operation(_slots_text(results), instruction, _slots_text(arguments), types, inner)
         origins = body.origins or (("", ""),) * len(body.results)
-        results = [f"${slot}{_origin_text(*origin)}" for slot, origin in zip(body.results, origins, strict=True)]
-        yield f"{inner}give {', '.join(results)}".rstrip()
+        gives = (f"${slot}{_origin_text(*origin)}" for slot, origin in zip(body.results, origins, strict=True))
+        yield f"{inner}give {', '.join(gives)}".rstrip()
         yield f"{indent}}}"
 
     def op(self, op: Op) -> str:

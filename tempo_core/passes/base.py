@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from tempo_core.ir.dependence import forward_order
-from tempo_core.ir.graph import Edge, Graph, Node, compose
+from tempo_core.ir.graph import Edge, Graph, Node, compose, is_identity
 from tempo_core.ir.ops import Binary, Broadcast, Constant, Eval, Iota, Merge, Op, Where
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.condition import FALSE, Bool, Conjunction, conjunction
@@ -58,12 +58,21 @@ def redirect(graph: Graph, replacements: dict[int, Edge]) -> bool:
     Readers that cannot (a slice of a slice) keep reading the old node. Gives whether there was one that could.
     """
     changed = False
+    _hand_over_names(graph, replacements)
     for node in graph:
         inputs = tuple(_redirected(graph, edge, replacements) for edge in node.inputs)
         if inputs != node.inputs:
             graph.put(replace(node, inputs=inputs))
             changed = True
     return changed
+
+
+def _hand_over_names(graph: Graph, replacements: dict[int, Edge]) -> None:
+    """Give the name of what is replaced to what has its value at the same points, unless that has a name."""
+    for old, edge in replacements.items():
+        node, source = graph[old], graph[edge.source]
+        if node.name and not source.name and len(source.outputs) == 1 and is_identity(edge, source, node.domain):
+            graph.put(replace(source, name=node.name))
 
 
 def _redirected(graph: Graph, edge: Edge, replacements: dict[int, Edge]) -> Edge:

@@ -11,9 +11,9 @@ import numpy as np
 
 from tempo_core.errors import ArgumentError, TempoError, quoted
 from tempo_core.ir import ops
-from tempo_core.ir.draw import short_name
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.naming import names
+from tempo_core.ir.picture import short_name
 from tempo_core.ir.text import op_text
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import Feeds
