@@ -1,8 +1,8 @@
 """What the user calls tensors: the variables of the function that builds the program.
 
-When the `with` of a context ends, and when a program is compiled, the variables of the function that does so are looked through:
-a tensor that is one of them, or that lies in one (a field of an object, an entry of a dict or a list), is called so: `loss`,
-`step.reward`, `metrics.entropy`. The names serve readers only; nothing that is computed depends on them.
+When the `with` of a context ends, and when a program is compiled inside of it, the variables of the function that holds the `with`
+are looked through. A tensor that is one of them, or that lies in one (a field of an object, an entry of a dict or a list), is called
+so: `loss`, `step.reward`, `metrics.entropy`. The names serve readers only; nothing that is computed depends on them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from tempo_core.errors import is_users
@@ -40,10 +40,18 @@ class Variable:
         return assignment(self.file, self.function, self.first, self.root, where) or where
 
 
-def remember(context: Any, depth: int = 1) -> None:
-    """Note the variables of the nearest function of the user's, `depth` frames above the caller or higher."""
-    frame: FrameType | None = sys._getframe(depth + 1)
+def builder() -> CodeType | None:
+    """The code of the nearest function of the user's: the one that enters a context."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame):
+        frame = frame.f_back
+    return None if frame is None else frame.f_code
+
+
+def remember(context: Any) -> None:
+    """Note the variables of the function that is building the context's program now; there is none outside of its `with`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code not in context.builders:
         frame = frame.f_back
     if frame is None:
         return

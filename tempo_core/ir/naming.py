@@ -132,11 +132,12 @@ class Naming:
     def _island(self, node: Node) -> str:
         """The name of an island in which no tensor has a name: of what its results are values, or parts."""
         results = [self._value(node, k) for k in range(len(node.outputs))]
-        whole = [name for name in results if PART not in name]
-        if not whole:
-            kinds, lines = zip(*(name.split(PART, 1) for name in results), strict=True)
-            return f"{label(kinds)}{PART}{label(lines)}"
-        return label(whole) if not any("%" in name for name in whole) else f"dataflow%{node.id}"
+        called = [name for name in results if "%" not in name]
+        whole = [name for name in called if PART not in name]
+        if whole or not called:
+            return label(whole) or f"dataflow%{node.id}"
+        kinds, lines = zip(*(name.split(PART, 1) for name in called), strict=True)
+        return f"{label(kinds)}{PART}{label(lines)}"
 
     def _value(self, node: Node, output: int) -> str:
         """The name of an output's value, not yet told apart from others'."""
@@ -146,6 +147,9 @@ class Naming:
         role = self._role_of_value(node, output)
         if role:
             return role
+        result = self.result(node)
+        if result:
+            return result
         several = f".{output}" if len(node.outputs) > 1 else ""
         if isinstance(node.op, Udf) and node.name:
             return f"{node.name}{several}"
@@ -163,6 +167,13 @@ class Naming:
 
     def _alone(self, node: Node) -> str:
         return self.exact.get(node.id, "") if len(node.outputs) <= 1 else ""
+
+    def result(self, node: Node) -> str:
+        """`result loss`, for what only a result of the program reads."""
+        readers = [reader for reader, _ in self.users[node.id]]
+        if len(readers) != 1 or not isinstance(readers[0].op, Output) or len(node.outputs) > 1:
+            return ""
+        return f"result {readers[0].name or readers[0].op.position}"
 
     # -- what a value is for ------------------------------------------------------------------------------------------
 

@@ -128,7 +128,8 @@ class _Outline:
             yield _Line(f"{_common([self.called[node.id] for node in nodes])}{point}", where, depth)
 
     def _where(self, execute: Execute) -> list[str]:
-        return self.sources.of(self.graph[execute.node], execute.branch)
+        node = self.graph[execute.node]
+        return [] if self.naming.result(node) else self.sources.of(node, execute.branch)
 
 
 def _flat(block: Block) -> Iterator[Item]:

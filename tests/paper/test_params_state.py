@@ -86,8 +86,8 @@ def test_state_is_kept_in_place():
 def test_initialization_runs_once(golden):
     made, w = build()
     program = made.context.compile(made.bounds, outputs=[w])
-    golden("paper/params_state.txt", program.text("program"))
-    lines = program.text("program").splitlines()
+    golden("paper/params_state.txt", program.text("program", full=True))
+    lines = program.text("program", full=True).splitlines()
     assert [line for line in lines if "w|0" in line] == ["w|0[0]"], "outside of the loop"
     assert any(line.startswith("    w|1[i]") for line in lines), "inside"
 
