@@ -63,7 +63,8 @@ class Context:
         return tuple((step.expr, step.bound_expr) for step in self.steps)
 
     def __exit__(self, *_: object) -> None:
-        remember(self)
+        if self.builders[-1] is not None:
+            remember(self)
         self.builders.pop()
         del Context._active[len(Context._active) - 1 - Context._active[::-1].index(self)]  # it may be entered twice
 

@@ -41,17 +41,16 @@ class Variable:
 
 
 def builder() -> CodeType | None:
-    """The code of the nearest function of the user's: the one that enters a context."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_users(frame):
-        frame = frame.f_back
-    return None if frame is None else frame.f_code
+    """The code of the user's function whose `with` enters a context now; None where our own code does."""
+    frame = sys._getframe(2)  # 0: here, 1: __enter__
+    return frame.f_code if is_users(frame) else None
 
 
 def remember(context: Any) -> None:
     """Note the variables of the function that is building the context's program now; there is none outside of its `with`."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code not in context.builders:
+    building = set(context.builders) - {None}
+    while frame is not None and frame.f_code not in building:
         frame = frame.f_back
     if frame is None:
         return

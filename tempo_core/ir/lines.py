@@ -11,7 +11,6 @@ import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-_LONGEST = 40  # characters of a call that names a line
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -119,9 +118,18 @@ def _called(statement: ast.stmt, function: str) -> tuple[str, ...]:
     if isinstance(statement, ast.Return):
         return (function,) if function != "<module>" else ()
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        call = ast.unparse(statement.value.func)
-        return (call,) if len(call) <= _LONGEST else ()
+        call = ".".join(_call(statement.value.func)[-2:])
+        return (call,) if call else ()
     return ()
+
+
+def _call(function: ast.expr) -> list[str]:
+    """The words of what is called: `loss`, `backward` of `loss.backward()`, and `Adam`, `step` of `tp.optim.Adam(...).step()`."""
+    if isinstance(function, ast.Attribute):
+        return [*_call(function.value), function.attr]
+    if isinstance(function, ast.Call):
+        return _call(function.func)[-1:]
+    return [function.id] if isinstance(function, ast.Name) else []
 
 
 def _names_in(target: ast.expr) -> tuple[str, ...]:

@@ -234,7 +234,8 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str]) -> None
     )
     computed = [n for n in members if n in exact and not _is_cheap(graph, graph[n])]
     given = [n for n in members if n in exact and any(n == source for source, _ in read)]
-    name = label(exact[n] for n in computed or given)
+    fed = {node.name for node in graph.inputs()}  # elements of an input that are picked here are not what is computed
+    name = label([exact[n] for n in computed if exact[n] not in fed] or [exact[n] for n in computed or given])
     island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=name, where=first.where)
     for reader in graph:
         inputs = tuple(
