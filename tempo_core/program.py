@@ -261,9 +261,10 @@ class Program:
         """What the compiler made: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan".
 
         Tensors of one module, optimizer or object share a line in the last four; `full` gives each statement and store its own.
+        The plan shows the user's lines too.
         """
         makers = {
-            "program": lambda: self.scheduled.text() if full else outline(self.scheduled.root, self.graph, self._sources),
+            "program": lambda: self.scheduled.text() if full else outline(self.scheduled.root, self.graph),
             "schedule": lambda: self.scheduled.schedule.text(full),
             "memory": lambda: self.plan().memory(full),
             "plan": lambda: self.plan().text(full),

@@ -28,8 +28,8 @@ COLUMN = 60  # the users' lines stand at most here
 
 
 def outline(root: Block, graph: Graph, sources: Sources | None = None) -> str:
-    """The short text of a program; `sources` gives the lines that it shows."""
-    return _Outline(graph, sources or Sources()).text(root)
+    """The short text of a program; with `sources`, the user's lines stand behind the statements."""
+    return _Outline(graph, sources).text(root)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Line:
 
 
 class _Outline:
-    def __init__(self, graph: Graph, sources: Sources):
+    def __init__(self, graph: Graph, sources: Sources | None):
         self.graph, self.sources, self.naming = graph, sources, Naming(graph)
         self.called = self.naming.statements()
 
@@ -129,7 +129,7 @@ class _Outline:
 
     def _where(self, execute: Execute) -> list[str]:
         node = self.graph[execute.node]
-        return [] if self.naming.result(node) else self.sources.of(node, execute.branch)
+        return [] if self.sources is None or self.naming.result(node) else self.sources.of(node, execute.branch)
 
 
 def _flat(block: Block) -> Iterator[Item]:
