@@ -105,6 +105,10 @@ def test_the_short_schedule_has_the_loops_of_the_full_one(compiled: tuple[str, A
     assert len(full_lines) == statements
 
 
+def test_the_page_on_plans_shows_the_plan_of_ppo() -> None:
+    assert (GOLDEN / "plan_ppo.txt").read_text() in (GOLDEN.parents[2] / "docs" / "plans.md").read_text()
+
+
 def test_parameters_and_state_share_a_line() -> None:
     """What the first and the later values of a module's parameters are said to be."""
     text = (GOLDEN / "plan_ppo.txt").read_text()
@@ -115,4 +119,4 @@ def test_the_command_prints_the_plan_short_and_full() -> None:
     short, full = (CliRunner().invoke(app, ["plan", str(RECIPES / "reinforce.yaml"), *flags]) for flags in ([], ["--full"]))
     assert short.exit_code == full.exit_code == 0
     assert without_lines(short.output).strip() == (GOLDEN / "plan_reinforce.txt").read_text().strip()
-    assert "policy: start[0]" in short.output and "policy.0.weight|0[0]" in full.output
+    assert "policy, clock: start[0]" in short.output and "policy.0.weight|0[0]" in full.output
