@@ -30,7 +30,10 @@ class Pass:
 
 @dataclass
 class Builder:
-    """Adds nodes to a graph on behalf of a node that is being rewritten: same domain, name and line of the user's."""
+    """Adds nodes to a graph on behalf of a node that is being rewritten: same domain and line of the user's.
+
+    They have no name: the pass gives the node's name to the one that has its value.
+    """
 
     graph: Graph
     like: Node
@@ -39,7 +42,7 @@ class Builder:
     def add(self, op: Op, *inputs: Edge, domain: Domain | None = None) -> Edge:
         """A new node's first output, read at the identity."""
         chosen = domain or self.domain or self.like.domain
-        node = self.graph.add(op, inputs, domain=chosen, name=self.like.name, where=self.like.where)
+        node = self.graph.add(op, inputs, domain=chosen, where=self.like.where)
         return Edge(node.id, identity(chosen))
 
     def type(self, edge: Edge) -> TensorType:
