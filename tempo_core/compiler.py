@@ -14,6 +14,7 @@ from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, user_location
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Identity, Output
@@ -48,6 +49,8 @@ def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Outpu
     results, tensors = results_of(outputs)
     source = with_outputs(context, tensors)
     check_program(source, numbers, context.branch_lines)
+    remember(context)
+    source = named(source, context)
     timing["check"] = time.perf_counter() - start
     passes = pipeline.pipeline(config.disable, config.unvectorized_steps, checked_tiles(context, config))
     try:

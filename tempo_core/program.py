@@ -18,10 +18,12 @@ from tempo_core.errors import TempoError
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.variables import lines as tensor_lines
 from tempo_core.ir import text as ir_text
 from tempo_core.ir.draw import draw
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
+from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
 from tempo_core.runtime.interpreter import Interpreter
@@ -30,6 +32,7 @@ from tempo_core.runtime.plan import Plan, plan_of
 from tempo_core.runtime.session import Session
 from tempo_core.runtime.stage import Staged
 from tempo_core.schedule import Scheduled, schedule
+from tempo_core.schedule.outline import outline
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -129,6 +132,8 @@ class Program:
         self.message = ""
         self._domains = context.inputs  # those that no output needs may be fed, and are ignored
         self._lines = context.branch_lines
+        self._sources = Sources(tensor_lines(source, context), self._branch_lines())
+        self._parameters = frozenset(context.parameters)
         self._rebound = rebound
         self._staged = None if is_interpreted(self.graph, config) else Staged(scheduled, backend, config.check_numerics)
         if isinstance(config.memory_limit, int):
@@ -252,13 +257,17 @@ class Program:
         return f"<Program {bounds}: {fed} -> {', '.join(self.outputs) or 'nothing'}; {how}>"
 
     @checked
-    def text(self, kind: str = "program") -> str:
-        """What the compiler made: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan"."""
+    def text(self, kind: str = "program", full: bool = False) -> str:
+        """What the compiler made: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan".
+
+        Tensors of one module, optimizer or object share a line in the last four; `full` gives each statement and store its own.
+        The plan shows the user's lines too.
+        """
         makers = {
-            "program": self.scheduled.text,
-            "schedule": self.scheduled.schedule.text,
-            "memory": lambda: self.plan().memory(),
-            "plan": lambda: self.plan().text(),
+            "program": lambda: self.scheduled.text() if full else outline(self.scheduled.root, self.graph),
+            "schedule": lambda: self.scheduled.schedule.text(full),
+            "memory": lambda: self.plan().memory(full),
+            "plan": lambda: self.plan().text(full),
             "sdg": lambda: ir_text.to_text(self.graph, full_constants=False),
             "source": lambda: ir_text.to_text(self.source, full_constants=False),
         }
@@ -267,13 +276,13 @@ class Program:
         return makers[kind]()
 
     @checked
-    def draw(self, path: str | Path) -> None:
-        """Write the final graph as .svg or Graphviz .dot."""
-        draw(self.graph, path)
+    def draw(self, path: str | Path, full: bool = False) -> None:
+        """Write the final graph as .svg or Graphviz .dot. What belongs together shares a box, unless `full` is asked for."""
+        draw(self.graph, path, full, self._sources)
 
     def plan(self) -> Plan:
         """The schedule, the storage of every tensor, and the XLA programs that a run compiles."""
-        return plan_of(self.graph, self.scheduled, self._staged)
+        return plan_of(self.graph, self.scheduled, self._staged, self._sources, self._parameters)
 
 
 def is_interpreted(graph: Graph, config: Config) -> bool:

@@ -47,6 +47,9 @@ def generate(
     attention: Annotated[str, typer.Option(help=_ATTENTION)] = "full",
     max_context: Annotated[int | None, typer.Option(help="Most tokens of prompt and continuation together.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="With --plan: each statement and each store on a line of its own.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")] = False,
 ) -> None:
@@ -63,7 +66,7 @@ def generate(
         generator = Generator.from_directory(directory, Attention.parse(attention))
         load_seconds = time.perf_counter() - started
         if plan:
-            typer.echo(generator.plan(ids, max_new_tokens, temperature=temperature, max_context=max_context))
+            typer.echo(generator.plan(ids, max_new_tokens, temperature=temperature, max_context=max_context, full=full))
             return
         result = request.run(generator, ids)
     except (LlmError, TempoError) as error:

@@ -92,11 +92,17 @@ class Generator:
         return Generation(completions, length, program.compiles - before[0], compile_seconds, run_seconds)
 
     def plan(
-        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, *, temperature: float = 0.0, max_context: int | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        *,
+        temperature: float = 0.0,
+        max_context: int | None = None,
+        full: bool = False,
     ) -> str:
-        """What `generate` with these arguments would store and run, as text."""
+        """What `generate` with these arguments would store and run, as text; `full` gives each statement and store its own line."""
         length = self._length(prompts, max_new_tokens, temperature, max_context)
-        return self._program(len(prompts), length, temperature > 0).plan().text()
+        return self._program(len(prompts), length, temperature > 0).plan().text(full)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

@@ -126,13 +126,17 @@ def evaluate(
 
 
 @app.command()
-def plan(recipe: RecipeArgument, overrides: Overrides = None) -> None:
-    """Print the compiled program's schedule, the storage of every tensor, and its device programs; run nothing."""
+def plan(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    full: Annotated[bool, typer.Option("--full", help="Each statement and each store on a line of its own.")] = False,
+) -> None:
+    """Print the compiled program's schedule, its stores, and its device programs; run nothing."""
     with errors_as_messages():
         loaded = load_recipe(recipe, overrides or [])
         from tempo_rl.train import plan as make_plan
 
-        typer.echo(make_plan(loaded))
+        typer.echo(make_plan(loaded, full))
 
 
 @app.command("ls")

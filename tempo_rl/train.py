@@ -48,11 +48,14 @@ def compile_config(recipe: Recipe) -> tp.Config:
     return tp.Config(seed=recipe.seed, executor=recipe.executor, disable=tuple(recipe.disable))
 
 
-def plan(recipe: Recipe) -> str:
-    """The compiled program's plan: schedule, storage of every tensor, device programs. Nothing is run."""
+def plan(recipe: Recipe, full: bool = False) -> str:
+    """The compiled program's plan: schedule, stores, device programs; `full` gives each statement and store its own line.
+
+    Nothing is run.
+    """
     agent = build_agent(recipe, _Silent())
     try:
-        return agent.compile(compile_config(recipe)).plan().text()
+        return agent.compile(compile_config(recipe)).plan().text(full)
     finally:
         agent.environment.close()
 

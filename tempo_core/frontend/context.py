@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any
 
 from tempo_core.errors import ArgumentError, ContextError
+from tempo_core.frontend.variables import Variable, builder, remember
 from tempo_core.ir.graph import Graph
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -50,14 +52,20 @@ class Context:
         self.parameters: dict[str, Any] = {}  # those of modules, by full name
         self.recurrences: list[Any] = []
         self.branch_lines = self.graph.branch_lines
+        self.builders: list[CodeType | None] = []  # the functions in whose `with` the context is
+        self.variables: dict[tuple[int, int], Variable] = {}  # what the user calls tensors, by node and output
         self.programs: list[Any] = []  # what `run` has compiled, the last used last
         self._streams = 0
 
     def __enter__(self) -> tuple[tuple[Expr, Expr], ...]:
         Context._active.append(self)
+        self.builders.append(builder())
         return tuple((step.expr, step.bound_expr) for step in self.steps)
 
     def __exit__(self, *_: object) -> None:
+        if self.builders[-1] is not None:
+            remember(self)
+        self.builders.pop()
         del Context._active[len(Context._active) - 1 - Context._active[::-1].index(self)]  # it may be entered twice
 
     @classmethod

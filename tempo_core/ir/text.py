@@ -7,7 +7,8 @@
 
 A node reads `%id name = Op(fields)(edges) : types over domain @ "user's line"`; fields at their defaults, an empty name, no
 outputs and no line are left out. An edge reads `%source[index].output if condition`. A user's function stands under its name
-in a table: the one given, or that of `function_table`. A fused island carries its body, over slots `$0, $1, ...`, in braces.
+in a table: the one given, or that of `function_table`. A fused island carries its body, over slots `$0, $1, ...`, in braces,
+and says at its end which slots it gives, under which names: `give $4 loss @ "train.py:3", $5`.
 Bounds that passes have made stand after the steps, in lines such as `bound T_TILE = (T + 63)//64`.
 """
 
@@ -39,6 +40,7 @@ Functions = Mapping[str, Callable[..., Any]]
 SHORT_CONSTANT = 16  # elements: up to this many are printed as numbers, more as base64
 _BARE_NAME = re.compile(r"[^\W\d][\w.]*")
 _NODE = re.compile(r'%(\d+)(?: ("(?:[^"\\]|\\.)*"|[^\W\d][\w.]*))? = (.*)')
+_GIVEN = re.compile(r'\$(\d+)(?: ("(?:[^"\\]|\\.)*"|[^\W\d][\w.]*))?(?: @ ("(?:[^"\\]|\\.)*"))?')
 _EDGE = re.compile(r"%(\d+)(\[.*?\])?(?:\.(\d+))?(?: if (.*))?")
 _TYPE = re.compile(r"(\w+)\[(.*)\]")
 
@@ -97,7 +99,7 @@ class _Printer:
         self.functions, self.full_constants = functions, full_constants
 
     def node(self, node: Node) -> Iterator[str]:
-        name = f" {node.name if _BARE_NAME.fullmatch(node.name) else _quoted(node.name)}" if node.name else ""
+        name = _name_text(node.name)
         edges = ", ".join(map(edge_text, node.inputs))
         tail = f"{_types_text(node.outputs)} over {node.domain}" + (f" @ {_quoted(node.where)}" if node.where else "")
         yield from self._operation(f"%{node.id}{name}", node.op, edges, tail, "")
@@ -114,7 +116,9 @@ class _Printer:
         for instruction, arguments, results in body.instructions:
             types = _types_text(tuple(body.slot_types[slot] for slot in results))
             yield from self._operation(_slots_text(results), instruction, _slots_text(arguments), types, inner)
-        yield f"{inner}give {_slots_text(body.results)}".rstrip()
+        origins = body.origins or (("", ""),) * len(body.results)
+        gives = (f"${slot}{_origin_text(*origin)}" for slot, origin in zip(body.results, origins, strict=True))
+        yield f"{inner}give {', '.join(gives)}".rstrip()
         yield f"{indent}}}"
 
     def op(self, op: Op) -> str:
@@ -172,6 +176,15 @@ def _function_name(function: Callable[..., Any]) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def _name_text(name: str) -> str:
+    """A node's name behind its number; in quotes where it is more than a word."""
+    return f" {name if _BARE_NAME.fullmatch(name) else _quoted(name)}" if name else ""
+
+
+def _origin_text(name: str, where: str) -> str:
+    return _name_text(name) + (f" @ {_quoted(where)}" if where else "")
 
 
 def _types_text(types: tuple[TensorType, ...]) -> str:
@@ -241,6 +254,11 @@ def _bracketed(text: str) -> tuple[str, str]:
     raise ValueError(f"expected an expression in brackets at `{text}`")
 
 
+def _name(text: str | None) -> str:
+    """A name as it is printed: a word, or in quotes."""
+    return str(json.loads(text)) if text and text.startswith('"') else text or ""
+
+
 class _Reader:
     """Reads numbered `lines`; `number` and `line` are where it stands, for errors."""
 
@@ -292,7 +310,7 @@ class _Reader:
             ),
             tuple(map(self._edge, _split(operands))),
             self._types(types),
-            name=json.loads(name) if name and name.startswith('"') else name or "",
+            name=_name(name),
             where=json.loads(where[0]) if where else "",
         )
 
@@ -397,11 +415,14 @@ class _Reader:
         types: dict[int, TensorType] = {}
         instructions: list[tuple[Op, tuple[int, ...], tuple[int, ...]]] = []
         results: tuple[int, ...] = ()
+        origins: tuple[tuple[str, str], ...] = ()
         inputs = 0
         while self._advance() and self.line != "}":
             line = self.line
             if line.split()[0] == "give":
-                results = self._slots(line.removeprefix("give"))
+                gives = [self._given(part) for part in _split(line.removeprefix("give"))]
+                results = tuple(slot for slot, _ in gives)
+                origins = tuple(origin for _, origin in gives)
                 continue
             left, *right = line.split("= ", 1)
             if not right:
@@ -416,7 +437,17 @@ class _Reader:
         if self.line != "}":
             raise ValueError("an island ends with a line `}`")
         input_types = tuple(types[slot] for slot in range(inputs))
-        return Dataflowed(input_types, tuple(instructions), results, tuple(types[slot] for slot in range(len(types))))
+        slot_types = tuple(types[slot] for slot in range(len(types)))
+        known = origins if any(origin != ("", "") for origin in origins) else ()
+        return Dataflowed(input_types, tuple(instructions), results, slot_types, known)
+
+    def _given(self, text: str) -> tuple[int, tuple[str, str]]:
+        """A result of an island: `$4 loss @ "train.py:3"`."""
+        found = _GIVEN.fullmatch(text)
+        if found is None:
+            raise ValueError(f'`{text}` is no result of an island such as `$4 loss @ "train.py:3"`')
+        slot, name, where = found.groups()
+        return int(slot), (_name(name), json.loads(where) if where else "")
 
     def _slots(self, text: str) -> tuple[int, ...]:
         return tuple(int(part.removeprefix("$")) for part in _split(text))

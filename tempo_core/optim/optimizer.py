@@ -89,12 +89,20 @@ class Optimizer:
         return [g + self.weight_decay * wide(p) for p, g in zip(self.params.values(), found, strict=True)]
 
     def state(self, like: Recurrence, name: str) -> Recurrence:
-        """Optimizer state of the parameter's shape: zeros at the first point of its domain."""
-        return self.carried(name, fn.zeros(like.shape, wide(like).dtype))
+        """Optimizer state of the parameter's shape: zeros at the first point of its domain.
+
+        `name` is the parameter's and the state's: `policy.weight.m` is called `adam.m(policy.weight)`.
+        """
+        param, _, kind = name.rpartition(".")
+        return self.carried(f"{kind}({param})", fn.zeros(like.shape, wide(like).dtype))
 
     def carried(self, name: str, first: Tensor) -> Recurrence:
-        """State over the parameters' steps that begins as `first`; `tp.carry` assigns how it goes on."""
-        made = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], name)
+        """State over the parameters' steps that begins as `first`; `tp.carry` assigns how it goes on.
+
+        Its name begins with the optimizer's: `adam.m(w)`.
+        """
+        full_name = f"{type(self).__name__.lower()}.{name}"
+        made = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], full_name)
         carry(made, first)
         return made
 

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from tempo_core.ir.dependence import forward_order
-from tempo_core.ir.graph import Edge, Graph, Node, compose
+from tempo_core.ir.graph import Edge, Graph, Node, compose, is_identity
 from tempo_core.ir.ops import Binary, Broadcast, Constant, Eval, Iota, Merge, Op, Where
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.condition import FALSE, Bool, Conjunction, conjunction
@@ -30,7 +30,10 @@ class Pass:
 
 @dataclass
 class Builder:
-    """Adds nodes to a graph on behalf of a node that is being rewritten: same domain, name and line of the user's."""
+    """Adds nodes to a graph on behalf of a node that is being rewritten: same domain and line of the user's.
+
+    They have no name: the pass gives the node's name to the one that has its value.
+    """
 
     graph: Graph
     like: Node
@@ -39,7 +42,7 @@ class Builder:
     def add(self, op: Op, *inputs: Edge, domain: Domain | None = None) -> Edge:
         """A new node's first output, read at the identity."""
         chosen = domain or self.domain or self.like.domain
-        node = self.graph.add(op, inputs, domain=chosen, name=self.like.name, where=self.like.where)
+        node = self.graph.add(op, inputs, domain=chosen, where=self.like.where)
         return Edge(node.id, identity(chosen))
 
     def type(self, edge: Edge) -> TensorType:
@@ -58,12 +61,21 @@ def redirect(graph: Graph, replacements: dict[int, Edge]) -> bool:
     Readers that cannot (a slice of a slice) keep reading the old node. Gives whether there was one that could.
     """
     changed = False
+    _hand_over_names(graph, replacements)
     for node in graph:
         inputs = tuple(_redirected(graph, edge, replacements) for edge in node.inputs)
         if inputs != node.inputs:
             graph.put(replace(node, inputs=inputs))
             changed = True
     return changed
+
+
+def _hand_over_names(graph: Graph, replacements: dict[int, Edge]) -> None:
+    """Give the name of what is replaced to what has its value at the same points, unless that has a name."""
+    for old, edge in replacements.items():
+        node, source = graph[old], graph[edge.source]
+        if node.name and not source.name and len(source.outputs) == 1 and is_identity(edge, source, node.domain):
+            graph.put(replace(source, name=node.name))
 
 
 def _redirected(graph: Graph, edge: Edge, replacements: dict[int, Edge]) -> Edge:

@@ -30,6 +30,8 @@ class Cse(Pass):
                 kept = first.setdefault((node.op, node.domain, node.inputs), node.id)
                 if kept != node.id:
                     same[node.id] = kept
+                    if node.name and not graph[kept].name:
+                        graph.put(replace(graph[kept], name=node.name, where=node.where))
             if not same:
                 return remove_dead(graph)
             for node in graph:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import Nest, Vertex, forward_order, nest
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
+from tempo_core.ir.naming import exact_names, label
 from tempo_core.passes.base import Pass, read_at, remove_dead
 from tempo_core.passes.narrow import pinned
 from tempo_core.symbolic.condition import TRUE
@@ -32,8 +33,9 @@ class Fuse(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = pinned(_with_own_sources(graph))  # what had readers at other points too may be read at one of them now
+        exact = exact_names(graph)
         for island in _islands(graph):
-            _replace(graph, island)
+            _replace(graph, island, exact)
         return remove_dead(graph)
 
 
@@ -188,8 +190,11 @@ def _levels(graph: Graph, inner: Nest) -> dict[Vertex, int]:
     return {part: level[number] for number, part in enumerate(inner.parts) if isinstance(part, Vertex)}
 
 
-def _replace(graph: Graph, members: list[int]) -> None:
-    """Put one `Dataflow` node in place of an island's nodes; its outputs are the values read from outside."""
+def _replace(graph: Graph, members: list[int], exact: Mapping[int, str]) -> None:
+    """Put one `Dataflow` node in place of an island's nodes; its outputs are the values read from outside.
+
+    It is called by the tensors in it that users named (`exact`).
+    """
     inside = set(members)
     first = graph[members[-1]]
     operands: dict[tuple[int, int, object], int] = {}
@@ -222,11 +227,16 @@ def _replace(graph: Graph, members: list[int]) -> None:
         for edge in reader.inputs:
             if edge.source in inside and not (reader.id in inside and _joins(graph, reader, edge)):
                 read.setdefault((edge.source, edge.output), len(read))
-    body = Dataflowed(tuple(t for t in slots[: len(edges)]), tuple(instructions), tuple(place[k] for k in read), tuple(slots))
-    named = [n for n in members if not _is_cheap(graph, graph[n])] or list(members)
-    given = [n for n in members if any(n == source for source, _ in read)]
-    names = [graph[n].name for n in (*named, *given) if graph[n].name]  # of a result, or else of a part
-    island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=names[-1] if names else "", where=first.where)
+    origins = tuple((exact.get(n, ""), graph[n].where) for n, _ in read)
+    results = tuple(place[key] for key in read)
+    body = Dataflowed(
+        tuple(slots[: len(edges)]), tuple(instructions), results, tuple(slots), origins if any(map(any, origins)) else ()
+    )
+    computed = [n for n in members if n in exact and not _is_cheap(graph, graph[n])]
+    given = [n for n in members if n in exact and any(n == source for source, _ in read)]
+    fed = {node.name for node in graph.inputs()}  # elements of an input that are picked here are not what is computed
+    name = label([exact[n] for n in computed if exact[n] not in fed] or [exact[n] for n in computed or given])
+    island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=name, where=first.where)
     for reader in graph:
         inputs = tuple(
             replace(e, source=island.id, output=read[(e.source, e.output)]) if (e.source, e.output) in read else e

@@ -11,6 +11,7 @@ import numpy as np
 
 from tempo_core.backends.base import Array, Backend, called, numpy_dtype
 from tempo_core.ir.graph import Graph, Node
+from tempo_core.ir.naming import names
 from tempo_core.ir.ops import Dataflow, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
@@ -19,7 +20,7 @@ from tempo_core.runtime.numerics import Returned, Watch, flag
 from tempo_core.runtime.numerics import called as host_call
 from tempo_core.runtime.stores import Coordinates, Env, Number, Reader, Stores, number
 from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
-from tempo_core.schedule.program import Item, Leaf, names
+from tempo_core.schedule.program import Item, Leaf
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Symbol
 

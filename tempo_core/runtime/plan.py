@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tempo_core.errors import OutOfMemoryError, OutOfMemoryPlanError
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.naming import head, value_names
+from tempo_core.ir.ops import Merge
+from tempo_core.ir.sources import Sources
+from tempo_core.runtime.memory_table import StoredTensor, memory_text
 from tempo_core.runtime.stage import HostIf, HostItem, HostLoop, Segment, Staged
 from tempo_core.schedule import Scheduled
-from tempo_core.schedule.program import names
+from tempo_core.schedule.outline import outline
 
 _SMALLER = "smaller bounds or shapes, a window instead of a whole step, Config(tile={'t': 64}), Config(disable=('vectorize(t)',))"
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor that has a store: one row of the plan."""
-
-    name: str
-    type: str
-    kind: str  # "register", "window" or "block"
-    slots: tuple[int, ...]
-    bytes: int
-    persistent: bool  # lives between device programs (else a local of one)
 
 
 @dataclass(frozen=True)
@@ -35,6 +26,7 @@ class Plan:
     schedule: str
     tensors: tuple[StoredTensor, ...]
     device_programs: tuple[str, ...]
+    outline: str = ""  # the schedule, short
 
     @property
     def compiles(self) -> int:
@@ -69,28 +61,17 @@ class Plan:
         """How many device programs one iteration of the host's loop over `step` starts, inner loops not counted."""
         return sum(1 for place in self.device_programs if place == step)
 
-    def memory(self) -> str:
-        """The stores as a table, the largest first; values that live in one iteration of a loop are named below it."""
-        stored = [t for t in self.tensors if t.persistent or math.prod(t.slots) > 1]
-        rows = [("tensor", "type", "store", "slots", "bytes")]
-        for t in sorted(stored, key=lambda t: -t.bytes):
-            rows.append((t.name, t.type, t.kind, " x ".join(map(str, t.slots)) or "1", str(t.bytes)))
-        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-        table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        total = sum(t.bytes for t in stored)
-        kept = "" if total == self.bytes else f", {self.bytes} of them between device programs"
-        lines = [*table, f"in all {total} bytes{kept}"] if stored else ["nothing is stored"]
-        passing = [t.name for t in self.tensors if t not in stored]
-        if passing:
-            lines += textwrap.wrap(
-                f"one value at a time, inside a program: {', '.join(passing)}",
-                100,
-                subsequent_indent="  ",
-                break_long_words=False,
-            )
-        return "\n".join(lines)
+    def memory(self, full: bool = False) -> str:
+        """The stores as a table, the largest first; values that live in one iteration of a loop are named below it.
 
-    def text(self) -> str:
+        Tensors of one module, optimizer or object share a row, and small stores the last one, unless `full` is asked for.
+        """
+        stored = [t for t in self.tensors if t.persistent or math.prod(t.slots) > 1]
+        passing = [t for t in self.tensors if t not in stored]
+        return memory_text(stored, passing, self.bytes, full)
+
+    def text(self, full: bool = False) -> str:
+        """Schedule, stores and device programs; `full` gives each statement and each store a line of its own."""
         programs = [
             f"  {number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)
         ]
@@ -99,7 +80,7 @@ class Plan:
             programs.insert(0, "  zeros for the stores: once")
         listed = "\n".join(programs)
         return (
-            f"schedule\n{_indented(self.schedule)}\n\nstorage\n{_indented(self.memory())}\n\n"
+            f"schedule\n{_indented(self.schedule if full else self.outline)}\n\nstorage\n{_indented(self.memory(full))}\n\n"
             f"device programs: {self.compiles + empty}\n{listed}\n"
         )
 
@@ -110,19 +91,25 @@ def _listed(tensors: Sequence[StoredTensor]) -> str:
     return "".join(f"\n    {t.name}: {t.type} x {math.prod(t.slots)} slots = {t.bytes:,} bytes" for t in largest)
 
 
-def plan_of(graph: Graph, scheduled: Scheduled, staged: Staged | None) -> Plan:
+def plan_of(
+    graph: Graph, scheduled: Scheduled, staged: Staged | None, sources: Sources | None = None, parameters: Collection[str] = ()
+) -> Plan:
+    """The plan of a scheduled program. `sources` are the user's lines, `parameters` the names of modules' parameters."""
     persistent = set(staged.store_keys) if staged is not None else set(scheduled.storage)
-    called = names(graph)
+    called = value_names(graph)
     tensors = []
     for (node_id, output), storage in scheduled.storage.items():
         node = graph[node_id]
         type = node.outputs[output]
-        name = called[node_id] + (f".{output}" if len(node.outputs) > 1 else "")
+        key, name = (node_id, output), called[node_id, output]
         each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
-        key = (node_id, output)
-        tensors.append(StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent))
+        noun = "parameters" if name in parameters else "tensors"
+        group = f"{head(name)}{'|' if isinstance(node.op, Merge) else ''}"
+        tensors.append(
+            StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent, group, noun)
+        )
     places = tuple(_places(staged.items, ())) if staged is not None else ()
-    return Plan(scheduled.text(), tuple(tensors), places)
+    return Plan(scheduled.text(), tuple(tensors), places, outline(scheduled.root, graph, sources))
 
 
 def _places(items: Sequence[HostItem], loops: tuple[str, ...]) -> list[str]:

@@ -11,14 +11,15 @@ import numpy as np
 
 from tempo_core.errors import ArgumentError, TempoError, quoted
 from tempo_core.ir import ops
-from tempo_core.ir.draw import short_name
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.naming import Naming
+from tempo_core.ir.picture import short_name
 from tempo_core.ir.text import op_text
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreter import Executed, Interpreter
 from tempo_core.schedule import Execute, Loop, Scheduled, leaves
-from tempo_core.schedule.program import lines, names
+from tempo_core.schedule.program import lines
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Symbol
 
@@ -191,7 +192,7 @@ class Session:
             at = {**here, **point}
             steps = node.domain.steps
             coordinates = tuple(at.get(step.name, -1) for step in steps)
-            for output in range(len(node.outputs)):
+            for output in self._program.outputs(node, name):
                 held = self._state.stores.values.get((node.id, output), {})
                 if coordinates in held:
                     return np.asarray(self._state.stores.backend.to_host(held[coordinates]))
@@ -234,7 +235,19 @@ class _Listing:
     def __init__(self, scheduled: Scheduled, branch_lines: BranchLines):
         self.graph: Graph = scheduled.graph
         self.bounds, self.root, self.branch_lines = scheduled.bounds, scheduled.root, branch_lines
-        self.called = names(scheduled.graph)
+        naming = Naming(scheduled.graph)
+        self.called, self.values = naming.statements(), naming.values()
+
+    def names(self, node: Node) -> tuple[str, ...]:
+        """All that a node answers to: its own name, its statements', its values', and those of the tensors in an island."""
+        values = (self.values.get((node.id, k), "") for k in range(len(node.outputs)))
+        return (node.name, self.called[node.id], *values, *node.name.split(", "))
+
+    def outputs(self, node: Node, name: str) -> list[int]:
+        """The outputs of a node that a name means: those called so, or all of them where the name is the node's."""
+        every = range(len(node.outputs))
+        exact = [k for k in every if self.values.get((node.id, k)) == name]
+        return exact or (list(every) if name in (node.name, self.called[node.id]) else [])
 
     def where(self, node: Node, branch: int | None) -> str:
         assigned = self.branch_lines.get((node.name, node.where), ())
@@ -282,7 +295,7 @@ class _Listing:
 
         Fused ones come last: the name of one of their operations is theirs too.
         """
-        known = [n for n in self.graph if name in (n.name, self.called[n.id])]
+        known = [n for n in self.graph if name in self.names(n)]
         if not known:
             raise self._unknown(name, [n.name for n in self.graph if n.name])
         found = [n for n in known if set(point) <= {s.name for s in n.domain.steps}]
@@ -322,8 +335,8 @@ class _Listing:
 
     def _name_matcher(self, target: str) -> Callable[[Step], bool]:
         def of(node: Node, branch: int | None) -> tuple[str, ...]:
-            name, own = node.name, self.called[node.id]
-            return (name, own, f"{own}|{branch}") if branch is not None else (name, own)
+            own = self.names(node)
+            return own if branch is None else (*own, f"{self.called[node.id]}|{branch}")
 
         known = {name for node, branch in self._statements() for name in of(node, branch) if name}
         if target not in known:

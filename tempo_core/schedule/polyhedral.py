@@ -10,9 +10,9 @@ from functools import cached_property
 import islpy as isl
 
 from tempo_core.errors import CausalityError, quoted
+from tempo_core.ir.naming import head, names
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import nest
-from tempo_core.schedule.program import names
 from tempo_core.schedule.split import CycleError, cycle_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
@@ -39,18 +39,50 @@ class Schedule:
         """Theta of each statement as plain numbers; None where it is not affine (it divides)."""
         return {name: _rows(theta, self.constraints) for name, theta in self.theta.items()}
 
-    def text(self) -> str:
-        """A line a statement: `act[i, t] -> [i, 0, t, 1]`."""
+    def text(self, full: bool = True) -> str:
+        """A line a statement: `act[i, t] -> [i, 0, t, 1]`; unless `full`, those of one module or object at like times share one."""
         called = names(self.constraints.graph)
-        lines = []
+        lines: list[tuple[str, list[str], list[str]]] = []
         for name, statement in self.constraints.statements.items():
             steps = [s.name for s in statement.node.domain.steps]
             parameters = [b.name for b in self.constraints.bounds]
             rows = self.rows[name]
             times = ["?"] * self.depth if rows is None else [_row_text(row, steps, parameters) for row in rows]
             label = called[statement.node.id] + ("" if statement.branch is None else f"|{statement.branch}")
-            lines.append(f"{label}[{', '.join(steps)}] -> [{', '.join(times)}]")
-        return "\n".join(lines)
+            lines.append((label, steps, times))
+        return "\n".join(_time_line(*line) for line in (lines if full else _together(lines)))
+
+
+def _time_line(label: str, steps: Sequence[str], times: Sequence[str]) -> str:
+    return f"{label}[{', '.join(steps)}] -> [{', '.join(times)}]"
+
+
+def _together(lines: Sequence[tuple[str, list[str], list[str]]]) -> list[tuple[str, list[str], list[str]]]:
+    """Statements of one module or object whose times differ in constants alone, as one line: `adam|1[i] -> [i, 3..28]`."""
+    groups: dict[tuple[str, ...], list[tuple[str, list[str], list[str]]]] = {}
+    for line in lines:
+        label, steps, times = line
+        name, _, branch = label.partition("|")
+        varying = (part if _constant_time(part) is None else "" for part in times)
+        groups.setdefault((head(name), branch, ",".join(steps), *varying), []).append(line)
+    shown = []
+    for (group, branch, *_), alike in groups.items():
+        if len(alike) == 1:
+            shown += alike
+            continue
+        times = [_spread([line[2][k] for line in alike]) for k in range(len(alike[0][2]))]
+        shown.append((f"{group}: {len(alike)} statements" + (f"|{branch}" if branch else ""), alike[0][1], times))
+    return shown
+
+
+def _constant_time(text: str) -> int | None:
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def _spread(times: Sequence[str]) -> str:
+    """`4`, or `4..9` for times that differ."""
+    numbers = [number for number in map(_constant_time, times) if number is not None]
+    return times[0] if not numbers or len(set(numbers)) == 1 else f"{min(numbers)}..{max(numbers)}"
 
 
 def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Union
 
-from tempo_core.ir.graph import Graph, Node
-from tempo_core.ir.ops import Constant, Input, Merge, Output
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.naming import names
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.domain import Index
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
@@ -161,28 +160,13 @@ def _evaluated(part: Expr | Index, env: Mapping[Symbol, int]) -> int | range:
 
 
 def text(item: Item, graph: Graph) -> str:
-    """The program, readable; nodes by name, or as `%7` where they have none. Branches of a `Merge` are `name|branch`.
+    """The program, readable: nodes as `ir/naming.py` calls them. Branches of a `Merge` are `name|branch`.
 
     for i in 0:20:
       for t in 0:200:
         act[i, t]
     """
     return "\n".join(line for _, line in lines(item, names(graph)))
-
-
-def names(graph: Graph) -> dict[int, str]:
-    """How the program's text calls each node: a name that several statements share gets the node's number."""
-    shared = Counter(node.name for node in graph if not isinstance(node.op, (Input, Constant, Output)))
-    return {node.id: _name(node, shared[node.name] > 1) for node in graph}
-
-
-def _name(node: Node, shared: bool) -> str:
-    if isinstance(node.op, Output):
-        return f"output {node.name or node.op.position}"
-    if not node.name:
-        kind = getattr(node.op, "fn", None)
-        return f"{kind if isinstance(kind, str) else type(node.op).__name__.lower()}%{node.id}"
-    return f"{node.name}%{node.id}" if shared and not isinstance(node.op, Merge) else node.name
 
 
 def lines(item: Item, called: Mapping[int, str], depth: int = 0) -> Iterator[tuple[Item, str]]:

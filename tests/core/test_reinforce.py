@@ -13,7 +13,7 @@ STREAMED = tp.Config(disable=("vectorize(t)",))  # learning in a loop over t, as
 
 def program_text(window: int | None, config: tp.Config) -> str:
     ctx, bounds, outputs = reinforce(window)
-    return ctx.compile(bounds, outputs, config).text("program")
+    return ctx.compile(bounds, outputs, config).text("program", full=True)
 
 
 def test_monte_carlo_simulates_then_learns(golden):

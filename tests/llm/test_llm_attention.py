@@ -85,7 +85,7 @@ def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
     values |= {"num_hidden_layers": 4}
     tensors = random_tensors(values)
     generator = made(values, tensors, write_model(values, tensors), "0-1:full,2-:window=4+sink=2")
-    text = generator.plan([PROMPT], 30, max_context=40)
+    text = generator.plan([PROMPT], 30, max_context=40, full=True)
     kept = re.findall(r"^ *attention\.keys\S* +\S+ +(?:block|window) +(\d+ x \d+)", text.replace(", ", ","), re.MULTILINE)
     assert sorted(kept) == ["2 x 2", "39 x 2", "4 x 2"], text
 

@@ -109,7 +109,7 @@ def test_the_inverse_says_who_reads_a_point(name):
 def test_the_schedule_waits_no_longer_than_the_pattern_asks(name, golden):
     """y[0] runs in the iteration that makes the last x it reads; with anti-causal reads, after the loop of x."""
     pattern, built = PATTERNS[name], build(PATTERNS[name])
-    text = built.case.context.compile(built.case.bounds, [built.y], LOOPS).text("program")
+    text = built.case.context.compile(built.case.bounds, [built.y], LOOPS).text("program", full=True)
     golden(f"paper/access_{name}.txt", text)
     at = text.splitlines()
     if pattern.first is None:

@@ -77,14 +77,15 @@ def reinforce(window: int | None, cart_pole: bool, iterations: int = 20, steps: 
 
 
 def loops_over_t(text: str) -> list[tuple[str, list[str]]]:
-    """Each loop over t of an iteration: its header and the names of what it runs."""
+    """Each loop over t of an iteration: its header and the tensors that it computes, each at its point."""
     found: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         depth = len(line) - len(line.lstrip())
         if line.startswith("  for t in"):
             found.append((line.strip().rstrip(":"), []))
         elif found and depth >= 4 and not line.strip().startswith("if "):
-            found[-1][1].append(line.strip())
+            names, bracket, point = line.strip().partition("[")
+            found[-1][1].extend(f"{name}{bracket}{point}" for name in names.split(", "))
         elif depth < 4 and found and depth == 2:
             found.append(("", []))
     return [(header, names) for header, names in found if header]
@@ -121,14 +122,14 @@ def test_domains_are_inferred():
 
 @pytest.mark.parametrize("cart_pole", [True, False])
 def test_monte_carlo_learns_after_the_simulation(cart_pole):
-    acting, learning = loops_over_t(reinforce(None, cart_pole).program().text("program"))
+    acting, learning = loops_over_t(reinforce(None, cart_pole).program().text("program", full=True))
     assert acting[0] == "for t in 0:200" and "step[i, t]" in acting[1] and "l[i, t]" not in acting[1]
     assert learning[0] == "for t in 0:200" and "l[i, t]" in learning[1] and "step[i, t]" not in learning[1]
 
 
 @pytest.mark.parametrize("cart_pole", [True, False])
 def test_five_step_returns_learn_in_the_simulation_loop_after_four_steps(cart_pole):
-    first, steady, last = loops_over_t(reinforce(5, cart_pole).program().text("program"))
+    first, steady, last = loops_over_t(reinforce(5, cart_pole).program().text("program", full=True))
     assert first[0] == "for t in 0:4" and "l[i, t - 4]" not in first[1]
     assert steady[0] == "for t in 4:200" and {"step[i, t]", "l[i, t - 4]"} <= set(steady[1])
     assert last[0] == "for t in 196:200" and "l[i, t]" in last[1] and "step[i, t]" not in last[1]
@@ -154,7 +155,7 @@ def test_the_forward_pass_of_acting_is_the_one_that_is_learned_from(name):
 
 @pytest.mark.parametrize("name", WINDOWS)
 def test_the_whole_program(name, golden):
-    golden(f"paper/alg_{name}.txt", reinforce(WINDOWS[name], cart_pole=True).program().text("program"))
+    golden(f"paper/alg_{name}.txt", reinforce(WINDOWS[name], cart_pole=True).program().text("program", full=True))
 
 
 def test_checkpoints_are_saved_where_the_condition_holds():

@@ -69,7 +69,7 @@ def test_domains_are_reduced_to_those_of_the_operands(golden):
         h[i, t + 1] = h * every
         w[i + 1] = w + h[i, T - 1]
     program = ctx.compile({I: 3, T: 4}, outputs=[w])
-    golden("paper/domain_reduction.txt", program.text("program"))
+    golden("paper/domain_reduction.txt", program.text("program", full=True))
     values, weight = [], np.float32(-2.0)
     for _ in range(3):
         values.append(weight)

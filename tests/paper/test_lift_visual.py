@@ -68,7 +68,7 @@ def test_the_schedule_with_and_without(pass_is_on, golden):
     made = prefix_sum()
     disable = ("vectorize",) if pass_is_on else ("vectorize", "lift")
     program = made.context.compile(made.bounds, made.outputs, tp.Config(disable=disable))
-    golden(f"paper/lift_visual_{'after' if pass_is_on else 'before'}.txt", program.text("program"))
+    golden(f"paper/lift_visual_{'after' if pass_is_on else 'before'}.txt", program.text("program", full=True))
 
 
 def test_a_recurrent_sum_becomes_a_scan_and_runs_without_a_loop():
@@ -80,9 +80,9 @@ def test_a_recurrent_sum_becomes_a_scan_and_runs_without_a_loop():
     (scan,) = [n for n in after if isinstance(n.op, (CumSum, LinearScan))]
     assert not [n for n in after for e in n.inputs if isinstance(n.op, Merge) and e.source == scan.id]
     program = made.context.compile(made.bounds, made.outputs)
-    assert "for " not in program.text("program")
+    assert "for " not in program.text("program", full=True)
     looped = made.context.compile(made.bounds, made.outputs, tp.Config(disable=("lift",)))
-    assert "for t in" in looped.text("program")
+    assert "for t in" in looped.text("program", full=True)
 
 
 @pytest.mark.parametrize("make", [prefix_sum, recurrent_sum])

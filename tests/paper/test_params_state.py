@@ -57,7 +57,9 @@ def test_every_cycle_goes_through_a_merge_and_nothing_else_holds_state():
     made, _ = build()
     graph = made.context.graph
     merges = [node for node in graph if isinstance(node.op, Merge)]
-    assert {node.name for node in merges} >= {"w", "w.m", "w.v"}, "the optimizer's moments are tensors of the program too"
+    assert {node.name for node in merges} >= {"w", "adam.m(w)", "adam.v(w)"}, (
+        "the optimizer's moments are tensors of the program too"
+    )
     cyclic = [node for node in graph if node.id in ancestors(graph, node)]
     assert cyclic and not [node for node in graph if getattr(node.op, "stateful", False)]
     without = graph.copy()
@@ -78,14 +80,14 @@ def test_state_is_kept_in_place():
     for iterations in (2, 1000):
         program = made.context.compile({I: iterations}, outputs=[last])
         slots = {t.name: t.slots for t in program.plan().tensors}
-        assert [int(np.prod(slots[name])) for name in ("w", "w.m", "w.v")] == [1, 1, 1]
+        assert [int(np.prod(slots[name])) for name in ("w", "adam.m(w)", "adam.v(w)")] == [1, 1, 1]
 
 
 def test_initialization_runs_once(golden):
     made, w = build()
     program = made.context.compile(made.bounds, outputs=[w])
-    golden("paper/params_state.txt", program.text("program"))
-    lines = program.text("program").splitlines()
+    golden("paper/params_state.txt", program.text("program", full=True))
+    lines = program.text("program", full=True).splitlines()
     assert [line for line in lines if "w|0" in line] == ["w|0[0]"], "outside of the loop"
     assert any(line.startswith("    w|1[i]") for line in lines), "inside"
 

@@ -64,7 +64,7 @@ def test_the_schedule_function_runs_y_two_iterations_late():
 
 def test_the_program(golden):
     """(4) The program: y's delay makes a prologue, a steady state and an epilogue; each x is freed after its last reader."""
-    golden("paper/scheduling_viz.txt", compiled(8).text("program"))
+    golden("paper/scheduling_viz.txt", compiled(8).text("program", full=True))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 9])

@@ -36,6 +36,7 @@ class Udf(Op):
     name: str = "udf"
     where: str = field(default="", compare=False, repr=False)  # the user's line
     number: int = field(default=0, compare=False, repr=False)  # tells calls of one line apart
+    results: tuple[str, ...] = field(default=(), compare=False, repr=False)  # what the user calls each of several results
 
     def infer(self, inputs: Types) -> Types:
         return self.types
@@ -75,13 +76,15 @@ class Dataflowed:
     """The body of a fused island: `instructions` are (op, operand slots, where results go), over numbered slots.
 
     Slots `0 .. len(input_types) - 1` hold the island's operands; each instruction appends its outputs. `results` names
-    the slots that the island gives, `slot_types` the type of every slot.
+    the slots that the island gives, `slot_types` the type of every slot. `origins` says of each result what the user calls it
+    (or "") and the user's line; there may be none.
     """
 
     input_types: tuple[TensorType, ...]
     instructions: tuple[tuple[Op, tuple[int, ...], tuple[int, ...]], ...]
     results: tuple[int, ...]
     slot_types: tuple[TensorType, ...]
+    origins: tuple[tuple[str, str], ...] = ()
 
     @property
     def output_types(self) -> tuple[TensorType, ...]:

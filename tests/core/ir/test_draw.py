@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from tempo_core.errors import ConfigError
 from tempo_core.ir.draw import draw, layout, to_dot, to_svg
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.picture import boxes
 from tempo_core.ir.text import parse
 from tests.core.ir.strategies import graphs
 
@@ -27,11 +28,11 @@ steps t<T
 
 
 def test_dot_holds_every_node_and_read(golden):
-    golden("ir/counter.dot", to_dot(parse(COUNTER)))
+    golden("ir/counter.dot", to_dot(boxes(parse(COUNTER))))
 
 
 def test_svg_holds_every_node_and_read():
-    picture = ElementTree.fromstring(to_svg(parse(COUNTER)))
+    picture = ElementTree.fromstring(to_svg(boxes(parse(COUNTER))))
     texts = [element.text for element in picture.iter() if element.tag.endswith("text")]
     assert {"%0 start", '%2 a "counter"', "[t - 1] if t >= 1", "[0:T]", "over (t)", 'Binary(fn="add")'} <= set(texts)
     arrows = [element for element in picture.iter() if element.get("marker-end")]
@@ -43,14 +44,14 @@ def test_svg_holds_every_node_and_read():
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(graphs())
 def test_boxes_do_not_overlap_and_reads_run_down(graph: Graph):
-    places, back = layout(graph)
+    places, back = layout(boxes(graph))
     assert set(places) == set(graph.nodes)
     for (x0, y0, w0, h0), (x1, y1, w1, h1) in combinations(places.values(), 2):
         assert abs(x0 - x1) >= (w0 + w1) / 2 or abs(y0 - y1) >= (h0 + h1) / 2
     for node in graph:
         for edge in node.inputs:
             assert (edge.source, node.id) in back or places[edge.source][1] < places[node.id][1]
-    ElementTree.fromstring(to_svg(graph))
+    ElementTree.fromstring(to_svg(boxes(graph)))
 
 
 def test_files_by_their_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -58,11 +59,11 @@ def test_files_by_their_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     graph = parse(COUNTER)
     draw(graph, tmp_path / "graph.svg")
     draw(graph, str(tmp_path / "graph.dot"))
-    assert (tmp_path / "graph.svg").read_text(encoding="utf-8") == to_svg(graph)
-    assert (tmp_path / "graph.dot").read_text(encoding="utf-8") == to_dot(graph)
+    assert (tmp_path / "graph.svg").read_text(encoding="utf-8") == to_svg(boxes(graph))
+    assert (tmp_path / "graph.dot").read_text(encoding="utf-8") == to_dot(boxes(graph))
     with pytest.raises(ConfigError, match=r"the format \.png needs Graphviz"):
         draw(graph, tmp_path / "graph.png")
 
 
 def test_an_empty_graph_has_a_picture():
-    ElementTree.fromstring(to_svg(Graph(())))
+    ElementTree.fromstring(to_svg(boxes(Graph(()))))

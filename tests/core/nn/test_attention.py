@@ -89,6 +89,6 @@ def test_what_is_kept_of_the_keys_follows_from_the_pattern(pattern: nn.Pattern, 
     ctx, T, x, _ = decoder(pattern)
     with ctx:
         last = x[T - 1]
-    text = ctx.compile({T: 50}, [last]).text("memory")
+    text = ctx.compile({T: 50}, [last]).text("memory", full=True)
     kept = re.findall(r"^ *a\.keys\S* +\S+ +(?:block|window) +(\d+)", text.replace(", ", ","), re.MULTILINE)
     assert sorted(map(int, kept)) == sorted(slots), text

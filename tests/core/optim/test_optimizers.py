@@ -138,8 +138,8 @@ def test_half_precision_parameters_have_float32_state() -> None:
     """In bfloat16, 1 - 0.999 and 0.999 v + 0.001 g² would both be lost."""
     made = program(lambda p: optim.Adam(p, 0.03), "bfloat16")
     assert {r.name: r.dtype for r in made.context.recurrences} == {
-        "w": "bfloat16", "v": "bfloat16", "beta1_power": "float32", "beta2_power": "float32",
-        "w.m": "float32", "w.v": "float32", "v.m": "float32", "v.v": "float32",
+        "w": "bfloat16", "v": "bfloat16", "adam.beta1_power": "float32", "adam.beta2_power": "float32",
+        "adam.m(w)": "float32", "adam.v(w)": "float32", "adam.m(v)": "float32", "adam.v(v)": "float32",
     }  # fmt: skip
     expected = f.trajectory(f.adam(0.03), f.data(POINTS))
     for found, parameter in zip(run(made), ("w", "v"), strict=True):

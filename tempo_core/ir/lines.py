@@ -1,0 +1,142 @@
+"""What the user's source says at a line: the variables that its statement assigns, or the function that it returns from.
+
+`loss = (y - x).mean()` gives `loss`, `a, b = f(x)` gives `a` and `b`, `return x + 1` in `def f` gives `f`, and `loss.backward()` gives
+`loss.backward`. A line that cannot be read, or that holds two statements, gives nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@dataclass
+class _Source:
+    """One file, read: for each line what it assigns, and for each function the lines that assign its variables."""
+
+    lines: Sequence[str]
+    targets: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    assigned: dict[tuple[str, int], dict[str, list[tuple[int, int]]]] = field(default_factory=dict)  # first and last line
+
+
+_SOURCES: dict[str, _Source] = {}
+
+
+def split_line(where: str) -> tuple[str, int]:
+    """The file and the number of a `file:line`; 0 where there is none."""
+    file, _, line = where.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (where, 0)
+
+
+def targets(where: str) -> tuple[str, ...]:
+    """The variables that the statement at a `file:line` assigns, from left to right."""
+    file, line = split_line(where)
+    return _source(file).targets.get(line, ())
+
+
+def assignment(file: str, function: str, first: int, name: str, where: str = "") -> str:
+    """The `file:line` that assigns variable `name` in the function whose code begins at line `first` of `file`.
+
+    Of several such lines it is the one that `where` lies in. Gives "" where that leaves more or less than one.
+    """
+    spans = _source(file).assigned.get((function, 0 if function == "<module>" else first), {}).get(name, [])
+    if len(spans) > 1:
+        in_file, line = split_line(where)
+        spans = [span for span in spans if in_file == file and span[0] <= line <= span[1]]
+    return f"{file}:{spans[0][0]}" if len(spans) == 1 else ""
+
+
+def _source(file: str) -> _Source:
+    lines = linecache.getlines(file)
+    known = _SOURCES.get(file)
+    if known is None or known.lines is not lines:
+        known = _SOURCES[file] = _Source(lines)
+        try:
+            tree = ast.parse("".join(lines))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # a notebook's magic, a binary file, ...
+            return known
+        _read(known, tree, "<module>", 0)
+    return known
+
+
+def _read(source: _Source, scope: ast.AST, function: str, first: int) -> None:
+    """Note the statements of a module, a class or a function, and of those inside of it."""
+    assigned = source.assigned.setdefault((function, first), {})
+    twice: set[int] = set()
+    for statement in _statements(scope):
+        if isinstance(statement, _NESTED):
+            decorators = [d.lineno for d in statement.decorator_list]
+            _read(source, statement, statement.name, min([statement.lineno, *decorators]))
+            continue
+        span = (statement.lineno, statement.end_lineno or statement.lineno)
+        for name in _variables(statement):
+            assigned.setdefault(name, []).append(span)
+        if isinstance(statement, (ast.With, ast.For, ast.AsyncFor, ast.AsyncWith)):
+            continue
+        called = _called(statement, function)
+        for line in range(span[0], span[1] + 1):
+            if line in source.targets:
+                twice.add(line)
+            source.targets[line] = called
+    source.targets.update(dict.fromkeys(twice, ()))
+
+
+def _statements(scope: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a scope but those of functions and classes in it; of compound ones, those that assign by themselves."""
+    for child in ast.iter_child_nodes(scope):
+        if isinstance(child, _NESTED):
+            yield child
+        elif isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            if isinstance(child, ast.stmt) and (not hasattr(child, "body") or isinstance(child, (ast.With, ast.For))):
+                yield child
+            yield from _statements(child)
+
+
+def _variables(statement: ast.stmt) -> list[str]:
+    """The plain variables that a statement assigns."""
+    if isinstance(statement, ast.Assign):
+        places: list[ast.expr] = list(statement.targets)
+    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign, ast.For)):
+        places = [statement.target]
+    elif isinstance(statement, ast.With):
+        places = [item.optional_vars for item in statement.items if item.optional_vars is not None]
+    else:
+        places = []
+    return [n.id for place in places for n in ast.walk(place) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def _called(statement: ast.stmt, function: str) -> tuple[str, ...]:
+    """What the values that a statement computes are called after."""
+    if isinstance(statement, ast.Assign):
+        return _names_in(statement.targets[0])
+    if isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+        return _names_in(statement.target)
+    if isinstance(statement, ast.Return):
+        return (function,) if function != "<module>" else ()
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        call = ".".join(_call(statement.value.func)[-2:])
+        return (call,) if call else ()
+    return ()
+
+
+def _call(function: ast.expr) -> list[str]:
+    """The words of what is called: `loss`, `backward` of `loss.backward()`, and `Adam`, `step` of `tp.optim.Adam(...).step()`."""
+    if isinstance(function, ast.Attribute):
+        return [*_call(function.value), function.attr]
+    if isinstance(function, ast.Call):
+        return _call(function.func)[-1:]
+    return [function.id] if isinstance(function, ast.Name) else []
+
+
+def _names_in(target: ast.expr) -> tuple[str, ...]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return tuple(name for part in target.elts for name in _names_in(part))
+    if isinstance(target, (ast.Subscript, ast.Starred)):
+        return _names_in(target.value)
+    if isinstance(target, ast.Attribute):
+        return (target.attr,)
+    return (target.id,) if isinstance(target, ast.Name) else ()

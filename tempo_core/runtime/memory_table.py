@@ -1,0 +1,85 @@
+"""The stores of a plan as a table: each by itself, or those of one module, optimizer or object in one row."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+WIDTH = 100
+SMALL = 0.01  # of all bytes: stores below share the last row
+PAIR = 2  # so many tensors of a group are still shown one by one
+FEW = 10  # rows that are shown however small they are
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor that has a store: one row of the plan."""
+
+    name: str
+    type: str
+    kind: str  # "register", "window" or "block"
+    slots: tuple[int, ...]
+    bytes: int
+    persistent: bool  # lives between device programs (else a local of one)
+    group: str = ""  # what it is of: a module, an optimizer, an object of the user's; recurrences apart from other values
+    noun: str = "tensors"  # what several of its group are called
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of the table: `name`, and how many tensors it stands for."""
+
+    name: str
+    type: str
+    kind: str
+    slots: str
+    bytes: int
+    tensors: tuple[StoredTensor, ...]
+
+
+def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor], between: int, full: bool) -> str:
+    """The table of `stored` tensors, the names of the `passing` ones, and the sum; `between` are the bytes between programs."""
+    largest_first = sorted(stored, key=lambda t: -t.bytes)
+    rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first))
+    cells = [("tensor", "type", "store", "slots", "bytes"), *((r.name, r.type, r.kind, r.slots, str(r.bytes)) for r in rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    total = sum(t.bytes for t in stored)
+    kept = "" if total == between else f", {between} of them between device programs"
+    lines = [*table, f"in all {total} bytes{kept}"] if stored else ["nothing is stored"]
+    if passing:
+        names = [t.name for t in passing] if full else [row.name for row in _rows(passing)]
+        text = f"one value at a time, inside a program: {', '.join(names)}"
+        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False)
+    return "\n".join(lines)
+
+
+def _rows(tensors: Iterable[StoredTensor]) -> list[_Row]:
+    """A row a group, the largest first. The two tensors of a pair, such as keys and values, have a row each."""
+    groups: dict[str, list[StoredTensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.group or tensor.name, []).append(tensor)
+    rows = [row for group in groups.values() for row in ([_row(group)] if len(group) > PAIR else [_row([t]) for t in group])]
+    return sorted(rows, key=lambda row: -row.bytes)
+
+
+def _row(tensors: Sequence[StoredTensor]) -> _Row:
+    first, total = tensors[0], sum(t.bytes for t in tensors)
+    if len(tensors) == 1:
+        slots = " x ".join(map(str, first.slots)) or "1"
+        return _Row(first.name, first.type, first.kind, slots, first.bytes, tuple(tensors))
+    noun = first.noun if len({t.noun for t in tensors}) == 1 else "tensors"
+    dtypes, kinds = (set(parts) for parts in zip(*((t.type.split("[")[0], t.kind) for t in tensors), strict=True))
+    name = f"{first.group.rstrip('|')}: {len(tensors)} {noun}"
+    return _Row(name, ", ".join(sorted(dtypes)), ", ".join(sorted(kinds)), "", total, tuple(tensors))
+
+
+def _few(rows: list[_Row]) -> list[_Row]:
+    """The same rows, the small ones at the end as one."""
+    total = sum(row.bytes for row in rows)
+    large = [row for number, row in enumerate(rows) if number < FEW or row.bytes >= SMALL * total]
+    rest = [t for row in rows[len(large) :] for t in row.tensors]
+    if len(rows) - len(large) < 2:
+        return rows
+    return [*large, _Row(f"{len(rest)} smaller ones", "", "", "", sum(t.bytes for t in rest), tuple(rest))]

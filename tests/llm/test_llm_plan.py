@@ -1,0 +1,40 @@
+"""The plan of a Llama fits a screen, and names what the model's file names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tempo_core.ir.overview import overview
+from tempo_llm import Generator
+
+MOST = 20  # lines of the schedule and of the table, boxes of the drawing, and labels in it
+
+
+@pytest.fixture
+def generator(values: dict[str, Any], random_tensors: Any, write_model: Any) -> Generator:
+    return Generator.from_directory(write_model(values, random_tensors(values)))
+
+
+def test_the_plan_of_a_llama(generator: Generator, golden: Any) -> None:
+    text = generator.plan([[1, 2, 3], [1, 2]], 40)
+    golden("llm/plan.txt", re.sub(r"(\.py):\d+(-\d+)?", r"\1", text))
+    for part in text.split("\n\n"):
+        assert part.count("\n") < MOST
+    full = generator.plan([[1, 2, 3], [1, 2]], 40, full=True)
+    assert full.count("\n") >= text.count("\n") and "@" not in full
+    (program,) = generator._programs.values()
+    assert program.text("schedule").count("\n") < MOST
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_the_drawing_of_a_llama(generator: Generator, sampled: bool) -> None:
+    generator.plan([[1, 2, 3]], 40, temperature=0.5 if sampled else 0.0)
+    (program,) = generator._programs.values()
+    picture = overview(program.graph)
+    assert len(picture) <= MOST
+    assert sum(bool(label) for box in picture.values() for _, label in box.reads) <= MOST
+    titles = {box.lines[0] for box in picture.values()}
+    assert {"hidden", "token", "attention", "logits, chosen"} <= titles
