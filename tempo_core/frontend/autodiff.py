@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tempo_core.errors import GradientError
+from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.contributions import as_cases, as_key, overflows, uses_values, without_broadcast_axis
@@ -256,7 +256,10 @@ class _Reverse:
             return
         rule = gradient_of(node.op)
         if isinstance(rule, NoGradient):
-            raise GradientError(f"{_called(node)} has no gradient: {rule.why}", where=node.where or None, hint=rule.hint)
+            message = f"{_called(node)} has no gradient: {rule.why}"
+            raise GradientError(message, where=node.where or None, hint=rule.hint) from (
+                MissingRow(message) if rule.missing else None
+            )
         assert not isinstance(rule, Zero), "gradients flow along reads that carry them"
         operands = [Tensor(self.context, e) for e in node.inputs]
         results = [of_node(self.context, node, k) for k in range(len(node.outputs))]

@@ -303,7 +303,7 @@ CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows,
     ops.Sink: "it has no result",
     ops.Output: "it has no result",
 }
-_NOBODY = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT")
+_NOBODY = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT", missing=True)
 
 
 def gradient_of(op: ops.Op) -> Rule | Zero | NoGradient:

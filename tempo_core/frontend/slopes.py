@@ -59,6 +59,7 @@ class NoGradient:
 
     why: str
     hint: str = "x.detach() ends differentiation here; a formula of other functions has their gradients"
+    missing: bool = False  # there is no row: a mistake in Tempo
 
 
 Slope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (gradient of the result, operand, result) -> gradient of the operand
@@ -167,7 +168,7 @@ BINARY: Mapping[str, Slopes | Zero | NoGradient] = {
     "xor": _BITS,
 }
 
-_NOBODY = NoGradient("its table of slopes has no row for it")
+_NOBODY = NoGradient("its table of slopes has no row for it", missing=True)
 
 
 def slope_of(op: ops.Unary | ops.Binary) -> Slope | Slopes | Zero | NoGradient:
