@@ -63,7 +63,8 @@ class NoGradient:
 
 
 Slope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (gradient of the result, operand, result) -> gradient of the operand
-Slopes = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]  # (gradient, operands x and y, result) -> of x, of y
+# (gradient of the result, operands x and y, result) -> gradients of x and y, None where they are 0
+Slopes = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor | None]]
 
 
 def finite(x: Tensor) -> Tensor:
@@ -80,11 +81,25 @@ def one_less_square(x: Tensor) -> Tensor:
     return where(equal(absolute(x), 1), 1 - square(x), (1 - x) * (1 + x))
 
 
-def _of_power(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+def _exponent(y: Tensor) -> float | None:
+    """The number that a tensor repeats, where it is a constant that does."""
+    node = y.node
+    while isinstance(node.op, ops.Broadcast):
+        node = y.context.graph[node.inputs[0].source]
+    if not isinstance(node.op, ops.Constant) or node.op.sizes:
+        return None
+    dtype = np.dtype(ml_dtypes.bfloat16 if node.op.dtype == "bfloat16" else node.op.dtype)
+    return float(np.frombuffer(node.op.data, dtype)[0])
+
+
+def _of_power(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """`y * x ** (y - 1)` and `x ** y * log(x)`.
 
     `x ** 0` is 1 at 0 too, so its slope is 0 there, and not 0 times infinity. Where the base is not positive, the slope by the exponent is 0.
     """
+    number = _exponent(y)
+    if number is not None:
+        return None if number == 0 else g * number if number == 1 else g * (number * power(x, number - 1)), None
     unsafe = logical_and(equal(y, 0), logical_not(isfinite(reciprocal(x))))
     by_base = y * where(unsafe, 0, power(x, where(unsafe, 1, y - 1)))
     positive = where(x > 0, x, 1)

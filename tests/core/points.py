@@ -129,6 +129,8 @@ ROWS: tuple[Smooth, ...] = (
         at(0.0, -1.0, right={1: (-INF, 0), 2: (INF, ANY, ANY, 0), 3: (-INF, ANY, ANY, 0)}, why=NOUGHT),
         at(-2.0, 2.0, right={1: (-4, 0), 2: (2, ANY, ANY, 0), 3: (0, ANY, ANY, 0)}, why=NEGATIVE),
         at(-2.0, 3.0, right={1: (12, 0), 2: (-12, ANY, ANY, 0), 3: (6, ANY, ANY, 0)}, why=NEGATIVE)),
+    *(row(f"power of {n}", lambda x, n=n: x**n, lambda x, n=n: x**n, *USUAL) for n in (0, 1, 2, 3, -1)),
+    row("power of 0.5", lambda x: x**0.5, lambda x: x**0.5, *each(0.0, 1.0, 4.0, 1e-10, 1e15)),
     row("maximum", tp.maximum, jnp.maximum, *AROUND, at(INF, 1.0), at(-INF, 1.0)),
     row("minimum", tp.minimum, jnp.minimum, *AROUND, at(INF, 1.0), at(-INF, 1.0)),
     row("remainder", tp.remainder, jnp.remainder, at(5.0, 3.0), at(-5.0, 3.0), at(5.5, -2.0), at(0.0, 3.0)),
