@@ -303,6 +303,7 @@ CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows,
     ops.Sink: "it has no result",
     ops.Output: "it has no result",
 }
+_NO_SLOPE = NoGradient("its table of slopes has no row for it", missing=True)
 _NOBODY = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT", missing=True)
 
 
@@ -310,5 +311,9 @@ def gradient_of(op: ops.Op) -> Rule | Zero | NoGradient:
     """How an op is differentiated: by a rule, with a gradient of zero, or not at all."""
     if type(op) in CONSTANT:
         return Zero(CONSTANT[type(op)])
-    inner = slope_of(op) if isinstance(op, (ops.Unary, ops.Binary)) else None
+    inner: Any = None
+    if isinstance(op, (ops.Unary, ops.Binary)):
+        inner = slope_of(op)
+    elif isinstance(op, ops.Reduce):
+        inner = REDUCE.get(op.fn, _NO_SLOPE)
     return inner if isinstance(inner, (Zero, NoGradient)) else GRADIENTS.get(type(op), _NOBODY)

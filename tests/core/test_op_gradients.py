@@ -272,6 +272,14 @@ def test_a_gradient_through_a_function_without_one_is_an_error(monkeypatch: Any,
     assert raised.value.hint == (NONE.hint if row is NONE else slopes.NoGradient("").hint)
 
 
+def test_a_gradient_through_a_reduction_without_a_slope_is_an_error(monkeypatch: Any) -> None:
+    monkeypatch.delitem(REDUCE, "prod")
+    with tp.Context("t"):
+        x = tp.input("x", (2,))
+        with pytest.raises(errors.GradientError, match="`prod` has no gradient: its table of slopes has no row for it"):
+            tp.grad(x.prod(), wrt=[x])
+
+
 def test_a_gradient_through_an_op_without_a_rule_is_an_error(monkeypatch: Any) -> None:
     monkeypatch.delitem(GRADIENTS, ops.Flip)
     with tp.Context("t"):

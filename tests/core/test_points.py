@@ -113,6 +113,29 @@ def test_what_is_said_to_be_right_has_a_reason() -> None:
     assert not [(row.name, p.at) for row in SMOOTH.values() for p in row.points if p.right and not p.why]
 
 
+def test_of_no_elements() -> None:
+    """Sums are 0, products 1, the greatest is -inf, and so is the logarithm of a sum; means do not exist. Gradients have no elements."""
+    right = {
+        tp.sum: 0,
+        tp.prod: 1,
+        tp.norm: 0,
+        tp.logsumexp: -np.inf,
+        tp.Tensor.max: -np.inf,
+        tp.Tensor.min: np.inf,
+        tp.mean: np.nan,
+    }
+    ctx = tp.Context("t")
+    with ctx as ((_, T),):
+        x = tp.input("x", (2, 0))
+        values = [function(x, -1) for function in right]
+        slopes = [tp.grad(value.sum(), [x])[0] for value in values]
+        same = [tp.softmax(x), tp.log_softmax(x), tp.cumsum(x, -1), tp.cumprod(x, -1)]
+        found = reference.evaluate(ctx, [*values, *slopes, *same], {T: 1}, {"x": np.zeros((2, 0))})
+    for value, wanted in zip(found, right.values(), strict=False):
+        np.testing.assert_array_equal(value, np.full(2, wanted, "float32"))
+    assert {np.shape(value) for value in found[len(right) :]} == {(2, 0)}
+
+
 def test_infinities_become_the_largest_numbers_of_the_dtype() -> None:
     for dtype in ("float32", "float64", "float16"):
         ctx = tp.Context("t")
@@ -136,3 +159,31 @@ def test_a_logistic_regression_that_starts_at_zero_has_a_hessian() -> None:
             rows = [tp.grad(slope.index(0, k), [w])[0] for k in range(3)]
             found = reference.evaluate(ctx, rows, {T: 1}, {"w": np.zeros(3)})
             np.testing.assert_allclose(found, x.T @ x / 4 / len(x), rtol=1e-12)
+
+
+FORMULAS = (
+    "softplus",
+    "log_sigmoid",
+    "logaddexp",
+    "hypot",
+    "arctan2",
+    "silu",
+    "gelu",
+    "arcsin",
+    "logsumexp",
+)  # that choose between two
+
+
+def test_xla_keeps_values_and_slopes_at_special_points() -> None:
+    """Its algebra must not bring back what the formulas avoid: one program of values and gradients, staged, against the reference."""
+    ctx, outputs, inputs = tp.Context("t"), [], {}
+    with ctx as ((_, T),):
+        for name in FORMULAS:
+            values = {f"{name}{k}": v.astype("float32") for k, v in enumerate(stacked(SMOOTH[name]))}
+            leaves = [tp.input(key, value.shape) for key, value in values.items()]
+            result = SMOOTH[name].ours(*leaves)
+            outputs += [result, *tp.grad(result.sum(), leaves)]
+            inputs.update(values)
+    expected = reference.evaluate(ctx, outputs, {T: 1}, inputs)
+    for found, wanted in zip(ctx.run({T: 1}, outputs=outputs, inputs=inputs), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=1e-6)
