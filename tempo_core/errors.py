@@ -66,6 +66,13 @@ class TempoError(Exception):
         return text if self.hint is None else f"{text}\n  hint: {self.hint}"
 
 
+class MissingRow(NotImplementedError):
+    """A table that has no row for an op or a function: a mistake in Tempo, and none of its users'.
+
+    The test of that row fails, with its name; tests that only happen to need the row are skipped (`tests/conftest.py`).
+    """
+
+
 class ArgumentError(TempoError, TypeError):
     """An argument of the wrong kind: what is no tensor, shape, step, number or name where one is meant."""
 

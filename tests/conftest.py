@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # `JAX_PLATFORMS=cuda pytest -m gpu` for a GPU; read when JAX is imported
 
 import jax
 import pytest
+
+from tempo_core.errors import MissingRow
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -32,6 +34,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs torch and transformers: pip install -e '.[torch]'"))
         if without_gpu and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a GPU: JAX_PLATFORMS=cuda pytest -m gpu"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A missing row of a table fails the one test that is about it, by its name; tests that only need the row are skipped."""
+    report = yield
+    error = None if call.excinfo is None else call.excinfo.value
+    while error is not None and not isinstance(error, MissingRow):
+        error = error.__cause__
+    if report.failed and error is not None:
+        report.outcome, report.longrepr = (
+            "skipped",
+            (str(item.path), item.location[1] or 0, f"needs a row that is not there: {error}"),
+        )
+    return report
 
 
 @pytest.fixture

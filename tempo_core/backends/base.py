@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import ml_dtypes
 import numpy as np
 
-from tempo_core.errors import DTypeError, FunctionError, ShapeError
+from tempo_core.errors import DTypeError, FunctionError, MissingRow, ShapeError
 from tempo_core.ir import ops
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -90,7 +90,7 @@ class Backend(ABC):
         """
         kernel = self.kernels.get(type(op))
         if kernel is None:
-            raise NotImplementedError(f"the {self.name} backend has no kernel for {type(op).__name__}")
+            raise MissingRow(f"the {self.name} backend has no kernel for {type(op).__name__}")
         result = kernel(Setting(self, env, seed), op, *args)
         return result if isinstance(result, tuple) else (result,)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tempo_core.backends import prng
 from tempo_core.backends.base import Array, Kernel, Setting, numpy_dtype
+from tempo_core.errors import MissingRow
 from tempo_core.ir import ops
 from tempo_core.symbolic.condition import Bool
 
@@ -135,7 +136,18 @@ COMPARE: Mapping[str, Callable[[Any, Array, Array], Array]] = {
 
 def elementwise(table: Mapping[str, Callable[..., Array]]) -> Kernel:
     """The kernel of an op whose field `fn` names a row of `table`."""
-    return lambda at, op, *operands: table[op.fn](at.xp, *operands)
+
+    def kernel(at: Setting, op: Any, *operands: Array) -> Array:
+        return row(table, at, op)(at.xp, *operands)
+
+    return kernel
+
+
+def row(table: Mapping[str, Callable[..., Array]], at: Setting, op: Any) -> Callable[..., Array]:
+    """The row of an op's function."""
+    if op.fn not in table:
+        raise MissingRow(f"the {at.backend.name} backend has no kernel for {type(op).__name__} {op.fn}")
+    return table[op.fn]
 
 
 def where(at: Setting, op: ops.Where, condition: Array, x: Array, y: Array) -> Array:
@@ -171,7 +183,7 @@ REDUCE: Mapping[str, Callable[[Any, Array, tuple[int, ...]], Array]] = {
 
 
 def reduce(at: Setting, op: ops.Reduce, x: Array) -> Array:
-    return REDUCE[op.fn](at.xp, wide(x), op.axes).astype(x.dtype)
+    return row(REDUCE, at, op)(at.xp, wide(x), op.axes).astype(x.dtype)
 
 
 def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tempo_core.errors import GradientError
+from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.context import Context
 from tempo_core.frontend.contributions import as_cases, as_key, overflows, uses_values, without_broadcast_axis
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
-from tempo_core.frontend.gradients import GRADIENTS, PIECEWISE_CONSTANT
+from tempo_core.frontend.gradients import gradient_of
+from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.sources import Recurrence
 from tempo_core.frontend.tensor import Tensor, apply, of_node
 from tempo_core.ir.graph import Edge, Node, is_identity
@@ -26,7 +27,6 @@ from tempo_core.ir.ops import (
     Merge,
     Slice,
     Udf,
-    Unary,
 )
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
@@ -113,6 +113,11 @@ def _fitted(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
     return x
 
 
+def _called(node: Node) -> str:
+    """An op as errors name it: by its function, where it has one."""
+    return f"`{getattr(node.op, 'fn', None) or type(node.op).__name__}`"
+
+
 class _Reverse:
     """One reverse pass over the active nodes: those on a path from a target to the loss."""
 
@@ -178,11 +183,11 @@ class _Reverse:
             return False
         if isinstance(op, Identity) and op.stop_gradient:
             return False
-        if isinstance(op, Unary) and op.fn in PIECEWISE_CONSTANT:
-            return False
         if isinstance(op, Udf) and (op.kind != "jax" or op.stateful):
             return False
-        return isinstance(op, Merge) or type(op) in GRADIENTS
+        return isinstance(op, Merge) or not isinstance(
+            gradient_of(op), Zero
+        )  # what has no gradient is refused where it is needed
 
     def _order(self) -> tuple[list[int], list[int]]:
         """Active nodes, readers before sources, once the edges into the `cut` merges' readers are dropped."""
@@ -249,9 +254,13 @@ class _Reverse:
                     self._pull_back(node, edge, gradients[0], edge.condition & taken)
                 taken = taken & ~edge.condition
             return
-        rule = GRADIENTS.get(type(node.op))
-        if rule is None:
-            return  # an op through which no gradient flows
+        rule = gradient_of(node.op)
+        if isinstance(rule, NoGradient):
+            message = f"{_called(node)} has no gradient: {rule.why}"
+            raise GradientError(message, where=node.where or None, hint=rule.hint) from (
+                MissingRow(message) if rule.missing else None
+            )
+        assert not isinstance(rule, Zero), "gradients flow along reads that carry them"
         operands = [Tensor(self.context, e) for e in node.inputs]
         results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
         contributions = rule(node.op, operands, results, gradients)

@@ -1,14 +1,13 @@
 """Gradient rules (vector-Jacobian products), one row an op.
 
 A rule takes (op, operands, results, gradients of the results) and gives one contribution an operand, of the operand's type,
-or None where none flows. Ops without a row (comparisons, sorting, random numbers) are constants
-for differentiation; `CONSTANT` names them, and a test holds that each op is in one of the two tables.
+or None where none flows. The functions inside `Unary` and `Binary` have rows of their own, in `frontend/slopes.py`. `CONSTANT` names the ops
+that are constants to differentiation, with the reason. A gradient through an op of neither table is a GradientError.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,34 +16,23 @@ from tempo_core.frontend.functions import (
     broadcast_to,
     cast,
     constant,
-    cos,
-    cosh,
     cumprod,
     cumsum,
     equal,
     evaluate,
-    exp,
     flip,
     greater,
-    greater_equal,
-    less_equal,
     linear_scan,
-    log,
     logical_or,
-    neg,
     pad,
     power,
     reshape,
-    rsqrt,
     scatter_add,
-    sign,
-    sin,
-    sinh,
-    square,
     total,
     transpose,
     where,
 )  # fmt: skip
+from tempo_core.frontend.slopes import NoGradient, Zero, slope_of
 from tempo_core.frontend.sources import udf
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
@@ -56,59 +44,13 @@ Rule = Callable[[Any, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], Sequen
 
 
 def _unary(op: ops.Unary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
-    (x,), (y,), (g,) = operands, results, gradients
-    slopes: dict[str, Callable[[], Tensor]] = {
-        "neg": lambda: neg(g),
-        "abs": lambda: g * sign(x),
-        "exp": lambda: g * y,
-        "expm1": lambda: g * (y + 1),
-        "log": lambda: g / x,
-        "log1p": lambda: g / (x + 1),
-        "sqrt": lambda: g * 0.5 / y,
-        "rsqrt": lambda: g * -0.5 * y * y * y,
-        "sin": lambda: g * cos(x),
-        "cos": lambda: neg(g * sin(x)),
-        "tan": lambda: g * (1 + y * y),
-        "asin": lambda: g * rsqrt(1 - x * x),
-        "acos": lambda: neg(g * rsqrt(1 - x * x)),
-        "atan": lambda: g / (1 + x * x),
-        "sinh": lambda: g * cosh(x),
-        "cosh": lambda: g * sinh(x),
-        "tanh": lambda: g * (1 - y * y),
-        "asinh": lambda: g * rsqrt(1 + x * x),
-        "acosh": lambda: g * rsqrt(x * x - 1),
-        "atanh": lambda: g / (1 - x * x),
-        "sigmoid": lambda: g * y * (1 - y),
-        "erf": lambda: g * (2 / math.sqrt(math.pi)) * exp(neg(square(x))),
-    }
-    return (slopes[op.fn]() if op.fn in slopes else None,)  # the others are piecewise constant
+    slope: Any = slope_of(op)
+    return (None if isinstance(slope, Zero) else slope(gradients[0], operands[0], results[0]),)
 
 
 def _binary(op: ops.Binary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
-    (x, y), (z,), (g,) = operands, results, gradients
-    if op.fn == "add":
-        return g, g
-    if op.fn == "sub":
-        return g, neg(g)
-    if op.fn == "mul":
-        return g * y, g * x
-    if op.fn == "div":
-        return g / y, neg(g * z / y)
-    if op.fn == "pow":
-        constant_power = equal(y, 0)  # x ** 0 is 1 everywhere, at 0 too
-        slope = y * power(x, where(constant_power, 1, y - 1))
-        positive = where(x > 0, x, 1)  # log is wanted only where the base is positive
-        return g * where(constant_power, 0, slope), where(x > 0, g * z * log(positive), 0)
-    if op.fn == "atan2":
-        square_distance = x * x + y * y
-        return g * y / square_distance, neg(g * x / square_distance)
-    if op.fn in ("maximum", "minimum"):  # ties give half to each operand
-        chosen = greater_equal(x, y) if op.fn == "maximum" else less_equal(x, y)
-        share = where(equal(x, y), 0.5, cast(chosen, g.dtype))
-        return g * share, g * (1 - share)
-    if op.fn == "mod":
-        return g, neg(g * apply(ops.Unary("floor"), x / y))
-    return None, None
+    slopes: Any = slope_of(op)
+    return (None, None) if isinstance(slopes, Zero) else slopes(gradients[0], *operands, results[0])
 
 
 def _where(op: ops.Where, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
@@ -133,15 +75,24 @@ def _spread(x: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
-    (x,), (y,), (g,) = operands, results, gradients
-    if op.fn == "sum":
-        return (_spread(g, x, op.axes),)
-    if op.fn in ("max", "min"):  # ties share the gradient
-        chosen = cast(equal(x, _spread(y, x, op.axes)), g.dtype)
-        return (_spread(g / total(chosen, op.axes), x, op.axes) * chosen,)
-    if op.fn == "prod":
-        return (_product_of_others(x, op.axes) * _spread(g, x, op.axes),)
-    return (None,)
+    rule = REDUCE[op.fn]
+    return (None if isinstance(rule, Zero) else rule(gradients[0], operands[0], results[0], op.axes),)
+
+
+def _extreme(g: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Ties share the gradient."""
+    chosen = cast(equal(x, _spread(y, x, axes)), g.dtype)
+    return _spread(g / total(chosen, axes), x, axes) * chosen
+
+
+REDUCE: Mapping[str, Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor] | Zero] = {
+    "sum": lambda g, x, y, axes: _spread(g, x, axes),
+    "prod": lambda g, x, y, axes: _product_of_others(x, axes) * _spread(g, x, axes),
+    "max": _extreme,
+    "min": _extreme,
+    "any": Zero("its result is a bool"),
+    "all": Zero("its result is a bool"),
+}
 
 
 def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -340,17 +291,29 @@ GRADIENTS: dict[type[ops.Op], Rule] = {
     ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Udf: _udf,
 }  # fmt: skip
 
-CONSTANT: frozenset[type[ops.Op]] = frozenset({
-    ops.Constant, ops.Iota, ops.Eval, ops.Input, ops.Random, ops.Compare, ops.Argmax, ops.Argsort, ops.Sink, ops.Output,
-})  # fmt: skip
+CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows, and why
+    ops.Constant: "it has no operands",
+    ops.Iota: "it has no operands",
+    ops.Eval: "it has no operands: steps are not differentiated",
+    ops.Input: "it has no operands",
+    ops.Random: "it is a function of integers",
+    ops.Compare: "its result is a bool, which is constant between its jumps",
+    ops.Argmax: "a position is constant between its jumps, as in JAX",
+    ops.Argsort: "positions are constant between their jumps, as in JAX; what they pick has a gradient, by Gather",
+    ops.Sink: "it has no result",
+    ops.Output: "it has no result",
+}
+_NO_SLOPE = NoGradient("its table of slopes has no row for it", missing=True)
+_NOBODY = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT", missing=True)
 
-PIECEWISE_CONSTANT = (
-    "sign",
-    "floor",
-    "ceil",
-    "round",
-    "trunc",
-    "not",
-    "isfinite",
-    "isnan",
-)  # of `Unary`: their derivative is zero
+
+def gradient_of(op: ops.Op) -> Rule | Zero | NoGradient:
+    """How an op is differentiated: by a rule, with a gradient of zero, or not at all."""
+    if type(op) in CONSTANT:
+        return Zero(CONSTANT[type(op)])
+    inner: Any = None
+    if isinstance(op, (ops.Unary, ops.Binary)):
+        inner = slope_of(op)
+    elif isinstance(op, ops.Reduce):
+        inner = REDUCE.get(op.fn, _NO_SLOPE)
+    return inner if isinstance(inner, (Zero, NoGradient)) else GRADIENTS.get(type(op), _NOBODY)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tempo_core.errors import MissingRow
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import TensorType
@@ -71,6 +72,8 @@ def batched(
         value = build.add(op, *(edge for edge, _ in operands))
         shape = (batch.size, *results[0].shape)
         return build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), value)
+    if type(op) not in RULES:
+        raise MissingRow(f"no row of passes/batching.py says how to vectorize {type(op).__name__}")
     return RULES[type(op)](batch)
 
 

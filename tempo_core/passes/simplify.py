@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.passes.base import Builder, Pass, redirect, remove_dead
-from tempo_core.passes.rules import RULES, View
+from tempo_core.passes.rules import BY_OP, View
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Simplify(Pass):
     def _round(self, graph: Graph) -> bool:
         replacements: dict[int, Edge] = {}
         for node in graph:
-            for rule in RULES.get(type(node.op), ()):
+            for rule in BY_OP.get(type(node.op), ()):
                 view = View(graph, node, Builder(graph, node))
-                result = rule(view)
+                result = rule.replacement(view)
                 if result is not None and result.source != node.id:
                     replacements[node.id] = result
                     break

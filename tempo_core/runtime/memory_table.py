@@ -41,7 +41,7 @@ class _Row:
 def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor], between: int, full: bool) -> str:
     """The table of `stored` tensors, the names of the `passing` ones, and the sum; `between` are the bytes between programs."""
     largest_first = sorted(stored, key=lambda t: -t.bytes)
-    rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first))
+    rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first, PAIR))
     cells = [("tensor", "type", "store", "slots", "bytes"), *((r.name, r.type, r.kind, r.slots, str(r.bytes)) for r in rows)]
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -55,12 +55,12 @@ def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor],
     return "\n".join(lines)
 
 
-def _rows(tensors: Iterable[StoredTensor]) -> list[_Row]:
-    """A row a group, the largest first. The two tensors of a pair, such as keys and values, have a row each."""
+def _rows(tensors: Iterable[StoredTensor], alone: int = 1) -> list[_Row]:
+    """A row a group, the largest first; groups of up to `alone` tensors, such as a layer's keys and values, have a row each."""
     groups: dict[str, list[StoredTensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.group or tensor.name, []).append(tensor)
-    rows = [row for group in groups.values() for row in ([_row(group)] if len(group) > PAIR else [_row([t]) for t in group])]
+    rows = [row for group in groups.values() for row in ([_row(group)] if len(group) > alone else [_row([t]) for t in group])]
     return sorted(rows, key=lambda row: -row.bytes)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import errors, reference
-from tempo_core.frontend.gradients import CONSTANT, GRADIENTS
+from tempo_core.frontend import slopes
+from tempo_core.frontend.gradients import CONSTANT, GRADIENTS, REDUCE
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr
@@ -110,10 +111,10 @@ ROWS = [
     Row(ops.Dot, "einsum", lambda x, y, z: tp.einsum("ij,jk,i->k", x, y, z), (A, MATRIX, normal(2))),
     Row(ops.Binary, "std", lambda x: tp.std(x, 1, ddof=1) * 1, (A,)),
     Row(ops.Binary, "hypot", tp.hypot, (A, B)),
-    Row(ops.Binary, "logaddexp", tp.logaddexp, (A, B)),
+    Row(ops.Where, "logaddexp", tp.logaddexp, (A, B)),
     Row(ops.Binary, "median", lambda x: tp.median(x, 1) * 1, (normal(2, 4),)),
-    Row(ops.Binary, "gelu", tp.gelu, (A,)),
-    Row(ops.Binary, "gelu, approximate", lambda x: tp.gelu(x, approximate=True), (A,)),
+    Row(ops.Where, "gelu", tp.gelu, (A,)),
+    Row(ops.Where, "gelu, approximate", lambda x: tp.gelu(x, approximate=True), (A,)),
     Row(ops.Where, "elu", tp.elu, (A,)),
     Row(ops.Where, "tril", lambda x: tp.tril(x, -1), (MATRIX,)),
     Row(ops.Where, "triu", lambda x: tp.triu(x, 1), (MATRIX,)),
@@ -142,7 +143,7 @@ def test_the_gradients_of_an_op_are_its_finite_differences(row: Row) -> None:
 # -- what is defined where there is no derivative ---------------------------------------------------------------------
 
 
-def slopes(build: Build, *values: Any) -> list[np.ndarray]:
+def slopes_at(build: Build, *values: Any) -> list[np.ndarray]:
     """The gradients of the sum of `build(*values)` in float32."""
     ctx = tp.Context("t")
     with ctx as ((_, T),):
@@ -170,6 +171,9 @@ KINKS: dict[str, tuple[Build, tuple[Any, ...], tuple[Any, ...]]] = {
     "clip at its ends": (lambda x: tp.clip(x, 0, 1), ([0.0, 1.0],), ([0.5, 0.5],)),
     "softplus at 0": (tp.softplus, (0.0,), (0.5,)),
     "logaddexp of equals": (tp.logaddexp, (1.0, 1.0), (0.5, 0.5)),
+    "logaddexp of equal infinities": (tp.logaddexp, (INFINITE, INFINITE), (0.5, 0.5)),
+    "logsumexp of only -inf": (tp.logsumexp, ([-INFINITE, -INFINITE],), ([0.5, 0.5],)),
+    "arctan2 at 0": (tp.arctan2, (0.0, 0.0), (0.0, 0.0)),
     "sqrt at 0": (tp.sqrt, (0.0,), (INFINITE,)),
     "log at 0": (tp.log, (0.0,), (INFINITE,)),
     "norm at 0": (tp.norm, ([0.0, 0.0],), ([0, 0],)),
@@ -195,7 +199,7 @@ KINKS: dict[str, tuple[Build, tuple[Any, ...], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", KINKS)
 def test_where_there_is_no_derivative_the_gradient_is_defined(name: str) -> None:
     build, values, expected = KINKS[name]
-    for found, wanted in zip(slopes(build, *values), expected, strict=True):
+    for found, wanted in zip(slopes_at(build, *values), expected, strict=True):
         np.testing.assert_allclose(found, np.asarray(wanted, "float32"), err_msg=name)
 
 
@@ -226,3 +230,78 @@ def test_every_op_has_a_checked_rule_or_is_constant(op: type[ops.Op]) -> None:
     assert (op in GRADIENTS) != (op in CONSTANT), f"{op.__name__} must be in one of GRADIENTS and CONSTANT"
     if op in GRADIENTS and op is not ops.Udf:  # JAX's own rules: checked as functions of JAX below
         assert any(row.op is op for row in ROWS), f"the rule of {op.__name__} has no numeric check: add a Row"
+
+
+FUNCTIONS = {"Unary": (ops.UNARY, slopes.UNARY), "Binary": (ops.BINARY, slopes.BINARY), "Reduce": (ops.REDUCE, REDUCE)}
+
+
+@pytest.mark.parametrize(("kind", "fn"), [(kind, fn) for kind, (names, _) in FUNCTIONS.items() for fn in names])
+def test_every_function_has_a_slope_or_says_why_not(kind: str, fn: str) -> None:
+    table: Any = FUNCTIONS[kind][1]
+    assert fn in table, f"give {fn} a row in the table of slopes for {kind}: a slope, Zero or NoGradient"
+    if not callable(table[fn]):
+        assert table[fn].why
+
+
+def test_tables_of_slopes_name_functions_that_exist() -> None:
+    for names, table in FUNCTIONS.values():
+        assert set(table) <= set(names)
+
+
+NONE = slopes.NoGradient("its derivative has no closed form", "tp.tanh(x)")
+
+
+@pytest.mark.parametrize("table", ["UNARY", "BINARY"])
+@pytest.mark.parametrize("row", [NONE, None], ids=["says so", "is missing"])
+def test_a_gradient_through_a_function_without_one_is_an_error(monkeypatch: Any, table: str, row: Any) -> None:
+    """At the line of the function, and only where the gradient is needed."""
+    fn = {"UNARY": "erf", "BINARY": "atan2"}[table]
+    rows = {name: slope for name, slope in getattr(slopes, table).items() if name != fn} | ({} if row is None else {fn: row})
+    monkeypatch.setattr(slopes, table, rows)
+    with tp.Context("t"):
+        x, other = tp.input("x", (2,)), tp.input("other", (2,))
+        y = tp.erf(x) if fn == "erf" else tp.arctan2(other, x)  # the line
+        tp.grad((y.detach() * other).sum(), wrt=[other])
+        (slope,) = tp.grad((x * other).sum() + y.sum(), wrt=[other]) if fn == "erf" else tp.grad((x * other).sum(), wrt=[other])
+        assert slope.shape == other.shape
+        with pytest.raises(errors.GradientError) as raised:
+            tp.grad((y * other).sum(), wrt=[x])
+    reason = "its derivative has no closed form" if row is NONE else "its table of slopes has no row for it"
+    assert raised.value.message == f"`{fn}` has no gradient: {reason}"
+    assert "# the line" in str(raised.value)
+    assert raised.value.hint == (NONE.hint if row is NONE else slopes.NoGradient("").hint)
+
+
+def test_a_gradient_through_a_reduction_without_a_slope_is_an_error(monkeypatch: Any) -> None:
+    monkeypatch.delitem(REDUCE, "prod")
+    with tp.Context("t"):
+        x = tp.input("x", (2,))
+        with pytest.raises(errors.GradientError, match="`prod` has no gradient: its table of slopes has no row for it"):
+            tp.grad(x.prod(), wrt=[x])
+
+
+def test_a_gradient_through_an_op_without_a_rule_is_an_error(monkeypatch: Any) -> None:
+    monkeypatch.delitem(GRADIENTS, ops.Flip)
+    with tp.Context("t"):
+        x = tp.input("x", (2,))
+        with pytest.raises(
+            errors.GradientError, match="`Flip` has no gradient: it has a row neither in GRADIENTS nor in CONSTANT"
+        ):
+            tp.grad(x.flip(0).sum(), wrt=[x])
+
+
+def test_positions_and_steps_are_constants() -> None:
+    """As in JAX: where they have a derivative, it is 0."""
+    jumps: tuple[Build, ...] = (
+        lambda x: tp.argmax(x, 0).astype("float32"),
+        lambda x: tp.argsort(x, 0).astype("float32"),
+        lambda x: tp.count_nonzero(x).astype("float32"),
+        lambda x: (x > 0).astype("float32"),
+        lambda x: x.astype("int32").astype("float32"),
+        lambda x: tp.floor_divide(x, 2.0),
+        tp.round,
+    )
+    for jump in jumps:
+        assert slopes_at(lambda x, jump=jump: jump(x) * x, [1.5, 2.5])[0].tolist() == [
+            *slopes_at(lambda x, jump=jump: tp.stop_gradient(jump(x)) * x, [1.5, 2.5])[0]
+        ]

@@ -130,7 +130,7 @@ def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: 
         return x
     limits = ml_dtypes.finfo(ml_dtypes.bfloat16) if x.dtype == "bfloat16" else np.finfo(x.dtype)
     high, low = float(limits.max) if posinf is None else posinf, float(limits.min) if neginf is None else neginf
-    return where(isfinite(x), x, where(isnan(x), nan, where(greater(x, 0), high, low)))
+    return where(isfinite(x), x, where(isnan(x), nan, where(greater(x, 0), constant(high, x.dtype), constant(low, x.dtype))))
 
 
 def clip(x: Tensor, low: Value = None, high: Value = None) -> Tensor:
@@ -166,18 +166,32 @@ def log10(x: Value) -> Tensor:
 
 
 def hypot(x: Value, y: Value) -> Tensor:
-    """`sqrt(x**2 + y**2)`, without overflow; its gradient at (0, 0) is 0."""
-    a, b = (absolute(v) for v in aligned(x, y))
-    high, low = maximum_of(a, b), minimum_of(a, b)
-    ratio = low / where(equal(high, 0), 1, high)
-    return high * sqrt(1 + ratio * ratio)
+    """`sqrt(x**2 + y**2)`, without overflow; its gradient at (0, 0) is 0.
+
+    The larger operand is factored out. Which one that is makes no difference to the value, so derivatives of every order are right at ties
+    and where one operand is 0. The larger one has a sign, and is 0 or infinite only where the result is.
+    """
+    a, b = aligned(x, y)
+    swapped = greater(absolute(b), absolute(a))
+    high, low = where(swapped, b, a), where(swapped, a, b)
+    size = absolute(high)
+    endless = equal(size, math.inf)
+    ratio = where(endless, 0, low) / where(logical_or(endless, equal(size, 0)), 1, high)
+    return size * sqrt(1 + ratio * ratio)
 
 
 def logaddexp(x: Value, y: Value) -> Tensor:
-    """`log(exp(x) + exp(y))`, without overflow; infinite ones included."""
+    """`log(exp(x) + exp(y))`, without overflow; infinite ones included.
+
+    The larger operand is taken out of the logarithm. Which one that is makes no difference to the value, so derivatives of every order are
+    right at ties. Of two infinities that are equal, each has half of the gradient.
+    """
     a, b = aligned(x, y)
-    high, distance = maximum_of(a, b), absolute(a - b)
-    return high + where(isnan(distance), where(isnan(high), high, 0), log1p(exp(neg(distance))))
+    same = logical_and(equal(a, b), equal(absolute(a), math.inf))
+    first, second = where(same, 0, a), where(same, 0, b)
+    swapped = greater(second, first)
+    high, low = where(swapped, second, first), where(swapped, first, second)
+    return where(same, maximum_of(a, b), high + log1p(exp(low - high)))
 
 
 def isclose(x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
@@ -205,14 +219,29 @@ def elu(x: Value, alpha: float = 1.0) -> Tensor:
     return where(below, mul(expm1(where(below, x, 0)), alpha), x)
 
 
+def _gated(x: Tensor, gate: Callable[[Tensor], Tensor], far: float) -> Tensor:
+    """`x * gate(x)`, where `gate` goes from 0 to 1 so fast that beyond `far`, in float64 too, the product is 0 or `x`.
+
+    There it is `relu(x)`: 0 times infinity would be NaN.
+    """
+    beyond = greater(absolute(x), far)
+    near = where(beyond, 0, x)
+    return where(beyond, relu(x), near * gate(near))
+
+
 def silu(x: Value) -> Tensor:
     """`x * sigmoid(x)` (Elfwing et al., 2018)."""
-    return mul(x, sigmoid(x))
+    x = as_tensor(x)
+    return _gated(x if is_float(x.dtype) else cast(x, "float32"), sigmoid, 1000)
 
 
 def softplus(x: Value) -> Tensor:
-    """`log(1 + exp(x))`, without overflow."""
-    return maximum_of(x, 0) + log1p(exp(neg(absolute(x))))
+    """`log(1 + exp(x))`, without overflow.
+
+    Above 0 it is `x + log(1 + exp(-x))`. Both formulas hold on either side, so derivatives of every order are right at 0.
+    """
+    above = greater(x, 0)
+    return where(above, x, 0) + log1p(exp(where(above, neg(x), x)))
 
 
 def log_sigmoid(x: Value) -> Tensor:
@@ -223,6 +252,13 @@ def log_sigmoid(x: Value) -> Tensor:
 def gelu(x: Value, approximate: bool = False) -> Tensor:
     """GELU (Hendrycks and Gimpel, 2016): `x * Φ(x)`, exactly, or by the tanh formula of the paper."""
     x = as_tensor(x)
-    if approximate:
-        return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
-    return 0.5 * x * (1 + erf(x * (1 / math.sqrt(2))))
+    gate = _tanh_gate if approximate else _normal_gate
+    return _gated(x if is_float(x.dtype) else cast(x, "float32"), gate, 50)
+
+
+def _normal_gate(x: Tensor) -> Tensor:
+    return 0.5 * (1 + erf(x * (1 / math.sqrt(2))))
+
+
+def _tanh_gate(x: Tensor) -> Tensor:
+    return 0.5 * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))

@@ -119,8 +119,11 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 
 def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
-    high = greatest(x, axis, keepdims=True).detach()
-    result = log(total(exp(x - high), axis, keepdims=True)) + high
+    """`log(sum(exp(x)))` along `axis`, without overflow: -inf of only -inf, inf where one is inf. There it is the greatest, with its gradient."""
+    high = greatest(x, axis, keepdims=True)
+    endless = equal(absolute(high), math.inf)
+    shift = where(endless, 0, high).detach()
+    result = where(endless, high, log(total(exp(where(endless, 0, x - shift)), axis, keepdims=True)) + shift)
     return result if keepdims else squeeze(result, axis)
 
 

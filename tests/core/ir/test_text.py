@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Constant, Dataflow, Eval, Input, Op, Sink, Udf
 from tempo_core.ir.text import GraphTextError, function_table, parse, to_text
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr
+from tests.core.every_op import each_op
 from tests.core.ir.strategies import ORDER, SAMPLES, STEPS, a_function, another_function, graphs
 
 PREFIX_SUMS = """\
@@ -73,9 +73,11 @@ def test_round_trip_of_random_graphs(graph: Graph):
     assert to_text(again, functions) == text
 
 
-def test_the_samples_hold_every_op():
-    every = {op for op in vars(ops).values() if isinstance(op, type) and issubclass(op, Op) and op is not Op}
-    assert every - {type(op) for op in SAMPLES} == {Dataflow}, "add the new op to SAMPLES in tests/core/ir/strategies.py"
+@each_op
+def test_the_samples_hold_every_op(op: type[Op]):
+    assert any(type(sample) is op for sample in SAMPLES) != (op is Dataflow), (
+        f"add {op.__name__} to SAMPLES in tests/core/ir/strategies.py"
+    )
 
 
 @pytest.mark.parametrize("op", SAMPLES, ids=lambda op: type(op).__name__)

@@ -1,0 +1,192 @@
+"""Derivatives of the functions inside `Unary` and `Binary`: one row a function.
+
+A row is a slope (a function that gives the gradient of each operand), `Zero` for what is piecewise constant, or `NoGradient` for a function
+that has a derivative which nobody has written: a gradient through it is an error. A function without a row counts as `NoGradient`.
+
+Slopes are made of functions that have slopes themselves, so that there are gradients of every order. Each is right in every order at the
+special points of its function (`tests/core/points.py`). That is why some are longer than the textbook's formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from tempo_core.frontend.functions import (
+    absolute,
+    cast,
+    cos,
+    cosh,
+    equal,
+    exp,
+    floor,
+    greater_equal,
+    isfinite,
+    less_equal,
+    log,
+    logical_and,
+    logical_not,
+    logical_or,
+    maximum_of,
+    neg,
+    power,
+    reciprocal,
+    rsqrt,
+    sign,
+    sin,
+    sinh,
+    square,
+    where,
+)
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.ir import ops
+
+
+@dataclass(frozen=True)
+class Zero:
+    """A function whose derivative is zero wherever it has one: no gradient flows through it. `why` says so in words."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class NoGradient:
+    """A function that cannot be differentiated: a gradient through it is a GradientError. `why` says so, `hint` what to write instead."""
+
+    why: str
+    hint: str = "x.detach() ends differentiation here; a formula of other functions has their gradients"
+    missing: bool = False  # there is no row: a mistake in Tempo
+
+
+Slope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (gradient of the result, operand, result) -> gradient of the operand
+# (gradient of the result, operands x and y, result) -> gradients of x and y, None where they are 0
+Slopes = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor | None]]
+
+
+def finite(x: Tensor) -> Tensor:
+    """`x`, and the largest number where it is infinite.
+
+    For slopes that are even and vanish at infinity: 0 times infinity would be NaN in the next order.
+    """
+    limits = ml_dtypes.finfo(ml_dtypes.bfloat16) if x.dtype == "bfloat16" else np.finfo(x.dtype)
+    return where(equal(absolute(x), math.inf), float(limits.max), x)
+
+
+def one_less_square(x: Tensor) -> Tensor:
+    """`1 - x**2`. The product of `1 - x` and `1 + x` keeps its digits near 1; at 1 its own slopes are 0 times infinity, those of the square are not."""
+    return where(equal(absolute(x), 1), 1 - square(x), (1 - x) * (1 + x))
+
+
+def _exponent(y: Tensor) -> float | None:
+    """The number that a tensor repeats, where it is a constant that does."""
+    node = y.node
+    while isinstance(node.op, ops.Broadcast):
+        node = y.context.graph[node.inputs[0].source]
+    if not isinstance(node.op, ops.Constant) or node.op.sizes:
+        return None
+    dtype = np.dtype(ml_dtypes.bfloat16 if node.op.dtype == "bfloat16" else node.op.dtype)
+    return float(np.frombuffer(node.op.data, dtype)[0])
+
+
+def _of_power(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """`y * x ** (y - 1)` and `x ** y * log(x)`.
+
+    `x ** 0` is 1 at 0 too, so its slope is 0 there, and not 0 times infinity. Where the base is not positive, the slope by the exponent is 0.
+    """
+    number = _exponent(y)
+    if number is not None:
+        return None if number == 0 else g * number if number == 1 else g * (number * power(x, number - 1)), None
+    unsafe = logical_and(equal(y, 0), logical_not(isfinite(reciprocal(x))))
+    by_base = y * where(unsafe, 0, power(x, where(unsafe, 1, y - 1)))
+    positive = where(x > 0, x, 1)
+    return g * by_base, where(x > 0, g * z * log(positive), 0)
+
+
+def _of_arctan2(g: Tensor, y: Tensor, x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    """`x / r**2` and `-y / r**2`, computed on the scale of the larger operand: neither overflows nor vanishes. At 0 and infinity they are 0.
+
+    The formula is the same for every scale, so that the scale is a constant to differentiation.
+    """
+    larger = maximum_of(absolute(x), absolute(y)).detach()
+    nowhere = logical_or(equal(larger, 0), equal(larger, math.inf))
+    scale = where(nowhere, 1, larger)
+    v, u = where(nowhere, 0, y) / scale, where(nowhere, 1, x) / scale
+    part = g / (u * u + v * v)
+    return where(nowhere, 0, part * u / scale), where(nowhere, 0, neg(part * v / scale))
+
+
+def _of_maximum(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    """Ties give half to each operand."""
+    share = where(equal(x, y), 0.5, cast(greater_equal(x, y), g.dtype))
+    return g * share, g * (1 - share)
+
+
+def _of_minimum(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    share = where(equal(x, y), 0.5, cast(less_equal(x, y), g.dtype))
+    return g * share, g * (1 - share)
+
+
+_STEPS = Zero("it is constant between its jumps")
+_TRUTH = Zero("its result is a bool")
+_BITS = Zero("it takes no floats")
+
+UNARY: Mapping[str, Slope | Zero | NoGradient] = {
+    "neg": lambda g, x, y: neg(g),
+    "abs": lambda g, x, y: g * sign(x),
+    "sign": _STEPS,
+    "exp": lambda g, x, y: g * y,
+    "expm1": lambda g, x, y: g * exp(x),
+    "log": lambda g, x, y: g / x,
+    "log1p": lambda g, x, y: g / (x + 1),
+    "sqrt": lambda g, x, y: g * 0.5 / y,
+    "rsqrt": lambda g, x, y: g * -0.5 * y * y * y,
+    "sin": lambda g, x, y: g * cos(x),
+    "cos": lambda g, x, y: neg(g * sin(x)),
+    "tan": lambda g, x, y: g * (1 + y * y),
+    "asin": lambda g, x, y: g * rsqrt(one_less_square(x)),
+    "acos": lambda g, x, y: neg(g * rsqrt(one_less_square(x))),
+    "atan": lambda g, x, y: g / (1 + square(finite(x))),
+    "sinh": lambda g, x, y: g * cosh(x),
+    "cosh": lambda g, x, y: g * sinh(x),
+    "tanh": lambda g, x, y: g * (1 - y * y),
+    "asinh": lambda g, x, y: g * rsqrt(1 + square(finite(x))),
+    "acosh": lambda g, x, y: g * rsqrt(finite(x) - 1) * rsqrt(finite(x) + 1),
+    "atanh": lambda g, x, y: g / one_less_square(x),
+    "sigmoid": lambda g, x, y: g * y * (1 - y),
+    "erf": lambda g, x, y: g * (2 / math.sqrt(math.pi)) * exp(neg(square(finite(x)))),
+    "floor": _STEPS,
+    "ceil": _STEPS,
+    "round": _STEPS,
+    "trunc": _STEPS,
+    "not": _TRUTH,
+    "isfinite": _TRUTH,
+    "isnan": _TRUTH,
+}
+
+BINARY: Mapping[str, Slopes | Zero | NoGradient] = {
+    "add": lambda g, x, y, z: (g, g),
+    "sub": lambda g, x, y, z: (g, neg(g)),
+    "mul": lambda g, x, y, z: (g * y, g * x),
+    "div": lambda g, x, y, z: (g / y, neg(g * z / y)),
+    "pow": _of_power,
+    "atan2": _of_arctan2,
+    "maximum": _of_maximum,
+    "minimum": _of_minimum,
+    "floordiv": _STEPS,
+    "mod": lambda g, x, y, z: (g, neg(g * floor(x / y))),
+    "and": _BITS,
+    "or": _BITS,
+    "xor": _BITS,
+}
+
+_NOBODY = NoGradient("its table of slopes has no row for it", missing=True)
+
+
+def slope_of(op: ops.Unary | ops.Binary) -> Slope | Slopes | Zero | NoGradient:
+    """The row of an op's function."""
+    table: Mapping[str, Slope | Slopes | Zero | NoGradient] = UNARY if isinstance(op, ops.Unary) else BINARY
+    return table.get(op.fn, _NOBODY)
