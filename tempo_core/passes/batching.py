@@ -251,7 +251,7 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
     def of_expr(expression: Expr) -> Edge:
         if step not in expression.symbols:
             return spread(build.add(ops.Eval(expression)))
-        still = Expr._of_mapping({m: c for m, c in expression.terms if not any(_mentions(a, step) for a, _ in m)})
+        still = Expr.of_terms({m: c for m, c in expression.terms if not any(_mentions(a, step) for a, _ in m)})
         parts = [] if not still.terms else [spread(build.add(ops.Eval(still)))]
         for monomial, coefficient in expression.terms:
             if not any(_mentions(a, step) for a, _ in monomial):

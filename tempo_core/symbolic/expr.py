@@ -145,7 +145,8 @@ class Expr:
         return Expr(((((atom, 1),), 1),))
 
     @staticmethod
-    def _of_mapping(terms: Mapping[Monomial, int]) -> Expr:
+    def of_terms(terms: Mapping[Monomial, int]) -> Expr:
+        """The sum of monomials times coefficients."""
         kept = [(m, c) for m, c in terms.items() if c]
         return Expr(tuple(sorted(kept, key=lambda term: _monomial_key(term[0]))))
 
@@ -299,7 +300,7 @@ class Expr:
         total = dict(self.terms)
         for monomial, coefficient in other.terms:
             total[monomial] = total.get(monomial, 0) + coefficient
-        return Expr._of_mapping(total)
+        return Expr.of_terms(total)
 
     def __pos__(self) -> Expr:
         return self
@@ -326,7 +327,7 @@ class Expr:
                     powers[atom] = powers.get(atom, 0) + power
                 monomial = tuple(sorted(powers.items(), key=lambda item: _monomial_key((item,))))
                 total[monomial] = total.get(monomial, 0) + a * b
-        return Expr._of_mapping(total)
+        return Expr.of_terms(total)
 
     def __floordiv__(self, other: Any) -> Any:
         if not _is_integer(other):
@@ -355,7 +356,7 @@ class Expr:
         if divisor.is_constant:
             if divisor.constant <= 0:
                 raise DivisionError(f"`({self}) % {divisor}`: the modulus must be positive")
-            reduced = Expr._of_mapping({m: c % divisor.constant for m, c in self.terms})
+            reduced = Expr.of_terms({m: c % divisor.constant for m, c in self.terms})
             if reduced.is_constant:
                 return reduced
             return Expr.of_atom(Modulo(reduced, divisor))
