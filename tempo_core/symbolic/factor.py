@@ -115,7 +115,7 @@ def _factored_atom(atom: Atom) -> Expr:
 def _only_factor(expr: Expr) -> Product:
     """An expression as one product, whose factor may be moved out of a min or max."""
     if expr.steps:
-        parts, rest = products(expr)
+        parts, rest = products(expr, [expr.steps])
         if len(parts) == 1 and not rest.terms:
             (part,) = parts
             for each in (part, Product(-part.factor, -part.expr)):

@@ -21,6 +21,7 @@ from tempo_core.symbolic.proof import distribute, provably_nonnegative
 from tempo_core.symbolic.sets import AFFINE_HINT, CONTEXT, Frame, bounds_of, dependence, domain_set
 from tempo_core.symbolic.translate import single_expression, symbols_by_name
 
+_OPERATIONS = 300_000  # how long isl may look for one maximum: a tenth of a second
 _SMALL = ((2, 5), (2, None), (1, None))  # ranges of bounds to look for samples in, the most readable first
 
 
@@ -39,15 +40,20 @@ def maximum_over(expr: Expr, domain: Domain) -> Expr:
         return expr
     if domain.condition is TRUE:
         domain = Domain(tuple(s for s in domain.steps if s in expr.steps))
+    CONTEXT.reset_operations()
+    CONTEXT.set_max_operations(_OPERATIONS)
     try:
         return _exact_maximum(expr, domain)
-    except NonAffineError:
+    except (NonAffineError, isl.Error):
+        CONTEXT.set_max_operations(0)
         coupled = [part.steps for part in domain.condition.parts]
         parts, rest = products(expr, coupled)
         if all(part.factor.is_constant for part in parts):
             inner = sum((part.factor * part.expr for part in parts), Expr.of(0))
             return (_maximum_by_parts if inner.terms == expr.terms else maximum_over)(inner, domain) + rest
         return sum((_maximum_of_sum(group, domain) for group in _connected(parts, coupled)), rest)
+    finally:
+        CONTEXT.set_max_operations(0)
 
 
 def _connected(parts: Sequence[Product], coupled: Sequence[frozenset[Symbol]]) -> list[list[Product]]:
