@@ -170,7 +170,7 @@ class Program:
         fed, chosen = self._fed(inputs), self.config.seed if seed is None else seed
         interpreter = Interpreter(scheduled, self.backend, chosen, self._watch(fed, chosen))
         if as_written:
-            interpreter.slots = {}  # every value stays, to be looked at
+            interpreter.storage = {}  # every value stays, to be looked at
         return Session(
             scheduled, interpreter, fed, lambda found: self.results.given(found, self.bounds), self._branch_lines(), self._domains
         )

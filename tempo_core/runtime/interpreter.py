@@ -73,7 +73,7 @@ class Interpreter:
         self.watch, self.repeated = watch, repeated
         self.names = names(scheduled.graph)
         freed = {(leaf.node, leaf.output) for leaf in leaves(scheduled.root) if isinstance(leaf, Dealloc)}
-        self.slots = {key: storage.slots for key, storage in scheduled.storage.items() if key not in freed}
+        self.storage = {key: storage for key, storage in scheduled.storage.items() if key not in freed}
         self.statements: dict[tuple[int, int | None], Statement] = {}
         self.places = itertools.count()
         self.root = self._prepared(scheduled.root)
@@ -87,7 +87,7 @@ class Interpreter:
 
     def state(self, fed: Feeds = NOTHING) -> State:
         """What a run starts from."""
-        return State(Stores(self.graph, self.bounds, self.backend, fed.arrays, self.slots), {}, fed.streams)
+        return State(Stores(self.graph, self.bounds, self.backend, fed.arrays, self.storage), {}, fed.streams)
 
     def steps(self, state: State) -> Iterator[Executed]:
         """Run statement by statement, stopping after each one."""

@@ -44,11 +44,16 @@ class Symbol:
         return Expr.of_atom(self)
 
     @property
-    def bound_expr(self) -> Expr:
-        """The bound of this step, as an expression."""
+    def bound_symbol(self) -> Symbol:
+        """The bound of this step."""
         if self.bound is None:
             raise ValueError(f"{self.name} is a bound, and has no bound of its own")
-        return Expr.of_atom(Symbol(self.bound))
+        return Symbol(self.bound)
+
+    @property
+    def bound_expr(self) -> Expr:
+        """The bound of this step, as an expression."""
+        return Expr.of_atom(self.bound_symbol)
 
     def __str__(self) -> str:
         return self.name
