@@ -31,9 +31,7 @@ from tempo_core.runtime.session import Session
 from tempo_core.runtime.stage import Staged
 from tempo_core.schedule import Scheduled, schedule
 from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.expr import Expr, Symbol
-
-Bounds = dict[Symbol, int]
+from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Result:
 
     def trimmed(self, value: Any, bounds: Bounds) -> Any:
         """The array, or nested lists of arrays where the shape varies with a step; masked arrays, or None, at missing points."""
-        points = [bounds[Symbol(str(step.bound))] for step in self.steps]
+        points = [bounds[step.bound_symbol] for step in self.steps]
         if self.type.is_static:  # the value may still be padded, where it is one point of what varies
             sizes = (*points, *(size.evaluate(bounds) for size in self.type.shape))
             array = np.asarray(value)

@@ -19,7 +19,7 @@ from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, 
 from tempo_core.frontend.gradients import GRADIENTS, PIECEWISE_CONSTANT
 from tempo_core.frontend.sources import Recurrence
 from tempo_core.frontend.tensor import Tensor, apply, of_node
-from tempo_core.ir.graph import Edge, Node, is_identity
+from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
     Identity,
     Input,
@@ -35,8 +35,6 @@ from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
 from tempo_core.symbolic.relation import uncovered
-
-Key = tuple[int, int]  # (node id, output)
 
 
 def backward(loss: Tensor) -> None:

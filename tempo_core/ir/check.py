@@ -12,11 +12,9 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge, Output, Slice
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Bounds, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative, within
 from tempo_core.symbolic.relation import never, outside, uncovered
-
-Bounds = Mapping[Symbol, int]
 
 
 def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Sequence[str]]) -> None:
@@ -116,7 +114,7 @@ def _blamed(
     point: dict[Symbol, int] = {}
     for step, index in zip(source.domain.steps, edge.index, strict=True):
         ends = _ends(index, values)
-        bound = values[Symbol(str(step.bound))]
+        bound = values[step.bound_symbol]
         if isinstance(index, Range) and index.stop.evaluate(values) < index.start.evaluate(values):
             problem = f"the slice {index} of step {step} stops before it starts{_at(domain, sample)}"
             return OutOfDomainError(problem, where=where, hint="keep its ends in order: x[0:tp.max(t - 3, 0)]; x[0:0] is empty")
@@ -132,7 +130,7 @@ def _blamed(
             if not index.steps <= set(source.domain.steps):
                 continue
             ends = _ends(index, inner_values)
-            bound = bounds[Symbol(str(step.bound))]
+            bound = bounds[step.bound_symbol]
             inside = all(0 <= end < bound for end in ends)
             if not inside or (read.domain.condition is not TRUE and not _exists(read, inner, inner_values, bounds)):
                 return _blamed(
@@ -151,7 +149,7 @@ def _read_outside(
     source: Node, edge: Edge, step: Symbol, position: int, domain: Domain, sample: Mapping[str, int], bounds: Bounds, where: str
 ) -> OutOfDomainError | BoundsError:
     """The error of a read at `position` of `step`, which is negative or not below the bound."""
-    bound, index = bounds[Symbol(str(step.bound))], edge.index[source.domain.steps.index(step)]
+    bound, index = bounds[step.bound_symbol], edge.index[source.domain.steps.index(step)]
     limits = f"outside of 0 <= {step} < {step.bound} = {bound}"
     ends = (index.expr,) if isinstance(index, Point) else (index.start, index.stop)
     if position >= bound and all(end.is_constant for end in ends):
@@ -197,7 +195,7 @@ def _ends(index: Index, values: Mapping[Symbol, int]) -> tuple[int, ...]:
 
 
 def _exists(read: Node, edge: Edge, values: Mapping[Symbol, int], bounds: Bounds) -> bool:
-    at = {s: i.expr.evaluate(values) for s, i in zip(read.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+    at = {step: point.evaluate(values) for step, point in edge.points(read.domain).items()}
     if len(at) != len(read.domain.steps):
         return True
     return bool(read.domain.condition.evaluate({**bounds, **at}))

@@ -88,7 +88,7 @@ class Nest:
                 yield from part.nests()
 
 
-def nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = frozenset()) -> Nest:
+def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = frozenset()) -> Nest:
     """The whole graph, after carrying what loops over `steps` can carry. A `Merge` in `joined` is one vertex, not one a branch."""
     vertices = list(dict.fromkeys(_joined(v, joined) for node in graph for v in vertices_of(node)))
     arcs = [
@@ -117,7 +117,7 @@ def _arcs(graph: Graph, node: Node) -> Iterator[Arc]:
 def _may_meet(source: Node, branch: int, edge: Edge) -> bool:
     """Whether a read can fall on a point that a branch defines (yes, unless that is obviously impossible)."""
     condition = source.inputs[branch].condition
-    points = {s: i.expr for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+    points = edge.points(source.domain)
     if not all(s in points for s in condition.steps):
         return True
     return condition.substitute(points) is not FALSE

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import Nest, Vertex, forward_order, nest
+from tempo_core.ir.dependence import Nest, Vertex, forward_order, loop_nest
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.passes.base import Pass, read_at, remove_dead
 from tempo_core.passes.narrow import pinned
@@ -82,7 +82,7 @@ def _has_ranges(edge: Edge) -> bool:
 def _copied(graph: Graph, edge: Edge, reader: Node, made: dict[tuple[int, object], int]) -> Edge:
     """A copy of a cheap source at the reader's points."""
     source = graph[edge.source]
-    at = {step: index.expr for step, index in zip(source.domain.steps, edge.index, strict=True)}  # type: ignore[union-attr]
+    at = edge.points(source.domain)
     op = source.op
     if isinstance(op, ops.Eval):
         op = ops.Eval(op.value.substitute(at))
@@ -99,7 +99,7 @@ def _copied(graph: Graph, edge: Edge, reader: Node, made: dict[tuple[int, object
 def _islands(graph: Graph) -> list[list[int]]:
     """Groups of nodes to fuse, each connected by identity edges and on one level of one nest."""
     place: dict[int, tuple[tuple[int, ...], int]] = {}  # node -> (the nests around it, its level in the innermost)
-    _place(graph, nest(graph, graph.order), (), place)
+    _place(graph, loop_nest(graph, graph.order), (), place)
     parent = {n.id: n.id for n in graph}
 
     def find(n: int) -> int:

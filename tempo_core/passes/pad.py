@@ -16,7 +16,7 @@ from tempo_core.ir.udf import Trimmed
 from tempo_core.passes import ragged
 from tempo_core.passes.base import Builder, Pass, literal, operand_domains, positions, zeros_outside
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Point, Range
+from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, maximum
 from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import maximum_over
@@ -64,7 +64,7 @@ class _Padding:
         """The shape that an edge delivered before padding, in the reader's steps."""
         source = self.graph[edge.source]
         shape = self.lengths.get((edge.source, edge.output), source.outputs[edge.output].shape)
-        at = {s: i.expr for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+        at = edge.points(source.domain)
         spans = tuple(i.true_length for i in edge.index if isinstance(i, Range))
         return spans + tuple(size.substitute(at) for size in shape)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import direction_of, nest
+from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, zeros_outside
 from tempo_core.passes.batching import batched, evaluated, grid
-from tempo_core.symbolic.condition import TRUE, Conjunction
+from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -47,7 +47,7 @@ def _legal(graph: Graph, step: Symbol) -> set[int]:
     }  # their results are lists, not arrays
     others = [s for s in graph.order if s != step]
     bound: set[int] = set()  # on a cycle through other points of the step, or on one with something that cannot be vectorized
-    for inner in nest(graph, others).nests():
+    for inner in loop_nest(graph, others).nests():
         if inner.cyclic:
             members = {v.node for v in inner.vertices if step in graph[v.node].domain}
             if not members <= fit or any(direction_of(graph, arc, step) != "=" for arc in inner.arcs):
@@ -56,7 +56,7 @@ def _legal(graph: Graph, step: Symbol) -> set[int]:
     while True:  # branches that are selected elementwise need each other's points: there must be no cycle through all of them
         selected = frozenset(n for n in legal if isinstance(graph[n].op, ops.Merge) and _is_selected(graph[n], step))
         tied: set[int] = set()
-        for inner in nest(graph, others, selected).nests() if selected else ():
+        for inner in loop_nest(graph, others, selected).nests() if selected else ():
             members = {v.node for v in inner.vertices}
             if inner.cyclic and members & selected:
                 tied |= members
@@ -76,8 +76,7 @@ def _separable(graph: Graph, node: Node, step: Symbol) -> bool:
     if any(step in size.steps for type in types for size in type.shape):
         return False
     condition = node.domain.condition
-    parts = condition.args if isinstance(condition, Conjunction) else (condition,)
-    if any(step in p.steps and len(p.steps) > 1 for p in parts):
+    if any(step in p.steps and len(p.steps) > 1 for p in condition.parts):
         return False
     psi = frozenset().union(*(e.condition.steps for e in node.inputs))
     return step not in psi or psi == {step}

@@ -10,15 +10,14 @@ import numpy as np
 from jax import lax
 
 from tempo_core.backends.base import Backend, is_static, numpy_dtype
-from tempo_core.ir.graph import Edge, Graph
+from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Constant, Input, Output
-from tempo_core.runtime.liveness import Key, Liveness
+from tempo_core.runtime.liveness import Liveness
 from tempo_core.schedule import Storage
 from tempo_core.symbolic.domain import Point, Range
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
 Stores = dict[Key, Any]  # a value, or an array of the values in several slots, in the dimensions' order of `Placement.layout`
-Env = dict[Symbol, Any]
 
 
 def minimum(a: Any, b: Any) -> Any:
@@ -34,7 +33,7 @@ def _choose(condition: Any, value: Any, other: Any) -> Any:
 
 
 class Placement:
-    """Reads and writes traced stores. `bounds` are numbers; the steps in an `Env` may be traced.
+    """Reads and writes traced stores. `bounds` are numbers; the steps in an `StepValues` may be traced.
 
     The dimensions of a store are, logically, one for each step with several slots, then the value's own.
     """
@@ -50,7 +49,7 @@ class Placement:
                 ranges = (k for k, index in enumerate(edge.index) if isinstance(index, Range))
                 self._ranged.setdefault((edge.source, edge.output), set()).update(ranges)
 
-    def value(self, expression: Expr, env: Env) -> Any:
+    def value(self, expression: Expr, env: StepValues) -> Any:
         return expression.evaluate(env, minimum, maximum)
 
     def dtype(self, key: Key) -> np.dtype[Any]:
@@ -82,7 +81,7 @@ class Placement:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, edge: Edge, stores: Stores, inputs: Mapping[str, Any], env: Env) -> Any:
+    def read(self, edge: Edge, stores: Stores, inputs: Mapping[str, Any], env: StepValues) -> Any:
         """The value that an edge delivers at the reader's point `env`."""
         source = self.graph[edge.source]
         if isinstance(source.op, Input):
@@ -129,11 +128,11 @@ class Placement:
         whole = storage.slots[axis] >= bound and storage.lasting_along(axis) is None
         return at if whole else storage.slot(axis, at, _choose)
 
-    def _inside(self, index: Range, size: int, env: Env) -> Any:
+    def _inside(self, index: Range, size: int, env: StepValues) -> Any:
         positions = jnp.arange(size, dtype=jnp.int32) * index.stride + self.value(index.start, env)
         return positions < self.value(index.stop, env)
 
-    def _span(self, value: Any, axis: int, index: Range, size: int, along: tuple[Storage, int, int], env: Env) -> Any:
+    def _span(self, value: Any, axis: int, index: Range, size: int, along: tuple[Storage, int, int], env: StepValues) -> Any:
         """Positions `start, start + stride, ...` of a store along `axis`: that of `along` = (storage, which of its steps, its bound)."""
         storage, k, bound = along
         slots, lasting = storage.slots[k], storage.lasting_along(k)
@@ -156,7 +155,7 @@ class Placement:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def write(self, key: Key, value: Any, stores: Stores, env: Env, predicate: Any) -> None:
+    def write(self, key: Key, value: Any, stores: Stores, env: StepValues, predicate: Any) -> None:
         """Keep a value at its point; with a predicate, only where that holds."""
         if not self.liveness.is_store(key):
             stores[key] = value if predicate is None else self._selected(key, value, stores[key], predicate)

@@ -40,7 +40,7 @@ class Step:
     @property
     def name(self) -> str:
         """What the user calls the tensor; the program's own name where they gave none."""
-        return self._ran.node.name or self._program.called[self._ran.node.id]
+        return self._ran.node.name or self._program.labels[self._ran.node.id]
 
     @property
     def point(self) -> dict[str, int]:
@@ -234,7 +234,7 @@ class _Listing:
     def __init__(self, scheduled: Scheduled, branch_lines: BranchLines):
         self.graph: Graph = scheduled.graph
         self.bounds, self.root, self.branch_lines = scheduled.bounds, scheduled.root, branch_lines
-        self.called = names(scheduled.graph)
+        self.labels = names(scheduled.graph)
 
     def where(self, node: Node, branch: int | None) -> str:
         assigned = self.branch_lines.get((node.name, node.where), ())
@@ -242,8 +242,8 @@ class _Listing:
         return assigned[branch] if exact and branch is not None else node.where
 
     def shown(self, node: Node) -> str:
-        """How a node's values are called: as its statements are, an input by its own name."""
-        return node.name if isinstance(node.op, ops.Input) else self.called[node.id]
+        """How a node's values are labels: as its statements are, an input by its own name."""
+        return node.name if isinstance(node.op, ops.Input) else self.labels[node.id]
 
     def read(self, edge: Edge, env: Mapping[Symbol, int]) -> str:
         """How an edge reads its source at a point: `x[0:3]`."""
@@ -261,7 +261,7 @@ class _Listing:
 
     def text(self, current: Step | None) -> str:
         place, shown = 0, []
-        rows = list(lines(self.root, self.called))
+        rows = list(lines(self.root, self.labels))
         width = max((len(line) for _, line in rows), default=0)
         for item, line in rows:
             inside = sum(isinstance(leaf, Execute) for leaf in leaves(item)) if isinstance(item, (Loop, Execute)) else 0
@@ -282,7 +282,7 @@ class _Listing:
 
         Fused ones come last: the name of one of their operations is theirs too.
         """
-        known = [n for n in self.graph if name in (n.name, self.called[n.id])]
+        known = [n for n in self.graph if name in (n.name, self.labels[n.id])]
         if not known:
             raise self._unknown(name, [n.name for n in self.graph if n.name])
         found = [n for n in known if set(point) <= {s.name for s in n.domain.steps}]
@@ -291,7 +291,7 @@ class _Listing:
             raise ArgumentError(f"`{name}` has the steps {domains}, not {', '.join(point)}")
         return sorted(
             found,
-            key=lambda n: (not isinstance(n.op, ops.Merge), self.called[n.id] != name, isinstance(n.op, ops.Dataflow), -n.id),
+            key=lambda n: (not isinstance(n.op, ops.Merge), self.labels[n.id] != name, isinstance(n.op, ops.Dataflow), -n.id),
         )
 
     def matcher(self, target: Target, point: Mapping[str, int]) -> Callable[[Step], bool]:
@@ -305,7 +305,7 @@ class _Listing:
         return lambda step: bool(wanted(step)) and all(step.point.get(name) == value for name, value in point.items())
 
     def _statements(self) -> list[tuple[Node, int | None]]:
-        found = [(self.graph[item.node], item.branch) for item, _ in lines(self.root, self.called) if isinstance(item, Execute)]
+        found = [(self.graph[item.node], item.branch) for item, _ in lines(self.root, self.labels) if isinstance(item, Execute)]
         return list(dict.fromkeys(found))
 
     def _line_matcher(self, target: str) -> Callable[[Step], bool]:
@@ -322,7 +322,7 @@ class _Listing:
 
     def _name_matcher(self, target: str) -> Callable[[Step], bool]:
         def of(node: Node, branch: int | None) -> tuple[str, ...]:
-            name, own = node.name, self.called[node.id]
+            name, own = node.name, self.labels[node.id]
             return (name, own, f"{own}|{branch}") if branch is not None else (name, own)
 
         known = {name for node, branch in self._statements() for name in of(node, branch) if name}

@@ -10,20 +10,18 @@ import numpy as np
 
 from tempo_core.backends.base import Array, Backend, numpy_dtype
 from tempo_core.errors import UncoveredPointError
-from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Output
 from tempo_core.schedule import Storage
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr, Symbol
 
-Env = dict[Symbol, int]
-Key = tuple[int, int]  # node id, output
 Coordinates = tuple[int, ...]
-Number = Callable[[Mapping[Symbol, int]], int]
+Evaluator = Callable[[Mapping[Symbol, int]], int]
 
 
-def number(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Number:
+def evaluator(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Evaluator:
     """A function from the values of steps (or counters) to the expression's: the common shapes of indices without a walk."""
     fixed = expression.substitute(bounds)
     if isinstance(fixed, Expr):
@@ -98,13 +96,13 @@ class Reader:
         self.lenient = isinstance(node.op, Output)
         self.is_fixed = isinstance(self.source.op, (Input, Constant))  # one value, whatever the point
         self.is_point = all(isinstance(i, Point) for i in edge.index)
-        self.along: list[tuple[Number, Number | None, int, Number | None]] = []  # start, stop (of ranges), stride, size
+        self.along: list[tuple[Evaluator, Evaluator | None, int, Evaluator | None]] = []  # start, stop (of ranges), stride, size
         for index in edge.index:
             if isinstance(index, Point):
-                self.along.append((number(index.expr, bounds), None, 1, None))
+                self.along.append((evaluator(index.expr, bounds), None, 1, None))
             else:
-                size = None if index.size is None else number(index.size, bounds)
-                self.along.append((number(index.start, bounds), number(index.stop, bounds), index.stride, size))
+                size = None if index.size is None else evaluator(index.size, bounds)
+                self.along.append((evaluator(index.start, bounds), evaluator(index.stop, bounds), index.stride, size))
 
     def __call__(self, stores: Stores, env: Mapping[Symbol, int]) -> Any:
         values = stores.values[self.key]

@@ -331,7 +331,7 @@ def _named(item: Item, graph: Graph, taken: frozenset[str]) -> Item:
         return If(item.condition, as_block(_named(item.then, graph, taken)), orelse)
     if not isinstance(item, Loop):
         return item
-    carried = _carried(item, graph)
+    carried = _counted_step(item, graph)
     if carried is None:
         name, shift = "", -item.start if item.start.is_constant else Expr.of(0)
     else:
@@ -344,7 +344,7 @@ def _named(item: Item, graph: Graph, taken: frozenset[str]) -> Item:
     return Loop(own, item.start + shift, item.stop + shift, item.step, body)
 
 
-def _carried(loop: Loop, graph: Graph) -> tuple[str, int] | None:
+def _counted_step(loop: Loop, graph: Graph) -> tuple[str, int] | None:
     """The step that most statements in a loop run at `counter + shift` of, and the shift; None where there is none."""
     votes: Counter[tuple[str, int]] = Counter()
     for leaf in leaves(loop.body):

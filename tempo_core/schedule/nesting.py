@@ -30,7 +30,7 @@ class Times:
     rest: isl.Map | None = None
 
 
-def nest(constraints: Constraints, splitting: bool = False) -> tuple[Constraints, dict[str, isl.Map]]:
+def nested_times(constraints: Constraints, splitting: bool = False) -> tuple[Constraints, dict[str, isl.Map]]:
     """A time map for each statement; they may differ in length. Raises isl.Error where no schedule is found.
 
     With `splitting`, for bounds that are numbers, statements may be cut in pieces, which the constraints then have in their

@@ -11,7 +11,7 @@ import islpy as isl
 
 from tempo_core.errors import CausalityError, quoted
 from tempo_core.schedule.constraints import Constraints, Read, Statement
-from tempo_core.schedule.nesting import nest
+from tempo_core.schedule.nesting import nested_times
 from tempo_core.schedule.program import names
 from tempo_core.schedule.split import CycleError, cycle_of
 from tempo_core.symbolic.condition import TRUE
@@ -41,14 +41,14 @@ class Schedule:
 
     def text(self) -> str:
         """A line a statement: `act[i, t] -> [i, 0, t, 1]`."""
-        called = names(self.constraints.graph)
+        labels = names(self.constraints.graph)
         lines = []
         for name, statement in self.constraints.statements.items():
             steps = [s.name for s in statement.node.domain.steps]
             parameters = [b.name for b in self.constraints.bounds]
             rows = self.rows[name]
             times = ["?"] * self.depth if rows is None else [_row_text(row, steps, parameters) for row in rows]
-            label = called[statement.node.id] + ("" if statement.branch is None else f"|{statement.branch}")
+            label = labels[statement.node.id] + ("" if statement.branch is None else f"|{statement.branch}")
             lines.append(f"{label}[{', '.join(steps)}] -> [{', '.join(times)}]")
         return "\n".join(lines)
 
@@ -81,7 +81,7 @@ def _attempt(constraints: Constraints, splitting: bool = False) -> Schedule:
     for reader, source, _, relation in () if splitting else constraints.dependences:
         if reader is source and not _onto_itself(relation).is_empty():
             raise isl.Error("a point depends on itself")  # which isl does not look at
-    constraints, found = nest(constraints, splitting)
+    constraints, found = nested_times(constraints, splitting)
     depth = max((times.dim(isl.dim_type.out) for times in found.values()), default=0)
     theta: dict[str, isl.Map] = {}
     for name, times in found.items():
@@ -215,15 +215,15 @@ def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: 
 
 def _describe(constraints: Constraints, dependence: Dependence) -> str:
     reader, source, read, _ = dependence
-    called = names(constraints.graph)
-    name, point = called[reader.node.id], ", ".join(s.name for s in reader.node.domain.steps)
+    labels = names(constraints.graph)
+    name, point = labels[reader.node.id], ", ".join(s.name for s in reader.node.domain.steps)
     where = _line(constraints, reader)
     at = f"   at {quoted(where)}" if where else ""
     if read is None:
         return f"{name}[{point}] runs after its own earlier points{at}"
     index = ", ".join(map(str, read.edge.index))
     when = "" if reader.branch is None or read.edge.condition is TRUE else f" where {read.edge.condition}"
-    return f"{name}[{point}] reads {called[source.node.id]}[{index}]{when}{at}"
+    return f"{name}[{point}] reads {labels[source.node.id]}[{index}]{when}{at}"
 
 
 def _line(constraints: Constraints, statement: Statement) -> str:

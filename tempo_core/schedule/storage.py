@@ -20,7 +20,7 @@ import islpy as isl
 
 from tempo_core.schedule.constraints import Read, is_statement, value_name
 from tempo_core.schedule.polyhedral import Row, Schedule
-from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.sets import CONTEXT, fixed
 
@@ -110,7 +110,7 @@ class _Folding:
         if all(s == 1 for s in slots):
             return "register"
         for k, step in enumerate(self.constraints.graph[node_id].domain.steps):
-            whole = slots[k] > 1 and slots[k] >= self.bounds[Symbol(step.bound or "")]
+            whole = slots[k] > 1 and slots[k] >= self.bounds[step.bound_symbol]
             if whole and any(isinstance(r.edge.index[k], Range) for r in reads):
                 return "block"
         return "window"
@@ -155,7 +155,7 @@ class _Folding:
         """Whether the value is read in the very loop iteration that computes it, so that no later value meets it."""
         writers = self.constraints.of_node.get(read.edge.source, ())
         steps = self.constraints.graph[read.edge.source].domain.steps
-        if any(not isinstance(i, Point) or i.expr.single_atom != s for i, s in zip(read.edge.index, steps, strict=True)):
+        if not read.edge.is_own_point(self.constraints.graph[read.edge.source].domain):
             return False
         place = [read.reader.node.domain.steps.index(s) for s in steps]
         reader = self.schedule.rows[read.reader.name]

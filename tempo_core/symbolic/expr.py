@@ -93,6 +93,8 @@ class Modulo:
         return f"{_wrapped(self.numerator)}%{_wrapped(self.denominator)}"
 
 
+Bounds = dict[Symbol, int]  # a number for each bound
+StepValues = Mapping[Symbol, Any]  # of steps, loop counters and bounds: numbers, or traced scalars
 Atom = Symbol | Minimum | Maximum | FloorDivide | Modulo
 Monomial = tuple[tuple[Atom, int], ...]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tempo_core.ir.dependence import Arc, Nest, Vertex, direction, forward_order, nest, strongly_connected, vertices_of
+from tempo_core.ir.dependence import Arc, Nest, Vertex, direction, forward_order, loop_nest, strongly_connected, vertices_of
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.text import parse
@@ -31,7 +31,7 @@ def parts(graph: Graph, some: Nest) -> Any:
 
 def nested(text: str, *steps: Symbol) -> Any:
     graph = parse("steps i<I t<T\n" + text)
-    return parts(graph, nest(graph, steps))
+    return parts(graph, loop_nest(graph, steps))
 
 
 # -- directions -------------------------------------------------------------------------------------------------------
@@ -154,14 +154,14 @@ def test_a_step_that_one_of_them_lacks_cannot_be_the_outer_loop():
 def test_the_first_step_that_carries_something_is_the_outermost():
     both = STATE.replace("%2[i, t - 1] if t >= 1", "%2[i - 1, t - 1] if t >= 1")
     graph = parse("steps i<I t<T\n" + both)
-    (inner,) = [p for p in nest(graph, [I, T]).parts if isinstance(p, Nest)]
+    (inner,) = [p for p in loop_nest(graph, [I, T]).parts if isinstance(p, Nest)]
     assert [part.node for part in inner.parts if isinstance(part, Vertex)] == [1, 2]
     assert len(inner.arcs) == 1  # the identity read is left; the one along both steps is carried
 
 
 def test_the_arcs_of_a_nest_are_those_no_loop_around_carries():
     graph = parse("steps i<I t<T\n" + TWO_LOOPS)
-    outer, over_i, over_t = nest(graph, [I, T]).nests()
+    outer, over_i, over_t = loop_nest(graph, [I, T]).nests()
     assert Arc(Vertex(1, 1), 1, Vertex(6)) in outer.arcs
     assert Arc(Vertex(1, 1), 1, Vertex(6)) not in over_i.arcs
     assert Arc(Vertex(3, 1), 1, Vertex(4)) in over_i.arcs

@@ -44,7 +44,7 @@ def test_pad(golden: Golden):
 
 
 FLATTENED = """\
-steps i<I, b<B
+steps i<I b<B
 %0 x = Input(name="x", dtype="float32", shape=(B, 2))() : float32[B, 2] over ()
 %1 = Eval(value=i)() : int32[] over (i)
 %2 = Cast(dtype="float32")(%1[i]) : float32[] over (i)
