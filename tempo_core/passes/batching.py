@@ -78,6 +78,14 @@ def _elementwise(batch: Batch) -> Edge:
     return batch.build.add(batch.op, *batch.all_wide())
 
 
+def _where(batch: Batch) -> Edge:
+    """A mask stays one along its axis, unless its length differs from point to point."""
+    op: ops.Where = batch.op
+    if op.length is not None:
+        op = ops.Where() if batch.step in op.length.steps else replace(op, axis=op.axis + 1)
+    return batch.build.add(op, *batch.all_wide())
+
+
 def _one_axis(batch: Batch) -> Edge:
     """Ops with one axis parameter: it moves by one."""
     return batch.build.add(replace(batch.op, axis=batch.op.axis + 1), *batch.all_wide())
@@ -214,7 +222,7 @@ def _udf(batch: Batch) -> None:
 
 
 RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
-    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _elementwise,
+    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _where,
     ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _random,
     ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.CumMax: _one_axis, ops.LinearScan: _one_axis,
     ops.DiscountedSum: _one_axis, ops.Pad: _pad, ops.Concat: _one_axis, ops.Flip: _one_axis,

@@ -187,7 +187,7 @@ class _Work:
                 type = self.graph.edge_type(edge)
                 filler = self.spread(literal(self.build, type.dtype, neutral), type.shape)
                 keep = self.valid(self.true_shapes[slot][axis], type.shape[axis], type.shape, axis)
-                edge = self.build.add(ops.Where(), keep, edge, filler)
+                edge = self.build.add(ops.Where(axis, self.true_shapes[slot][axis]), keep, edge, filler)
         return edge
 
     def taken(self, edge: Edge, axis: int, positions: Edge) -> Edge:

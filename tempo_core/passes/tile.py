@@ -130,23 +130,11 @@ class _Tiling:
                     break
 
     def _length(self, edge: Edge, axis: int, fn: str) -> Expr | None:
-        """The true length of an operand that `pad` masked: `where(iota < length, x, neutral)` along `axis`."""
+        """The true length of an operand along `axis`, where it is a mask with neutral elements past it."""
         node = self._at(edge)
-        if node is None or not isinstance(node.op, ops.Where) or not self._is_neutral(node.inputs[2], fn):
+        if node is None or not isinstance(node.op, ops.Where) or node.op.axis != axis or not self._is_neutral(node.inputs[2], fn):
             return None
-        test = self._at(node.inputs[0])
-        if test is not None and isinstance(test.op, ops.Broadcast):
-            if test.op.axes != (axis,):
-                return None
-            test = self._at(test.inputs[0])
-        if test is None or not isinstance(test.op, ops.Compare) or test.op.fn != "lt":
-            return None
-        counted, limit = self._at(test.inputs[0]), self._at(test.inputs[1])
-        if limit is not None and isinstance(limit.op, ops.Broadcast):
-            limit = self._at(limit.inputs[0])
-        if counted is None or limit is None or not isinstance(counted.op, ops.Iota) or not isinstance(limit.op, ops.Eval):
-            return None
-        return limit.op.value if isinstance(limit.op.value, Expr) else None
+        return node.op.length
 
     def _is_neutral(self, edge: Edge, fn: str) -> bool:
         """Whether an edge reads nothing but the neutral element of a reduction."""

@@ -55,7 +55,10 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
     ops.Unary: [(ops.Unary("exp"), [XS])],
     ops.Binary: [(ops.Binary("add"), [XS, XS])],
     ops.Compare: [(ops.Compare("lt"), [XS, XS])],
-    ops.Where: [(ops.Where(), [TensorType("bool", (TWO,)), X, X])],
+    ops.Where: [
+        (ops.Where(), [TensorType("bool", (TWO,)), X, X]),
+        (ops.Where(0, Expr.of(1)), [TensorType("bool", (TWO,)), X, X]),
+    ],
     ops.Cast: [(ops.Cast("int32"), [XS])],
     ops.Identity: [(ops.Identity(True), [XS])],
     ops.Random: [(ops.Random("normal", 3, (TWO, THREE)), [index(), index()])],
