@@ -8,7 +8,7 @@ longer bind what happens inside. What is still strongly connected when no step i
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -193,6 +193,26 @@ def strongly_connected(vertices: Sequence[V], reads: Iterable[tuple[V, V]]) -> l
                         on_stack.discard(members[-1])
                     found.append(members)
     return found
+
+
+def latest_levels(costs: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
+    """Levels that rise by at least the given costs from source to reader, each as high as the readers allow.
+
+    `costs[reader][source]` is the cost of a dependence; sources come before their readers. The highest level is the length of
+    the longest path. What has no reader stays as low as its sources allow.
+
+    >>> latest_levels({0: {}, 1: {}, 2: {0: 1}, 3: {2: 1, 1: 1}})
+    {0: 0, 1: 1, 2: 1, 3: 2}
+    """
+    level = dict.fromkeys(costs, 0)
+    for reader, sources in costs.items():
+        level[reader] = max((level[source] + cost for source, cost in sources.items()), default=0)
+    latest: dict[int, int] = {}
+    for reader in reversed(costs):
+        level[reader] = max(level[reader], latest.get(reader, level[reader]))
+        for source, cost in costs[reader].items():
+            latest[source] = min(latest.get(source, level[reader] - cost), level[reader] - cost)
+    return level
 
 
 def forward_order(graph: Graph) -> list[int]:
