@@ -179,7 +179,7 @@ def test_each_branch_of_a_merge_is_a_vertex():
 
 
 def test_a_read_does_not_meet_a_branch_that_cannot_define_its_point():
-    """TRAPS 2: the first minibatch of an iteration reads the iteration before it, and not what follows in its own."""
+    """The first minibatch of an iteration reads the iteration before it, and not what follows in its own."""
     text = """\
 %0 start = Constant(int32[], 1)() : int32[] over ()
 %1 w = Merge(type=int32[])(%2[i] if t == 0, %3[i, t - 1] if t >= 1) : int32[] over (i, t)

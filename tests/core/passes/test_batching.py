@@ -163,7 +163,7 @@ def test_a_vectorized_op_gives_the_same(kind: type[Op], number: int):
 
 
 def test_products_stay_products():
-    """TRAPS 8: a vectorized contraction is one contraction, not a broadcast product and a sum."""
+    """A vectorized contraction is one contraction, not a broadcast product and a sum."""
     for op, types in EXAMPLES[ops.Dot]:
         for steps in [[(t,), ()], [(), (t,)], [(t,), (t,)]]:
             vectorized = Vectorize().apply(built(op, types, steps))

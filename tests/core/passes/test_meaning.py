@@ -63,7 +63,7 @@ def source(name: str, sizes: tuple[int, int]) -> Source:
     return Source(name, sizes)
 
 
-SIZES = [(3, 5), (1, 1), (2, 1)]  # TRAPS 14: steps of one point
+SIZES = [(3, 5), (1, 1), (2, 1)]  # steps of one point
 BOTH = [(name, sizes) for name in PROGRAMS for sizes in SIZES if sizes[1] >= PROGRAMS[name].least]
 
 
