@@ -21,6 +21,8 @@ from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.tile import Tile
+from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
 from tempo_core.symbolic.expr import Symbol
 from tests.core.passes.programs import PROGRAMS
@@ -33,7 +35,10 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "simplify": (Simplify(),),
     "narrow": (Narrow(),),
     "lift": (Lift(),),
+    "pad": (Pad(),),
     "vectorize": (Pad(), Vectorize()),
+    "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
+    "trim": (Trim(),),
     "fuse": (Pad(), Fuse()),
 }
 
