@@ -287,7 +287,7 @@ class _Oracle:
         source = self.graph[edge.source]
         along: list[Sequence[int]] = []
         lengths, sizes, fixed = [], [], {}
-        for step, index in zip(source.domain.steps, edge.index, strict=True):
+        for step, index in edge.by_step(source.domain).items():
             if isinstance(index, Point):
                 fixed[step] = index.expr.evaluate(env)
                 along.append((fixed[step],))
@@ -317,7 +317,7 @@ class _Oracle:
         if not read.lengths:
             return parts[0]
         type = source.outputs[read.edge.output]
-        ranged = {s for s, i in zip(source.domain.steps, read.edge.index, strict=True) if isinstance(i, Range)}
+        ranged = {s for s, i in read.edge.by_step(source.domain).items() if isinstance(i, Range)}
         if any(size.steps & ranged for size in type.shape):
             return _stacked(dict(zip(itertools.product(*map(range, read.lengths)), parts, strict=True)), read.lengths, False)
         if not parts:

@@ -300,7 +300,7 @@ class _Reverse:
         """Add, at the source points of an inverse, the contributions of their readers; unless `exact`, it holds others too."""
         source = self.graph[edge.source]
         expanded = contribution
-        ranges = [(s, i) for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Range)]
+        ranges = [(s, i) for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
         # Range dimensions along which the contribution does not vary are dropped: the sum over readers is all that is left.
         dense: list[tuple[int, Range]] = []
         dropped = 0
@@ -365,7 +365,7 @@ class _Reverse:
 
         What they read of slices is at its absolute position already.
         """
-        for step, at in zip(source.domain.steps, edge.index, strict=True):
+        for step, at in edge.by_step(source.domain).items():
             if isinstance(at, Point) and at.expr.steps:
                 wanted = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
                 read = equal(self._gathered(wanted, domain, inverse), evaluate(step.expr))

@@ -144,7 +144,7 @@ class Tensor:
         self.edge = edge
         self.user_condition = condition  # what the user indexed with; the rest of the domain's condition follows from the reads
         source = context.graph[edge.source]
-        for step, index in zip(source.domain.steps, edge.index, strict=True):
+        for step, index in edge.by_step(source.domain).items():
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
         self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
@@ -301,10 +301,7 @@ class Tensor:
     def materialized(self) -> Tensor:
         """This tensor as a node of its own, read at the identity."""
         source = self.node
-        plain = len(self.edge.index) == len(source.domain.steps) and all(
-            isinstance(i, Point) and i.expr.single_atom == s for i, s in zip(self.edge.index, source.domain.steps, strict=True)
-        )
-        return self if plain else self._copied()
+        return self if self.edge.is_own_point(source.domain) else self._copied()
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from tempo_core.errors import BoundsError, EmptyBranchError, IndexingError, NonA
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge, Output, Slice
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool
-from tempo_core.symbolic.domain import Domain, Index, Point, Range
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, is_own_point
 from tempo_core.symbolic.expr import Bounds, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative, within
 from tempo_core.symbolic.relation import never, outside, uncovered
@@ -71,9 +71,7 @@ def _check_reads(graph: Graph, node: Node, bounds: Bounds, lines: Sequence[str])
         exact = edge.condition & ~taken if isinstance(node.op, Merge) else TRUE
         taken = taken | edge.condition
         source = graph[edge.source]
-        if source.domain.condition is TRUE and all(
-            _obviously_inside(i, s) for s, i in zip(source.domain.steps, edge.index, strict=True)
-        ):
+        if source.domain.condition is TRUE and all(_obviously_inside(i, s) for s, i in edge.by_step(source.domain).items()):
             continue
         where = lines[number] if number < len(lines) else node.where
         try:
@@ -112,7 +110,7 @@ def _blamed(
     values = {**bounds, **at}
     source = graph[edge.source]
     point: dict[Symbol, int] = {}
-    for step, index in zip(source.domain.steps, edge.index, strict=True):
+    for step, index in edge.by_step(source.domain).items():
         ends = _ends(index, values)
         bound = values[step.bound_symbol]
         if isinstance(index, Range) and index.stop.evaluate(values) < index.start.evaluate(values):
@@ -126,7 +124,7 @@ def _blamed(
     inner_values = {**bounds, **point}
     for inner in source.inputs:
         read = graph[inner.source]
-        for step, index in zip(read.domain.steps, inner.index, strict=True):
+        for step, index in inner.by_step(read.domain).items():
             if not index.steps <= set(source.domain.steps):
                 continue
             ends = _ends(index, inner_values)
@@ -158,14 +156,12 @@ def _read_outside(
             where=where,
             hint=f"{step.bound} is at least {position + 1}, or the index moves with it: {step.bound} - 1, tp.min({position}, {step.bound} - 1)",
         )
-    along = zip(source.domain.steps, edge.index, strict=True)
+    along = edge.by_step(source.domain).items()
     at = f"{source.name or 'a tensor at '}[{', '.join(str(position) if s == step else str(i) for s, i in along)}]"
     named = _read_text(source, edge)
     which = "" if named == at else f", which is {at}"
     swapped = {i.expr.single_atom for i in edge.index if isinstance(i, Point)} == set(source.domain.steps)
-    if swapped and all(
-        i.expr.single_atom != s for i, s in zip(edge.index, source.domain.steps, strict=True) if isinstance(i, Point)
-    ):
+    if swapped and not any(is_own_point(index, step) for step, index in edge.by_step(source.domain).items()):
         order = ", ".join(s.name for s in source.domain.steps)
         return OutOfDomainError(
             f"reads {named}{_at(domain, sample)}{which}: {limits}", where=where, hint=f"its steps are in the order [{order}]"

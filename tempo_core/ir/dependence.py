@@ -208,7 +208,7 @@ def latest_levels(costs: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
     for reader, sources in costs.items():
         level[reader] = max((level[source] + cost for source, cost in sources.items()), default=0)
     latest: dict[int, int] = {}
-    for reader in reversed(costs):
+    for reader in reversed(list(costs)):
         level[reader] = max(level[reader], latest.get(reader, level[reader]))
         for source, cost in costs[reader].items():
             latest[source] = min(latest.get(source, level[reader] - cost), level[reader] - cost)

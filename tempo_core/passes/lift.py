@@ -68,7 +68,7 @@ def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int
     source = graph[edge.source]
     axes = node.op.axes if isinstance(node.op, ops.Reduce) else (node.op.axis,)  # type: ignore[attr-defined]
     axis = -1
-    for step, index in zip(source.domain.steps, edge.index, strict=True):
+    for step, index in edge.by_step(source.domain).items():
         if not isinstance(index, Range):
             continue
         axis += 1

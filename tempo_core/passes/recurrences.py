@@ -121,7 +121,7 @@ def _merged(graph: Graph, merge: Node, branch: int, inside: Edge | None, elsewhe
 def _shift(edge: Edge, source: Node, step: Symbol) -> int | None:
     """By how much an edge moves along `step`; None if it does anything else."""
     moved = 0
-    for own, index in zip(source.domain.steps, edge.index, strict=True):
+    for own, index in edge.by_step(source.domain).items():
         if not isinstance(index, Point):
             return None
         distance = index.expr - own.expr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 from typing import Any
 
@@ -9,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tempo_core.ir.dependence import Arc, Nest, Vertex, direction, forward_order, loop_nest, strongly_connected, vertices_of
+from tempo_core.ir import dependence
+from tempo_core.ir.dependence import (
+    Arc,
+    Nest,
+    Vertex,
+    direction,
+    forward_order,
+    latest_levels,
+    loop_nest,
+    strongly_connected,
+    vertices_of,
+)
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.text import parse
@@ -250,3 +262,10 @@ def test_forward_order_puts_operands_first_except_a_merges():
     for node in graph:
         for edge in () if isinstance(node.op, Merge) else node.inputs:
             assert order.index(edge.source) < order.index(node.id)
+
+
+def test_levels_are_as_late_as_readers_allow():
+    """A source without sources of its own waits for its reader; what nobody reads comes as early as it can."""
+    costs = {0: {}, 1: {0: 1}, 2: {}, 3: {1: 1, 2: 0}, 4: {0: 1}, 5: {}}
+    assert latest_levels(costs) == {0: 0, 1: 1, 2: 2, 3: 2, 4: 1, 5: 0}
+    assert doctest.testmod(dependence).failed == 0

@@ -6,7 +6,7 @@ from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.schedule import Dealloc, Execute, instances
 from tempo_core.symbolic.domain import Point
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr
 
 FLOAT = TensorType.of("float32")
 
@@ -22,7 +22,7 @@ def op(name="f", outputs=1, stateful=False):
 
 def points(domain, bounds):
     """The points of a domain, in lexicographic order."""
-    for point in itertools.product(*(range(bounds[Symbol(s.bound)]) for s in domain.steps)):
+    for point in itertools.product(*(range(bounds[s.bound_symbol]) for s in domain.steps)):
         if domain.condition.evaluate({**bounds, **dict(zip(domain.steps, point, strict=True))}):
             yield point
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tempo_core.errors import GradientError, NonAffineError
-from tempo_core.symbolic import factor, inverse, relation, sets
+from tempo_core.symbolic import factor, groups, inverse, relation, sets
 from tempo_core.symbolic.condition import FALSE, TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
@@ -24,12 +24,12 @@ ZERO = Expr.of(0)
 
 
 def test_docstrings():
-    results = [doctest.testmod(module) for module in (factor, inverse, relation, sets)]
+    results = [doctest.testmod(module) for module in (factor, groups, inverse, relation, sets)]
     assert all(found.failed == 0 and found.attempted for found in results)
 
 
 def points(domain, bounds):
-    for point in itertools.product(*(range(bounds[Symbol(step.bound)]) for step in domain.steps)):
+    for point in itertools.product(*(range(bounds[step.bound_symbol]) for step in domain.steps)):
         env = {**bounds, **dict(zip(domain.steps, point, strict=True))}
         if domain.condition.evaluate(env):
             yield point, env
