@@ -25,9 +25,8 @@ from tempo_core.program import Program, Result, Results, is_interpreted
 from tempo_core.schedule import schedule
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, full_range, identity
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Bounds, Expr
 
-Bounds = dict[Symbol, int]
 _LARGEST_BOUND = 2**31 - 1
 
 
@@ -87,7 +86,7 @@ def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Outpu
 
 def checked_bounds(context: Context, bounds: Mapping[Expr, int], complete: bool = True) -> Bounds:
     """Bounds by symbol: exactly those of the context (or some, unless `complete`), each a number of at least 1."""
-    known = {str(step.bound): Symbol(str(step.bound)) for step in context.steps}
+    known = {step.bound_symbol.name: step.bound_symbol for step in context.steps}
     found: Bounds = {}
     usage = f"ctx.run({{{', '.join(f'{n}: ...' for n in known)}}}, ...)"
     if not isinstance(bounds, Mapping):
@@ -175,7 +174,7 @@ def with_outputs(context: Context, outputs: Sequence[Tensor]) -> Graph:
 
 def _at_its_points(graph: Graph, tensor: Tensor) -> Edge:
     """The tensor read at the points of its own domain: a copy where it is a view of another."""
-    if tensor.edge.index == identity(tensor.node.domain) and tensor.user_condition is TRUE:
+    if tensor.edge.is_own_point(tensor.node.domain) and tensor.user_condition is TRUE:
         return tensor.edge
     copy = graph.add(Identity(), [tensor.edge], domain=tensor.domain, where=user_location())
     return Edge(copy.id, identity(copy.domain))

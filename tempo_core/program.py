@@ -34,9 +34,7 @@ from tempo_core.runtime.stage import Staged
 from tempo_core.schedule import Scheduled, schedule
 from tempo_core.schedule.outline import outline
 from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.expr import Expr, Symbol
-
-Bounds = dict[Symbol, int]
+from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Result:
 
     def trimmed(self, value: Any, bounds: Bounds) -> Any:
         """The array, or nested lists of arrays where the shape varies with a step; masked arrays, or None, at missing points."""
-        points = [bounds[Symbol(str(step.bound))] for step in self.steps]
+        points = [bounds[step.bound_symbol] for step in self.steps]
         if self.type.is_static:  # the value may still be padded, where it is one point of what varies
             sizes = (*points, *(size.evaluate(bounds) for size in self.type.shape))
             array = np.asarray(value)
@@ -175,7 +173,7 @@ class Program:
         fed, chosen = self._fed(inputs), self.config.seed if seed is None else seed
         interpreter = Interpreter(scheduled, self.backend, chosen, self._watch(fed, chosen))
         if as_written:
-            interpreter.slots = {}  # every value stays, to be looked at
+            interpreter.storage = {}  # every value stays, to be looked at
         return Session(
             scheduled, interpreter, fed, lambda found: self.results.given(found, self.bounds), self._branch_lines(), self._domains
         )

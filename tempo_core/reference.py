@@ -33,12 +33,11 @@ from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import Feed, input_specs, is_array
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
 Array = Any  # numpy.ndarray
 At = tuple[int, ...]  # the steps of a node's domain, as numbers
 Place = tuple[int, At]  # a node at a point
-Env = dict[Symbol, int]
 
 
 def evaluate(
@@ -77,7 +76,9 @@ def evaluate(
     return [oracle.everywhere(t.edge, t.domain, t.type, partly=t.user_condition is not TRUE) for t in outputs]
 
 
-def _arrays(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds: Env, inputs: Mapping[str, Any]) -> dict[str, Array]:
+def _arrays(
+    graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds: StepValues, inputs: Mapping[str, Any]
+) -> dict[str, Array]:
     """What is fed, as arrays; iterators and functions are collected."""
     specs = input_specs(graph, domains, bounds)
     return {n: Feed(specs[n], v).collected() if n in specs and not is_array(v) else v for n, v in inputs.items()}
@@ -120,7 +121,7 @@ def empty_branches(graph: Graph, up_to: int = 5) -> list[tuple[Node, int]]:
     return [(graph[node], number) for node, number in sorted(unused)]
 
 
-def _bounds(graph: Graph, given: Mapping[Any, int]) -> Env:
+def _bounds(graph: Graph, given: Mapping[Any, int]) -> StepValues:
     numbers = {str(key): int(value) for key, value in given.items()}
     missing = [bound for bound in graph.bounds() if bound.name not in numbers and bound not in graph.derived]
     if missing:
@@ -146,7 +147,7 @@ class _Read:
     points: tuple[At, ...]
     lengths: tuple[int, ...]
     sizes: tuple[int, ...]
-    fixed: Env
+    fixed: StepValues
 
     @property
     def places(self) -> Iterator[Place]:
@@ -162,7 +163,7 @@ class _Oracle:
     def __init__(
         self,
         graph: Graph,
-        bounds: Env,
+        bounds: StepValues,
         inputs: dict[str, Any],
         seed: int,
         wide: bool,
@@ -195,7 +196,7 @@ class _Oracle:
         mask = _stacked({at: np.full(nothing.shape, at not in values) for at in everywhere}, sizes, True)
         return np.ma.MaskedArray(whole, mask)
 
-    def read(self, edge: Edge, env: Env) -> Any:
+    def read(self, edge: Edge, env: StepValues) -> Any:
         """The value of an edge for a reader at `env`, which holds the reader's steps and, once filled in, the bounds."""
         read = self.reads(edge, {**self.bounds, **env}, None)
         for place in read.places:
@@ -237,7 +238,7 @@ class _Oracle:
         edges = (self.branch(node, env),) if isinstance(node.op, Merge) else node.inputs
         return tuple(self.reads(edge, env, node) for edge in edges), first
 
-    def branch(self, node: Node, env: Env) -> Edge:
+    def branch(self, node: Node, env: StepValues) -> Edge:
         """The first branch whose condition holds."""
         for edge in node.inputs:
             if edge.condition.evaluate(env):
@@ -255,7 +256,7 @@ class _Oracle:
             return (self.fed(node.op.fn.name, node.outputs[0], tuple(map(self.bound, node.domain.steps)))[at],)
         return self.applied(node.op, operands, self.env(node.domain, at), node.outputs)
 
-    def applied(self, op: Op, operands: list[Array], env: Env, types: Sequence[TensorType]) -> tuple[Array, ...]:
+    def applied(self, op: Op, operands: list[Array], env: StepValues, types: Sequence[TensorType]) -> tuple[Array, ...]:
         if not self.wide:
             return self.backend.kernel(op, operands, env, self.seed)
         if isinstance(op, Cast):
@@ -281,12 +282,12 @@ class _Oracle:
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
-    def reads(self, edge: Edge, env: Env, reader: Node | None) -> _Read:
+    def reads(self, edge: Edge, env: StepValues, reader: Node | None) -> _Read:
         """The points that an edge reads for a reader at `env`. Raises where one does not exist."""
         source = self.graph[edge.source]
         along: list[Sequence[int]] = []
         lengths, sizes, fixed = [], [], {}
-        for step, index in zip(source.domain.steps, edge.index, strict=True):
+        for step, index in edge.by_step(source.domain).items():
             if isinstance(index, Point):
                 fixed[step] = index.expr.evaluate(env)
                 along.append((fixed[step],))
@@ -316,7 +317,7 @@ class _Oracle:
         if not read.lengths:
             return parts[0]
         type = source.outputs[read.edge.output]
-        ranged = {s for s, i in zip(source.domain.steps, read.edge.index, strict=True) if isinstance(i, Range)}
+        ranged = {s for s, i in read.edge.by_step(source.domain).items() if isinstance(i, Range)}
         if any(size.steps & ranged for size in type.shape):
             return _stacked(dict(zip(itertools.product(*map(range, read.lengths)), parts, strict=True)), read.lengths, False)
         if not parts:
@@ -334,7 +335,7 @@ class _Oracle:
         value = self.zeros(type, {**self.bounds, **read.fixed})
         return np.zeros((*read.sizes, *value.shape), value.dtype)
 
-    def zeros(self, type: TensorType, env: Env) -> Array:
+    def zeros(self, type: TensorType, env: StepValues) -> Array:
         shape = tuple(size.evaluate(env) for size in type.shape)
         return np.zeros(shape, numpy_dtype(self.dtype(type.dtype)))
 
@@ -342,10 +343,10 @@ class _Oracle:
 
     def bound(self, step: Symbol) -> int:
         if step not in self.sizes:
-            self.sizes[step] = self.bounds[Symbol(str(step.bound))]
+            self.sizes[step] = self.bounds[step.bound_symbol]
         return self.sizes[step]
 
-    def env(self, domain: Domain, at: At) -> Env:
+    def env(self, domain: Domain, at: At) -> StepValues:
         return {**self.bounds, **dict(zip(domain.steps, at, strict=True))}
 
     def points(self, domain: Domain, partly: bool) -> Iterator[At]:
@@ -371,7 +372,7 @@ class _Oracle:
         shown = " <- ".join(f"{self.graph[n].label}[{', '.join(map(str, at))}]" for n, at in around)
         return CausalityError(f"a value depends on itself: {shown}", where=self.graph[again[0]].where)
 
-    def outside(self, source: Node, edge: Edge, env: Env, reader: Node | None, why: str) -> OutOfDomainError:
+    def outside(self, source: Node, edge: Edge, env: StepValues, reader: Node | None, why: str) -> OutOfDomainError:
         if reader is None:
             return OutOfDomainError(f"an output reads {source.label} at {_index(edge)}: {why}", where=source.where)
         point = _text(reader.domain, env)

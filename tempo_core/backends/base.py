@@ -19,10 +19,9 @@ import numpy as np
 from tempo_core.errors import DTypeError, FunctionError, MissingRow, ShapeError
 from tempo_core.ir import ops
 from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, StepValues
 
 Array = Any  # numpy.ndarray, jax.Array, or a traced array
-Env = Mapping[Symbol, Any]  # bounds as ints; steps as ints or traced int32 scalars
 Seed = Any  # the run's seed: a Python int, or a (traced) uint32 scalar
 Kernel = Callable[..., Any]
 
@@ -40,7 +39,7 @@ class Setting:
     """What a kernel may use beside its operands: array functions, the values of bounds and steps, and the run's seed."""
 
     backend: Backend
-    env: Env
+    env: StepValues
     seed: Seed
 
     @property
@@ -83,7 +82,7 @@ class Backend(ABC):
         self.compiled: dict[Any, Callable[..., Any]] = {}  # for users of a backend to keep functions of `compile`
         self.executables: MutableMapping[Any, Any] = WeakValueDictionary()  # whole programs, while somebody uses them
 
-    def kernel(self, op: ops.Op, args: Sequence[Array], env: Env, seed: Seed = 0) -> tuple[Array, ...]:
+    def kernel(self, op: ops.Op, args: Sequence[Array], env: StepValues, seed: Seed = 0) -> tuple[Array, ...]:
         """The outputs of `op` for operands `args` at the point given by `env`, which holds all bounds and the point's steps.
 
         Raises ShapeError or DTypeError where a user-defined function does not return what it declared.
@@ -114,7 +113,7 @@ class Backend(ABC):
 # -- user-defined functions -------------------------------------------------------------------------------------------
 
 
-def called(what: str, fn: Callable[..., Any], where: str, operands: Sequence[Array], point: Mapping[str, int]) -> Any:
+def call_host(what: str, fn: Callable[..., Any], where: str, operands: Sequence[Array], point: Mapping[str, int]) -> Any:
     """What a user's function returns. What it raises becomes a FunctionError at the line that declares it, with the user's own
     exception as its cause. `what` names the function; `point` gives its steps: of a sink, which takes them as arguments.
     """
@@ -179,7 +178,7 @@ def checked_results(
 
 def traced_udf(at: Setting, op: ops.Udf, convert: Callable[[Any], Array], operands: Sequence[Array]) -> tuple[Array, ...]:
     """A `Udf` of kind "jax", on JAX's arrays, which may be traced."""
-    results = called(f"user-defined function `{op.name}`", op.fn, op.where, operands, {})
+    results = call_host(f"user-defined function `{op.name}`", op.fn, op.where, operands, {})
     return checked_results(at, op, results, convert, {})
 
 
@@ -192,5 +191,5 @@ def host_results(at: Setting, op: ops.Udf, *operands: Array) -> tuple[np.ndarray
     """What a `Udf` of kind "host" gives: NumPy arrays in and out. Both are copied, as either side may write into its own later."""
     point = {symbol.name: int(value) for symbol, value in at.env.items() if symbol.is_step}
     arrays = [np.array(x) for x in operands]
-    results = called(f"user-defined function `{op.name}`", op.fn, op.where, arrays, point)
+    results = call_host(f"user-defined function `{op.name}`", op.fn, op.where, arrays, point)
     return checked_results(at, op, results, np.array, point)

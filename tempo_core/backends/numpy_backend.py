@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tempo_core.backends import shared
-from tempo_core.backends.base import Array, Backend, Env, Seed, Setting, host_udf, numpy_dtype, traced_udf
+from tempo_core.backends.base import Array, Backend, Seed, Setting, StepValues, host_udf, numpy_dtype, traced_udf
 from tempo_core.ir import ops
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -204,7 +204,7 @@ class NumpyBackend(Backend):
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
     }  # fmt: skip
 
-    def kernel(self, op: ops.Op, args: Sequence[Array], env: Env, seed: Seed = 0) -> tuple[Array, ...]:
+    def kernel(self, op: ops.Op, args: Sequence[Array], env: StepValues, seed: Seed = 0) -> tuple[Array, ...]:
         """See `Backend.kernel`."""
         with np.errstate(all="ignore"):
             results = super().kernel(op, args, env, seed)

@@ -20,7 +20,7 @@ from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.sources import Recurrence
 from tempo_core.frontend.tensor import Tensor, apply, of_node
-from tempo_core.ir.graph import Edge, Node, is_identity
+from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
     Identity,
     Input,
@@ -35,8 +35,6 @@ from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
 from tempo_core.symbolic.relation import uncovered
-
-Key = tuple[int, int]  # (node id, output)
 
 
 def backward(loss: Tensor) -> None:
@@ -311,7 +309,7 @@ class _Reverse:
         """Add, at the source points of an inverse, the contributions of their readers; unless `exact`, it holds others too."""
         source = self.graph[edge.source]
         expanded = contribution
-        ranges = [(s, i) for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Range)]
+        ranges = [(s, i) for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
         # Range dimensions along which the contribution does not vary are dropped: the sum over readers is all that is left.
         dense: list[tuple[int, Range]] = []
         dropped = 0
@@ -376,7 +374,7 @@ class _Reverse:
 
         What they read of slices is at its absolute position already.
         """
-        for step, at in zip(source.domain.steps, edge.index, strict=True):
+        for step, at in edge.by_step(source.domain).items():
             if isinstance(at, Point) and at.expr.steps:
                 wanted = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
                 read = equal(self._gathered(wanted, domain, inverse), evaluate(step.expr))

@@ -22,7 +22,7 @@ from tempo_core.frontend.context import Context
 from tempo_core.ir.graph import Edge, Node, compose
 from tempo_core.ir.ops import Identity, Op
 from tempo_core.ir.types import TensorType
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, as_bool, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import unless_obvious, within
@@ -144,7 +144,7 @@ class Tensor:
         self.edge = edge
         self.user_condition = condition  # what the user indexed with; the rest of the domain's condition follows from the reads
         source = context.graph[edge.source]
-        for step, index in zip(source.domain.steps, edge.index, strict=True):
+        for step, index in edge.by_step(source.domain).items():
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
         self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
@@ -301,10 +301,7 @@ class Tensor:
     def materialized(self) -> Tensor:
         """This tensor as a node of its own, read at the identity."""
         source = self.node
-        plain = len(self.edge.index) == len(source.domain.steps) and all(
-            isinstance(i, Point) and i.expr.single_atom == s for i, s in zip(self.edge.index, source.domain.steps, strict=True)
-        )
-        return self if plain else self._copied()
+        return self if self.edge.is_own_point(source.domain) else self._copied()
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
@@ -320,7 +317,7 @@ class Tensor:
                 "(tp.grad(loss, wrt=[x]) differentiates with respect to any tensor)",
             )
         gradient = self.context.gradients[key]
-        steps = dict(zip(source.domain.steps, self.edge.index, strict=True))
+        steps = self.edge.by_step(source.domain)
         return gradient[tuple(_as_key(steps[s]) for s in gradient.domain.steps)] if gradient.domain.steps else gradient
 
     def detach(self) -> Tensor:
@@ -390,11 +387,11 @@ def _source_condition(source: Node, edge: Edge) -> Bool:
     condition = source.domain.condition
     if condition is TRUE:
         return TRUE
-    indices = dict(zip(source.domain.steps, edge.index, strict=True))
+    indices = edge.by_step(source.domain)
     first = {s: i.expr if isinstance(i, Point) else i.start for s, i in indices.items()}
     last = {s: i.expr if isinstance(i, Point) else i.last for s, i in indices.items()}
     kept: list[Bool] = []
-    for part in condition.args if isinstance(condition, Conjunction) else (condition,):
+    for part in condition.parts:
         ranged = any(isinstance(indices[s], Range) for s in part.steps)
         if not ranged:
             kept.append(part.substitute(first))

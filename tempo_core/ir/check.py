@@ -11,12 +11,10 @@ from tempo_core.errors import BoundsError, EmptyBranchError, IndexingError, NonA
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge, Output, Slice
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool
-from tempo_core.symbolic.domain import Domain, Index, Point, Range
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, is_own_point
+from tempo_core.symbolic.expr import Bounds, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative, within
 from tempo_core.symbolic.relation import never, outside, uncovered
-
-Bounds = Mapping[Symbol, int]
 
 
 def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Sequence[str]]) -> None:
@@ -73,9 +71,7 @@ def _check_reads(graph: Graph, node: Node, bounds: Bounds, lines: Sequence[str])
         exact = edge.condition & ~taken if isinstance(node.op, Merge) else TRUE
         taken = taken | edge.condition
         source = graph[edge.source]
-        if source.domain.condition is TRUE and all(
-            _obviously_inside(i, s) for s, i in zip(source.domain.steps, edge.index, strict=True)
-        ):
+        if source.domain.condition is TRUE and all(_obviously_inside(i, s) for s, i in edge.by_step(source.domain).items()):
             continue
         where = lines[number] if number < len(lines) else node.where
         try:
@@ -114,9 +110,9 @@ def _blamed(
     values = {**bounds, **at}
     source = graph[edge.source]
     point: dict[Symbol, int] = {}
-    for step, index in zip(source.domain.steps, edge.index, strict=True):
+    for step, index in edge.by_step(source.domain).items():
         ends = _ends(index, values)
-        bound = values[Symbol(str(step.bound))]
+        bound = values[step.bound_symbol]
         if isinstance(index, Range) and index.stop.evaluate(values) < index.start.evaluate(values):
             problem = f"the slice {index} of step {step} stops before it starts{_at(domain, sample)}"
             return OutOfDomainError(problem, where=where, hint="keep its ends in order: x[0:tp.max(t - 3, 0)]; x[0:0] is empty")
@@ -128,11 +124,11 @@ def _blamed(
     inner_values = {**bounds, **point}
     for inner in source.inputs:
         read = graph[inner.source]
-        for step, index in zip(read.domain.steps, inner.index, strict=True):
+        for step, index in inner.by_step(read.domain).items():
             if not index.steps <= set(source.domain.steps):
                 continue
             ends = _ends(index, inner_values)
-            bound = bounds[Symbol(str(step.bound))]
+            bound = bounds[step.bound_symbol]
             inside = all(0 <= end < bound for end in ends)
             if not inside or (read.domain.condition is not TRUE and not _exists(read, inner, inner_values, bounds)):
                 return _blamed(
@@ -151,7 +147,7 @@ def _read_outside(
     source: Node, edge: Edge, step: Symbol, position: int, domain: Domain, sample: Mapping[str, int], bounds: Bounds, where: str
 ) -> OutOfDomainError | BoundsError:
     """The error of a read at `position` of `step`, which is negative or not below the bound."""
-    bound, index = bounds[Symbol(str(step.bound))], edge.index[source.domain.steps.index(step)]
+    bound, index = bounds[step.bound_symbol], edge.index[source.domain.steps.index(step)]
     limits = f"outside of 0 <= {step} < {step.bound} = {bound}"
     ends = (index.expr,) if isinstance(index, Point) else (index.start, index.stop)
     if position >= bound and all(end.is_constant for end in ends):
@@ -160,14 +156,12 @@ def _read_outside(
             where=where,
             hint=f"{step.bound} is at least {position + 1}, or the index moves with it: {step.bound} - 1, tp.min({position}, {step.bound} - 1)",
         )
-    along = zip(source.domain.steps, edge.index, strict=True)
+    along = edge.by_step(source.domain).items()
     at = f"{source.name or 'a tensor at '}[{', '.join(str(position) if s == step else str(i) for s, i in along)}]"
     named = _read_text(source, edge)
     which = "" if named == at else f", which is {at}"
     swapped = {i.expr.single_atom for i in edge.index if isinstance(i, Point)} == set(source.domain.steps)
-    if swapped and all(
-        i.expr.single_atom != s for i, s in zip(edge.index, source.domain.steps, strict=True) if isinstance(i, Point)
-    ):
+    if swapped and not any(is_own_point(index, step) for step, index in edge.by_step(source.domain).items()):
         order = ", ".join(s.name for s in source.domain.steps)
         return OutOfDomainError(
             f"reads {named}{_at(domain, sample)}{which}: {limits}", where=where, hint=f"its steps are in the order [{order}]"
@@ -197,7 +191,7 @@ def _ends(index: Index, values: Mapping[Symbol, int]) -> tuple[int, ...]:
 
 
 def _exists(read: Node, edge: Edge, values: Mapping[Symbol, int], bounds: Bounds) -> bool:
-    at = {s: i.expr.evaluate(values) for s, i in zip(read.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+    at = {step: point.evaluate(values) for step, point in edge.points(read.domain).items()}
     if len(at) != len(read.domain.steps):
         return True
     return bool(read.domain.condition.evaluate({**bounds, **at}))

@@ -8,7 +8,7 @@ longer bind what happens inside. What is still strongly connected when no step i
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -88,7 +88,7 @@ class Nest:
                 yield from part.nests()
 
 
-def nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = frozenset()) -> Nest:
+def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = frozenset()) -> Nest:
     """The whole graph, after carrying what loops over `steps` can carry. A `Merge` in `joined` is one vertex, not one a branch."""
     vertices = list(dict.fromkeys(_joined(v, joined) for node in graph for v in vertices_of(node)))
     arcs = [
@@ -117,7 +117,7 @@ def _arcs(graph: Graph, node: Node) -> Iterator[Arc]:
 def _may_meet(source: Node, branch: int, edge: Edge) -> bool:
     """Whether a read can fall on a point that a branch defines (yes, unless that is obviously impossible)."""
     condition = source.inputs[branch].condition
-    points = {s: i.expr for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+    points = edge.points(source.domain)
     if not all(s in points for s in condition.steps):
         return True
     return condition.substitute(points) is not FALSE
@@ -193,6 +193,26 @@ def strongly_connected(vertices: Sequence[V], reads: Iterable[tuple[V, V]]) -> l
                         on_stack.discard(members[-1])
                     found.append(members)
     return found
+
+
+def latest_levels(costs: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
+    """Levels that rise by at least the given costs from source to reader, each as high as the readers allow.
+
+    `costs[reader][source]` is the cost of a dependence; sources come before their readers. The highest level is the length of
+    the longest path. What has no reader stays as low as its sources allow.
+
+    >>> latest_levels({0: {}, 1: {}, 2: {0: 1}, 3: {2: 1, 1: 1}})
+    {0: 0, 1: 1, 2: 1, 3: 2}
+    """
+    level = dict.fromkeys(costs, 0)
+    for reader, sources in costs.items():
+        level[reader] = max((level[source] + cost for source, cost in sources.items()), default=0)
+    latest: dict[int, int] = {}
+    for reader in reversed(list(costs)):
+        level[reader] = max(level[reader], latest.get(reader, level[reader]))
+        for source, cost in costs[reader].items():
+            latest[source] = min(latest.get(source, level[reader] - cost), level[reader] - cost)
+    return level
 
 
 def forward_order(graph: Graph) -> list[int]:

@@ -10,8 +10,10 @@ from tempo_core.ir.ops import Input, Op, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Fed
 from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+
+Key = tuple[int, int]  # one value of a graph: (node id, output)
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,18 @@ class Edge:
     @property
     def steps(self) -> frozenset[Symbol]:
         return index_steps(self.index) | self.condition.steps
+
+    def by_step(self, domain: Domain) -> dict[Symbol, Index]:
+        """What is read along each step of the source, whose domain is given."""
+        return dict(zip(domain.steps, self.index, strict=True))
+
+    def points(self, domain: Domain) -> dict[Symbol, Expr]:
+        """The steps of the source along which one point is read, and which; ranges are left out."""
+        return {step: index.expr for step, index in self.by_step(domain).items() if isinstance(index, Point)}
+
+    def is_own_point(self, domain: Domain) -> bool:
+        """Whether the source, over `domain`, is read at the reader's own point (at the identity)."""
+        return all(is_own_point(index, step) for step, index in self.by_step(domain).items())
 
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Edge:
         return replace(self, index=tuple(i.substitute(values) for i in self.index), condition=self.condition.substitute(values))
@@ -106,7 +120,7 @@ class Graph:
         """The same nodes with one more step, the innermost, whose bound is an expression of those that there are."""
         fresh = self.copy()
         fresh.order = (*self.order, step)
-        fresh.derived[Symbol(str(step.bound))] = bound
+        fresh.derived[step.bound_symbol] = bound
         return fresh
 
     def all_bounds(self, given: Mapping[Symbol, int]) -> dict[Symbol, int]:
@@ -131,14 +145,8 @@ class Graph:
         """The type of the value that an edge delivers: a leading dimension per range, then the source's shape there."""
         source = self.nodes[edge.source]
         of_source = source.outputs[edge.output]
-        points: dict[Symbol, IntoExpr] = {}
-        lengths = []
-        for step, index in zip(source.domain.steps, edge.index, strict=True):
-            if isinstance(index, Point):
-                points[step] = index.expr
-            else:
-                lengths.append(index.length)
-        shape = of_source.substitute(points).shape
+        lengths = [index.length for index in edge.index if isinstance(index, Range)]
+        shape = of_source.substitute(edge.points(source.domain)).shape
         return TensorType(of_source.dtype, (*lengths, *shape))
 
     def input_types(self, node: Node) -> tuple[TensorType, ...]:
@@ -175,14 +183,12 @@ class Graph:
         return found
 
     def bounds(self) -> tuple[Symbol, ...]:
-        return tuple(Symbol(s.bound) for s in self.order if s.bound)
+        return tuple(s.bound_symbol for s in self.order if s.bound)
 
 
 def is_identity(edge: Edge, source: Node, reader_domain: Domain) -> bool:
     """Whether an edge reads its source exactly at the reader's own point, over the same domain."""
-    return source.domain == reader_domain and all(
-        isinstance(i, Point) and i.expr.single_atom == s for i, s in zip(edge.index, source.domain.steps, strict=True)
-    )
+    return source.domain == reader_domain and edge.is_own_point(source.domain)
 
 
 def compose(edge: Edge, steps: tuple[Symbol, ...], indices: Sequence[Index]) -> Edge | None:

@@ -394,7 +394,7 @@ class _Reader:
                 return float(text)
             case "int" | "bool":
                 return ast.literal_eval(text)
-            case "Expr":
+            case "Expr" | "Expr | None":
                 return parse_expr(text, self.symbols)
             case "Expr | Bool":
                 return parse_symbolic(text, self.symbols)

@@ -26,9 +26,9 @@ def verify(graph: Graph, *, static: bool = False, after: str = "") -> None:
     """
 
     def fail(node: Node, problem: str) -> None:
-        called = f"{node.label} (%{node.id})" if node.name else node.label
+        label = f"{node.label} (%{node.id})" if node.name else node.label
         raise InvalidGraphError(
-            f"the graph is invalid{f' after {after}' if after else ''}: {called} {problem}",
+            f"the graph is invalid{f' after {after}' if after else ''}: {label} {problem}",
             where=node.where or "<no line of the program>",
             hint=f"this is a fault of the compiler; Config(disable=({after!r},)) leaves the pass out" if after else None,
         )

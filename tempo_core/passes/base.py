@@ -13,7 +13,7 @@ from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node, compose, is_identity
 from tempo_core.ir.ops import Binary, Broadcast, Constant, Eval, Iota, Merge, Op, Where
 from tempo_core.ir.types import TensorType, is_float
-from tempo_core.symbolic.condition import FALSE, Bool, Conjunction, conjunction
+from tempo_core.symbolic.condition import FALSE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -133,8 +133,7 @@ def operand_domains(node: Node, domain: Domain) -> list[Domain]:
 
 def condition_without(condition: Bool, step: Symbol) -> Bool:
     """The parts of a condition that do not speak of `step`."""
-    parts = condition.args if isinstance(condition, Conjunction) else (condition,)
-    return conjunction(*(p for p in parts if step not in p.symbols))
+    return conjunction(*(p for p in condition.parts if step not in p.symbols))
 
 
 def positions(build: Builder, start: Expr, size: Expr, stride: int = 1) -> Edge:
@@ -154,11 +153,11 @@ def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ..
 
 def literal(build: Builder, dtype: str, value: float | str) -> Edge:
     """A scalar constant of a dtype; "lowest" and "highest" are the neutral elements of max and min."""
-    return build.add(number(dtype, value))
+    return build.add(constant_op(dtype, value))
 
 
-def number(dtype: str, value: float | str) -> Constant:
-    """The op of such a constant."""
+def constant_op(dtype: str, value: float | str) -> Constant:
+    """The op of a scalar constant; "lowest" and "highest" as in `literal`."""
     if value in ("lowest", "highest"):
         if dtype == "bool":
             element: Any = value == "highest"

@@ -81,6 +81,14 @@ def _elementwise(batch: Batch) -> Edge:
     return batch.build.add(batch.op, *batch.all_wide())
 
 
+def _where(batch: Batch) -> Edge:
+    """A mask stays one along its axis, unless its length differs from point to point."""
+    op: ops.Where = batch.op
+    if op.length is not None:
+        op = ops.Where() if batch.step in op.length.steps else replace(op, axis=op.axis + 1)
+    return batch.build.add(op, *batch.all_wide())
+
+
 def _one_axis(batch: Batch) -> Edge:
     """Ops with one axis parameter: it moves by one."""
     return batch.build.add(replace(batch.op, axis=batch.op.axis + 1), *batch.all_wide())
@@ -217,7 +225,7 @@ def _udf(batch: Batch) -> None:
 
 
 RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
-    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _elementwise,
+    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _where,
     ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _random,
     ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.CumMax: _one_axis, ops.LinearScan: _one_axis,
     ops.DiscountedSum: _one_axis, ops.Pad: _pad, ops.Concat: _one_axis, ops.Flip: _one_axis,
@@ -254,7 +262,7 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
     def of_expr(expression: Expr) -> Edge:
         if step not in expression.symbols:
             return spread(build.add(ops.Eval(expression)))
-        still = Expr._of_mapping({m: c for m, c in expression.terms if not any(_mentions(a, step) for a, _ in m)})
+        still = Expr.of_terms({m: c for m, c in expression.terms if not any(_mentions(a, step) for a, _ in m)})
         parts = [] if not still.terms else [spread(build.add(ops.Eval(still)))]
         for monomial, coefficient in expression.terms:
             if not any(_mentions(a, step) for a, _ in monomial):

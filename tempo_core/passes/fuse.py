@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import Nest, Vertex, forward_order, nest
+from tempo_core.ir.dependence import Nest, Vertex, forward_order, latest_levels, loop_nest
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.ir.naming import exact_names, label
 from tempo_core.passes.base import Pass, read_at, remove_dead
 from tempo_core.passes.narrow import pinned
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, identity
+from tempo_core.symbolic.groups import Groups
 
 NEVER_FUSED = (ops.Merge, ops.Input, ops.Output, ops.Sink)
 DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader gets its own
@@ -22,9 +23,11 @@ DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader ge
 class Fuse(Pass):
     """Merge connected operations of one domain into `Dataflow` nodes, so that few statements are scheduled and launched.
 
-    Two operations may share an island if no dependence leads from one to the other through something outside of it.
-    To see that, nodes get a *level* inside the cycles that they share (`ir/dependence.py`): one more than their sources'
-    across every edge that cannot be fused. Operations of one level cannot reach each other from outside.
+    Before: any graph. After: every island is one node; readers of its values read the island's outputs.
+    Two operations may share an island if every dependence between them stays inside the island. A path through an outside
+    operation would make the island wait for itself. *Levels* rule that out: inside the cycles that nodes share
+    (`ir/dependence.py`), a level rises by one across each edge that cannot be fused. Operations on one level cannot reach
+    each other through such an edge.
 
     Rewrite: `a = exp(x); b = a + y; c = b * a` -> `(b, c) = dataflow(x, y)`
     """
@@ -32,7 +35,7 @@ class Fuse(Pass):
     name: str = field(default="fuse", init=False)
 
     def apply(self, graph: Graph) -> Graph:
-        graph = pinned(_with_own_sources(graph))  # what had readers at other points too may be read at one of them now
+        graph = pinned(_with_copied_sources(graph))  # after copying, a value may have readers at one point only
         exact = exact_names(graph)
         for island in _islands(graph):
             _replace(graph, island, exact)
@@ -46,10 +49,10 @@ def _fusable(node: Node) -> bool:
     return not isinstance(op, NEVER_FUSED) and all(t.is_static for t in node.outputs)
 
 
-def _with_own_sources(graph: Graph) -> Graph:
-    """A copy in which every fusable reader of a constant has it in its own domain, read at the identity."""
+def _with_copied_sources(graph: Graph) -> Graph:
+    """A copy in which every fusable reader has a private copy of its cheap sources, in its own domain."""
     graph = graph.copy()
-    made: dict[tuple[int, object], int] = {}
+    copies: dict[tuple[int, object], int] = {}
     for node_id in forward_order(graph):
         node = graph[node_id]
         if not _fusable(node) or isinstance(node.op, DUPLICATED):
@@ -58,19 +61,22 @@ def _with_own_sources(graph: Graph) -> Graph:
         for edge in node.inputs:
             source = graph[edge.source]
             if _is_cheap(graph, source) and not _has_ranges(edge):
-                edge = _copied(graph, edge, node, made)
+                edge = _copied(graph, edge, node, copies)
             inputs.append(edge)
         graph.put(replace(node, inputs=tuple(inputs)))
     return remove_dead(graph)
 
 
 def _is_cheap(graph: Graph, node: Node) -> bool:
-    """Constants, counters, expressions of steps, repetitions of anything, elements of inputs."""
+    """Whether a node costs so little that each reader gets a copy.
+
+    Cheap are constants, counters, expressions of steps, broadcasts, and single elements of inputs.
+    """
     if isinstance(node.op, ops.Broadcast):
         return node.outputs[0].is_static
     if isinstance(node.op, ops.Cast):
         return _is_cheap(graph, graph[node.inputs[0].source])
-    if isinstance(node.op, ops.Gather):  # one element of what is fed: read in place, not copied to a store
+    if isinstance(node.op, ops.Gather):  # one element of an input: read in place, not copied to a store
         return isinstance(graph[node.inputs[0].source].op, ops.Input) and graph.edge_type(node.inputs[1]).rank == 0
     if isinstance(node.op, ops.Constant):
         return len(node.op.data) <= 64
@@ -81,50 +87,43 @@ def _has_ranges(edge: Edge) -> bool:
     return any(isinstance(i, Range) for i in edge.index)
 
 
-def _copied(graph: Graph, edge: Edge, reader: Node, made: dict[tuple[int, object], int]) -> Edge:
-    """A copy of a cheap source at the reader's points."""
+def _copied(graph: Graph, edge: Edge, reader: Node, copies: dict[tuple[int, object], int]) -> Edge:
+    """A copy of a cheap source, with the reader's domain. Cheap sources of the source are copied too."""
     source = graph[edge.source]
-    at = {step: index.expr for step, index in zip(source.domain.steps, edge.index, strict=True)}  # type: ignore[union-attr]
+    at = edge.points(source.domain)
     op = source.op
     if isinstance(op, ops.Eval):
         op = ops.Eval(op.value.substitute(at))
     inputs = tuple(
-        _copied(graph, moved, reader, made) if _is_cheap(graph, graph[moved.source]) and not _has_ranges(moved) else moved
+        _copied(graph, moved, reader, copies) if _is_cheap(graph, graph[moved.source]) and not _has_ranges(moved) else moved
         for moved in (read_at(e, source.domain, edge) or e for e in source.inputs)
     )
     key = (reader.id, (op, inputs))
-    if key not in made:
-        made[key] = graph.add(op, inputs, domain=reader.domain, name=source.name, where=source.where).id
-    return Edge(made[key], identity(reader.domain))
+    if key not in copies:
+        copies[key] = graph.add(op, inputs, domain=reader.domain, name=source.name, where=source.where).id
+    return Edge(copies[key], identity(reader.domain))
 
 
 def _islands(graph: Graph) -> list[list[int]]:
-    """Groups of nodes to fuse, each connected by identity edges and on one level of one nest."""
+    """Groups of nodes to fuse, each connected by identity edges and on one level of one loop nest."""
     place: dict[int, tuple[tuple[int, ...], int]] = {}  # node -> (the nests around it, its level in the innermost)
-    _place(graph, nest(graph, graph.order), (), place)
-    parent = {n.id: n.id for n in graph}
-
-    def find(n: int) -> int:
-        while parent[n] != n:
-            parent[n] = parent[parent[n]]
-            n = parent[n]
-        return n
-
+    _place(graph, loop_nest(graph, graph.order), (), place)
+    islands: Groups[int] = Groups(node.id for node in graph)
     for node in graph:
         if not _is_cheap(graph, node):
             for source in _joined_sources(graph, node):
                 if place[node.id] == place[source]:
-                    parent[find(source)] = find(node.id)
+                    islands.join(source, node.id)
     order = forward_order(graph)
-    _absorb(graph, order, parent, find)
-    islands_of: dict[int, list[int]] = {}
+    _absorb(graph, order, islands)
+    members: dict[int, list[int]] = {}
     for node_id in order:
-        islands_of.setdefault(find(node_id), []).append(node_id)
-    return [members for members in islands_of.values() if len(members) > 1]
+        members.setdefault(islands.of(node_id), []).append(node_id)
+    return [nodes for nodes in members.values() if len(nodes) > 1]
 
 
 def _joined_sources(graph: Graph, node: Node) -> Iterator[int]:
-    """What a node reads at its own point, looking through cheap operations: each of those belongs to its reader."""
+    """The nodes whose values a node reads at its own point, directly or through cheap operations (which belong to their reader)."""
     for edge in node.inputs:
         if _joins(graph, node, edge):
             source = graph[edge.source]
@@ -134,66 +133,61 @@ def _joined_sources(graph: Graph, node: Node) -> Iterator[int]:
                 yield source.id
 
 
-def _absorb(graph: Graph, order: list[int], parent: dict[int, int], find: Callable[[int], int]) -> None:
-    """Put each group that only one other group reads, at its own point, into that one: its reader needs it there anyway."""
+def _absorb(graph: Graph, order: list[int], islands: Groups[int]) -> None:
+    """Put an island into its reader, where one other island alone reads its values, and only at the same point."""
     users = graph.users()
     members: dict[int, set[int]] = {}
-    for n in order:
-        members.setdefault(find(n), set()).add(n)
-    for n in reversed(order):
-        group = find(n)
-        readers = [(r, k) for m in members[group] for r, k in users[m] if find(r.id) != group]
-        targets = {find(r.id) for r, _ in readers}
+    for node_id in order:
+        members.setdefault(islands.of(node_id), set()).add(node_id)
+    for node_id in reversed(order):
+        island = islands.of(node_id)
+        readers = [(r, k) for m in members[island] for r, k in users[m] if islands.of(r.id) != island]
+        targets = {islands.of(r.id) for r, _ in readers}
         if len(targets) == 1 and all(_joins(graph, r, r.inputs[k]) for r, k in readers):
             target = targets.pop()
-            parent[group] = target
-            members[target] |= members.pop(group)
+            islands.join(island, target)
+            members[target] |= members.pop(island)
 
 
 def _place(graph: Graph, inner: Nest, path: tuple[int, ...], place: dict[int, tuple[tuple[int, ...], int]]) -> None:
+    """Note for each node of a nest the nests around it and its level. Nodes of a cycle never share a place."""
     if inner.cyclic:
         place |= {v.node: ((*path, v.node), 0) for v in inner.vertices}
         return
     place |= {v.node: (path, level) for v, level in _levels(graph, inner).items()}
-    for number, part in enumerate(inner.parts):
+    for position, part in enumerate(inner.parts):
         if isinstance(part, Nest):
-            _place(graph, part, (*path, -1 - number), place)
+            _place(graph, part, (*path, -1 - position), place)
 
 
 def _joins(graph: Graph, reader: Node, edge: Edge) -> bool:
+    """Whether reader and source of an edge may be in one island."""
     source = graph[edge.source]
     return edge.condition is TRUE and _fusable(reader) and _fusable(source) and is_identity(edge, source, reader.domain)
 
 
 def _levels(graph: Graph, inner: Nest) -> dict[Vertex, int]:
-    """Levels of the vertices that stand directly in a nest: the longest path, as late as readers allow, where an edge that
-    can be fused costs nothing and any other one costs 1. A nested cycle is one vertex, with whatever leads through it.
+    """The levels of the vertices that stand directly in a nest, as late as readers allow.
+
+    An edge that can be fused costs nothing, any other edge costs 1. A nested cycle counts as one vertex.
     """
-    place = {v: number for number, part in enumerate(inner.parts) for v in (part.vertices if isinstance(part, Nest) else (part,))}
-    reads: dict[int, dict[int, int]] = {number: {} for number in range(len(inner.parts))}  # reader -> source -> cost
+    place = {v: k for k, part in enumerate(inner.parts) for v in (part.vertices if isinstance(part, Nest) else (part,))}
+    costs: dict[int, dict[int, int]] = {k: {} for k in range(len(inner.parts))}  # parts are in topological order
     for arc in inner.arcs:
         here, there = place[arc.reader], place[arc.source]
         if here != there:
             reader = graph[arc.reader.node]
             single = isinstance(inner.parts[here], Vertex) and isinstance(inner.parts[there], Vertex)
             cost = 0 if single and _joins(graph, reader, reader.inputs[arc.slot]) else 1
-            reads[here][there] = max(cost, reads[here].get(there, 0))
-    level = dict.fromkeys(reads, 0)
-    for here in reads:  # parts are in topological order
-        for there, cost in reads[here].items():
-            level[here] = max(level[here], level[there] + cost)
-    latest: dict[int, int] = {}
-    for here in reversed(reads):
-        level[here] = max(level[here], latest.get(here, level[here]))
-        for there, cost in reads[here].items():
-            latest[there] = min(latest.get(there, level[here] - cost), level[here] - cost)
-    return {part: level[number] for number, part in enumerate(inner.parts) if isinstance(part, Vertex)}
+            costs[here][there] = max(cost, costs[here].get(there, 0))
+    level = latest_levels(costs)
+    return {part: level[k] for k, part in enumerate(inner.parts) if isinstance(part, Vertex)}
 
 
 def _replace(graph: Graph, members: list[int], exact: Mapping[int, str]) -> None:
-    """Put one `Dataflow` node in place of an island's nodes; its outputs are the values read from outside.
+    """Put one `Dataflow` node in place of an island's nodes. Its outputs are the values that outside nodes read.
 
-    It is called by the tensors in it that users named (`exact`).
+    The island is called by the tensors in it that users named (`exact`).
     """
     inside = set(members)
     first = graph[members[-1]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import nest
+from tempo_core.ir.dependence import loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Builder, Pass, literal, remove_dead
 from tempo_core.passes.recurrences import lift_recurrences
@@ -43,7 +43,7 @@ class Lift(Pass):
 def _on_cycles(graph: Graph, step: Symbol) -> dict[int, int]:
     """For nodes on a cycle that a loop over `step` must follow: the number of that cycle."""
     found: dict[int, int] = {}
-    for number, inner in enumerate(nest(graph, [s for s in graph.order if s != step]).nests()):
+    for number, inner in enumerate(loop_nest(graph, [s for s in graph.order if s != step]).nests()):
         if inner.cyclic:
             found.update((v.node, number) for v in inner.vertices)
     return found
@@ -68,7 +68,7 @@ def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int
     source = graph[edge.source]
     axes = node.op.axes if isinstance(node.op, ops.Reduce) else (node.op.axis,)  # type: ignore[attr-defined]
     axis = -1
-    for step, index in zip(source.domain.steps, edge.index, strict=True):
+    for step, index in edge.by_step(source.domain).items():
         if not isinstance(index, Range):
             continue
         axis += 1

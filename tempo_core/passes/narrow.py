@@ -11,7 +11,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Input, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
-from tempo_core.symbolic.condition import Bool, Conjunction, conjunction
+from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -44,17 +44,13 @@ class Narrow(Pass):
             return set()
         used = frozenset(s for s in op.symbols if s.is_step).union(*(e.steps for e in node.inputs))
         free = set(node.domain.steps) - used
-        for part in parts_of(node.domain.condition):  # where it exists along a step alone does not matter to what it is
+        for part in node.domain.condition.parts:  # where it exists along a step alone does not matter to what it is
             free -= part.steps if not part.steps <= free else set()
         for reader in graph if free else ():
             for edge in reader.inputs:
                 if edge.source == node.id:
-                    free -= {s for s, i in zip(node.domain.steps, edge.index, strict=True) if not isinstance(i, Point)}
+                    free &= set(edge.points(node.domain))
         return free
-
-
-def parts_of(condition: Bool) -> tuple[Bool, ...]:
-    return condition.args if isinstance(condition, Conjunction) else (condition,)
 
 
 def pinned(graph: Graph) -> Graph:
@@ -82,7 +78,7 @@ def _pinned_steps(graph: Graph, node: Node) -> dict[Symbol, Expr]:
 
 def _narrow(graph: Graph, node: Node, free: set[Symbol]) -> None:
     kept = [k for k, s in enumerate(node.domain.steps) if s not in free]
-    condition = conjunction(*(part for part in parts_of(node.domain.condition) if not part.steps & free))
+    condition = conjunction(*(part for part in node.domain.condition.parts if not part.steps & free))
     domain = Domain(tuple(node.domain.steps[k] for k in kept), condition)
 
     def shorter(edge: Edge) -> Edge:

@@ -16,7 +16,7 @@ from tempo_core.ir.udf import Trimmed
 from tempo_core.passes import ragged
 from tempo_core.passes.base import Builder, Pass, literal, operand_domains, positions, zeros_outside
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Point, Range
+from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, maximum
 from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import maximum_over
@@ -64,7 +64,7 @@ class _Padding:
         """The shape that an edge delivered before padding, in the reader's steps."""
         source = self.graph[edge.source]
         shape = self.lengths.get((edge.source, edge.output), source.outputs[edge.output].shape)
-        at = {s: i.expr for s, i in zip(source.domain.steps, edge.index, strict=True) if isinstance(i, Point)}
+        at = edge.points(source.domain)
         spans = tuple(i.true_length for i in edge.index if isinstance(i, Range))
         return spans + tuple(size.substitute(at) for size in shape)
 
@@ -187,7 +187,7 @@ class _Work:
                 type = self.graph.edge_type(edge)
                 filler = self.spread(literal(self.build, type.dtype, neutral), type.shape)
                 keep = self.valid(self.true_shapes[slot][axis], type.shape[axis], type.shape, axis)
-                edge = self.build.add(ops.Where(), keep, edge, filler)
+                edge = self.build.add(ops.Where(axis, self.true_shapes[slot][axis]), keep, edge, filler)
         return edge
 
     def taken(self, edge: Edge, axis: int, positions: Edge) -> Edge:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import Nest, nest
+from tempo_core.ir.dependence import Nest, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder, literal, read_at
@@ -32,7 +32,7 @@ def lift_recurrences(graph: Graph) -> None:
 def _cycles(graph: Graph, step: Symbol) -> dict[int, Nest]:
     """Recurrences that are alone on their cycle inside loops over the other steps, with that cycle."""
     found: dict[int, Nest] = {}
-    for inner in nest(graph, [s for s in graph.order if s != step]).nests():
+    for inner in loop_nest(graph, [s for s in graph.order if s != step]).nests():
         if inner.cyclic:
             merges = {v.node for v in inner.vertices if isinstance(graph[v.node].op, ops.Merge)}
             if len(merges) == 1:
@@ -99,7 +99,7 @@ def _comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
             return True
         for edge in node.inputs:
             source = graph[edge.source]
-            at = dict(zip(source.domain.steps, edge.index, strict=True)).get(step)
+            at = edge.by_step(source.domain).get(step)
             if source.id not in seen and isinstance(at, Point) and step in at.steps:
                 seen.add(source.id)
                 waiting.append(source.id)
@@ -121,7 +121,7 @@ def _merged(graph: Graph, merge: Node, branch: int, inside: Edge | None, elsewhe
 def _shift(edge: Edge, source: Node, step: Symbol) -> int | None:
     """By how much an edge moves along `step`; None if it does anything else."""
     moved = 0
-    for own, index in zip(source.domain.steps, edge.index, strict=True):
+    for own, index in edge.by_step(source.domain).items():
         if not isinstance(index, Point):
             return None
         distance = index.expr - own.expr

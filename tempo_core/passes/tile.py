@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, Pass, literal, number, positions, remove_dead
+from tempo_core.passes.base import Builder, Pass, constant_op, literal, positions, remove_dead
 from tempo_core.passes.pad import NEUTRAL
 from tempo_core.passes.tiling import Tiled, contracted, tiled
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -51,7 +51,7 @@ def _dimensions(graph: Graph, step: Symbol, size: int) -> list[Expr]:
         types = graph.input_types(node)
         for axes in contracted(node.op):
             whole = next(types[slot].shape[axis] for slot, axis in enumerate(axes) if axis is not None)
-            made_of = Symbol(str(step.bound)) in whole.symbols and not whole.steps and _is_affine(whole)
+            made_of = step.bound_symbol in whole.symbols and not whole.steps and _is_affine(whole)
             if made_of and not provably_nonnegative(size - whole):
                 found[whole] = None
     return list(found)
@@ -130,36 +130,23 @@ class _Tiling:
                     break
 
     def _length(self, edge: Edge, axis: int, fn: str) -> Expr | None:
-        """The true length of an operand that `pad` masked: `where(iota < length, x, neutral)` along `axis`."""
+        """The true length of an operand along `axis`, where it is a mask with neutral elements past it."""
         node = self._at(edge)
-        if node is None or not isinstance(node.op, ops.Where) or not self._is_neutral(node.inputs[2], fn):
+        if node is None or not isinstance(node.op, ops.Where) or node.op.axis != axis or not self._is_neutral(node.inputs[2], fn):
             return None
-        test = self._at(node.inputs[0])
-        if test is not None and isinstance(test.op, ops.Broadcast):
-            if test.op.axes != (axis,):
-                return None
-            test = self._at(test.inputs[0])
-        if test is None or not isinstance(test.op, ops.Compare) or test.op.fn != "lt":
-            return None
-        counted, limit = self._at(test.inputs[0]), self._at(test.inputs[1])
-        if limit is not None and isinstance(limit.op, ops.Broadcast):
-            limit = self._at(limit.inputs[0])
-        if counted is None or limit is None or not isinstance(counted.op, ops.Iota) or not isinstance(limit.op, ops.Eval):
-            return None
-        return limit.op.value if isinstance(limit.op.value, Expr) else None
+        return node.op.length
 
     def _is_neutral(self, edge: Edge, fn: str) -> bool:
         """Whether an edge reads nothing but the neutral element of a reduction."""
         source = self.graph[edge.source]
         while isinstance(source.op, (ops.Broadcast, ops.Reshape)):
             source = self.graph[source.inputs[0].source]
-        return isinstance(source.op, ops.Constant) and source.op == number(source.op.dtype, NEUTRAL[fn])
+        return isinstance(source.op, ops.Constant) and source.op == constant_op(source.op.dtype, NEUTRAL[fn])
 
     def _at(self, edge: Edge) -> Node | None:
         """What an edge reads, if at the reader's own point."""
         source = self.graph[edge.source]
-        same = all(isinstance(i, Point) and i.expr.single_atom == s for i, s in zip(edge.index, source.domain.steps, strict=True))
-        return source if same else None
+        return source if edge.is_own_point(source.domain) else None
 
     def _rule(self, node: Node, axis: int) -> Tiled | None:
         if isinstance(node.op, ops.Iota):
@@ -238,10 +225,9 @@ class _Tiling:
         return {n: self._needed(next(iter(found))) if len(found) == 1 else TRUE for n, found in lengths.items()}
 
     def _moves(self, edge: Edge, steps: frozenset[Symbol]) -> bool:
-        own = self.graph[edge.source].domain.steps
-        return any(
-            s in steps and not (isinstance(i, Point) and i.expr.single_atom == s) for s, i in zip(own, edge.index, strict=True)
-        )
+        """Whether an edge reads another point than the reader's along one of some steps."""
+        by_step = edge.by_step(self.graph[edge.source].domain)
+        return any(s in steps and not is_own_point(index, s) for s, index in by_step.items())
 
     def _needed(self, length: Expr | None) -> Bool:
         return TRUE if length is None else length - 1 - self.start >= 0
@@ -299,7 +285,7 @@ class _Tiling:
         assert build.domain is not None
         condition = build.domain.condition
         known = [Expr.of(0)]
-        for part in condition.args if isinstance(condition, Conjunction) else (condition,):
+        for part in condition.parts:
             if isinstance(part, Comparison) and part.kind == ">=":
                 known.append(part.expr)
         return any(provably_nonnegative(expression - least) for least in known)

@@ -59,6 +59,13 @@ def _elementwise(asked: Asked) -> Tiled:
     return Tiled((asked.axis,) * len(asked.types), asked.op)
 
 
+def _where(asked: Asked) -> Tiled:
+    """A tile of a mask along its own axis is a choice like any other."""
+    op: ops.Where = asked.op
+    masked = op.length is not None and op.axis == asked.axis
+    return Tiled((asked.axis,) * len(asked.types), ops.Where() if masked else op)
+
+
 def _other_axis(asked: Asked) -> Tiled | None:
     """Ops that work along one axis, and keep it, leave the others alone."""
     return None if asked.axis == asked.op.axis else Tiled((asked.axis,) * len(asked.types), asked.op)
@@ -129,7 +136,7 @@ def _conv(asked: Asked) -> Tiled | None:
 
 
 RULES: dict[type[ops.Op], Callable[[Asked], Tiled | None]] = {
-    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _elementwise,
+    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _where,
     ops.Cast: _elementwise, ops.Identity: _elementwise,
     ops.Reduce: _reduce, ops.Argmax: _removed_axis, ops.DiscountedSum: _removed_axis,
     ops.Argsort: _other_axis, ops.CumSum: _other_axis, ops.CumMax: _other_axis, ops.LinearScan: _other_axis, ops.Concat: _other_axis,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Pass
-from tempo_core.symbolic.condition import Bool, Comparison, Conjunction
+from tempo_core.symbolic.condition import Bool, Comparison
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -83,8 +83,7 @@ def _ends_before(graph: Graph, reader: Node, edge: Edge, step: Symbol, trimmed: 
 
 def _facts(condition: Bool) -> list[Expr]:
     """Expressions that are not negative where a condition holds."""
-    parts = condition.args if isinstance(condition, Conjunction) else (condition,)
-    return [part.expr for part in parts if isinstance(part, Comparison) and part.kind == ">="]
+    return [part.expr for part in condition.parts if isinstance(part, Comparison) and part.kind == ">="]
 
 
 def _implies(condition: Bool, wanted: Bool) -> bool:

@@ -9,20 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tempo_core.backends.base import Array, Backend, called, numpy_dtype
+from tempo_core.backends.base import Array, Backend, call_host, numpy_dtype
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.naming import names
 from tempo_core.ir.ops import Dataflow, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import NOTHING, Feed, Feeds
-from tempo_core.runtime.numerics import Returned, Watch, flag
-from tempo_core.runtime.numerics import called as host_call
-from tempo_core.runtime.stores import Coordinates, Env, Number, Reader, Stores, number
+from tempo_core.runtime.numerics import Returned, Watch, flag, host_call
+from tempo_core.runtime.stores import Coordinates, Evaluator, Reader, Stores, evaluator
 from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
 from tempo_core.schedule.program import Item, Leaf
 from tempo_core.symbolic.domain import Point, Range
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import StepValues, Symbol
 
 
 class Executed(NamedTuple):
@@ -38,7 +37,7 @@ class Executed(NamedTuple):
     node: Node
     branch: int | None
     place: int
-    counters: Env
+    counters: StepValues
 
 
 class State(NamedTuple):
@@ -49,7 +48,7 @@ class State(NamedTuple):
     streams: Mapping[str, Feed]
 
 
-Runs = Callable[[State, Env], Iterator[Executed]]  # an item of the program: what it runs at given loop counters
+Runs = Callable[[State, StepValues], Iterator[Executed]]  # an item of the program: what it runs at given loop counters
 
 
 class Interpreter:
@@ -74,7 +73,7 @@ class Interpreter:
         self.watch, self.repeated = watch, repeated
         self.names = names(scheduled.graph)
         freed = {(leaf.node, leaf.output) for leaf in leaves(scheduled.root) if isinstance(leaf, Dealloc)}
-        self.slots = {key: storage.slots for key, storage in scheduled.storage.items() if key not in freed}
+        self.storage = {key: storage for key, storage in scheduled.storage.items() if key not in freed}
         self.statements: dict[tuple[int, int | None], Statement] = {}
         self.places = itertools.count()
         self.root = self._prepared(scheduled.root)
@@ -88,7 +87,7 @@ class Interpreter:
 
     def state(self, fed: Feeds = NOTHING) -> State:
         """What a run starts from."""
-        return State(Stores(self.graph, self.bounds, self.backend, fed.arrays, self.slots), {}, fed.streams)
+        return State(Stores(self.graph, self.bounds, self.backend, fed.arrays, self.storage), {}, fed.streams)
 
     def steps(self, state: State) -> Iterator[Executed]:
         """Run statement by statement, stopping after each one."""
@@ -108,16 +107,16 @@ class Interpreter:
     def _block(self, block: Block) -> Runs:
         children = [self._prepared(child) for child in block.children]
 
-        def run(state: State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
             for child in children:
                 yield from child(state, counters)
 
         return run
 
     def _loop(self, loop: Loop) -> Runs:
-        start, stop, body = number(loop.start, self.bounds), number(loop.stop, self.bounds), self._prepared(loop.body)
+        start, stop, body = evaluator(loop.start, self.bounds), evaluator(loop.stop, self.bounds), self._prepared(loop.body)
 
-        def run(state: State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
             for value in range(start(counters), stop(counters), loop.step):
                 yield from body(state, {**counters, loop.counter: value})
 
@@ -125,12 +124,12 @@ class Interpreter:
 
     def _if(self, item: If) -> Runs:
         condition, then, orelse = (
-            number(item.condition, self.bounds),
+            evaluator(item.condition, self.bounds),
             self._prepared(item.then),
             self._prepared(item.orelse or Block()),
         )
 
-        def run(state: State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
             yield from (then if condition(counters) else orelse)(state, counters)
 
         return run
@@ -140,10 +139,10 @@ class Interpreter:
         if key not in self.statements:
             self.statements[key] = Statement(self, self.graph[item.node], item.branch)
         statement, place = self.statements[key], next(self.places)
-        point = [number(part, self.bounds) for part in item.point]
+        point = [evaluator(part, self.bounds) for part in item.point]
         name = self.names[item.node] + ("" if item.branch is None else f"|{item.branch}")
 
-        def run(state: State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
             at = tuple(part(counters) for part in point)
             operands, values = statement.run(state, at)
             text = f"{name}[{', '.join(map(str, at))}]" if at else name
@@ -154,15 +153,15 @@ class Interpreter:
     def _memory(self, item: Leaf) -> Runs:
         assert isinstance(item, (Dealloc, Evict, Load))
         key = (item.node, item.output)
-        parts: list[tuple[Number, Number, int]] = []
+        parts: list[tuple[Evaluator, Evaluator, int]] = []
         for part in item.point:
             if isinstance(part, Range):
-                parts.append((number(part.start, self.bounds), number(part.stop, self.bounds), part.stride))
+                parts.append((evaluator(part.start, self.bounds), evaluator(part.stop, self.bounds), part.stride))
             else:
                 first = part.expr if isinstance(part, Point) else part
-                parts.append((number(first, self.bounds), number(first + 1, self.bounds), 1))
+                parts.append((evaluator(first, self.bounds), evaluator(first + 1, self.bounds), 1))
 
-        def run(state: State, counters: Env) -> Iterator[Executed]:
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
             points = itertools.product(*(range(first(counters), after(counters), stride) for first, after, stride in parts))
             if isinstance(item, Dealloc):
                 state.stores.free(key, points)
@@ -199,7 +198,7 @@ class Statement:
                 return operands, ()
             arrays = [np.array(self.backend.to_host(x)) for x in operands]  # the function may keep and change them
             point = {step.name: value for step, value in zip(node.domain.steps, at, strict=True)}
-            called(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point)
+            call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point)
             return operands, ()
         if isinstance(node.op, Merge):
             values = operands
@@ -215,7 +214,7 @@ class Statement:
             state.stores.put((node.id, output), at, value)
         return operands, values
 
-    def _repeat(self, repeated: Returned, operands: tuple[Array, ...], env: Env, at: Coordinates) -> tuple[Array, ...]:
+    def _repeat(self, repeated: Returned, operands: tuple[Array, ...], env: StepValues, at: Coordinates) -> tuple[Array, ...]:
         """What a host function returned at `at` in the run that is repeated; NaN of a stateful one that was not called there."""
         op = self.node.op
         assert isinstance(op, Udf)
@@ -230,7 +229,7 @@ class Statement:
             )
         return tuple(map(self.backend.to_device, values))
 
-    def _kernel(self) -> Callable[[tuple[Array, ...], Env], tuple[Array, ...]]:
+    def _kernel(self) -> Callable[[tuple[Array, ...], StepValues], tuple[Array, ...]]:
         """The node's kernel: compiled where nothing in its shapes changes from point to point."""
         op, backend, bounds, seed = self.node.op, self.backend, self.bounds, self.seed
         on_host = isinstance(op, Udf) and op.kind == "host"

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tempo_core.ir.graph import Graph
+from tempo_core.ir.graph import Graph, Key
 from tempo_core.ir.ops import Merge, Output
 from tempo_core.schedule import Block, Execute, If, Loop, Storage
 from tempo_core.schedule.program import Item
-
-Key = tuple[int, int]  # (node id, output)
 
 
 @dataclass(frozen=True)

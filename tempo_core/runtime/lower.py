@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core.backends.base import is_static
-from tempo_core.ir.graph import Edge
+from tempo_core.ir.graph import Edge, Key
 from tempo_core.ir.ops import Merge, Output
-from tempo_core.runtime.liveness import Key
 from tempo_core.runtime.numerics import FLAG, traced_flag
-from tempo_core.runtime.placement import Env, Placement, Stores, maximum, minimum
+from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
 from tempo_core.schedule import Block, Execute, If, Loop, leaves
 from tempo_core.schedule.program import Item
+from tempo_core.symbolic.expr import StepValues
 
 
 class Lowering(Placement):
@@ -23,7 +23,9 @@ class Lowering(Placement):
 
     # -- items --------------------------------------------------------------------------------------------------------
 
-    def run(self, item: Item, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, live: frozenset[Key]) -> None:
+    def run(
+        self, item: Item, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
+    ) -> None:
         """Run an item on `stores`, in place. `live` are the stores that are needed after it."""
         if isinstance(item, Block):
             self._block(item, stores, inputs, counters, seed, live)
@@ -35,7 +37,7 @@ class Lowering(Placement):
             self.execute(item, stores, inputs, counters, seed)
 
     def _block(
-        self, block: Block, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, live: frozenset[Key]
+        self, block: Block, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
     ) -> None:
         after = [live]
         for child in reversed(block.children):
@@ -45,7 +47,7 @@ class Lowering(Placement):
             self.run(child, stores, inputs, counters, seed, needed)
 
     def _loop(
-        self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, live: frozenset[Key]
+        self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
     ) -> None:
         effects = self.liveness.of(loop.body)
         carried = [*sorted(effects.writes & (effects.needs | live)), *self._flag(stores)]
@@ -67,7 +69,9 @@ class Lowering(Placement):
             final = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
         stores.update(zip(carried, final, strict=True))
 
-    def _if(self, item: If, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, live: frozenset[Key]) -> None:
+    def _if(
+        self, item: If, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
+    ) -> None:
         condition = item.condition.evaluate(counters, minimum, maximum)
         other = item.orelse or Block()
         if is_static(condition):
@@ -109,12 +113,12 @@ class Lowering(Placement):
         if key not in stores:
             stores[key] = jnp.zeros(self.shape(key), self.dtype(key))
 
-    def point(self, execute: Execute, counters: Env) -> Env:
+    def point(self, execute: Execute, counters: StepValues) -> StepValues:
         """Bounds and the steps of a statement's point."""
         steps = self.graph[execute.node].domain.steps
         return {**self.bounds, **{s: self.value(e, counters) for s, e in zip(steps, execute.point, strict=True)}}
 
-    def operands(self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: Env) -> list[Any]:
+    def operands(self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues) -> list[Any]:
         env = self.point(execute, counters)
         return [self.read(edge, stores, inputs, env) for edge in self.edges(execute)]
 
@@ -124,7 +128,7 @@ class Lowering(Placement):
         return node.inputs if execute.branch is None else (node.inputs[execute.branch],)
 
     def execute(
-        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: Env, seed: Any, predicate: Any = None
+        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any = None
     ) -> None:
         node = self.graph[execute.node]
         env = self.point(execute, counters)

@@ -21,10 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tempo_core.errors import NumericsError
-from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Output, Sink, Udf
 from tempo_core.ir.types import is_float
-from tempo_core.runtime.liveness import Key
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Symbol
 
@@ -67,7 +66,7 @@ def _floats(value: Array) -> Any:
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
 
 
-def called(node: Node) -> Call:
+def host_call(node: Node) -> Call:
     """Which function on the host a node calls."""
     assert isinstance(node.op, Udf)
     return node.op.name, node.op.number
@@ -97,7 +96,7 @@ class Watch:
             self.alarm = NAN
 
     def record(self, node: Node, at: Coordinates, values: tuple[Array, ...]) -> None:
-        self.returned[called(node), at] = tuple(np.array(v) for v in values)
+        self.returned[host_call(node), at] = tuple(np.array(v) for v in values)
 
 
 class Ran(NamedTuple):
@@ -145,7 +144,7 @@ def find(
                 continue
             for output, value in enumerate(ran.values):
                 bits = flag((value,))
-                unknown = isinstance(node.op, Udf) and node.op.stateful and (called(node), ran.at) not in returned
+                unknown = isinstance(node.op, Udf) and node.op.stateful and (host_call(node), ran.at) not in returned
                 if bits and not unknown:
                     origins[(node.id, output), ran.at] = _began(graph, ran, edges, env, bounds, origins, inputs, value, bits)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,16 +10,15 @@ import numpy as np
 from jax import lax
 
 from tempo_core.backends.base import Backend, is_static, numpy_dtype
-from tempo_core.ir.graph import Edge, Graph
+from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Constant, Input, Output
 from tempo_core.ir.types import TensorType
-from tempo_core.runtime.liveness import Key, Liveness
+from tempo_core.runtime.liveness import Liveness
 from tempo_core.schedule import Storage
 from tempo_core.symbolic.domain import Point, Range
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
 Stores = dict[Key, Any]  # a value, or an array of the values in several slots, in the dimensions' order of `Placement.layout`
-Env = dict[Symbol, Any]
 
 
 def minimum(a: Any, b: Any) -> Any:
@@ -31,8 +29,12 @@ def maximum(a: Any, b: Any) -> Any:
     return max(a, b) if is_static(a) and is_static(b) else jnp.maximum(a, b)
 
 
+def _choose(condition: Any, value: Any, other: Any) -> Any:
+    return (value if condition else other) if is_static(condition) else jnp.where(condition, value, other)
+
+
 class Placement:
-    """Reads and writes traced stores. `bounds` are numbers; the steps in an `Env` may be traced.
+    """Reads and writes traced stores. `bounds` are numbers; the steps in an `StepValues` may be traced.
 
     The dimensions of a store are, logically, one for each step with several slots, then the value's own.
     """
@@ -48,7 +50,7 @@ class Placement:
                 ranges = (k for k, index in enumerate(edge.index) if isinstance(index, Range))
                 self._ranged.setdefault((edge.source, edge.output), set()).update(ranges)
 
-    def value(self, expression: Expr, env: Env) -> Any:
+    def value(self, expression: Expr, env: StepValues) -> Any:
         return expression.evaluate(env, minimum, maximum)
 
     def type(self, key: Key) -> TensorType:
@@ -85,27 +87,27 @@ class Placement:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, edge: Edge, stores: Stores, inputs: Mapping[str, Any], env: Env) -> Any:
+    def read(self, edge: Edge, stores: Stores, inputs: Mapping[str, Any], env: StepValues) -> Any:
         """The value that an edge delivers at the reader's point `env`."""
         source = self.graph[edge.source]
         if isinstance(source.op, Input):
             return inputs[source.op.name]
         key = (edge.source, edge.output)
         if isinstance(source.op, Constant):  # one value, at whichever points it is read
-            value, held = self.backend.kernel(source.op, (), self.bounds, 0)[0], (1,) * len(edge.index)
+            value, storage = self.backend.kernel(source.op, (), self.bounds, 0)[0], Storage("register", (1,) * len(edge.index))
         else:
-            value, held = stores[key], self.storage[key].slots
-        axes = list(self.layout(key)) if math.prod(held) > 1 else list(range(value.ndim))  # logical numbers, as they lie
+            value, storage = stores[key], self.storage[key]
+        axes = list(self.layout(key)) if storage.size > 1 else list(range(value.ndim))  # logical numbers, as they lie
         spans: list[int] = []  # the numbers of the dimensions that ranges give; those of one slot get negative ones
         masks: list[tuple[int, Any]] = []
         slotted = 0
-        for step, index, slots in zip(source.domain.steps, edge.index, held, strict=True):
-            bound = self.bounds[Symbol(str(step.bound))]
+        for k, (step, index, slots) in enumerate(zip(source.domain.steps, edge.index, storage.slots, strict=True)):
+            bound = self.bounds[step.bound_symbol]
             own = slotted if slots > 1 else -1 - len(spans)
             slotted += slots > 1
             if isinstance(index, Point):
                 if slots > 1:
-                    at = self._slot(self.value(index.expr, env), slots, bound)
+                    at = self._slot(storage, k, self.value(index.expr, env), bound)
                     value = lax.dynamic_index_in_dim(value, at, axes.index(own), keepdims=False)
                     axes.remove(own)
                 continue
@@ -114,7 +116,7 @@ class Placement:
                 value = jnp.broadcast_to(value, (size, *value.shape))
                 axes.insert(0, own)
             else:
-                value = self._span(value, axes.index(own), index, size, slots, bound, env)
+                value = self._span(value, axes.index(own), index, size, (storage, k, bound), env)
             if index.size is not None:
                 masks.append((len(spans), self._inside(index, size, env)))
             spans.append(own)
@@ -128,40 +130,47 @@ class Placement:
             value = jnp.where(mask, value, jnp.zeros(value.shape, value.dtype))
         return value
 
-    def _slot(self, at: Any, slots: int, bound: int) -> Any:
-        return at if slots >= bound else at % slots
+    def _slot(self, storage: Storage, axis: int, at: Any, bound: int) -> Any:
+        whole = storage.slots[axis] >= bound and storage.lasting_along(axis) is None
+        return at if whole else storage.slot(axis, at, _choose)
 
-    def _inside(self, index: Range, size: int, env: Env) -> Any:
+    def _inside(self, index: Range, size: int, env: StepValues) -> Any:
         positions = jnp.arange(size, dtype=jnp.int32) * index.stride + self.value(index.start, env)
         return positions < self.value(index.stop, env)
 
-    def _span(self, value: Any, axis: int, index: Range, size: int, slots: int, bound: int, env: Env) -> Any:
-        """Positions `start, start + stride, ...` of a store along `axis`."""
+    def _span(self, value: Any, axis: int, index: Range, size: int, along: tuple[Storage, int, int], env: StepValues) -> Any:
+        """Positions `start, start + stride, ...` of a store along `axis`: that of `along` = (storage, which of its steps, its bound)."""
+        storage, k, bound = along
+        slots, lasting = storage.slots[k], storage.lasting_along(k)
         if size == 0:  # for these bounds, the slice is always empty
             return lax.slice_in_dim(value, 0, 0, axis=axis)
         start = self.value(index.start, env)
-        if slots >= bound and is_static(start) and start + (size - 1) * index.stride < slots:
+        whole = slots >= bound
+        if lasting is not None:  # all points that last lie in their order, one after the other
+            whole = lasting.stride == 1 and slots > lasting.count and index.size is None
+            start = start - lasting.first if whole else start
+        if whole and is_static(start) and start + (size - 1) * index.stride < slots:
             if start == 0 and size == slots and index.stride == 1:
                 return value
             return lax.slice_in_dim(value, start, start + (size - 1) * index.stride + 1, index.stride, axis)
-        if slots >= bound and index.stride == 1 and (index.size is None or _is_aligned(index.start, size, slots)):
+        if whole and index.stride == 1 and (index.size is None or _is_aligned(index.start, size, slots)):
             return lax.dynamic_slice_in_dim(value, start, size, axis)
         positions = start + jnp.arange(size, dtype=jnp.int32) * index.stride
-        positions = jnp.clip(positions, 0, slots - 1) if slots >= bound else positions % slots
+        positions = jnp.clip(positions, 0, slots - 1) if whole else storage.slot(k, positions, _choose)
         return jnp.take(value, positions, axis=axis, mode="clip")
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def write(self, key: Key, value: Any, stores: Stores, env: Env, predicate: Any) -> None:
+    def write(self, key: Key, value: Any, stores: Stores, env: StepValues, predicate: Any) -> None:
         """Keep a value at its point; with a predicate, only where that holds."""
         if not self.liveness.is_store(key):
             stores[key] = value if predicate is None else self._selected(key, value, stores[key], predicate)
             return
-        slots = self.storage[key].slots
+        storage = self.storage[key]
         at = [
-            self._slot(env[step], count, self.bounds[Symbol(str(step.bound))])
-            for step, count in zip(self.graph[key[0]].domain.steps, slots, strict=True)
-            if count > 1
+            self._slot(storage, k, env[step], self.bounds[step.bound_symbol])
+            for k, step in enumerate(self.graph[key[0]].domain.steps)
+            if storage.slots[k] > 1
         ]
         layout = self.layout(key)
         place = [*at, *(0,) * value.ndim]

@@ -96,12 +96,12 @@ def plan_of(
 ) -> Plan:
     """The plan of a scheduled program. `sources` are the user's lines, `parameters` the names of modules' parameters."""
     persistent = set(staged.store_keys) if staged is not None else set(scheduled.storage)
-    called = value_names(graph)
+    labels = value_names(graph)
     tensors = []
     for (node_id, output), storage in scheduled.storage.items():
         node = graph[node_id]
         type = node.outputs[output]
-        key, name = (node_id, output), called[node_id, output]
+        key, name = (node_id, output), labels[node_id, output]
         each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
         noun = "parameters" if name in parameters else "tensors"
         group = f"{head(name)}{'|' if isinstance(node.op, Merge) else ''}"

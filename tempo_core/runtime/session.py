@@ -41,7 +41,7 @@ class Step:
     @property
     def name(self) -> str:
         """What the user calls the tensor; the program's own name where they gave none."""
-        return self._ran.node.name or self._program.called[self._ran.node.id]
+        return self._ran.node.name or self._program.labels[self._ran.node.id]
 
     @property
     def point(self) -> dict[str, int]:
@@ -236,18 +236,18 @@ class _Listing:
         self.graph: Graph = scheduled.graph
         self.bounds, self.root, self.branch_lines = scheduled.bounds, scheduled.root, branch_lines
         naming = Naming(scheduled.graph)
-        self.called, self.values = naming.statements(), naming.values()
+        self.labels, self.values = naming.statements(), naming.values()
 
     def names(self, node: Node) -> tuple[str, ...]:
         """All that a node answers to: its own name, its statements', its values', and those of the tensors in an island."""
         values = (self.values.get((node.id, k), "") for k in range(len(node.outputs)))
-        return (node.name, self.called[node.id], *values, *node.name.split(", "))
+        return (node.name, self.labels[node.id], *values, *node.name.split(", "))
 
     def outputs(self, node: Node, name: str) -> list[int]:
         """The outputs of a node that a name means: those called so, or all of them where the name is the node's."""
         every = range(len(node.outputs))
         exact = [k for k in every if self.values.get((node.id, k)) == name]
-        return exact or (list(every) if name in (node.name, self.called[node.id]) else [])
+        return exact or (list(every) if name in (node.name, self.labels[node.id]) else [])
 
     def where(self, node: Node, branch: int | None) -> str:
         assigned = self.branch_lines.get((node.name, node.where), ())
@@ -255,8 +255,8 @@ class _Listing:
         return assigned[branch] if exact and branch is not None else node.where
 
     def shown(self, node: Node) -> str:
-        """How a node's values are called: as its statements are, an input by its own name."""
-        return node.name if isinstance(node.op, ops.Input) else self.called[node.id]
+        """How a node's values are labels: as its statements are, an input by its own name."""
+        return node.name if isinstance(node.op, ops.Input) else self.labels[node.id]
 
     def read(self, edge: Edge, env: Mapping[Symbol, int]) -> str:
         """How an edge reads its source at a point: `x[0:3]`."""
@@ -274,7 +274,7 @@ class _Listing:
 
     def text(self, current: Step | None) -> str:
         place, shown = 0, []
-        rows = list(lines(self.root, self.called))
+        rows = list(lines(self.root, self.labels))
         width = max((len(line) for _, line in rows), default=0)
         for item, line in rows:
             inside = sum(isinstance(leaf, Execute) for leaf in leaves(item)) if isinstance(item, (Loop, Execute)) else 0
@@ -304,7 +304,7 @@ class _Listing:
             raise ArgumentError(f"`{name}` has the steps {domains}, not {', '.join(point)}")
         return sorted(
             found,
-            key=lambda n: (not isinstance(n.op, ops.Merge), self.called[n.id] != name, isinstance(n.op, ops.Dataflow), -n.id),
+            key=lambda n: (not isinstance(n.op, ops.Merge), self.labels[n.id] != name, isinstance(n.op, ops.Dataflow), -n.id),
         )
 
     def matcher(self, target: Target, point: Mapping[str, int]) -> Callable[[Step], bool]:
@@ -318,7 +318,7 @@ class _Listing:
         return lambda step: bool(wanted(step)) and all(step.point.get(name) == value for name, value in point.items())
 
     def _statements(self) -> list[tuple[Node, int | None]]:
-        found = [(self.graph[item.node], item.branch) for item, _ in lines(self.root, self.called) if isinstance(item, Execute)]
+        found = [(self.graph[item.node], item.branch) for item, _ in lines(self.root, self.labels) if isinstance(item, Execute)]
         return list(dict.fromkeys(found))
 
     def _line_matcher(self, target: str) -> Callable[[Step], bool]:
@@ -336,7 +336,7 @@ class _Listing:
     def _name_matcher(self, target: str) -> Callable[[Step], bool]:
         def of(node: Node, branch: int | None) -> tuple[str, ...]:
             own = self.names(node)
-            return own if branch is None else (*own, f"{self.called[node.id]}|{branch}")
+            return own if branch is None else (*own, f"{self.labels[node.id]}|{branch}")
 
         known = {name for node, branch in self._statements() for name in of(node, branch) if name}
         if target not in known:

@@ -20,19 +20,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tempo_core.backends.base import Backend, Setting, called, host_results, numpy_dtype
+from tempo_core.backends.base import Backend, Setting, call_host, host_results, numpy_dtype
+from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.liveness import Effects, Key
+from tempo_core.runtime.liveness import Effects
 from tempo_core.runtime.lower import Lowering, touched
 from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
-from tempo_core.runtime.placement import Env, Stores
+from tempo_core.runtime.placement import Stores
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
 from tempo_core.schedule.program import Item
 from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ class Staged:
             stores: Stores = {**written, **read}
             if self.check_numerics:
                 stores[FLAG] = jnp.zeros((), jnp.int32)
-            at: Env = {**self.lowering.bounds, **dict(zip(segment.counters, counters, strict=True))}
+            at: StepValues = {**self.lowering.bounds, **dict(zip(segment.counters, counters, strict=True))}
             for execute, values in zip(segment.puts, put, strict=True):
                 env = self.lowering.point(execute, at)
                 for output, value in enumerate(values):
@@ -340,7 +341,7 @@ class _Run:
         assert isinstance(op, Output)
         return op.position
 
-    def _items(self, items: list[HostItem], counters: Env) -> None:
+    def _items(self, items: list[HostItem], counters: dict[Symbol, Any]) -> None:
         for item in items:
             if isinstance(item, Segment):
                 self._segment(item, counters)
@@ -353,7 +354,7 @@ class _Run:
             else:
                 self._items(item.then if item.condition.evaluate(counters) else item.orelse, counters)
 
-    def _segment(self, segment: Segment, counters: Env) -> None:
+    def _segment(self, segment: Segment, counters: StepValues) -> None:
         stores = self.stores
         arguments = (
             {k: stores[k] for k in segment.writes},
@@ -372,7 +373,7 @@ class _Run:
         if self.watch is not None and seen is not None:
             self.watch.saw(int(seen))
 
-    def _call(self, execute: Execute, counters: Env) -> None:
+    def _call(self, execute: Execute, counters: StepValues) -> None:
         op = self.graph[execute.node].op
         operands = self.fetched.pop(execute, [])
         steps = self.graph[execute.node].domain.steps
@@ -402,7 +403,7 @@ class _Run:
         assert isinstance(node.op, Sink)
         try:
             arrays = [np.asarray(x) for x in jax.block_until_ready(operands)]
-            called(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point)
+            call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point)
         except BaseException:
             self.sinking.clear()  # values come in order or not at all
             raise

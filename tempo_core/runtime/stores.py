@@ -10,19 +10,18 @@ import numpy as np
 
 from tempo_core.backends.base import Array, Backend, numpy_dtype
 from tempo_core.errors import UncoveredPointError
-from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Output
+from tempo_core.schedule import Storage
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr, Symbol
 
-Env = dict[Symbol, int]
-Key = tuple[int, int]  # node id, output
 Coordinates = tuple[int, ...]
-Number = Callable[[Mapping[Symbol, int]], int]
+Evaluator = Callable[[Mapping[Symbol, int]], int]
 
 
-def number(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Number:
+def evaluator(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Evaluator:
     """A function from the values of steps (or counters) to the expression's: the common shapes of indices without a walk."""
     fixed = expression.substitute(bounds)
     if isinstance(fixed, Expr):
@@ -38,8 +37,8 @@ def number(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Number:
 class Stores:
     """All values of one run, by (node id, output) and point.
 
-    Values go when they are freed; given `slots` (how many of them each step needs, by (node id, output)), also when a later
-    value takes their slot, which no program does before they were read for the last time.
+    Values go when they are freed; with a `storage` by (node id, output), also when a later value takes their
+    slot, which no program does before they were read for the last time.
     """
 
     def __init__(
@@ -48,10 +47,10 @@ class Stores:
         bounds: Mapping[Symbol, int],
         backend: Backend,
         inputs: Mapping[str, Any],
-        slots: Mapping[Key, Coordinates] | None = None,
+        storage: Mapping[Key, Storage] | None = None,
     ):
-        self.graph, self.bounds, self.backend, self.slots = graph, bounds, backend, slots or {}
-        self.held: dict[Key, dict[Coordinates, Coordinates]] = {key: {} for key in self.slots}  # slot -> the point in it
+        self.graph, self.bounds, self.backend, self.storage = graph, bounds, backend, storage or {}
+        self.held: dict[Key, dict[Coordinates, Coordinates]] = {key: {} for key in self.storage}  # slot -> the point in it
         self.values: dict[Key, dict[Coordinates, Array]] = {}
         for node in graph:
             if isinstance(node.op, Input):
@@ -63,8 +62,8 @@ class Stores:
 
     def put(self, key: Key, at: Coordinates, value: Array) -> None:
         self.values[key][at] = value
-        if key in self.slots:
-            slot = tuple(p % count for p, count in zip(at, self.slots[key], strict=True))
+        if key in self.storage:
+            slot = tuple(self.storage[key].slot(k, p) for k, p in enumerate(at))
             before = self.held[key].get(slot, at)
             self.held[key][slot] = at
             if before != at:
@@ -97,13 +96,13 @@ class Reader:
         self.lenient = isinstance(node.op, Output)
         self.is_fixed = isinstance(self.source.op, (Input, Constant))  # one value, whatever the point
         self.is_point = all(isinstance(i, Point) for i in edge.index)
-        self.along: list[tuple[Number, Number | None, int, Number | None]] = []  # start, stop (of ranges), stride, size
+        self.along: list[tuple[Evaluator, Evaluator | None, int, Evaluator | None]] = []  # start, stop (of ranges), stride, size
         for index in edge.index:
             if isinstance(index, Point):
-                self.along.append((number(index.expr, bounds), None, 1, None))
+                self.along.append((evaluator(index.expr, bounds), None, 1, None))
             else:
-                size = None if index.size is None else number(index.size, bounds)
-                self.along.append((number(index.start, bounds), number(index.stop, bounds), index.stride, size))
+                size = None if index.size is None else evaluator(index.size, bounds)
+                self.along.append((evaluator(index.start, bounds), evaluator(index.stop, bounds), index.stride, size))
 
     def __call__(self, stores: Stores, env: Mapping[Symbol, int]) -> Any:
         values = stores.values[self.key]
@@ -163,7 +162,7 @@ class Reader:
         checked when the program was compiled)."""
         steps = self.source.domain.steps
         point = {**self.bounds, **dict(zip(steps, at, strict=True))}
-        inside = all(0 <= value < self.bounds[Symbol(str(step.bound))] for step, value in zip(steps, at, strict=True))
+        inside = all(0 <= value < self.bounds[step.bound_symbol] for step, value in zip(steps, at, strict=True))
         return not inside or not self.source.domain.condition.evaluate(point)
 
 

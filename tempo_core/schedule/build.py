@@ -1,7 +1,8 @@
-"""From a schedule to a program: isl's AST for given bounds, as our own tree, with loops cut where a condition changes.
+"""From a schedule to a program, for bounds that are numbers: a tree of loops, conditions and statements.
 
-isl is asked for one loop per band of time, conditions inside. A loop whose body guards a statement by the loop's own counter
-is then cut there, into prologue, steady state and epilogue. Branches of a `Merge` and `Dealloc` may stay under their `If`.
+Plain loops and sequences are built here. isl's AST builder makes the rest: one loop for each band of time, with conditions
+inside. A loop that guards a statement by the loop's counter is then cut into prologue, steady state and epilogue. Branches of a
+`Merge` and `Dealloc` may stay under their `If`.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from tempo_core.symbolic.translate import condition_from_ast, condition_within, 
 def build_program(
     schedule: Schedule, bounds: Mapping[Symbol, int], storage: Mapping[tuple[int, int], Storage] | None = None
 ) -> Block:
-    """The program that runs all statement instances in the order of the schedule, for these bounds.
+    """The program that runs all points of all statements in the order of the schedule, for these bounds.
 
-    Given the storage, with statements that free the values of what has several slots.
+    With a `storage`, the program also frees the values of outputs with several slots.
     """
     statements = schedule.constraints.statements
     times = {n: fixed(theta.intersect_domain(statements[n].points), bounds) for n, theta in schedule.theta.items()}
     computed = len(times)
     if storage is not None:
         times = with_deallocs(schedule, bounds, times, storage)
-    present = {n: time for n, time in times.items() if not time.is_empty()}  # with small bounds, branches may be empty
+    present = {n: time for n, time in times.items() if not time.is_empty()}  # small bounds may leave a branch without points
     if not present:
         return Block()
     if len(times) > computed:
@@ -50,7 +51,7 @@ def build_program(
     else:
         root = _Loops(schedule, present).item(present, 0, {})
     root = cut(simplified(tightened(root), {}), {})
-    root = simplified(tightened(root), {})  # of what was cut out of a loop, all may stand under one condition
+    root = simplified(tightened(root), {})  # after a cut, the whole body of a loop may stand under one condition
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, schedule.constraints.graph, frozenset()))
@@ -58,7 +59,7 @@ def build_program(
 
 @dataclass(frozen=True)
 class _Place:
-    """What a step is inside the loops around: a counter (or a number), between two numbers."""
+    """The value of a step inside the loops around: a counter or a number, which lies between `low` and `high`."""
 
     at: Expr
     low: int
@@ -66,10 +67,10 @@ class _Place:
 
 
 class _Loops:
-    """The program of a schedule: entries that are numbers are sequences, those that are a step are loops over it.
+    """The program of a schedule: an entry that is a number makes a sequence, an entry that is a step makes a loop.
 
-    isl makes the rest: groups of statements whose times it has found itself. It would make all of it, but takes a second
-    for what these two cases settle at once.
+    isl builds the rest: groups of statements with times from isl's scheduler. isl could build the whole program, but needs a
+    second for the two simple cases.
     """
 
     def __init__(self, schedule: Schedule, times: Mapping[str, isl.Map]):
@@ -94,12 +95,12 @@ class _Loops:
         low, high = self._limits(times, step)
         if low == high:
             return self.item(times, entry + 1, {**around, step: _Place(Expr.of(low), low, high)})
-        own = counter(step.name)
-        body = self.item(times, entry + 1, {**around, step: _Place(own.expr, low, high)})
-        return Loop(own, Expr.of(low), Expr.of(high + 1), 1, as_block(body))
+        count = counter(step.name)
+        body = self.item(times, entry + 1, {**around, step: _Place(count.expr, low, high)})
+        return Loop(count, Expr.of(low), Expr.of(high + 1), 1, as_block(body))
 
     def _step(self, name: str, entry: int) -> Symbol | None:
-        """The step that an entry of a statement's time is; None where it is anything else."""
+        """The step that stands at an entry of a statement's time; None for any other entry."""
         rows = self.schedule.rows[name]
         if rows is None:
             return None
@@ -109,6 +110,7 @@ class _Loops:
         return self.statements[name].node.domain.steps[of_steps.index(1)]
 
     def _limits(self, times: Mapping[str, isl.Map], step: Symbol) -> tuple[int, int]:
+        """The least and the greatest value of a step at which a statement runs."""
         lows, highs = [], []
         for name in times:
             k = self.statements[name].node.domain.steps.index(step)
@@ -117,35 +119,35 @@ class _Loops:
         return min(lows), max(highs)
 
     def _guarded(self, name: str, around: Mapping[Symbol, _Place]) -> Item:
-        """A statement, under the condition that its points fulfil inside the loops around."""
+        """A statement, under the condition that separates its points from the other points of the loops around."""
         statement, points = self.statements[name], self.points[name]
         steps = statement.node.domain.steps
         around = {s: around[s] if s in around else self._fixed(points, k) for k, s in enumerate(steps)}
         execute = Execute(statement.node.id, statement.branch, tuple(around[s].at for s in steps))
-        known = isl.Set.universe(points.get_space())
+        box = isl.Set.universe(points.get_space())
         for k, step in enumerate(steps):
-            known = known.lower_bound_val(isl.dim_type.set, k, isl.Val(around[step].low, CONTEXT))
-            known = known.upper_bound_val(isl.dim_type.set, k, isl.Val(around[step].high, CONTEXT))
-        if known.is_subset(points):
+            box = box.lower_bound_val(isl.dim_type.set, k, isl.Val(around[step].low, CONTEXT))
+            box = box.upper_bound_val(isl.dim_type.set, k, isl.Val(around[step].high, CONTEXT))
+        if box.is_subset(points):
             return execute
-        condition = condition_within(points, known, {s.name: around[s].at for s in steps})
+        condition = condition_within(points, box, {s.name: around[s].at for s in steps})
         return execute if condition is TRUE else If(condition, Block((execute,)))
 
     def _fixed(self, points: isl.Set, k: int) -> _Place:
-        """A step that no loop counts, because the points have one value of it."""
+        """A step without a loop: all points have the same value of it."""
         value = points.dim_min_val(k).to_python()
         return _Place(Expr.of(value), value, value)
 
     def _by_isl(self, times: Mapping[str, isl.Map], entry: int, around: Mapping[Symbol, _Place]) -> Item:
-        """isl's program for the entries that are left; the steps around are parameters to it."""
+        """isl's program for the remaining entries. For isl, the steps of the loops around are parameters."""
         inside = {}
-        known = isl.Set.read_from_str(CONTEXT, "{ : }")
+        context = isl.Set.read_from_str(CONTEXT, "{ : }")
         for step, place in around.items():
-            known = known.add_dims(isl.dim_type.param, 1)
-            k = known.dim(isl.dim_type.param) - 1
-            known = known.set_dim_name(isl.dim_type.param, k, step.name)
-            known = known.lower_bound_val(isl.dim_type.param, k, isl.Val(place.low, CONTEXT))
-            known = known.upper_bound_val(isl.dim_type.param, k, isl.Val(place.high, CONTEXT))
+            context = context.add_dims(isl.dim_type.param, 1)
+            k = context.dim(isl.dim_type.param) - 1
+            context = context.set_dim_name(isl.dim_type.param, k, step.name)
+            context = context.lower_bound_val(isl.dim_type.param, k, isl.Val(place.low, CONTEXT))
+            context = context.upper_bound_val(isl.dim_type.param, k, isl.Val(place.high, CONTEXT))
         for name, time in times.items():
             for k, step in enumerate(self.statements[name].node.domain.steps):
                 if step in around:
@@ -154,13 +156,13 @@ class _Loops:
                     time = time.set_dim_name(isl.dim_type.param, last, step.name)
                     time = time.equate(isl.dim_type.param, last, isl.dim_type.in_, k)
             inside[name] = time.set_tuple_name(isl.dim_type.in_, name)
-        return _Conversion(self.statements).of(inside, known, entry, {s.name: p.at for s, p in around.items()})
+        return _Conversion(self.statements).of(inside, context, entry, {s.name: p.at for s, p in around.items()})
 
 
 def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversion) -> Item:
-    """The program of times from `entry` on: one part after the other where that is a number, and from there on isl's.
+    """The program of times from `entry` on: a sequence while the entries are numbers, then isl's program for each part.
 
-    isl would take a long sequence apart too, in time that grows with the square of its length and more.
+    isl could build the sequence too, but its time grows with the square of the length and more.
     """
     places = _by_place(times, entry)
     if places is None:
@@ -169,7 +171,7 @@ def _in_sequence(times: Mapping[str, isl.Map], entry: int, conversion: _Conversi
 
 
 def _by_place(times: Mapping[str, isl.Map], entry: int) -> list[dict[str, isl.Map]] | None:
-    """Times by their number at `entry`, in order; None where it is not a number in all of them, or where they end."""
+    """The times in groups with the same number at `entry`, in order; None unless every time has a number there."""
     places: dict[int, dict[str, isl.Map]] = {}
     for name, time in times.items():
         if entry == time.dim(isl.dim_type.out):
@@ -182,7 +184,7 @@ def _by_place(times: Mapping[str, isl.Map], entry: int) -> list[dict[str, isl.Ma
 
 
 def _without_strides(time: isl.Map) -> isl.Map:
-    """A time for all points in the range of its own, where these are strided (`t % 2 == 0`); itself where they are not."""
+    """A time for strided points (`t % 2 == 0`), extended to all points between them; any other time as it is."""
     points = time.domain()
     whole = points.remove_divs()
     if whole.is_equal(points):
@@ -196,17 +198,17 @@ def _without_strides(time: isl.Map) -> isl.Map:
 
 
 def _numbered(points: isl.Set) -> isl.Set:
-    """The set with its dimensions named by their numbers."""
+    """The set with dimensions named `@0`, `@1`, and so on."""
     for k in range(points.dim(isl.dim_type.set)):
         points = points.set_dim_name(isl.dim_type.set, k, f"@{k}")
     return points
 
 
-def _ast(times: Mapping[str, isl.Map], known: isl.Set | None = None, entry: int = 0) -> isl.AstNode:
-    """isl's AST for statements at these times (all of one length), with one loop, conditions inside, per moving entry."""
+def _ast(times: Mapping[str, isl.Map], context: isl.Set | None = None, entry: int = 0) -> isl.AstNode:
+    """isl's AST for statements at these times, which have one length: a loop for each entry that varies, conditions inside."""
     tree = _tree(times, entry, next(iter(times.values())).dim(isl.dim_type.out))
     tree = tree.get_root().map_descendant_bottom_up(_atomic).get_schedule()
-    return isl.AstBuild.from_context(known or isl.Set.read_from_str(CONTEXT, "{ : }")).node_from_schedule(tree)
+    return isl.AstBuild.from_context(context or isl.Set.read_from_str(CONTEXT, "{ : }")).node_from_schedule(tree)
 
 
 def _atomic(node: isl.ScheduleNode) -> isl.ScheduleNode:
@@ -216,9 +218,9 @@ def _atomic(node: isl.ScheduleNode) -> isl.ScheduleNode:
 
 
 def _tree(times: Mapping[str, isl.Map], entry: int, depth: int) -> isl.Schedule:
-    """The schedule tree of times from `entry` on: a sequence where that is a number in all statements, else a band.
+    """The schedule tree of times from `entry` on: a sequence where every time has a number there, else a band.
 
-    isl makes an AST of a tree several times faster than of the same times as a flat map.
+    isl builds an AST from a tree several times faster than from a flat map.
     """
     if entry == depth:
         points = (isl.UnionSet.from_set(time.domain()) for time in times.values())
@@ -232,18 +234,21 @@ def _tree(times: Mapping[str, isl.Map], entry: int, depth: int) -> isl.Schedule:
 
 
 class _Conversion:
-    """isl's AST to ours; statements are found by their tuple names."""
+    """From isl's AST to our program tree. A tuple name in the AST is the name of a statement."""
 
     def __init__(self, statements: Mapping[str, Statement]):
         self.statements = statements
-        self.partial: dict[str, tuple[isl.Set, isl.Set]] = {}  # statements with strided points: those, and all in their range
+        self.strided: dict[str, tuple[isl.Set, isl.Set]] = {}  # name -> (points, all points between them)
 
-    def of(self, times: Mapping[str, isl.Map], known: isl.Set | None, entry: int, symbols: dict[str, Expr]) -> Item:
-        """The program of statements at these times. What is left out at every other point is for us to say: told of it, isl
-        shifts such statements against others in their loop, also past those that they must not pass."""
+    def of(self, times: Mapping[str, isl.Map], context: isl.Set | None, entry: int, symbols: dict[str, Expr]) -> Item:
+        """The program of statements at these times.
+
+        isl does not see strides: with them, isl shifts strided statements against others in the loop, sometimes past
+        statements that must run first. So isl gets all points between, and `_guarded` adds the condition.
+        """
         whole = {name: _without_strides(time) for name, time in times.items()}
-        self.partial = {n: (times[n].domain(), time.domain()) for n, time in whole.items() if time is not times[n]}
-        return self.convert(_ast(whole, known, entry), symbols)
+        self.strided = {n: (times[n].domain(), time.domain()) for n, time in whole.items() if time is not times[n]}
+        return self.convert(_ast(whole, context, entry), symbols)
 
     def convert(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
         kind = node.get_type()
@@ -267,9 +272,9 @@ class _Conversion:
         stops = _cases(condition.get_op_arg(1), symbols)
         past = 1 if condition.get_op_type() == isl.ast_expr_op_type.le else 0
         step = node.for_get_inc().get_val().to_python()
-        own = counter(name)
-        body = as_block(self.convert(node.for_get_body(), {**symbols, name: own.expr}))
-        return _chosen([starts, stops], lambda start, stop: Loop(own, start, stop + past, step, body))
+        count = counter(name)
+        body = as_block(self.convert(node.for_get_body(), {**symbols, name: count.expr}))
+        return _chosen([starts, stops], lambda start, stop: Loop(count, start, stop + past, step, body))
 
     def _leaf(self, node: isl.AstNode, symbols: dict[str, Expr]) -> Item:
         call = node.user_get_expr()
@@ -278,11 +283,11 @@ class _Conversion:
         return _chosen(cases, lambda *point: self._guarded(name, point, symbols))
 
     def _guarded(self, name: str, point: tuple[Expr, ...], symbols: dict[str, Expr]) -> Item:
-        """A statement, at those points only that it has."""
+        """A strided statement under the condition that selects its points; any other statement alone."""
         statement = self._statement(name, point)
-        if name not in self.partial:
+        if name not in self.strided:
             return statement
-        points, whole = (_numbered(part) for part in self.partial[name])
+        points, whole = (_numbered(part) for part in self.strided[name])
         condition = condition_within(points, whole, {**symbols, **{f"@{k}": at for k, at in enumerate(point)}})
         return statement if condition is TRUE else If(condition, Block((statement,)))
 
@@ -294,7 +299,7 @@ class _Conversion:
 
 
 def _cases(tree: isl.AstExpr, symbols: dict[str, Expr]) -> list[tuple[Bool, Expr]]:
-    """The values of an isl AST expression that chooses (`c ? a : b`), and where each holds; the conditions exclude each other."""
+    """The values of an isl AST expression, each with its condition: two for `c ? a : b`. The conditions exclude each other."""
     if tree.get_type() != isl.ast_expr_type.op:
         return [(TRUE, expression_from_ast(tree, symbols))]
     arguments = [tree.get_op_arg(k) for k in range(tree.get_op_n_arg())]
@@ -308,13 +313,13 @@ def _cases(tree: isl.AstExpr, symbols: dict[str, Expr]) -> list[tuple[Bool, Expr
 
 
 def _chosen(cases: list[list[tuple[Bool, Expr]]], make: Callable[..., Item]) -> Item:
-    """`make(*values)` for the values that hold, under conditions where there are several."""
+    """`make(*values)`, under conditions where an expression has several cases."""
     item: Item | None = None
     for case in itertools.product(*cases):
         condition = conjunction(*(c for c, _ in case))
         if condition is not FALSE:
-            made = make(*(e for _, e in case))
-            item = made if item is None else If(condition, as_block(made), as_block(item))
+            chosen = make(*(e for _, e in case))
+            item = chosen if item is None else If(condition, as_block(chosen), as_block(item))
     assert item is not None, "one of the cases holds"
     return item
 
@@ -322,30 +327,33 @@ def _chosen(cases: list[list[tuple[Bool, Expr]]], make: Callable[..., Item]) -> 
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-def _named(item: Item, graph: Graph, taken: frozenset[str]) -> Item:
-    """Counters named after the step that they carry, and shifted so that most statements run at the counter itself."""
+def _named(item: Item, graph: Graph, used: frozenset[str]) -> Item:
+    """The item with counters named after the step that they count, and shifted so that most statements run at the counter.
+
+    `used` are the names of the counters around.
+    """
     if isinstance(item, Block):
-        return Block(tuple(_named(c, graph, taken) for c in item.children))
+        return Block(tuple(_named(c, graph, used) for c in item.children))
     if isinstance(item, If):
-        orelse = None if item.orelse is None else as_block(_named(item.orelse, graph, taken))
-        return If(item.condition, as_block(_named(item.then, graph, taken)), orelse)
+        orelse = None if item.orelse is None else as_block(_named(item.orelse, graph, used))
+        return If(item.condition, as_block(_named(item.then, graph, used)), orelse)
     if not isinstance(item, Loop):
         return item
-    carried = _carried(item, graph)
-    if carried is None:
+    counted = _counted_step(item, graph)
+    if counted is None:
         name, shift = "", -item.start if item.start.is_constant else Expr.of(0)
     else:
-        name, shift = carried[0], Expr.of(carried[1])
-    if not name or name in taken:
-        name = next(f"c{k}" for k in range(len(taken) + 1) if f"c{k}" not in taken)
-    own = counter(name)
-    body = as_block(substitute(item.body, {item.counter: own.expr - shift}))
-    body = as_block(_named(simplified(body, {}), graph, taken | {name}))
-    return Loop(own, item.start + shift, item.stop + shift, item.step, body)
+        name, shift = counted[0], Expr.of(counted[1])
+    if not name or name in used:
+        name = next(f"c{k}" for k in range(len(used) + 1) if f"c{k}" not in used)
+    count = counter(name)
+    body = as_block(substitute(item.body, {item.counter: count.expr - shift}))
+    body = as_block(_named(simplified(body, {}), graph, used | {name}))
+    return Loop(count, item.start + shift, item.stop + shift, item.step, body)
 
 
-def _carried(loop: Loop, graph: Graph) -> tuple[str, int] | None:
-    """The step that most statements in a loop run at `counter + shift` of, and the shift; None where there is none."""
+def _counted_step(loop: Loop, graph: Graph) -> tuple[str, int] | None:
+    """The (step, shift) for which most statements of a loop run at `counter + shift`; None without statements."""
     votes: Counter[tuple[str, int]] = Counter()
     for leaf in leaves(loop.body):
         if isinstance(leaf, Execute):
@@ -359,12 +367,12 @@ def _carried(loop: Loop, graph: Graph) -> tuple[str, int] | None:
 
 
 def _batched(item: Item) -> Item:
-    """Loops that do nothing but free values of consecutive points become one `Dealloc` of a range."""
+    """The item with one `Dealloc` of a range in place of each loop that only frees consecutive points."""
     if isinstance(item, Block):
         children: list[Item] = []
         for child in item.children:
-            done = _batched(child)
-            children.extend(done.children if isinstance(done, Block) else (done,))
+            batched = _batched(child)
+            children.extend(batched.children if isinstance(batched, Block) else (batched,))
         return Block(tuple(children))
     if isinstance(item, If):
         orelse = None if item.orelse is None else as_block(_batched(item.orelse))
@@ -379,7 +387,7 @@ def _batched(item: Item) -> Item:
 
 
 def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:
-    """What a loop over one `Dealloc` frees, where the counter moves exactly one coordinate of its point."""
+    """One `Dealloc` for all that a loop over `leaf` frees, if the counter moves exactly one coordinate of the point."""
     moving = [k for k, part in enumerate(leaf.point) if loop.counter in _symbols(part)]
     if len(moving) != 1:
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tempo_core.ir.dependence import direction, strongly_connected
+from tempo_core.ir.dependence import direction, latest_levels, strongly_connected
 from tempo_core.schedule import split
 from tempo_core.schedule.constraints import Constraints, Statement
 from tempo_core.schedule.split import Backwards, Dependence, Row
@@ -30,7 +30,7 @@ class Times:
     rest: isl.Map | None = None
 
 
-def nest(constraints: Constraints, splitting: bool = False) -> tuple[Constraints, dict[str, isl.Map]]:
+def nested_times(constraints: Constraints, splitting: bool = False) -> tuple[Constraints, dict[str, isl.Map]]:
     """A time map for each statement; they may differ in length. Raises isl.Error where no schedule is found.
 
     With `splitting`, for bounds that are numbers, statements may be cut in pieces, which the constraints then have in their
@@ -125,18 +125,12 @@ class _Nesting:
         if any(len(k) > 1 for k in kinds):
             return None
         looped = [True in k for k in kinds]
-        reads: list[set[int]] = [set() for _ in components]
+        costs: dict[int, dict[int, int]] = {k: {} for k in range(len(components))}
         for d in own:
-            if of[d.reader.name] != of[d.source.name]:
-                reads[of[d.reader.name]].add(of[d.source.name])
-        level = [0] * len(components)
-        for k, sources in enumerate(reads):
-            level[k] = max((level[s] + (looped[s] != looped[k]) for s in sources), default=0)
-        latest: dict[int, int] = {}  # as late as readers allow, so that what can share a loop does
-        for k in reversed(range(len(components))):
-            level[k] = max(level[k], latest.get(k, level[k]))
-            for s in reads[k]:
-                latest[s] = min(latest.get(s, level[k]), level[k] - (looped[s] != looped[k]))
+            reader, source = of[d.reader.name], of[d.source.name]
+            if reader != source:
+                costs[reader][source] = int(looped[source] != looped[reader])
+        level = latest_levels(costs)  # as late as readers allow, so that what can share a loop does
         grouped: dict[tuple[int, bool], list[str]] = {}
         for k, members in enumerate(components):
             grouped.setdefault((level[k], looped[k]), []).extend(members)

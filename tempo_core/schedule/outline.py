@@ -42,7 +42,7 @@ class _Line:
 class _Outline:
     def __init__(self, graph: Graph, sources: Sources | None):
         self.graph, self.sources, self.naming = graph, sources, Naming(graph)
-        self.called = self.naming.statements()
+        self.labels = self.naming.statements()
 
     def text(self, root: Block) -> str:
         shown = [(f"{'  ' * line.depth}{line.text}", line.where) for line in self._block(root, 0)]
@@ -72,12 +72,12 @@ class _Outline:
             yield _Line("else:", depth=depth)
             yield from self._block(item.orelse or Block(), depth + 1)
         elif isinstance(item, Loop):
-            yield _Line(next(lines(item, self.called))[1], depth=depth)
+            yield _Line(next(lines(item, self.labels))[1], depth=depth)
             yield from self._block(item.body, depth + 1)
         else:
             assert not isinstance(item, Block)
             where = self._where(item) if isinstance(item, Execute) else []
-            yield _Line(next(lines(item, self.called))[1], span(where), depth)
+            yield _Line(next(lines(item, self.labels))[1], span(where), depth)
 
     # -- statements that share a line ---------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class _Outline:
         if isinstance(node.op, (Output, Sink)) or (isinstance(node.op, Udf) and node.op.kind == "host"):
             return None
         purpose = self._purpose(node)
-        return ("value", purpose.kind if purpose else head(self.called[node.id]), *map(str, item.point))
+        return ("value", purpose.kind if purpose else head(self.labels[node.id]), *map(str, item.point))
 
     def _purpose(self, node: Node) -> Role | None:
         """`first policy`, for what serves to make first values of the policy's parameters alone."""
@@ -104,7 +104,7 @@ class _Outline:
     def _together(self, items: list[Item], depth: int) -> Iterator[_Line]:
         executes = [item for item in items if isinstance(item, Execute)]
         if len(executes) < len(items):
-            freed = [self.called[item.node] for item in items if not isinstance(item, (Block, Loop, If))]
+            freed = [self.labels[item.node] for item in items if not isinstance(item, (Block, Loop, If))]
             yield _Line(f"{type(items[0]).__name__.lower()} {label(freed)}", depth=depth)
             return
         nodes = [self.graph[execute.node] for execute in executes]
@@ -125,7 +125,7 @@ class _Outline:
             groups = dict.fromkeys(group for purpose in purposes for group in purpose.recurrence.split(", "))
             yield _Line(f"{', '.join(groups)}: {purposes[0].kind}values{point}", where, depth)
         else:
-            yield _Line(f"{_common([self.called[node.id] for node in nodes])}{point}", where, depth)
+            yield _Line(f"{_common([self.labels[node.id] for node in nodes])}{point}", where, depth)
 
     def _where(self, execute: Execute) -> list[str]:
         node = self.graph[execute.node]

@@ -1,4 +1,7 @@
-"""When each statement runs: isl's scheduler on the constraints, with symbolic bounds, and an explanation where there is none."""
+"""When each statement runs: a time vector for every point, from loop nests and isl's scheduler; or an error that shows a cycle.
+
+Bounds stay symbolic where one schedule fits all of them.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,23 @@ import islpy as isl
 from tempo_core.errors import CausalityError, quoted
 from tempo_core.ir.naming import head, names
 from tempo_core.schedule.constraints import Constraints, Read, Statement
-from tempo_core.schedule.nesting import nest
+from tempo_core.schedule.nesting import nested_times
 from tempo_core.schedule.split import CycleError, cycle_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.sets import CONTEXT, fixed
 
-_UNIT, _ANY = 1, -1  # coefficients in time vectors: larger ones make loops with strides, where isl's AST may lose the order
-_LARGE = 8  # bounds from here on are not told apart
-_OPERATIONS = 20_000_000  # how long isl may look for a cycle: a second or two
-_WALKS = 200  # how many walks to compose in search of a cycle before giving a general answer
+_UNIT, _ANY = 1, -1  # greatest coefficients in time vectors; above 1 loops have strides, where isl's AST may lose the order
+_LARGE = 8  # a schedule for bounds of at least this holds for all larger bounds
+_OPERATIONS = 20_000_000  # isl's limit in the search for a cycle: a second or two
+_WALKS = 200  # the number of walks that the search for a short cycle may compose
 
 Row = tuple[tuple[int, ...], tuple[int, ...], int]  # coefficients of a statement's steps, of the parameters, and the constant
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """`theta` maps the points of each statement to a time vector; all have `depth` entries and no two instances share one."""
+    """`theta` maps the points of each statement to a time vector. All vectors have `depth` entries, and no two are equal."""
 
     constraints: Constraints
     theta: dict[str, isl.Map]
@@ -36,19 +39,19 @@ class Schedule:
 
     @cached_property
     def rows(self) -> dict[str, tuple[Row, ...] | None]:
-        """Theta of each statement as plain numbers; None where it is not affine (it divides)."""
+        """The rows of theta for each statement, as plain numbers; None where theta is not affine (it divides)."""
         return {name: _rows(theta, self.constraints) for name, theta in self.theta.items()}
 
     def text(self, full: bool = True) -> str:
         """A line a statement: `act[i, t] -> [i, 0, t, 1]`; unless `full`, those of one module or object at like times share one."""
-        called = names(self.constraints.graph)
+        labels = names(self.constraints.graph)
         lines: list[tuple[str, list[str], list[str]]] = []
         for name, statement in self.constraints.statements.items():
             steps = [s.name for s in statement.node.domain.steps]
             parameters = [b.name for b in self.constraints.bounds]
             rows = self.rows[name]
             times = ["?"] * self.depth if rows is None else [_row_text(row, steps, parameters) for row in rows]
-            label = called[statement.node.id] + ("" if statement.branch is None else f"|{statement.branch}")
+            label = labels[statement.node.id] + ("" if statement.branch is None else f"|{statement.branch}")
             lines.append((label, steps, times))
         return "\n".join(_time_line(*line) for line in (lines if full else _together(lines)))
 
@@ -86,10 +89,10 @@ def _spread(times: Sequence[str]) -> str:
 
 
 def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
-    """A schedule that respects all dependences, for any bounds if there is one.
+    """A schedule that respects all dependences: for all bounds if possible, else for large bounds, else for `bounds` only.
 
-    Values may depend on themselves for some bounds alone, such as T = 1, where `x[0]` and `x[T - 1]` are one. Then the schedule
-    holds for large bounds, or for `bounds` only. Raises CausalityError, which shows a cycle that forbids one.
+    Some programs have a cycle for some bounds only. With T = 1, `x[0]` and `x[T - 1]` are the same value.
+    Raises CausalityError if no order exists for `bounds`; its text shows a cycle.
     """
     for narrow, coefficient in (
         (lambda: constraints, _UNIT),
@@ -109,14 +112,17 @@ def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
 
 
 def _attempt(constraints: Constraints, splitting: bool = False) -> Schedule:
-    """A schedule under the assumptions on bounds. Raises isl.Error where isl finds none, CycleError where there is none."""
+    """A schedule under the assumptions on bounds.
+
+    Raises isl.Error if isl finds no schedule. With `splitting`, raises CycleError if no schedule exists.
+    """
     for reader, source, _, relation in () if splitting else constraints.dependences:
         if reader is source and not _onto_itself(relation).is_empty():
-            raise isl.Error("a point depends on itself")  # which isl does not look at
-    constraints, found = nest(constraints, splitting)
-    depth = max((times.dim(isl.dim_type.out) for times in found.values()), default=0)
+            raise isl.Error("a point depends on itself")  # isl does not check this
+    constraints, nested = nested_times(constraints, splitting)
+    depth = max((times.dim(isl.dim_type.out) for times in nested.values()), default=0)
     theta: dict[str, isl.Map] = {}
-    for name, times in found.items():
+    for name, times in nested.items():
         for _ in range(depth - times.dim(isl.dim_type.out)):
             times = _appended(times, 0)
         theta[name] = times.set_tuple_name(isl.dim_type.in_, name)
@@ -124,21 +130,24 @@ def _attempt(constraints: Constraints, splitting: bool = False) -> Schedule:
 
 
 def _closure(start: set[str], edges: list[tuple[str, str]]) -> set[str]:
-    """`start` and all that edges lead to from it."""
+    """`start`, and all names that edges reach from it."""
     following: dict[str, list[str]] = {}
     for a, b in edges:
         following.setdefault(a, []).append(b)
-    found, waiting = set(start), list(start)
+    reached, waiting = set(start), list(start)
     while waiting:
         for name in following.get(waiting.pop(), ()):
-            if name not in found:
-                found.add(name)
+            if name not in reached:
+                reached.add(name)
                 waiting.append(name)
-    return found
+    return reached
 
 
 def _distinct(constraints: Constraints, theta: dict[str, isl.Map]) -> Schedule:
-    """Drop entries of time that are one number in all statements; number statements that isl leaves unordered at one time."""
+    """The schedule without entries that are the same number in all statements, and with a last entry if statements share a time.
+
+    The last entry is the statement's number: isl leaves independent statements unordered.
+    """
     depth = next((t.dim(isl.dim_type.out) for t in theta.values()), 0)
     for k in reversed(range(depth)):
         values = {_fixed(t, k) for t in theta.values()}
@@ -157,7 +166,7 @@ def _fixed(theta: isl.Map, position: int) -> int | None:
 
 
 def _may_coincide(schedule: Schedule) -> bool:
-    """Whether two statements share the entries that order statements; those with different numbers somewhere never meet."""
+    """Whether two statements may run at one time. Statements with different numbers in some entry never do."""
     ordering = []
     for theta in schedule.theta.values():
         ordering.append(tuple(_fixed(theta, k) for k in range(schedule.depth)))
@@ -212,7 +221,7 @@ Dependence = tuple[Statement, Statement, Read | None, isl.Map]
 
 
 def _explain(constraints: Constraints, bounds: Mapping[Symbol, int], error: CycleError) -> CausalityError:
-    """The error for a graph that has no schedule: a cycle of reads that leads from a point back to it, a short one if possible."""
+    """The error for a graph without a schedule. It shows a cycle of reads from a point back to itself, a short cycle if possible."""
     CONTEXT.reset_operations()
     CONTEXT.set_max_operations(_OPERATIONS)
     try:
@@ -226,11 +235,11 @@ def _explain(constraints: Constraints, bounds: Mapping[Symbol, int], error: Cycl
             if cycle is not None:
                 return _self_dependence(constraints, cycle, sample)
     except isl.Error:
-        pass  # too many walks; what follows is a longer one
+        pass  # too many walks; the cycle below may be longer
     finally:
         CONTEXT.set_max_operations(0)
     around, start, point = cycle_of(error.needs)
-    walk = list(dict.fromkeys((d.reader, d.source, d.read, d.relation) for d in around))  # each read once
+    walk = list(dict.fromkeys((d.reader, d.source, d.read, d.relation) for d in around))  # every read is shown once
     return _self_dependence(constraints, walk, _sample(start, point))
 
 
@@ -247,39 +256,40 @@ def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: 
 
 def _describe(constraints: Constraints, dependence: Dependence) -> str:
     reader, source, read, _ = dependence
-    called = names(constraints.graph)
-    name, point = called[reader.node.id], ", ".join(s.name for s in reader.node.domain.steps)
+    labels = names(constraints.graph)
+    name, point = labels[reader.node.id], ", ".join(s.name for s in reader.node.domain.steps)
     where = _line(constraints, reader)
     at = f"   at {quoted(where)}" if where else ""
     if read is None:
         return f"{name}[{point}] runs after its own earlier points{at}"
     index = ", ".join(map(str, read.edge.index))
     when = "" if reader.branch is None or read.edge.condition is TRUE else f" where {read.edge.condition}"
-    return f"{name}[{point}] reads {called[source.node.id]}[{index}]{when}{at}"
+    return f"{name}[{point}] reads {labels[source.node.id]}[{index}]{when}{at}"
 
 
 def _line(constraints: Constraints, statement: Statement) -> str:
-    """The user's line of a statement: of a branch, the one that assigns it."""
+    """The user's line of a statement. The line of a branch is its assignment."""
     lines = constraints.graph.branch_lines.get(statement.node.id, ())
-    known = statement.branch is not None and statement.branch < len(lines)
-    return lines[statement.branch] if known and statement.branch is not None else statement.node.where
+    if statement.branch is None or statement.branch >= len(lines):
+        return statement.node.where
+    return lines[statement.branch]
 
 
 def _components(constraints: Constraints) -> list[frozenset[str]]:
-    """Strongly connected components of statements, those with a cycle alone, the smallest first."""
+    """The strongly connected components of statements that contain a cycle, the smallest first."""
     edges = [(reader.name, source.name) for reader, source, *_ in constraints.dependences]
     reach = {name: _closure({source for reader, source in edges if reader == name}, edges) for name in constraints.statements}
-    found = {frozenset(b for b in reach[a] if a in reach[b]) for a in reach if a in reach[a]}
-    return sorted(found, key=lambda c: (len(c), sorted(c)))
+    components = {frozenset(b for b in reach[a] if a in reach[b]) for a in reach if a in reach[a]}
+    return sorted(components, key=lambda c: (len(c), sorted(c)))
 
 
 def _cycle(inside: list[Dependence]) -> tuple[list[Dependence] | None, str]:
-    """The shortest walk whose composed relation leads from some point to itself, and a sample of such a point as text."""
+    """The shortest walk along dependences from some point to itself, and the text of such a point; None if there is no short one."""
     leaving: dict[str, list[Dependence]] = {}
     for dependence in inside:
         leaving.setdefault(dependence[0].name, []).append(dependence)
     waiting: deque[tuple[list[Dependence], isl.Map]] = deque(([d], d[3]) for d in inside)
-    known: dict[tuple[str, str], isl.Map] = {}  # what shorter walks from one statement to another reach
+    reaches: dict[tuple[str, str], isl.Map] = {}  # from one statement to another: the points that shorter walks reach
     for _ in range(_WALKS):
         if not waiting:
             break
@@ -289,10 +299,10 @@ def _cycle(inside: list[Dependence]) -> tuple[list[Dependence] | None, str]:
             looped = _onto_itself(relation)
             if not looped.is_empty():
                 return walk, _sample(start, looped)
-        reached = known.get((start.name, end.name))
+        reached = reaches.get((start.name, end.name))
         if reached is not None and relation.is_subset(reached):
             continue
-        known[start.name, end.name] = (relation if reached is None else reached.union(relation)).coalesce()
+        reaches[start.name, end.name] = (relation if reached is None else reached.union(relation)).coalesce()
         for dependence in leaving.get(end.name, ()):
             further = relation.apply_range(dependence[3])
             if not further.is_empty():
@@ -301,7 +311,7 @@ def _cycle(inside: list[Dependence]) -> tuple[list[Dependence] | None, str]:
 
 
 def _onto_itself(relation: isl.Map) -> isl.Set:
-    """The points that a relation from a space to itself leads from to themselves."""
+    """The points that a relation maps to themselves."""
     return relation.intersect(isl.Map.identity(relation.get_space())).domain()
 
 

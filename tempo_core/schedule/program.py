@@ -169,24 +169,24 @@ def text(item: Item, graph: Graph) -> str:
     return "\n".join(line for _, line in lines(item, names(graph)))
 
 
-def lines(item: Item, called: Mapping[int, str], depth: int = 0) -> Iterator[tuple[Item, str]]:
+def lines(item: Item, labels: Mapping[int, str], depth: int = 0) -> Iterator[tuple[Item, str]]:
     """The lines of the program's text, each with the item that it begins (an `If` begins its `else` too)."""
     pad = "  " * depth
     if isinstance(item, Block):
         for child in item.children:
-            yield from lines(child, called, depth)
+            yield from lines(child, labels, depth)
     elif isinstance(item, Loop):
         step = "" if item.step == 1 else f":{item.step}"
         yield item, f"{pad}for {item.counter} in {item.start}:{item.stop}{step}:"
-        yield from lines(item.body, called, depth + 1)
+        yield from lines(item.body, labels, depth + 1)
     elif isinstance(item, If):
         yield item, f"{pad}if {item.condition}:"
-        yield from lines(item.then, called, depth + 1)
+        yield from lines(item.then, labels, depth + 1)
         if item.orelse is not None:
             yield item, f"{pad}else:"
-            yield from lines(item.orelse, called, depth + 1)
+            yield from lines(item.orelse, labels, depth + 1)
     else:
-        name = called[item.node]
+        name = labels[item.node]
         if isinstance(item, Execute):
             name += "" if item.branch is None else f"|{item.branch}"
         else:

@@ -60,7 +60,7 @@ def _taken_out(loop: Loop, body: Block) -> tuple[list[Item], Block]:
         item = children[0]
         if not isinstance(item, If) or item.orelse is not None:
             break
-        parts = item.condition.args if isinstance(item.condition, Conjunction) else (item.condition,)
+        parts = item.condition.parts
         if only_first not in parts:
             break
         rest = conjunction(*(p for p in parts if p != only_first))

@@ -3,22 +3,43 @@
 Two points of a tensor are alive together when one is written at or after the other and before the other's last read. The
 largest distance of two such points along a step, plus one, is the number of slots that suffice there: point p is kept in
 slot `p % slots`.
+
+Often only some points are read later: every hundredth by `x[t // 100 * 100]`, the first by `x[0]`. Then those alone are
+counted, and all others share one more slot: they are read at once, or never.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import islpy as isl
 
 from tempo_core.schedule.constraints import Read, is_statement, value_name
 from tempo_core.schedule.polyhedral import Row, Schedule
-from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.sets import CONTEXT, fixed
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """The points along a step that are read later than at once: every `stride`-th from `first` to `last`."""
+
+    first: int
+    last: int
+    stride: int
+
+    @property
+    def count(self) -> int:
+        return (self.last - self.first) // self.stride + 1
+
+
+def _choose(condition: Any, value: Any, other: Any) -> Any:
+    return value if condition else other
 
 
 @dataclass(frozen=True)
@@ -26,16 +47,30 @@ class Storage:
     """The store of one output of a node: point p lives in slot `p % slots`, step by step.
 
     `kind` is "register" (one slot: a local, or a state updated in place), "window" (a circular store) or "block" (all
-    points of a step that is read by ranges, and so contiguous).
+    points of a step that is read by ranges, and so contiguous). Along a step with `lasting` points these alone are
+    counted, and the last slot is for all others.
     """
 
     kind: str
     slots: tuple[int, ...]
+    lasting: tuple[Lasting | None, ...] = ()
 
     @property
     def size(self) -> int:
         """How many points it holds at a time."""
         return math.prod(self.slots)
+
+    def lasting_along(self, axis: int) -> Lasting | None:
+        return self.lasting[axis] if self.lasting else None
+
+    def slot(self, axis: int, at: Any, choose: Callable[[Any, Any, Any], Any] = _choose) -> Any:
+        """The slot of a coordinate along a step. Of traced coordinates, `choose` is an array's `where`."""
+        slots, lasting = self.slots[axis], self.lasting_along(axis)
+        if lasting is None:
+            return at % slots
+        ahead = at - lasting.first
+        lasts = (ahead % lasting.stride == 0) & (ahead >= 0) & (at <= lasting.last)
+        return choose(lasts, ahead // lasting.stride % (slots - 1), slots - 1)
 
 
 def fold(schedule: Schedule, bounds: Mapping[Symbol, int]) -> dict[tuple[int, int], Storage]:
@@ -57,48 +92,70 @@ class _Folding:
             self.reads.setdefault((read.edge.source, read.edge.output), []).append(read)
 
     def run(self) -> dict[tuple[int, int], Storage]:
-        found: dict[tuple[int, int], Storage] = {}
-        known: dict[tuple[object, ...], tuple[int, ...]] = {}  # outputs of one node are often read alike
+        storage: dict[tuple[int, int], Storage] = {}
+        folded: dict[tuple[object, ...], Storage] = {}  # outputs of one node are often read alike
         for node in self.constraints.graph:
             if not is_statement(node):
                 continue
             for output in range(len(node.outputs)):
                 reads = self.reads.get((node.id, output), [])
                 alike = (node.id, frozenset((r.reader.name, r.edge.index) for r in reads))
-                if alike not in known:
-                    known[alike] = self._slots(node.id, reads)
-                slots = known[alike]
-                found[node.id, output] = Storage(self._kind(node.id, reads, slots), slots)
-        return found
+                if alike not in folded:
+                    slots, lasting = self._slots(node.id, reads)
+                    folded[alike] = Storage(self._kind(node.id, reads, slots), slots, lasting)
+                storage[node.id, output] = folded[alike]
+        return storage
 
     def _kind(self, node_id: int, reads: list[Read], slots: tuple[int, ...]) -> str:
         if all(s == 1 for s in slots):
             return "register"
         for k, step in enumerate(self.constraints.graph[node_id].domain.steps):
-            whole = slots[k] > 1 and slots[k] >= self.bounds[Symbol(step.bound or "")]
+            whole = slots[k] > 1 and slots[k] >= self.bounds[step.bound_symbol]
             if whole and any(isinstance(r.edge.index[k], Range) for r in reads):
                 return "block"
         return "window"
 
-    def _slots(self, node_id: int, reads: list[Read]) -> tuple[int, ...]:
+    def _slots(self, node_id: int, reads: list[Read]) -> tuple[tuple[int, ...], tuple[Lasting | None, ...]]:
         rank = len(self.constraints.graph[node_id].domain.steps)
         ones = (1,) * rank
         far = [read for read in reads if not self._is_local(read)]
         if not far or rank == 0 or node_id not in self.constraints.of_node:
-            return ones  # without statements, nothing is ever there: its reads are of empty ranges
+            return ones, ()  # without statements, nothing is ever there: its reads are of empty ranges
         together = self._alive_together(node_id, far)
         if together.is_empty():
-            return ones
-        inwards = _fold_in_order(together, range(rank))
-        if sum(s > 1 for s in inwards) < 2:
-            return inwards
-        return min((_fold_in_order(together, order) for order in itertools.permutations(range(rank))), key=math.prod)
+            return ones, ()
+        slots = _fewest(together.deltas(), ones)
+        lasting = self._lasting(far, slots)
+        if not any(lasting):
+            return slots, ()
+        points = _restricted(together, lasting)
+        strides = tuple(1 if part is None else part.stride for part in lasting)
+        counted = _fewest(points.deltas(), strides)
+        with_others = tuple(n + (part is not None) for n, part in zip(counted, lasting, strict=True))
+        return (with_others, lasting) if math.prod(with_others) < math.prod(slots) else (slots, ())
+
+    def _lasting(self, reads: list[Read], slots: tuple[int, ...]) -> tuple[Lasting | None, ...]:
+        """Along each step, the points that are read later, where to count them alone may take fewer slots."""
+        if max(slots) <= 2:
+            return (None,) * len(slots)
+        points: isl.Set | None = None
+        for read in reads:
+            part = fixed(read.relation, self.bounds).range()
+            points = part if points is None else points.union(part)
+        assert points is not None, "there is a read"
+        found: list[Lasting | None] = []
+        for k, count in enumerate(slots):
+            first, last = points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()
+            lasting = Lasting(first, last, 1 if first == last else points.get_stride(k).to_python())
+            fewer = min(lasting.count, (count - 1) // lasting.stride + 1) + 1 < count
+            found.append(lasting if fewer else None)
+        return tuple(found)
 
     def _is_local(self, read: Read) -> bool:
         """Whether the value is read in the very loop iteration that computes it, so that no later value meets it."""
         writers = self.constraints.of_node.get(read.edge.source, ())
         steps = self.constraints.graph[read.edge.source].domain.steps
-        if any(not isinstance(i, Point) or i.expr.single_atom != s for i, s in zip(read.edge.index, steps, strict=True)):
+        if not read.edge.is_own_point(self.constraints.graph[read.edge.source].domain):
             return False
         place = [read.reader.node.domain.steps.index(s) for s in steps]
         reader = self.schedule.rows[read.reader.name]
@@ -108,8 +165,8 @@ class _Folding:
         (depth,) = depths
         return len(writers) == 1 or all(_fixes_point(self.schedule.rows[w.name], depth, len(steps)) for w in writers)
 
-    def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Set:
-        """All distances q - p between points p, q of a node where q is written while p is alive."""
+    def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Map:
+        """All pairs p, q of points of a node where q is written while p is alive."""
         name = value_name(node_id)
         written: isl.Map | None = None
         for statement in self.constraints.of_node[node_id]:
@@ -121,7 +178,7 @@ class _Folding:
             times = fixed(read.relation, self.bounds).reverse().apply_range(self.theta[read.reader.name])
             later = times.lex_gt_map(written)
             needed = later if needed is None else needed.union(later)
-        return written.lex_le_map(written).intersect(needed).deltas()
+        return written.lex_le_map(written).intersect(needed)
 
 
 def _shared_depth(writer: tuple[Row, ...] | None, reader: tuple[Row, ...] | None, place: list[int]) -> int | None:
@@ -145,13 +202,35 @@ def _fixes_point(rows: tuple[Row, ...] | None, depth: int | None, rank: int) -> 
     return set(alone) == set(range(rank))
 
 
-def _fold_in_order(distances: isl.Set, order: range | tuple[int, ...]) -> tuple[int, ...]:
+def _restricted(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map:
+    """The pairs of points that are both among the lasting ones."""
+    points = isl.Set.universe(together.get_space().domain())
+    local = isl.LocalSpace.from_space(points.get_space())
+    for k, part in enumerate(lasting):
+        if part is not None:
+            ahead = isl.PwAff.var_on_domain(local, isl.dim_type.set, k).add_constant_val(isl.Val(-part.first, CONTEXT))
+            points = points.intersect(ahead.mod_val(isl.Val(part.stride, CONTEXT)).zero_set())
+            points = points.lower_bound_val(isl.dim_type.set, k, isl.Val(part.first, CONTEXT))
+            points = points.upper_bound_val(isl.dim_type.set, k, isl.Val(part.last, CONTEXT))
+    return together.intersect_domain(points).intersect_range(points)
+
+
+def _fewest(distances: isl.Set, strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Slots per step for points at these distances, which are multiples of `strides`."""
+    rank = len(strides)
+    inwards = _fold_in_order(distances, range(rank), strides)
+    if sum(s > 1 for s in inwards) < 2:
+        return inwards
+    return min((_fold_in_order(distances, order, strides) for order in itertools.permutations(range(rank))), key=math.prod)
+
+
+def _fold_in_order(distances: isl.Set, order: Sequence[int], strides: tuple[int, ...]) -> tuple[int, ...]:
     """Slots per step; points that an earlier step of `order` keeps apart need no slots of their own in later ones."""
-    slots = [1] * distances.dim(isl.dim_type.set)
+    slots = [1] * len(strides)
     for k in order:
         if distances.is_empty():
             break
         low, high = distances.dim_min_val(k).to_python(), distances.dim_max_val(k).to_python()
-        slots[k] = max(high, -low) + 1
+        slots[k] = max(high, -low) // strides[k] + 1
         distances = distances.fix_val(isl.dim_type.set, k, isl.Val(0, CONTEXT))
     return tuple(slots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tempo_core.schedule.program import Block, If, Item, Loop
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction
 from tempo_core.symbolic.expr import Expr, maximum, minimum
 
 
@@ -25,7 +25,7 @@ def tightened(item: Item) -> Item:
     guards = [child.condition for child in children if isinstance(child, If) and child.orelse is None]
     if item.step != 1 or not children or len(guards) != len(children):
         return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
-    shared = set(_parts(guards[0])).intersection(*(set(_parts(g)) for g in guards[1:]))
+    shared = set(guards[0].parts).intersection(*(set(g.parts) for g in guards[1:]))
     start, stop, used = item.start, item.stop, set()
     for part in shared:
         limits = _limits(part, item)
@@ -37,7 +37,7 @@ def tightened(item: Item) -> Item:
     left = []
     for child in children:
         assert isinstance(child, If)
-        rest = conjunction(*(p for p in _parts(child.condition) if p not in used))
+        rest = conjunction(*(p for p in child.condition.parts if p not in used))
         left.append(child.then if rest is TRUE else If(rest, child.then))
     return Loop(item.counter, start, stop, 1, Block(tuple(left)))
 
@@ -56,10 +56,6 @@ def _limits(part: Bool, loop: Loop) -> tuple[Expr, Expr] | None:
     if coefficient < 0:  # rest >= -coefficient * counter
         return loop.start, rest // -coefficient + 1
     return -(rest // coefficient), loop.stop  # counter >= ceil(-rest / coefficient)
-
-
-def _parts(condition: Bool) -> tuple[Bool, ...]:
-    return condition.args if isinstance(condition, Conjunction) else (condition,)
 
 
 def _flat(item: Item) -> Iterator[Item]:

@@ -42,6 +42,11 @@ class Bool:
     def steps(self) -> frozenset[Symbol]:
         return frozenset(s for s in self.symbols if s.is_step)
 
+    @property
+    def parts(self) -> tuple[Bool, ...]:
+        """The conditions that all hold where this one does: those of a conjunction, else itself alone."""
+        return (self,)
+
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         raise AssertionError("each condition defines its own substitution")
 
@@ -134,6 +139,10 @@ def _is_branch(frame: FrameType) -> bool:
 @dataclass(frozen=True, repr=False)
 class Conjunction(Bool):
     args: tuple[Bool, ...]
+
+    @property
+    def parts(self) -> tuple[Bool, ...]:
+        return self.args
 
     def __invert__(self) -> Bool:
         return disjunction(*(~a for a in self.args))

@@ -92,6 +92,11 @@ def identity(domain: Domain) -> tuple[Point, ...]:
     return tuple(Point(step.expr) for step in domain.steps)
 
 
+def is_own_point(index: Index, step: Symbol) -> bool:
+    """Whether an index of `step` is the reader's own point."""
+    return isinstance(index, Point) and index.expr.single_atom == step
+
+
 def full_range(step: Symbol) -> Range:
     """`0:T` for step t."""
     return Range(Expr.of(0), step.bound_expr)

@@ -44,11 +44,16 @@ class Symbol:
         return Expr.of_atom(self)
 
     @property
-    def bound_expr(self) -> Expr:
-        """The bound of this step, as an expression."""
+    def bound_symbol(self) -> Symbol:
+        """The bound of this step."""
         if self.bound is None:
             raise ValueError(f"{self.name} is a bound, and has no bound of its own")
-        return Expr.of_atom(Symbol(self.bound))
+        return Symbol(self.bound)
+
+    @property
+    def bound_expr(self) -> Expr:
+        """The bound of this step, as an expression."""
+        return Expr.of_atom(self.bound_symbol)
 
     def __str__(self) -> str:
         return self.name
@@ -88,6 +93,8 @@ class Modulo:
         return f"{_wrapped(self.numerator)}%{_wrapped(self.denominator)}"
 
 
+Bounds = dict[Symbol, int]  # a number for each bound
+StepValues = Mapping[Symbol, Any]  # of steps, loop counters and bounds: numbers, or traced scalars
 Atom = Symbol | Minimum | Maximum | FloorDivide | Modulo
 Monomial = tuple[tuple[Atom, int], ...]
 
@@ -145,7 +152,8 @@ class Expr:
         return Expr(((((atom, 1),), 1),))
 
     @staticmethod
-    def _of_mapping(terms: Mapping[Monomial, int]) -> Expr:
+    def of_terms(terms: Mapping[Monomial, int]) -> Expr:
+        """The sum of monomials times coefficients."""
         kept = [(m, c) for m, c in terms.items() if c]
         return Expr(tuple(sorted(kept, key=lambda term: _monomial_key(term[0]))))
 
@@ -299,7 +307,7 @@ class Expr:
         total = dict(self.terms)
         for monomial, coefficient in other.terms:
             total[monomial] = total.get(monomial, 0) + coefficient
-        return Expr._of_mapping(total)
+        return Expr.of_terms(total)
 
     def __pos__(self) -> Expr:
         return self
@@ -326,7 +334,7 @@ class Expr:
                     powers[atom] = powers.get(atom, 0) + power
                 monomial = tuple(sorted(powers.items(), key=lambda item: _monomial_key((item,))))
                 total[monomial] = total.get(monomial, 0) + a * b
-        return Expr._of_mapping(total)
+        return Expr.of_terms(total)
 
     def __floordiv__(self, other: Any) -> Any:
         if not _is_integer(other):
@@ -355,7 +363,7 @@ class Expr:
         if divisor.is_constant:
             if divisor.constant <= 0:
                 raise DivisionError(f"`({self}) % {divisor}`: the modulus must be positive")
-            reduced = Expr._of_mapping({m: c % divisor.constant for m, c in self.terms})
+            reduced = Expr.of_terms({m: c % divisor.constant for m, c in self.terms})
             if reduced.is_constant:
                 return reduced
             return Expr.of_atom(Modulo(reduced, divisor))

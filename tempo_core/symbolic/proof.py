@@ -5,7 +5,7 @@ The exact questions go to isl (`relation.py`); these keep conditions out of the 
 
 from __future__ import annotations
 
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, at_least_zero, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Index, Point
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
 
@@ -63,17 +63,16 @@ def _nonnegative_polynomial(expression: Expr) -> bool:
 
 def holds_everywhere(condition: Bool) -> bool:
     """True only if the condition obviously holds for all steps within their bounds."""
-    if isinstance(condition, Conjunction):
-        return all(map(holds_everywhere, condition.args))
-    if isinstance(condition, Comparison) and condition.kind == ">=":
-        return provably_nonnegative(condition.expr)
-    return condition is TRUE
+    return all(part is TRUE or _is_obvious(part) for part in condition.parts)
+
+
+def _is_obvious(part: Bool) -> bool:
+    return isinstance(part, Comparison) and part.kind == ">=" and provably_nonnegative(part.expr)
 
 
 def unless_obvious(condition: Bool) -> Bool:
     """The condition, less its parts that obviously hold."""
-    parts = condition.args if isinstance(condition, Conjunction) else (condition,)
-    return conjunction(*(p for p in parts if not holds_everywhere(p)))
+    return conjunction(*(p for p in condition.parts if not holds_everywhere(p)))
 
 
 def within(index: Index, step: Symbol) -> Bool:

@@ -7,25 +7,29 @@ that imports islpy.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import islpy as isl
 
 from tempo_core.errors import NonAffineError
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Range
-from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
-from tempo_core.symbolic.proof import distribute
+from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Modulo, Symbol, maximum, minimum
+from tempo_core.symbolic.factor import Product, products
+from tempo_core.symbolic.groups import Groups
+from tempo_core.symbolic.proof import distribute, provably_nonnegative
 from tempo_core.symbolic.sets import AFFINE_HINT, CONTEXT, Frame, bounds_of, dependence, domain_set
 from tempo_core.symbolic.translate import single_expression, symbols_by_name
 
+_OPERATIONS = 300_000  # how long isl may look for one maximum: a tenth of a second
 _SMALL = ((2, 5), (2, None), (1, None))  # ranges of bounds to look for samples in, the most readable first
 
 
 @functools.lru_cache(maxsize=4096)
 def maximum_over(expr: Expr, domain: Domain) -> Expr:
-    """The least upper bound of `expr` over `domain`, in bounds only; a looser one where that is no single expression.
+    """The least upper bound of `expr` over `domain`, in bounds only; a looser one where that is not a single expression.
 
+    Factors of bounds change nothing about what is found: of `B * x` it is B times that of x.
     Raises NonAffineError where `expr` is not affine and no simple bound is safe.
 
     >>> t, T = Symbol("t", "T").expr, Symbol("T").expr
@@ -36,22 +40,103 @@ def maximum_over(expr: Expr, domain: Domain) -> Expr:
         return expr
     if domain.condition is TRUE:
         domain = Domain(tuple(s for s in domain.steps if s in expr.steps))
-    bounds = bounds_of(domain, expr)
+    CONTEXT.reset_operations()
+    CONTEXT.set_max_operations(_OPERATIONS)
     try:
-        frame, parameters = Frame(domain.steps, bounds), Frame((), bounds)
-        points = domain_set("", domain).align_params(frame.space)
-        values = isl.Map.from_pw_aff(frame.expression(expr).intersect_domain(points)).range()
-        if values.is_empty():
-            return Expr.of(0)
-        greatest = values.dim_max(0).project_domain_on_params()
-        simple = _upper_bound(
-            expr
-        )  # the text that isl makes of its result depends on what it did before: take ours where it is exact
-        if parameters.expression(simple).project_domain_on_params().intersect_domain(greatest.domain()).is_equal(greatest):
-            return simple
-        return single_expression(greatest, parameters.box().params(), symbols_by_name((), bounds))
-    except NonAffineError:
-        return _upper_bound(expr)
+        return _exact_maximum(expr, domain)
+    except (NonAffineError, isl.Error):
+        CONTEXT.set_max_operations(0)
+        coupled = [part.steps for part in domain.condition.parts]
+        parts, rest = products(expr, coupled)
+        if all(part.factor.is_constant for part in parts):
+            inner = sum((part.factor * part.expr for part in parts), Expr.of(0))
+            return (_maximum_by_parts if inner.terms == expr.terms else maximum_over)(inner, domain) + rest
+        return sum((_maximum_of_sum(group, domain) for group in _connected(parts, coupled)), rest)
+    finally:
+        CONTEXT.set_max_operations(0)
+
+
+def _connected(parts: Sequence[Product], coupled: Sequence[frozenset[Symbol]]) -> list[list[Product]]:
+    """Products in groups: those of different groups have steps that vary independently, so that their maxima add up."""
+    together: Groups[Symbol] = Groups()
+    for steps in (*coupled, *(part.expr.steps for part in parts)):
+        for step in steps:
+            together.join(step, min(steps, key=str))
+    groups: dict[Symbol, list[Product]] = {}
+    for part in parts:
+        groups.setdefault(together.of(min(part.expr.steps, key=str)), []).append(part)
+    return list(groups.values())
+
+
+def minimum_over(expr: Expr, domain: Domain) -> Expr:
+    """The greatest lower bound of `expr` over `domain`, as `maximum_over`."""
+    return -maximum_over(-expr, domain)
+
+
+def _exact_maximum(expr: Expr, domain: Domain) -> Expr:
+    """Raises NonAffineError where `expr` is not affine, or its maximum is not a single expression."""
+    bounds = bounds_of(domain, expr)
+    frame, parameters = Frame(domain.steps, bounds), Frame((), bounds)
+    points = domain_set("", domain).align_params(frame.space)
+    values = isl.Map.from_pw_aff(frame.expression(expr).intersect_domain(points)).range()
+    if values.is_empty():
+        return Expr.of(0)
+    greatest = values.dim_max(0).project_domain_on_params()
+    simple = _upper_bound(expr)  # isl's text of a result depends on what isl did before: ours is taken where it is exact
+    if parameters.expression(simple).project_domain_on_params().intersect_domain(greatest.domain()).is_equal(greatest):
+        return simple
+    return single_expression(greatest, parameters.box().params(), symbols_by_name((), bounds))
+
+
+def _maximum_of_sum(parts: Sequence[Product], domain: Domain) -> Expr:
+    """An upper bound of a sum of products: the sum of their maxima, or, where that is less, the sum by rising factors."""
+    total = Expr.of(0)
+    for part in parts:
+        total = total + _maximum_of_product(part, domain)
+    rising = _by_rising_factors(parts)
+    if rising is None:
+        return total
+    other = Expr.of(0)
+    for part in rising:
+        other = other + _maximum_of_product(part, domain)
+    if provably_nonnegative(other - total):
+        return total
+    return other if provably_nonnegative(total - other) else minimum(total, other)
+
+
+def _maximum_of_product(part: Product, domain: Domain) -> Expr:
+    if provably_nonnegative(part.factor):
+        return part.factor * maximum_over(part.expr, domain)
+    if provably_nonnegative(-part.factor):
+        return part.factor * minimum_over(part.expr, domain)
+    return maximum(part.factor * maximum_over(part.expr, domain), part.factor * minimum_over(part.expr, domain))
+
+
+def _by_rising_factors(parts: Sequence[Product]) -> list[Product] | None:
+    """The same sum with differences of factors: `B*x + y` is `(B - 1)*x + (x + y)`, where x and y may cancel in part.
+
+    None where there is one product, or where it is not plain which factor is the largest.
+    """
+    signed = [p if provably_nonnegative(p.factor) else Product(-p.factor, -p.expr) for p in parts]
+    left, total, found = list(signed), Expr.of(0), []
+    while left:
+        largest = next((p for p in left if all(provably_nonnegative(p.factor - q.factor) for q in left)), None)
+        if largest is None or not provably_nonnegative(largest.factor):
+            return None
+        left.remove(largest)
+        total = total + largest.expr
+        found.append((largest.factor, total))
+    nexts = [factor for factor, _ in found[1:]] + [Expr.of(0)]
+    steps = [Product(factor - following, total) for (factor, total), following in zip(found, nexts, strict=True)]
+    return [p for p in steps if p.factor.terms] if len(parts) > 1 else None
+
+
+def _maximum_by_parts(expr: Expr, domain: Domain) -> Expr:
+    """An upper bound of what is not affine: of a min the least of its parts' bounds, of a polynomial the sum of its terms'."""
+    rows = distribute(expr)
+    if rows is None or rows == [[expr]]:
+        return _interval(expr, lambda part: (minimum_over(part, domain), maximum_over(part, domain)))[1]
+    return minimum(*(maximum(*(maximum_over(entry, domain) for entry in row)) for row in rows))
 
 
 def _upper_bound(expr: Expr) -> Expr:
@@ -62,15 +147,20 @@ def _upper_bound(expr: Expr) -> Expr:
     return minimum(*(maximum(*(_interval(entry)[1] for entry in row)) for row in rows))
 
 
-def _interval(expr: Expr) -> tuple[Expr, Expr]:
-    """Safe (least, greatest) values of an expression over all `0 <= step < bound`, term by term."""
+Limits = Callable[[Expr], tuple[Expr, Expr]]
+
+
+def _interval(expr: Expr, of_part: Limits | None = None) -> tuple[Expr, Expr]:
+    """Safe (least, greatest) values of an expression over all `0 <= step < bound`, term by term.
+
+    `of_part` gives those of what stands inside min, max and `//`; by default that is done term by term too.
+    """
     low, high = Expr.of(0), Expr.of(0)
     for monomial, coefficient in expr.terms:
         least, greatest = Expr.of(1), Expr.of(1)
         for atom, power in monomial:
-            a, b = _atom_interval(atom)
-            known_sign = (a.is_constant and a.constant >= 0) or isinstance(a.single_atom, Symbol)
-            if (len(monomial) > 1 or power > 1) and not known_sign:  # a product with what may be negative
+            a, b = _atom_interval(atom, of_part or _interval)
+            if (len(monomial) > 1 or power > 1) and not provably_nonnegative(a):  # a product with what may be negative
                 raise NonAffineError(f"no upper bound is known for `{expr}`", hint=AFFINE_HINT)
             least, greatest = least * a**power, greatest * b**power
         low, high = (
@@ -80,18 +170,18 @@ def _interval(expr: Expr) -> tuple[Expr, Expr]:
     return low, high
 
 
-def _atom_interval(atom: Symbol | Minimum | Maximum | FloorDivide | Modulo) -> tuple[Expr, Expr]:
+def _atom_interval(atom: Atom, of_part: Limits) -> tuple[Expr, Expr]:
     if isinstance(atom, Symbol):
         return (Expr.of(0), atom.bound_expr - 1) if atom.is_step else (atom.expr, atom.expr)
     if isinstance(atom, (Minimum, Maximum)):
         join = minimum if isinstance(atom, Minimum) else maximum
-        lows, highs = zip(*map(_interval, atom.args), strict=True)
+        lows, highs = zip(*map(of_part, atom.args), strict=True)
         return join(*lows), join(*highs)
     if not atom.denominator.is_constant:
         raise NonAffineError(f"no upper bound is known for `{atom}`", hint=AFFINE_HINT)
     if isinstance(atom, Modulo):
         return Expr.of(0), atom.denominator - 1
-    low, high = _interval(atom.numerator)
+    low, high = of_part(atom.numerator)
     return low // atom.denominator, high // atom.denominator
 
 

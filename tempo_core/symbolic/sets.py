@@ -110,7 +110,7 @@ def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
             found |= part.start.symbols | part.stop.symbols
         else:
             found |= part.symbols
-    return frozenset(Symbol(s.bound) if s.bound else s for s in found)
+    return frozenset(s.bound_symbol if s.bound else s for s in found)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, check, same_shape
 from tempo_core.ir.types import TensorType, is_float
+from tempo_core.symbolic.expr import Expr
 
 UNARY = (
     "neg", "abs", "sign", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
@@ -71,10 +72,18 @@ class Compare(Op):
 
 @dataclass(frozen=True)
 class Where(Op):
-    """`where(condition, a, b)`, elementwise."""
+    """`where(condition, a, b)`, elementwise.
+
+    With a `length` it is a mask: the condition holds at the first `length` positions along `axis`, and nowhere else. That is
+    stated by what makes the condition (`passes/pad.py`), for passes that compute no more than is kept (`passes/tile.py`).
+    """
+
+    axis: int = 0
+    length: Expr | None = None
 
     def infer(self, inputs: Types) -> Types:
         condition, a, b = inputs
+        check(self.length is None or 0 <= self.axis < a.rank, f"a mask along axis {self.axis} of {a}")
         same_shape("where", inputs)
         check(condition.dtype == "bool", f"where takes a bool condition, got {condition}", DTypeError)
         check(a.dtype == b.dtype, f"where takes values of one dtype, got {a} and {b}", DTypeError)

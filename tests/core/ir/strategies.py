@@ -235,6 +235,7 @@ SAMPLES = (
     Binary("add"),
     Compare("le"),
     Where(),
+    Where(1, STEPS[2] + 1),
     Cast("bfloat16"),
     Identity(stop_gradient=True),
     Reduce("sum", (0, 2)),

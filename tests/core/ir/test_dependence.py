@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 from typing import Any
 
@@ -9,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tempo_core.ir.dependence import Arc, Nest, Vertex, direction, forward_order, nest, strongly_connected, vertices_of
+from tempo_core.ir import dependence
+from tempo_core.ir.dependence import (
+    Arc,
+    Nest,
+    Vertex,
+    direction,
+    forward_order,
+    latest_levels,
+    loop_nest,
+    strongly_connected,
+    vertices_of,
+)
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.text import parse
@@ -31,7 +43,7 @@ def parts(graph: Graph, some: Nest) -> Any:
 
 def nested(text: str, *steps: Symbol) -> Any:
     graph = parse("steps i<I t<T\n" + text)
-    return parts(graph, nest(graph, steps))
+    return parts(graph, loop_nest(graph, steps))
 
 
 # -- directions -------------------------------------------------------------------------------------------------------
@@ -154,14 +166,14 @@ def test_a_step_that_one_of_them_lacks_cannot_be_the_outer_loop():
 def test_the_first_step_that_carries_something_is_the_outermost():
     both = STATE.replace("%2[i, t - 1] if t >= 1", "%2[i - 1, t - 1] if t >= 1")
     graph = parse("steps i<I t<T\n" + both)
-    (inner,) = [p for p in nest(graph, [I, T]).parts if isinstance(p, Nest)]
+    (inner,) = [p for p in loop_nest(graph, [I, T]).parts if isinstance(p, Nest)]
     assert [part.node for part in inner.parts if isinstance(part, Vertex)] == [1, 2]
     assert len(inner.arcs) == 1  # the identity read is left; the one along both steps is carried
 
 
 def test_the_arcs_of_a_nest_are_those_no_loop_around_carries():
     graph = parse("steps i<I t<T\n" + TWO_LOOPS)
-    outer, over_i, over_t = nest(graph, [I, T]).nests()
+    outer, over_i, over_t = loop_nest(graph, [I, T]).nests()
     assert Arc(Vertex(1, 1), 1, Vertex(6)) in outer.arcs
     assert Arc(Vertex(1, 1), 1, Vertex(6)) not in over_i.arcs
     assert Arc(Vertex(3, 1), 1, Vertex(4)) in over_i.arcs
@@ -179,7 +191,7 @@ def test_each_branch_of_a_merge_is_a_vertex():
 
 
 def test_a_read_does_not_meet_a_branch_that_cannot_define_its_point():
-    """TRAPS 2: the first minibatch of an iteration reads the iteration before it, and not what follows in its own."""
+    """The first minibatch of an iteration reads the iteration before it, and not what follows in its own."""
     text = """\
 %0 start = Constant(int32[], 1)() : int32[] over ()
 %1 w = Merge(type=int32[])(%2[i] if t == 0, %3[i, t - 1] if t >= 1) : int32[] over (i, t)
@@ -250,3 +262,10 @@ def test_forward_order_puts_operands_first_except_a_merges():
     for node in graph:
         for edge in () if isinstance(node.op, Merge) else node.inputs:
             assert order.index(edge.source) < order.index(node.id)
+
+
+def test_levels_are_as_late_as_readers_allow():
+    """A source without sources of its own waits for its reader; what nobody reads comes as early as it can."""
+    costs = {0: {}, 1: {0: 1}, 2: {}, 3: {1: 1, 2: 0}, 4: {0: 1}, 5: {}}
+    assert latest_levels(costs) == {0: 0, 1: 1, 2: 2, 3: 2, 4: 1, 5: 0}
+    assert doctest.testmod(dependence).failed == 0

@@ -118,6 +118,7 @@ ERRORS = [
     (ops.Binary("and"), [f32(2), f32(2)], DTypeError, "and takes bool or integers"),
     (ops.Compare("eq"), [f32(2), i32(2)], DTypeError, "eq takes operands of one dtype"),
     (ops.Compare("eq"), [f32(2), f32(1)], ShapeError, "eq takes operands of one shape"),
+    (ops.Where(1, Expr.of(1)), [truth(2), f32(2), f32(2)], ShapeError, "a mask along axis 1 of"),
     (ops.Where(), [i32(2), f32(2), f32(2)], DTypeError, "where takes a bool condition"),
     (ops.Where(), [truth(2), f32(2), i32(2)], DTypeError, "where takes values of one dtype"),
     (ops.Where(), [truth(), f32(2), f32(2)], ShapeError, "where takes operands of one shape"),

@@ -47,7 +47,7 @@ def fed(*shape: Any, domain: Any, name: str = "x", dtype: str = "float32") -> tp
 
 @program("cse")
 def equal_but_for_the_index(i, I, t, T):
-    """TRAPS 1: the operands' indices are part of an operation's identity."""
+    """The operands' indices are part of an operation's identity."""
     x, y = fed(domain=(t,)), fed(domain=(t,), name="y")
     return [x + y, x + y[T - 1 - t], x[T - 1 - t] + y, (x + y)[tp.max(t - 1, 0)], x[T - 1 - t] + y[T - 1 - t]]
 
@@ -85,7 +85,7 @@ def views_of_views(i, I, t, T):
 
 @program("simplify")
 def weight_gradients(i, I, t, T):
-    """TRAPS 8: the gradient of a product, summed over all points, is a product."""
+    """The gradient of a product, summed over all points, is a product."""
     x, w = fed(3, domain=(i, t)), tp.recurrence((3, 2), domain=(i,))
     w[0] = tp.ones((3, 2))
     loss = (tp.tanh(x @ w) ** 2).sum()[i, 0:T].mean(0)
@@ -300,7 +300,7 @@ def made_in_varying_shapes(i, I, t, T):
 
 @program("pad")
 def empty_slices(i, I, t, T):
-    """TRAPS 14: slices that are empty at some points, and at all where T = 1."""
+    """Slices that are empty at some points, and at all where T = 1."""
     x = fed(2, domain=(i, t))
     before, later = x[i, 0:t], x[i, t + 1 : T]
     return [
@@ -390,7 +390,7 @@ def tp_three() -> Any:
 
 @program("fuse")
 def cycles_through_other_loops(i, I, t, T):
-    """TRAPS 4: operations of one domain that reach each other through other points, and through other loops."""
+    """Operations of one domain that reach each other through other points, and through other loops."""
     x = fed(domain=(i, t))
     h = tp.recurrence((), domain=(i, t))
     h[i, 0] = x[i, 0]

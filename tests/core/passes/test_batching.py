@@ -56,7 +56,10 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
     ops.Unary: [(ops.Unary("exp"), [XS])],
     ops.Binary: [(ops.Binary("add"), [XS, XS])],
     ops.Compare: [(ops.Compare("lt"), [XS, XS])],
-    ops.Where: [(ops.Where(), [TensorType("bool", (TWO,)), X, X])],
+    ops.Where: [
+        (ops.Where(), [TensorType("bool", (TWO,)), X, X]),
+        (ops.Where(0, Expr.of(1)), [TensorType("bool", (TWO,)), X, X]),
+    ],
     ops.Cast: [(ops.Cast("int32"), [XS])],
     ops.Identity: [(ops.Identity(True), [XS])],
     ops.Random: [(ops.Random("normal", 3, (TWO, THREE)), [index(), index()])],
@@ -157,7 +160,7 @@ def test_a_vectorized_op_gives_the_same(kind: type[Op], number: int):
 
 
 def test_products_stay_products():
-    """TRAPS 8: a vectorized contraction is one contraction, not a broadcast product and a sum."""
+    """A vectorized contraction is one contraction, not a broadcast product and a sum."""
     for op, types in EXAMPLES[ops.Dot]:
         for steps in [[(t,), ()], [(), (t,)], [(t,), (t,)]]:
             vectorized = Vectorize().apply(built(op, types, steps))

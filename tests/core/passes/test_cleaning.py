@@ -55,7 +55,7 @@ steps t<T
 
 
 def test_cse_compares_operands_with_their_index(golden: Golden):
-    """TRAPS 1."""
+    """One operation on two reads of one source is two values."""
     graph = check(golden, "cse", TWICE, Cse())
     assert len(ops_of(graph, Binary)) == 3  # x[t] + y[t], x[t] + y[T-1-t] and x[t] + exp(y[T-1-t]) are three values
     assert len(ops_of(graph, Unary)) == 2

@@ -58,7 +58,7 @@ def half(x):
 
 @pytest.mark.parametrize("what", DETOURS)
 def test_operations_that_reach_each_other_through_something_outside(what: str):
-    """TRAPS 4: exp and mul have one domain and an identity edge; through b, one must run before the other."""
+    """Exp and mul have one domain and an identity edge; through b, one must run before the other."""
     text = HEAD + CHAIN.replace('%6 b = Binary(fn="add")(%5[i, t], %4[i, t]) : float32[] over (i, t)', DETOURS[what])
     graph = after(text, Fuse(), functions={"half": half})
     assert not any({"exp", "mul"} <= set(island) for island in islands(graph))

@@ -139,7 +139,7 @@ def test_integer_recurrences_stay():
 
 
 def test_long_discounted_sums_do_not_underflow():
-    """TRAPS 10: gamma**t is zero in float32 long before the end; nothing may be divided by it."""
+    """Gamma**t is zero in float32 long before the end; nothing may be divided by it."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         returns = tp.input("r", domain=(t,))[t:T].discounted_sum(0.95)

@@ -21,6 +21,8 @@ from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.tile import Tile
+from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
 from tempo_core.symbolic.expr import Symbol
 from tests.core.passes.programs import PROGRAMS
@@ -33,7 +35,10 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "simplify": (Simplify(),),
     "narrow": (Narrow(),),
     "lift": (Lift(),),
+    "pad": (Pad(),),
     "vectorize": (Pad(), Vectorize()),
+    "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
+    "trim": (Trim(),),
     "fuse": (Pad(), Fuse()),
 }
 
@@ -63,7 +68,7 @@ def source(name: str, sizes: tuple[int, int]) -> Source:
     return Source(name, sizes)
 
 
-SIZES = [(3, 5), (1, 1), (2, 1)]  # TRAPS 14: steps of one point
+SIZES = [(3, 5), (1, 1), (2, 1)]  # steps of one point
 BOTH = [(name, sizes) for name in PROGRAMS for sizes in SIZES if sizes[1] >= PROGRAMS[name].least]
 
 

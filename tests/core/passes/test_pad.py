@@ -11,6 +11,7 @@ from tempo_core.errors import ShapeError
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Op
+from tempo_core.ir.text import parse
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.verify import verify
 from tempo_core.passes.pad import RULES, Pad
@@ -40,6 +41,28 @@ steps t<T
 def test_pad(golden: Golden):
     graph = check(golden, "pad", PADDED, Pad())
     verify(graph, static=True)
+
+
+FLATTENED = """\
+steps i<I b<B
+%0 x = Input(name="x", dtype="float32", shape=(B, 2))() : float32[B, 2] over ()
+%1 = Eval(value=i)() : int32[] over (i)
+%2 = Cast(dtype="float32")(%1[i]) : float32[] over (i)
+%3 = Broadcast(shape=(B, 2), axes=())(%2[i]) : float32[B, 2] over (i)
+%4 = Binary(fn="add")(%0, %3[i]) : float32[B, 2] over (i)
+%5 replay = Identity()(%4[max(i - 3, 0):i + 1]) : float32[i - max(i - 3, 0) + 1, B, 2] over (i)
+%6 flat = Reshape(shape=(i*B - B*max(i - 3, 0) + B, 2))(%5[i]) : float32[i*B - B*max(i - 3, 0) + B, 2] over (i)
+%7 = Reduce(fn="sum", axes=(0,))(%6[i]) : float32[2] over (i)
+%8 = Output(position=0)(%7[0:I]) over ()
+"""
+
+
+def test_a_flattened_window_is_padded_to_its_own_size_alone():
+    """A window of four timesteps of B rows each is at most 4*B rows, however long the history is."""
+    graph = Pad().apply(parse(FLATTENED))
+    verify(graph, static=True)
+    (flat,) = [node for node in graph if node.name == "flat" and isinstance(node.op, ops.Reshape)]
+    assert str(flat.outputs[0]) == "float32[B*min(4, I), 2]"
 
 
 FITTED = """\

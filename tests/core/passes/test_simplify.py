@@ -44,7 +44,7 @@ steps t<T
 
 
 def test_a_sum_over_the_batch_of_a_product_is_one_product(golden: Golden):
-    """TRAPS 8: so the gradient of weights stays a matrix product after vectorization."""
+    """The gradient of weights stays a matrix product after vectorization."""
     graph = check(golden, "simplify_dot", BATCHED, Simplify())
     assert not ops_of(graph, Reduce)
     assert [op.left_contract for op in ops_of(graph, Dot)] == [(1, 0)]

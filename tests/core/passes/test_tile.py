@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from tempo_core.ir.ops import Binary, Dot, Gather, Merge, Reduce
 from tempo_core.ir.text import parse, to_text
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.tile import Tile
+from tempo_core.passes.vectorize import Vectorize
 from tempo_core.schedule import Loop, walk
 from tests.core.passes.support import Golden, after, check, ops_of, outputs
 from tests.core.running import assert_all_same
@@ -169,3 +172,35 @@ def test_a_choice_between_two_parts_is_no_mask():
     expected = reference.evaluate(ctx, [joined], {T: 5}, data)
     for size in (2, 3):
         assert_all_same(ctx.run({T: 5}, [joined], data, tp.Config(backend="numpy", tile={"t": size})), expected)
+
+
+def test_what_a_mask_keeps_is_stated_and_not_guessed():
+    """The same operations without the statement of their length are tiled as a whole."""
+    padded = Pad().apply(parse(HEAD + PREFIX))
+    (mask,) = [node for node in padded if isinstance(node.op, ops.Where)]
+    assert (mask.op.axis, str(mask.op.length)) == (0, "t + 1")
+    stated = domains(sizes(2).apply(padded), Reduce)
+    padded.put(replace(mask, op=ops.Where()))
+    assert stated != domains(sizes(2).apply(padded), Reduce) == ["(t, t_tile)"]
+
+
+def test_a_vectorized_mask_keeps_its_statement_while_its_length_is_one_number():
+    """Along i all lengths are t + 1; along t they differ, and the mask is a choice like any other."""
+    padded = parse("""
+    steps i<I t<T
+    %0 = Iota(size=T)() : int32[T] over ()
+    %1 = Eval(value=t + 1)() : int32[] over (t)
+    %2 = Broadcast(shape=(T,), axes=())(%1[t]) : int32[T] over (t)
+    %3 = Compare(fn="lt")(%0, %2[t]) : bool[T] over (t)
+    %4 = Eval(value=i)() : int32[] over (i)
+    %5 = Broadcast(shape=(T,), axes=())(%4[i]) : int32[T] over (i)
+    %6 = Constant(int32[], 0)() : int32[] over ()
+    %7 = Broadcast(shape=(T,), axes=())(%6) : int32[T] over ()
+    %8 = Where(length=t + 1)(%3[t], %5[i], %7) : int32[T] over (i, t)
+    %9 = Reduce(fn="sum", axes=(0,))(%8[i, t]) : int32[] over (i, t)
+    %10 = Reduce(fn="sum", axes=(0, 1))(%9[0:I, 0:T]) : int32[] over ()
+    %11 = Output(position=0)(%10) over ()
+    """)
+    along_i = [n.op for n in Vectorize(but=("t",)).apply(padded) if isinstance(n.op, ops.Where)]
+    along_t = [n.op for n in Vectorize(but=("i",)).apply(padded) if isinstance(n.op, ops.Where)]
+    assert [(op.axis, str(op.length)) for op in along_i] == [(1, "t + 1")] and along_t == [ops.Where()]

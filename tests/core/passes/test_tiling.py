@@ -42,6 +42,8 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Binary("add"), [F, F]),
     (ops.Compare("lt"), [F, F]),
     (ops.Where(), [shaped(3, SIZE, 4, dtype="bool"), F, F]),
+    (ops.Where(0, Expr.of(2)), [shaped(3, SIZE, 4, dtype="bool"), F, F]),
+    (ops.Where(1, Expr.of(5)), [shaped(3, SIZE, 4, dtype="bool"), F, F]),
     (ops.Cast("int32"), [F]),
     (ops.Identity(), [F]),
     (ops.Reduce("sum", (0,)), [F]),

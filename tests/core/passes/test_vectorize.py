@@ -52,14 +52,14 @@ LOOP = """\
 
 
 def test_a_loop_stays_and_what_follows_it_does_not(golden: Golden):
-    """TRAPS 6: which step is a loop follows from the dependences. Here t is one, and i is none."""
+    """Which step is a loop follows from the dependences. Here t is one, and i is none."""
     found = domains(check(golden, "vectorize_loop", HEAD + LOOP, Vectorize()))
     assert found["h"] == found["inside"] == found["next"] == "(t)"
     assert found["after"] == found["total"] == "()"
 
 
 def test_no_step_is_special():
-    """TRAPS 6: the same program with i for the loop."""
+    """The same program with i for the loop."""
     turned = LOOP.replace("t == 0", "i == 0").replace("i, t - 1] if t >= 1", "i - 1, t] if i >= 1")
     found = domains(after(HEAD + turned.replace("%4[i, min(t + 1, T - 1)]", "%4[min(i + 1, I - 1), t]"), Vectorize()))
     assert found["h"] == found["inside"] == found["next"] == "(i)"
@@ -220,7 +220,7 @@ GRADIENT = """\
 
 
 def test_a_sum_of_outer_products_is_one_product(golden: Golden):
-    """TRAPS 8: the gradient of a weight over all points is a contraction over them."""
+    """The gradient of a weight over all points is a contraction over them."""
     graph = check(golden, "vectorize_gradient", HEAD + GRADIENT, Vectorize(), Simplify())
     assert len(ops_of(graph, Dot)) == 1
     assert not ops_of(graph, Reduce, Binary)

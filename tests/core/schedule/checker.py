@@ -6,7 +6,7 @@ from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.schedule import Dealloc, Execute, instances
 from tempo_core.symbolic.domain import Point
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr
 
 FLOAT = TensorType.of("float32")
 
@@ -22,7 +22,7 @@ def op(name="f", outputs=1, stateful=False):
 
 def points(domain, bounds):
     """The points of a domain, in lexicographic order."""
-    for point in itertools.product(*(range(bounds[Symbol(s.bound)]) for s in domain.steps)):
+    for point in itertools.product(*(range(bounds[s.bound_symbol]) for s in domain.steps)):
         if domain.condition.evaluate({**bounds, **dict(zip(domain.steps, point, strict=True))}):
             yield point
 
@@ -78,9 +78,9 @@ def check(scheduled, strict=True, dealloc=False):
             return
         assert (source.id, source_point) in done, f"{text} reads %{source.id}{source_point} before it is computed"
         assert (source.id, edge.output, source_point) not in freed, f"{text} reads %{source.id}{source_point}, which is freed"
-        folded = scheduled.storage[source.id, edge.output].slots
-        kept = slots[source.id, edge.output, tuple(p % s for p, s in zip(source_point, folded, strict=True))]
-        assert kept == source_point, f"{text} reads %{source.id}{source_point}, but its slot holds {kept}; slots {folded}"
+        storage = scheduled.storage[source.id, edge.output]
+        kept = slots[source.id, edge.output, tuple(storage.slot(k, p) for k, p in enumerate(source_point))]
+        assert kept == source_point, f"{text} reads %{source.id}{source_point}, but its slot holds {kept}; {storage}"
 
     def visit(leaf, point):
         if isinstance(leaf, Execute):
@@ -95,8 +95,8 @@ def check(scheduled, strict=True, dealloc=False):
                 assert last_point.get(node.id, ()) < point or not point, f"{text} runs after {last_point[node.id]}"
                 last_point[node.id] = point
             for output in range(len(node.outputs)):
-                folded = scheduled.storage[node.id, output].slots
-                slots[node.id, output, tuple(p % s for p, s in zip(point, folded, strict=True))] = point
+                storage = scheduled.storage[node.id, output]
+                slots[node.id, output, tuple(storage.slot(k, p) for k, p in enumerate(point))] = point
             done.add((node.id, point))
             return
         assert isinstance(leaf, Dealloc)

@@ -8,7 +8,7 @@ from tempo_core.symbolic.expr import Expr, Symbol, minimum
 from tests.core.schedule.checker import FLOAT, at, op
 
 i, e, m, t = Symbol("i", "I"), Symbol("e", "E"), Symbol("m", "M"), Symbol("t", "T")
-E, M, T = (Symbol(s.bound).expr for s in (e, m, t))
+E, M, T = (s.bound_expr for s in (e, m, t))
 ORDER = (i, e, m, t)
 
 

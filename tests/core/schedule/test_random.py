@@ -26,6 +26,7 @@ def indices(draw, step, inside):
         Point(here), Point(here - 1), Point(here + 1),
         Range(Expr.of(0), here + 1), Range(Expr.of(0), here), Range(here, bound),
         Range(maximum(0, here - 2), here + 1), Range(here, minimum(here + 3, bound)),
+        Point(here // 2 * 2), Point(here // 3), Range(here // 3 * 3, here + 1), Range(Expr.of(0), here + 1, 2),
     ]  # fmt: skip
     return draw(st.one_of(st.just(Point(here)), st.sampled_from(moving + fixed)))
 
@@ -73,7 +74,7 @@ def has_cycle(graph, bounds):
 
 
 @settings(max_examples=60, deadline=None)
-@given(graphs(), st.integers(1, 3), st.integers(1, 5), st.booleans())
+@given(graphs(), st.integers(1, 3), st.integers(1, 7), st.booleans())
 def test_random_graphs(graph, iterations, length, dealloc):
     bounds = {Symbol("I"): iterations, Symbol("T"): length}
     try:

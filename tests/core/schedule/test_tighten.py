@@ -14,7 +14,7 @@ RUN = Execute(0, None, (t.expr, n.expr))
 OTHER = Execute(1, None, (n.expr,))
 
 
-def nest(*children: Item, stop: int = 5) -> Loop:
+def loop_over(*children: Item, stop: int = 5) -> Loop:
     inner = Loop(n, Expr.of(0), Expr.of(stop), 1, Block(children))
     return Loop(t, Expr.of(0), Expr.of(9), 1, Block((inner,)))
 
@@ -52,50 +52,50 @@ def same_with_limits(item: Loop, start: str, stop: str) -> Item:
 
 
 def test_an_upper_limit():
-    changed = same_with_limits(nest(guarded(t.expr - 4 * n.expr >= 0, RUN)), "0", "min((t//4) + 1, 5)")
+    changed = same_with_limits(loop_over(guarded(t.expr - 4 * n.expr >= 0, RUN)), "0", "min((t//4) + 1, 5)")
     assert not any(isinstance(child, If) for child in changed.body.children[0].body.children)
 
 
 def test_a_lower_limit():
-    changed = tightened(nest(guarded(2 * n.expr - t.expr >= 0, RUN)))
-    assert executed(changed, {}) == executed(nest(guarded(2 * n.expr - t.expr >= 0, RUN)), {})
+    changed = tightened(loop_over(guarded(2 * n.expr - t.expr >= 0, RUN)))
+    assert executed(changed, {}) == executed(loop_over(guarded(2 * n.expr - t.expr >= 0, RUN)), {})
     assert inner_limits(changed)[0] != "0"
 
 
 def test_what_else_guards_a_statement_stays():
     both = (t.expr - n.expr >= 0) & (n.expr >= 2)
-    changed = tightened(nest(guarded(t.expr - n.expr >= 0, RUN), guarded(both, OTHER)))
-    assert executed(changed, {}) == executed(nest(guarded(t.expr - n.expr >= 0, RUN), guarded(both, OTHER)), {})
+    changed = tightened(loop_over(guarded(t.expr - n.expr >= 0, RUN), guarded(both, OTHER)))
+    assert executed(changed, {}) == executed(loop_over(guarded(t.expr - n.expr >= 0, RUN), guarded(both, OTHER)), {})
     assert inner_limits(changed) == ("0", "min(t + 1, 5)")
 
 
 def test_a_statement_without_the_condition_keeps_the_loop_whole():
-    same_with_limits(nest(guarded(t.expr - n.expr >= 0, RUN), OTHER), "0", "5")
+    same_with_limits(loop_over(guarded(t.expr - n.expr >= 0, RUN), OTHER), "0", "5")
 
 
 def test_an_else_keeps_the_loop_whole():
     choice = If(t.expr - n.expr >= 0, Block((RUN,)), Block((OTHER,)))
-    same_with_limits(nest(choice), "0", "5")
+    same_with_limits(loop_over(choice), "0", "5")
 
 
 def test_equalities_and_remainders_stay_conditions():
-    same_with_limits(nest(guarded((n.expr % 2) - 1 >= 0, RUN)), "0", "5")
-    changed = tightened(nest(guarded((t.expr - n.expr >= 0) & ((t.expr - n.expr) != 1), RUN)))
+    same_with_limits(loop_over(guarded((n.expr % 2) - 1 >= 0, RUN)), "0", "5")
+    changed = tightened(loop_over(guarded((t.expr - n.expr >= 0) & ((t.expr - n.expr) != 1), RUN)))
     assert inner_limits(changed) == ("0", "min(t + 1, 5)")
 
 
 def test_conditions_on_outer_counters_stay():
-    item = nest(guarded(t.expr - 3 >= 0, RUN))
+    item = loop_over(guarded(t.expr - 3 >= 0, RUN))
     assert tightened(item) == item
     assert TRUE not in [child.condition for child in tightened(item).body.children[0].body.children]
 
 
 def test_an_equality_leaves_one_iteration():
-    changed = tightened(nest(guarded(n.expr == t.expr + 1, RUN)))
-    assert executed(changed, {}) == executed(nest(guarded(n.expr == t.expr + 1, RUN)), {}) != []
+    changed = tightened(loop_over(guarded(n.expr == t.expr + 1, RUN)))
+    assert executed(changed, {}) == executed(loop_over(guarded(n.expr == t.expr + 1, RUN)), {}) != []
     assert inner_limits(changed) == ("max(t + 1, 0)", "min(t + 2, 5)")
 
 
 def test_an_equality_of_a_multiple_is_no_limit():
-    item = nest(guarded(2 * n.expr == t.expr, RUN))
+    item = loop_over(guarded(2 * n.expr == t.expr, RUN))
     assert tightened(item) == item

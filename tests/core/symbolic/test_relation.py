@@ -8,27 +8,28 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tempo_core.errors import GradientError, NonAffineError
-from tempo_core.symbolic import inverse, relation, sets
+from tempo_core.symbolic import factor, groups, inverse, relation, sets
 from tempo_core.symbolic.condition import FALSE, TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
-from tempo_core.symbolic.relation import maximum_over, never, outside, uncovered
+from tempo_core.symbolic.proof import provably_nonnegative
+from tempo_core.symbolic.relation import maximum_over, minimum_over, never, outside, uncovered
 from tempo_core.symbolic.sets import dependence, domain_set
 
 i, t = Symbol("i", "I"), Symbol("t", "T")
-BI, T = Symbol("I").expr, Symbol("T").expr
+BI, T, B, C = Symbol("I").expr, Symbol("T").expr, Symbol("B").expr, Symbol("C").expr
 DI, DT, DIT = Domain((i,)), Domain((t,)), Domain((i, t))
 ZERO = Expr.of(0)
 
 
 def test_docstrings():
-    results = [doctest.testmod(module) for module in (inverse, relation, sets)]
+    results = [doctest.testmod(module) for module in (factor, groups, inverse, relation, sets)]
     assert all(found.failed == 0 and found.attempted for found in results)
 
 
 def points(domain, bounds):
-    for point in itertools.product(*(range(bounds[Symbol(step.bound)]) for step in domain.steps)):
+    for point in itertools.product(*(range(bounds[step.bound_symbol]) for step in domain.steps)):
         env = {**bounds, **dict(zip(domain.steps, point, strict=True))}
         if domain.condition.evaluate(env):
             yield point, env
@@ -176,6 +177,17 @@ SIZES = [
     (3 * IE + 2 * TE, DIT, "3*I + 2*T - 5"),
     (TE * TE, DT, "T**2 - 2*T + 1"),
     (T - 1, DT, "T - 1"),
+    (B * (TE + 1 - maximum(TE - 3, 0)), DT, "B*min(4, T)"),
+    ((B + 1) * (TE + 1 - maximum(TE - 3, 0)), DT, "B*min(4, T) + min(4, T)"),
+    (B * (TE + 1 - maximum(TE - 3, 0)) + 5 * B + 7, DT, "B*min(9, T + 5) + 7"),
+    (B * (TE + 1 - maximum(TE - 3, 0)) - TE, DT, "B*min(4, T) - min(4, T) + 1"),
+    (B * (TE + 1 - maximum(TE - 3, 0)) + IE, DIT, "B*min(4, T) + I - 1"),
+    (minimum(B * TE, B * (T - 1 - TE)), DT, "((T + 1)//2)*B - B"),
+    (minimum(B * (TE + 1 - maximum(TE - 3, 0)), 7), DT, "min(7, B*min(4, T))"),
+    ((B * (TE + 1 - maximum(TE - 3, 0)) + 2) // 4, DT, "((B*min(4, T) + 2)//4)"),
+    (minimum(B, 3) * (minimum(TE + 5, T) - TE), DT, "min(3, B)*min(5, T)"),
+    ((B - 3) * (TE + 1), DT, "max(B - 3, B*T - 3*T)"),
+    (B * TE - B * IE, DIT, "B*T - B"),
 ]
 
 
@@ -183,7 +195,7 @@ SIZES = [
 def test_maximum_over(expr, domain, expected):
     found = maximum_over(expr, domain)
     assert str(found) == expected
-    for bounds in ({Symbol("I"): 2, Symbol("T"): n} for n in (1, 2, 4, 5, 6, 9)):
+    for bounds in ({Symbol("I"): 2, Symbol("T"): n, Symbol("B"): b} for n in (1, 2, 4, 5, 6, 9) for b in (1, 2, 5)):
         assert found.evaluate(bounds) == max(expr.evaluate(env) for _, env in points(domain, bounds))
 
 
@@ -201,6 +213,49 @@ def test_maximum_over_is_a_bound(a, b, c, kind):
     assert not found.steps
     for bounds in ({Symbol("I"): k, Symbol("T"): n} for k in (1, 3) for n in (1, 2, 5, 8)):
         assert found.evaluate(bounds) >= max(expr.evaluate(env) for _, env in points(DIT, bounds))
+
+
+FACTORS = (B, 2 * B, B + 1, B - 1, B * C, minimum(B, 3), B - C, -B)
+OF_T = (
+    TE + 1,
+    T - TE,
+    TE + 1 - maximum(TE - 3, 0),
+    minimum(TE + 3, T) - TE,
+    minimum(TE, T - 1 - TE),
+    TE // 3 * 3,
+    TE - TE // 3 * 3,
+)
+OF_BOTH = (maximum(IE - 2, TE), IE + TE, IE - TE, TE % 3 + IE, minimum(3 * TE, 2 * IE + 4))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(FACTORS), st.sampled_from(FACTORS), st.sampled_from(OF_T + OF_BOTH), st.sampled_from(OF_T + OF_BOTH),
+    st.integers(-3, 3), st.sampled_from([TRUE, TE >= 1]),
+)  # fmt: skip
+def test_maxima_are_as_tight_with_factors_of_bounds_as_without(f, g, first, second, k, condition):
+    domain = Domain((i, t), condition)
+    most, least, nearest = maximum_over(first, domain), minimum_over(first, domain), maximum_over(minimum(first, second), domain)
+    product, halved = maximum_over(f * first + k * f, domain), maximum_over((f * first) // 2, domain)
+    mixed = maximum_over(f * first + g * second + k, domain)
+    below = maximum_over(minimum(f * first, f * second, g + 9), domain)
+    above = maximum_over(maximum(f * first, g * second), domain)
+    apart = maximum_over(f * (TE + 1 - maximum(TE - 3, 0)) + g * (IE + k), domain)
+    for sizes in itertools.product((1, 3), (2, 5, 8), (1, 2, 4), (1, 3)):
+        bounds = dict(zip((Symbol("I"), Symbol("T"), Symbol("B"), Symbol("C")), sizes, strict=True))
+        pairs = [(first.evaluate(env), second.evaluate(env)) for _, env in points(domain, bounds)]
+        by, other = f.evaluate(bounds), g.evaluate(bounds)
+        limit = max(by * most.evaluate(bounds), by * least.evaluate(bounds))
+        assert limit >= max(by * a for a, _ in pairs)
+        assert product.evaluate(bounds) <= limit + k * by
+        assert halved.evaluate(bounds) <= limit // 2
+        assert mixed.evaluate(bounds) >= max(by * a + other * b for a, b in pairs) + k
+        assert below.evaluate(bounds) >= max(min(by * a, by * b, other + 9) for a, b in pairs)
+        if provably_nonnegative(f):
+            assert below.evaluate(bounds) <= min(by * nearest.evaluate(bounds), other + 9)
+        assert above.evaluate(bounds) >= max(max(by * a, other * b) for a, b in pairs)
+        windows = [by * min(t_ + 1, 4) for t_ in range(1 if condition is not TRUE else 0, sizes[1])]
+        assert apart.evaluate(bounds) == max(windows) + max(other * (i_ + k) for i_ in range(sizes[0]))
 
 
 def test_an_expression_without_a_known_bound():

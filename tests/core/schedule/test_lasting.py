@@ -1,0 +1,80 @@
+"""Stores hold the points that are read later, and no others: values against the reference, and how many slots there are."""
+
+import pytest
+
+import tempo_core as tp
+from tempo_core.schedule import Storage, schedule
+from tempo_core.schedule.storage import Lasting
+from tempo_core.symbolic.domain import Domain, Range
+from tempo_core.symbolic.expr import Expr, Symbol, maximum
+from tests.core.running import Case, assert_all_same, evaluated
+from tests.core.schedule.checker import at, check
+from tests.core.schedule.programs import ORDER, Graph, i, run, t
+from tests.core.schedule.test_storage import stores
+
+SLOTS = {  # a read of q at t, for 23 timesteps: how many slots it takes, that of all other points included
+    "block start": (lambda q, t, T: q[t // 5 * 5], 2),
+    "block start by modulo": (lambda q, t, T: q[t - t % 5], 2),
+    "start of the block before": (lambda q, t, T: q[tp.max(t // 5 * 5 - 5, 0)], 3),
+    "starts of all blocks": (lambda q, t, T: q[0 : t + 1 : 5].sum(0), 6),
+    "all of the block": (lambda q, t, T: q[t // 4 * 4 : t + 1].sum(0), 4),
+    "quotient": (lambda q, t, T: q[t // 5], 6),
+    "remainder": (lambda q, t, T: q[tp.min(t, t % 5)], 6),
+    "first": (lambda q, t, T: q[0], 2),
+    "the first few": (lambda q, t, T: q[0 : tp.min(t + 1, 3)].sum(0), 4),
+    "block start and the one before": (lambda q, t, T: q[t // 5 * 5] + q[tp.max(t - 1, 0)], 5),
+}
+
+
+@pytest.mark.parametrize("staged", [True, False], ids=["staged", "interpreted"])
+@pytest.mark.parametrize("name", SLOTS)
+def test_values_and_slots(name, staged):
+    read, slots = SLOTS[name]
+    ctx = tp.Context("t")
+    with ctx as ((s, S),):
+        q = tp.recurrence((), "float32", domain=(s,), name="q")
+        q[0] = tp.full((), 1.0)
+        q[s + 1] = tp.tanh(q * 0.5 + s * 0.1)
+        y = tp.recurrence((), "float32", domain=(s,), name="y")
+        y[0] = tp.full((), 0.0)
+        y[s + 1] = tp.sin(y + q + read(q, s, S))
+        case = Case(ctx, {S: 23}, [y[0:S]], [])
+        program = ctx.compile(case.bounds, outputs=case.outputs, config=tp.Config(backend="jax" if staged else "numpy"))
+    assert_all_same(program.run(), evaluated(case))
+    assert {tensor.name: tensor.slots for tensor in program.plan().tensors}["q"] == (slots,)
+    row = next(line.split() for line in program.text("memory").splitlines() if line.split()[:1] == ["q"])
+    assert row[3] == str(slots)
+
+
+def test_along_one_of_two_steps():
+    """Points of the first step follow each other, of the second every third lasts."""
+    graph = Graph(ORDER)
+    dit = Domain((i, t))
+    x = run(graph, "x", dit)
+    later = Domain((i, t), i.expr >= 1)
+    run(graph, "y", later, (x, at(i.expr - 1, t.expr // 3 * 3)), (x, at(i.expr, t.expr)))
+    scheduled = schedule(graph, {Symbol("I"): 4, Symbol("T"): 12})
+    check(scheduled)
+    (storage,) = [s for name, s in stores(scheduled).items() if name == "x"]
+    assert storage.size < 12
+    assert storage.lasting[1] == Lasting(0, 9, 3)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 12])
+@pytest.mark.parametrize("every", [1, 2, 3, 5])
+def test_nothing_that_is_read_later_is_overwritten(every, length):
+    graph = Graph(ORDER)
+    dt = Domain((t,))
+    x = run(graph, "x", dt)
+    start = t.expr // every * every
+    run(graph, "y", dt, (x, at(start)), (x, at(maximum(start - every, 0))), (x, (Range(Expr.of(0), start + 1, every),)))
+    run(graph, "z", dt, (x, at(t.expr)), (x, at(t.expr // 2)))
+    scheduled = schedule(graph, {Symbol("T"): length})
+    check(scheduled)
+    assert stores(scheduled)["x"].size <= length
+
+
+def test_the_slot_of_a_point():
+    storage = Storage("window", (3,), (Lasting(4, 12, 4),))  # 4 and 12 in slot 0, 8 in slot 1, all others in slot 2
+    assert [storage.slot(0, p) for p in range(18)] == [2, 2, 2, 2, 0, 2, 2, 2, 1, 2, 2, 2, 0, 2, 2, 2, 2, 2]
+    assert [Storage("window", (3,)).slot(0, p) for p in range(5)] == [0, 1, 2, 0, 1]
