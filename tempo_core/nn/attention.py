@@ -7,7 +7,7 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import IndexingError, ShapeError
-from tempo_core.frontend.sources import recurrence
+from tempo_core.frontend.recurrence import recurrence
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.nn.initializers import Initializer
 from tempo_core.nn.linear import Linear, check_width

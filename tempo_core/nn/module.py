@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from tempo_core.errors import ArgumentError, TempoError
 from tempo_core.frontend.arguments import checked, shown
-from tempo_core.frontend.context import Context
-from tempo_core.frontend.sources import domain_steps, input, recurrence
+from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.recurrence import recurrence
+from tempo_core.frontend.sources import domain_steps, input
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir import ops
 from tempo_core.nn.initializers import Initializer
@@ -196,9 +197,9 @@ def _joined(prefix: str, name: str) -> str:
 
 def _free_name(default: str) -> str:
     """`default`, or with a number behind it where a module with parameters has that name: linear, linear_2, linear_3."""
-    if not default or not Context._active:
+    if not default or not BaseContext._active:
         return default
-    heads = {name.split(".", 1)[0] for name in Context.current().parameters}
+    heads = {name.split(".", 1)[0] for name in BaseContext.current().parameters}
     number = 1
     while (name := default if number == 1 else f"{default}_{number}") in heads:
         number += 1
@@ -213,7 +214,7 @@ def _taken(name: str) -> TempoError:
 
 
 def _check_free(name: str) -> None:
-    if name in Context.current().parameters:
+    if name in BaseContext.current().parameters:
         raise _taken(name)
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ShapeError
-from tempo_core.frontend.sources import Recurrence, recurrence
+from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.nn.attention import time_step
 from tempo_core.nn.initializers import Initializer, uniform_fan_in
 from tempo_core.nn.linear import Linear, check_width
 from tempo_core.nn.module import Domain, Module
 from tempo_core.symbolic.domain import step_order
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
 State = tuple[Tensor, ...]
 
@@ -82,7 +82,7 @@ class Cell(Module):
         """
         step = time_step(x, over, self)
         check_width(self, x, self.n_in)
-        shape = (*x.shape[:-1], self.hidden)
+        shape: tuple[IntoExpr, ...] = (*x.shape[:-1], self.hidden)
         given = tuple(initial) if isinstance(initial, (tuple, list)) else (initial,)
         if initial is None:
             given *= len(self.states)

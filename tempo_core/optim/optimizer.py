@@ -14,11 +14,11 @@ from typing import Any
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ArgumentError, TempoError
 from tempo_core.frontend.arguments import checked, is_number, shown
-from tempo_core.frontend.sources import Recurrence, recurrence
+from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.optim.clipping import clip_by_global_norm, clip_by_value
 from tempo_core.optim.schedules import update_count
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, IntoExpr
 
 
 def carry(state: Recurrence, update: Tensor) -> None:
@@ -26,7 +26,7 @@ def carry(state: Recurrence, update: Tensor) -> None:
     steps = state.domain.steps
     for k in reversed(range(len(steps))):
         outer, step, inner = steps[:k], steps[k], steps[k + 1 :]
-        target = (*(s.expr for s in outer), step.expr + 1, *(0 for _ in inner))
+        target: tuple[IntoExpr, ...] = (*(s.expr for s in outer), step.expr + 1, *(0 for _ in inner))
         value = update
         present = update.domain.steps
         if any(s in present for s in inner):

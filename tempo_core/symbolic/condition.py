@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dis
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import FrameType
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from tempo_core.errors import ArgumentError, SymbolicValueError, is_users
-from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+from tempo_core.errors import ArgumentError, SymbolicValueError
+
+if TYPE_CHECKING:
+    from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
 
 class Bool:
@@ -84,10 +83,14 @@ TRUE, FALSE = Truth(True), Truth(False)
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Bool):
-    """`expr >= 0`, `expr == 0` or `expr != 0`; `kind` is one of ">=", "==", "!="."""
+    """`expr >= 0`, `expr == 0` or `expr != 0`; `kind` is one of ">=", "==", "!=".
+
+    `is_question` says that the user wrote it, with steps or bounds as the context gave them (`symbolic/user.py`).
+    """
 
     kind: str
     expr: Expr
+    is_question: bool = field(default=False, compare=False)
 
     def __invert__(self) -> Bool:
         if self.kind == ">=":
@@ -95,11 +98,11 @@ class Comparison(Bool):
         return Comparison("!=" if self.kind == "==" else "==", self.expr)
 
     def __bool__(self) -> bool:
-        """Of `==` and `!=`: whether the expressions are structurally equal, which is what dicts and tuples ask.
+        """Of `==` and `!=`: whether the expressions are structurally equal, which is what tuples and dataclasses ask.
 
-        A user's `if t == 0:` means something else, and would quietly never hold: it is refused.
+        Where a user compares a step, as in `if t == 0:`, that would quietly never hold: it is refused.
         """
-        if self.kind == ">=" or (self.expr.steps and _is_branch(sys._getframe(1))):
+        if self.kind == ">=" or (self.is_question and self.expr.steps):
             return super().__bool__()
         return self.kind == "!="
 
@@ -116,19 +119,10 @@ class Comparison(Bool):
 
     def __str__(self) -> str:
         """Terms with negative coefficients on the right: `t + 5 < T` prints as `T >= t + 6`, read as `t + 6 <= T`."""
-        positive = Expr(tuple((m, c) for m, c in self.expr.terms if c > 0))
-        negative = Expr(tuple((m, -c) for m, c in self.expr.terms if c < 0))
+        positive, negative = self.expr.by_sign()
         if self.kind == ">=" and positive.is_constant:
             return f"{negative} <= {positive}"
         return f"{positive} {self.kind} {negative}"
-
-
-def _is_branch(frame: FrameType) -> bool:
-    """Whether user code is about to branch on a truth value (`if`, `while`, `and`, `or`, `not`), not to compare containers."""
-    if not is_users(frame) or frame.f_lasti < 0:
-        return False
-    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return "JUMP" in name or name in ("UNARY_NOT", "TO_BOOL")
 
 
 @dataclass(frozen=True, repr=False)
@@ -231,6 +225,3 @@ def conjunction(*args: Bool) -> Bool:
 
 def disjunction(*args: Bool) -> Bool:
     return _connect(Disjunction, FALSE, args)
-
-
-Expr.equal, Expr.at_least_zero = staticmethod(equal), staticmethod(at_least_zero)  # what `==`, `<`, `>=` ... give

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import errors
 from tempo_core.frontend.arguments import KINDS
-from tempo_core.frontend.functions.methods import METHODS
+from tempo_core.frontend.tensor import Tensor
 from tests.core.errors import misuses_a_to_f, misuses_g_to_z
 
 MISUSES = misuses_a_to_f.MISUSES | misuses_g_to_z.MISUSES
@@ -57,7 +58,7 @@ def test_a_misuse_is_an_error_with_a_line_and_a_hint(error: str, line: str) -> N
         assert inner not in str(found).replace(__file__, "")
 
 
-UNCHECKED = ("Any", "typing.Any")  # any value, or what is checked where it is used
+UNCHECKED = ("Any", "Shape", "ArrayLike", "AxisPairs", "Padding", "int | Expr")  # any value, or what is checked where it is used
 WRONG = {"none": None, "text": "text", "object": object(), "dict": {"a": 1}}
 
 
@@ -66,7 +67,7 @@ def public_functions() -> dict[str, Any]:
     found.update(
         {f"tp.random.{name}": f for name, f in vars(tp.random).items() if getattr(f, "__module__", "") == tp.random.__name__}
     )
-    found.update({f"Tensor.{name}": getattr(tp.Tensor, name) for name in METHODS if name != "__hash__"})
+    found.update({f"Tensor.{name}": f for name, f in vars(Tensor).items() if hasattr(f, "__wrapped__")})
     return {name: f for name, f in found.items() if inspect.isfunction(f) and not f.__name__.startswith("_")}
 
 
@@ -81,33 +82,41 @@ def test_there_is_a_check_for_every_annotation() -> None:
         f"{name}: {p.annotation}"
         for name, function in public_functions().items()
         for p in inspect.signature(function).parameters.values()
-        if str(p.annotation) not in (*KINDS, *UNCHECKED) and p.name != "dtype"
+        if str(p.annotation) not in (*KINDS, *UNCHECKED) and p.name not in ("self", "dtype")
     }
     assert unknown == set(), "give these annotations a row in frontend/arguments.KINDS"
 
 
+def of_a_tensor(function: Any, x: tp.Tensor) -> tuple[Any, list[inspect.Parameter]]:
+    """A function, or a method of `x`, with its parameters."""
+    parameters = list(inspect.signature(function).parameters.values())
+    is_method = bool(parameters) and parameters[0].name == "self"
+    return (functools.partial(function, x), parameters[1:]) if is_method else (function, parameters)
+
+
 def test_a_function_without_its_arguments_says_which_is_missing() -> None:
     for function in public_functions().values():
-        parameters = inspect.signature(function).parameters.values()
-        needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-        if needed:
-            with tp.Context("t"), pytest.raises(errors.ArgumentError, match=f"the argument `{needed[0]}` of"):
-                function()
+        with tp.Context("t") as ((t, _),):
+            call, parameters = of_a_tensor(function, tp.input("x", (3,), domain=(t,)))
+            needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+            if needed:
+                with pytest.raises(errors.ArgumentError, match=f"the argument `{needed[0]}` of"):
+                    call()
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_first_argument_is_an_error_of_ours(wrong: str) -> None:
     """Whatever a function takes first, it is no object and no dict; None and texts are refused but where they are meant."""
     for name, function in public_functions().items():
-        parameters = list(inspect.signature(function).parameters.values())
-        if not parameters or KINDS.get(str(parameters[0].annotation), KINDS["Value"]).fits(WRONG[wrong]):
-            continue
-        others = [p for p in parameters[1:] if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
         with tp.Context("t") as ((t, _),):
             x = tp.input("x", (3,), domain=(t,))
+            call, parameters = of_a_tensor(function, x)
+            if not parameters or KINDS.get(str(parameters[0].annotation), KINDS["Value"]).fits(WRONG[wrong]):
+                continue
+            others = [p for p in parameters[1:] if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
             given = [x if str(p.annotation) in ("Tensor", "Value") else 0 for p in others]
             try:
-                function(WRONG[wrong], *given)
+                call(WRONG[wrong], *given)
             except errors.TempoError as error:
                 assert error.hint, name
             else:
