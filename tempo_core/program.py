@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ from tempo_core.errors import TempoError
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Inputs
+from tempo_core.frontend.types import Array, Inputs
 from tempo_core.ir import text as ir_text
 from tempo_core.ir.draw import draw
 from tempo_core.ir.graph import Graph
@@ -35,7 +35,15 @@ from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Expr, Symbol
 
 Bounds = dict[Symbol, int]
-R = TypeVar("R")  # what a run gives: an array, a dict of arrays, or a list of arrays
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", default=Array | dict[str, Array] | list[Array], covariant=True)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R", covariant=True)  # what a run gives: an array, a dict of arrays, or a list of arrays
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,7 @@ class Program(Generic[R]):
         return found
 
     @checked
-    def stepping(self, inputs: Inputs | None = None, seed: int | None = None, as_written: bool = False) -> Session:
+    def stepping(self, inputs: Inputs | None = None, seed: int | None = None, as_written: bool = False) -> Session[R]:
         """A session that runs the program statement by statement (interpreted), and shows each with its values.
 
         With `as_written`, the statements are those of the program before all passes, one an operation that the user wrote, and
@@ -184,7 +192,7 @@ class Program(Generic[R]):
         return {(node.name, node.where): self._lines.get(node.id, ()) for node in merges}
 
     @checked
-    def step(self, inputs: Inputs | None = None, seed: int | None = None) -> Session:
+    def step(self, inputs: Inputs | None = None, seed: int | None = None) -> Session[R]:
         """The statements one after the other, each when it has run: `for step in program.step(inputs): print(step)`."""
         return self.stepping(inputs, seed)
 

@@ -13,7 +13,7 @@ from tempo_core.nn.initializers import Initializer, normal, orthogonal, uniform_
 from tempo_core.nn.module import Domain, Module
 
 
-def check_width(module: Module, x: Tensor, width: int, hint: str | None = None) -> None:
+def check_width(module: Module[Any], x: Tensor, width: int, hint: str | None = None) -> None:
     """Raises ShapeError unless the last dimension of `x` is `width`."""
     if x.rank == 0 or x.shape[-1] != width:
         raise ShapeError(f"{module.name or type(module).__name__} takes [..., {width}], got {x!r}", hint=hint)

@@ -16,7 +16,7 @@ from tempo_core.errors import ArgumentError, IndexingError
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
 
-Reach = Callable[[Any, Any], slice | Sequence[slice]]
+Reach = Callable[[Expr, Expr], slice | Sequence[slice]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Pattern:
 
     def slices(self, t: IntoExpr, T: IntoExpr) -> tuple[slice, ...]:
         """The slices at position t, checked to be slices."""
-        found = self.reach(t, T)
+        found = self.reach(Expr.of(t), Expr.of(T))
         parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if not parts or not all(isinstance(part, slice) for part in parts):
             raise IndexingError(
@@ -93,7 +93,7 @@ def sinks(count: int, size: int) -> Pattern:
     _check_positive("sinks", count)
     _check_positive("sinks", size)
 
-    def reach(t: Any, T: Any) -> tuple[slice, slice]:
+    def reach(t: Expr, T: Expr) -> tuple[slice, slice]:
         first = minimum(t + 1, count)
         return slice(0, first), slice(minimum(maximum(t - size + 1, count), t + 1), t + 1)
 

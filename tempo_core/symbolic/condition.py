@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
 
+Extremum = Callable[..., Any]  # the least or greatest of numbers, or of traced values
+
+
 class Bool:
     """A symbolic condition; combine with `& | ~`. Only constant conditions and equalities have a truth value in Python."""
 
@@ -44,7 +47,7 @@ class Bool:
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         raise AssertionError("each condition defines its own substitution")
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
         """The truth value at `values`; with traced values, a traced boolean."""
         raise AssertionError("each condition defines its own evaluation")
 
@@ -71,7 +74,7 @@ class Truth(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return self
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
         return self.value
 
     def __str__(self) -> str:
@@ -113,7 +116,7 @@ class Comparison(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return compare(self.kind, self.expr.substitute(values))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
         value = self.expr.evaluate(values, minimum, maximum)
         return {">=": lambda: value >= 0, "==": lambda: value == 0, "!=": lambda: value != 0}[self.kind]()
 
@@ -139,7 +142,7 @@ class Conjunction(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return conjunction(*(a.substitute(values) for a in self.args))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
         result: Any = True
         for a in self.args:
             result = a.evaluate(values, minimum, maximum) & result
@@ -163,7 +166,7 @@ class Disjunction(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return disjunction(*(a.substitute(values) for a in self.args))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
         result: Any = False
         for a in self.args:
             result = a.evaluate(values, minimum, maximum) | result
