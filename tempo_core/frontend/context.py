@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import keyword
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError, ContextError
 from tempo_core.ir.graph import Graph
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.user import UserExpr
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
+    from tempo_core.program import Program
 
 
 class BaseContext:
@@ -42,13 +46,13 @@ class BaseContext:
                 )
         self.steps = tuple(Symbol(name, name.upper()) for name in names)
         self.graph = Graph(self.steps)
-        self.gradients: dict[tuple[int, int], Any] = {}
-        self.leaves: list[Any] = []  # inputs with requires_grad
+        self.gradients: dict[tuple[int, int], Tensor] = {}
+        self.leaves: list[Tensor] = []  # inputs with requires_grad
         self.inputs: dict[str, tuple[Symbol, ...]] = {}  # the steps of what is fed, by name
-        self.parameters: dict[str, Any] = {}  # those of modules, by full name
-        self.recurrences: list[Any] = []
+        self.parameters: dict[str, Tensor] = {}  # those of modules, by full name
+        self.recurrences: list[Tensor] = []
         self.branch_lines = self.graph.branch_lines
-        self.programs: list[Any] = []  # what `run` has compiled, the last used last
+        self.programs: list[tuple[object, Program]] = []  # what `run` has compiled, the last used last
         self._streams = 0
 
     def __enter__(self) -> tuple[tuple[Expr, Expr], ...]:

@@ -42,8 +42,9 @@ Ragged: TypeAlias = list[Union[Array, "Ragged", None]]
 # -- what functions take ----------------------------------------------------------------------------------------------
 
 Number: TypeAlias = Union[bool, int, float, np.generic]
-Numbers: TypeAlias = Union[Number, Sequence["Numbers"]]
-"""A number, or lists of numbers of one length each."""
+Row: TypeAlias = Sequence[Number]
+Numbers: TypeAlias = Union[Number, Row, Sequence[Row], Sequence[Sequence[Row]], Sequence[Sequence[Sequence[Row]]]]
+"""A number, or lists of numbers of one length each. (Written out, as a text is a list of texts, however deep one looks.)"""
 
 ArrayLike: TypeAlias = Union[Numbers, Array, SupportsArray]
 """What is known when the program is built: numbers, lists of them, arrays of any library."""
@@ -70,11 +71,12 @@ Condition: TypeAlias = Union[Bool, bool]
 """Where something holds, in terms of steps: `t % 5 == 0`."""
 
 End: TypeAlias = Union[IntoExpr, None]
-Index: TypeAlias = Union[IntoExpr, Condition, "slice[End, End, End]"]
+Slice: TypeAlias = "slice[End, End, End]"
+Index: TypeAlias = Union[IntoExpr, Condition, "Slice"]
 Key: TypeAlias = Union[Index, tuple[Index, ...]]
 """A temporal index: for each step a point or a slice; and conditions on steps."""
 
-SpatialIndex: TypeAlias = Union[IntoExpr, "slice[End, End, End]", EllipsisType, "Tensor", Array, Sequence[int], None]
+SpatialIndex: TypeAlias = Union[IntoExpr, "Slice", EllipsisType, "Tensor", Array, Sequence[int], None]
 SpatialKey: TypeAlias = Union[SpatialIndex, tuple[SpatialIndex, ...]]
 """An index of dimensions: positions, slices, `...`, None, int32 tensors."""
 

@@ -20,15 +20,15 @@ class Sequential(Module):
             self.child(str(position), layer)
 
     @property
-    def layers(self) -> tuple[Module, ...]:
+    def layers(self) -> tuple[Module[object], ...]:
         """The modules, in their order."""
         return tuple(self._children.values())
 
     def forward(self, x: Value) -> Tensor:
         """The last module's value."""
         for layer in self.layers:
-            x = layer(x)
-        return x  # type: ignore[return-value]  # of no layers, the operand
+            x = layer(x)  # type: ignore[assignment]  # what one gives, the next one takes
+        return x  # type: ignore[return-value]
 
 
 class Lambda(Module[Out]):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     Out = TypeVar("Out", default=Tensor, covariant=True)
-    M = TypeVar("M", bound="Module[Any]")
+    M = TypeVar("M", bound="Module[object]")
 else:
     from typing import TypeVar
 
@@ -71,8 +71,8 @@ class Module(Generic[Out]):
 
     def __init__(self, name: str | None = None, domain: Domain = (), fed: bool = False, dtype: str = "float32"):
         self._parameters: dict[str, Tensor] = {}  # by their names in this module
-        self._children: dict[str, Module[Any]] = {}
-        self._parent: Module[Any] | None = None
+        self._children: dict[str, Module[object]] = {}
+        self._parent: Module[object] | None = None
         self._is_named = name is not None
         self._local = _free_name(self.default_name) if name is None else name
         self.domain, self.fed, self.dtype = tuple(domain), fed, dtype
@@ -134,9 +134,9 @@ class Module(Generic[Out]):
             _rename(before)
         return module
 
-    def modules(self) -> list[Module[Any]]:
+    def modules(self) -> list[Module[object]]:
         """This module and all inside of it, each once."""
-        found: dict[int, Module[Any]] = {id(self): self}
+        found: dict[int, Module[object]] = {id(self): self}
         for child in self._children.values():
             found.update((id(module), module) for module in child.modules())
         return list(found.values())
@@ -197,7 +197,7 @@ class Module(Generic[Out]):
         return _indexed(self, index, {})
 
 
-def _indexed(module: M, index: Key, made: dict[int, Module[Any]]) -> M:
+def _indexed(module: M, index: Key, made: dict[int, Module[object]]) -> M:
     if id(module) in made:
         return made[id(module)]  # type: ignore[return-value]
     view = copy.copy(module)
@@ -240,7 +240,7 @@ def _check_free(name: str) -> None:
         raise _taken(name)
 
 
-def _rename(moved: list[tuple[Module[Any], str, str]]) -> None:
+def _rename(moved: list[tuple[Module[object], str, str]]) -> None:
     """Give parameters the names that follow from where their modules are now; `moved` has module, own name, name before."""
     for module, own, before in moved:
         module._parameters[own].context.parameters.pop(_joined(before, own), None)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Number: TypeAlias = "float | np.generic | np.ndarray[Any, np.dtype[Any]] | Tensor"  # what makes a tensor of a step: `t * 0.5`
 
 IntoExpr = Union[int, "Expr"]
+N = TypeVar("N")  # numbers, or traced arrays
 
 
 @dataclass(frozen=True)
@@ -229,10 +230,12 @@ class Expr:
     def __float__(self) -> float:
         return float(int(self))
 
-    def __iter__(self) -> NoReturn:
-        raise SymbolicValueError(
-            f"cannot iterate over `{self}`", hint="domain=(t,) has a comma; a loop over time is a recurrence over a step"
-        )
+    if not TYPE_CHECKING:  # which would take an expression for a domain
+
+        def __iter__(self) -> NoReturn:
+            raise SymbolicValueError(
+                f"cannot iterate over `{self}`", hint="domain=(t,) has a comma; a loop over time is a recurrence over a step"
+            )
 
     def __bool__(self) -> bool:
         """Whether a constant is not 0. What is symbolic has no truth value: it is a number that is not known yet."""
@@ -260,10 +263,10 @@ class Expr:
 
     def evaluate(
         self,
-        values: Mapping[Symbol, Any],
-        minimum: Callable[[Any, Any], Any] = min,
-        maximum: Callable[[Any, Any], Any] = max,
-    ) -> Any:
+        values: Mapping[Symbol, N],
+        minimum: Callable[[N, N], N] = min,  # type: ignore[assignment]
+        maximum: Callable[[N, N], N] = max,  # type: ignore[assignment]
+    ) -> N:
         """The number at `values`. They may be traced arrays, with array `minimum` and `maximum`."""
         atom = self.single_atom
         if isinstance(atom, Symbol):
