@@ -47,7 +47,7 @@ class Bool:
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         raise AssertionError("each condition defines its own substitution")
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         """The truth value at `values`; with traced values, a traced boolean."""
         raise AssertionError("each condition defines its own evaluation")
 
@@ -74,7 +74,7 @@ class Truth(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return self
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         return self.value
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class Comparison(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return compare(self.kind, self.expr.substitute(values))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         value = self.expr.evaluate(values, minimum, maximum)
         return {">=": lambda: value >= 0, "==": lambda: value == 0, "!=": lambda: value != 0}[self.kind]()
 
@@ -142,7 +142,7 @@ class Conjunction(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return conjunction(*(a.substitute(values) for a in self.args))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         result: Any = True
         for a in self.args:
             result = a.evaluate(values, minimum, maximum) & result
@@ -166,7 +166,7 @@ class Disjunction(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return disjunction(*(a.substitute(values) for a in self.args))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         result: Any = False
         for a in self.args:
             result = a.evaluate(values, minimum, maximum) | result

@@ -121,3 +121,57 @@ def test_a_wrong_first_argument_is_an_error_of_ours(wrong: str) -> None:
                 assert error.hint, name
             else:
                 raise AssertionError(f"{name} takes {WRONG[wrong]!r}")
+
+
+# -- functions of users, whose annotations are checked as ours are ------------------------------------------------------
+
+MODULE = """
+from typing import Optional
+import tempo_core as tp
+from tempo_core import typing
+import numpy as np
+
+class Scaled(tp.nn.Module):
+    def __init__(self, width: int, names: Optional[str] = None):
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: tp.Tensor, factor: float = 1.0, shift: typing.Value = 0, axis: "typing.Axes" = None, other: np.ndarray = ()):
+        return (x * factor + shift).sum(axis)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations"])
+def test_arguments_of_a_users_module_are_checked(first: str) -> None:
+    namespace: dict[str, Any] = {"__name__": "a_users_module"}
+    exec(compile(first + MODULE, "a_users_module.py", "exec", dont_inherit=True), namespace)
+    scaled = namespace["Scaled"]
+    with tp.Context("t") as ((t, _),):
+        x = tp.input("x", (3,), domain=(t,))
+        assert scaled(3)(x, 2.0, t, 0, "anything").shape == ()
+        assert scaled(3)(np.ones(3), axis=(0,)).shape == ()  # an array becomes a tensor
+        for wrong, what, hint in [
+            (lambda: scaled("wide"), "`Scaled` takes an int as width, got 'wide'", "Scaled(width, names=None)"),
+            (lambda: scaled(3, 4), "`Scaled` takes a text or None as names, got 4", "Scaled(width, names=None)"),
+            (lambda: scaled(), "the argument `width` of `Scaled` is missing", "Scaled(width, names=None)"),
+            (lambda: scaled(3, "a", 4), "`Scaled` takes 2 arguments, got 3", "Scaled(width, names=None)"),
+            (lambda: scaled(3)(None), "`Scaled` takes a tensor as x, got None", "tp.constant"),
+            (lambda: scaled(3)(x, x), "`Scaled` takes a number as factor", "when the program runs"),
+            (lambda: scaled(3)(x, shift="a"), "`Scaled` takes a tensor or number as shift, got 'a'", "tp.constant"),
+            (lambda: scaled(3)(x, axis="a"), "`Scaled` takes an axis", "axis=0"),
+        ]:
+            with pytest.raises(errors.ArgumentError) as caught:
+                wrong()
+            found = caught.value
+            assert what in found.message
+            assert hint in str(found.hint) and "self" not in str(found)
+
+
+def test_a_hint_shows_no_self() -> None:
+    with tp.Context("t") as ((t, T),):
+        x = tp.input("x", (3,), domain=(t,))
+        program = tp.Context.current().compile({T: 3}, outputs=x, config=tp.Config(backend="numpy"))
+        for wrong in (lambda: x.sum(0, True, 3), lambda: x.softmax(depth=1), lambda: program.run({}, 3, 4), lambda: x.top_k()):
+            with pytest.raises(errors.ArgumentError) as caught:
+                wrong()
+            assert caught.value.hint and "self" not in str(caught.value)
