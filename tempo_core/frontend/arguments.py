@@ -284,11 +284,10 @@ def annotation_text(annotation: Any, function: Callable[..., Any] | None = None)
         if function is None or function.__module__.startswith("tempo_core."):
             return annotation
         try:
-            annotation = eval(annotation, getattr(function, "__globals__", {}))
+            while isinstance(annotation, str):  # a text in quotes is a text of a text
+                annotation = eval(annotation, getattr(function, "__globals__", {}))
         except Exception:  # a name that only type checkers know
             return str(annotation)
-        if isinstance(annotation, str):
-            return annotation
     for name, alias in _ALIASES.items():
         if annotation == alias:
             return name

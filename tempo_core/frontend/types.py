@@ -33,7 +33,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 It is a `np.ma.MaskedArray`, which is a `np.ndarray`, where the output was indexed with a condition. An output whose *shape*
 varies with a step, and no other, comes as nested lists of arrays, `Ragged`: no type can tell which outputs these are, as it
-depends on symbolic sizes. Who asks for one writes `typing.cast(Ragged, program.run(...)[0])`.
+depends on symbolic sizes. Who asks for one writes `cast(Ragged, program.run(...)[0])`.
 """
 
 Ragged: TypeAlias = list[Union[Array, "Ragged", None]]
