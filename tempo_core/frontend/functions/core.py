@@ -71,7 +71,7 @@ def _check_range(array: Any, dtype: str) -> None:
 @makes_tensors
 def evaluate(value: Expr | Bool) -> Tensor:
     """A step, bound or symbolic expression used as a number: an int32 (or bool) scalar whose domain is its steps."""
-    return apply(ops.Eval(value))
+    return apply(ops.Eval(value.plain if isinstance(value, Expr) else value))
 
 
 @converts
