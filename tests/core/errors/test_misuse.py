@@ -175,3 +175,31 @@ def test_a_hint_shows_no_self() -> None:
             with pytest.raises(errors.ArgumentError) as caught:
                 wrong()
             assert caught.value.hint and "self" not in str(caught.value)
+
+
+def test_a_method_takes_what_its_function_takes() -> None:
+    from tempo_core.frontend import functions as fn
+
+    renamed = {
+        "sum": "total",
+        "prod": "product",
+        "max": "greatest",
+        "min": "least",
+        "any": "any_of",
+        "all": "all_of",
+        "astype": "cast",
+    }
+    renamed |= {"abs": "absolute", "round": "rounded"}
+    methods = {name: f for name, f in vars(Tensor).items() if hasattr(f, "__wrapped__") and name != "backward"}
+    assert len(methods) > 60
+    for name, method in methods.items():
+        function = getattr(fn, renamed.get(name, name))
+        taken = [
+            [
+                (p.name, p.kind, p.default, {"int | Sequence[int] | None": "Axes"}.get(p.annotation, p.annotation))
+                for p in parameters
+            ]
+            for parameters in (list(inspect.signature(f).parameters.values())[1:] for f in (method, function))
+        ]
+        assert taken[0] == taken[1], name
+        assert method.__doc__, name
