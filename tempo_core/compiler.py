@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tempo_core.backends.base import Backend
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, user_location
-from tempo_core.frontend.context import Context
+from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
@@ -34,7 +35,9 @@ Outputs = Tensor | Mapping[str, Tensor] | Iterable[Tensor]
 LOG = logging.getLogger("tempo")
 
 
-def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None) -> Program:
+def compile_context(
+    context: BaseContext, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None
+) -> Program[Any]:
     """Compile the program of a context. The stages, in order, are the lines below."""
     config = checked_config(config)
     timing: dict[str, float] = {}
@@ -59,7 +62,7 @@ def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Outpu
         raise
     backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
 
-    def for_bounds(numbers: Bounds, timing: dict[str, float]) -> Program:
+    def for_bounds(numbers: Bounds, timing: dict[str, float]) -> Program[Any]:
         """What depends on the bounds: the schedule, and what is run. Nothing above but the check does."""
         start = time.perf_counter()
         try:
@@ -70,7 +73,7 @@ def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Outpu
         timing["schedule"] = time.perf_counter() - start
         return Program(source, scheduled, results, config, timing, context, backend, rebound)
 
-    def rebound(program: Program, bounds: Mapping[Expr, int]) -> Program:
+    def rebound(program: Program[Any], bounds: Mapping[Expr, int]) -> Program[Any]:
         start = time.perf_counter()
         numbers = {**program.bounds, **checked_bounds(context, bounds, complete=False)}
         if numbers == program.bounds:
@@ -84,7 +87,7 @@ def compile_context(context: Context, bounds: Mapping[Expr, int], outputs: Outpu
     return for_bounds(numbers, timing)
 
 
-def checked_bounds(context: Context, bounds: Mapping[Expr, int], complete: bool = True) -> Bounds:
+def checked_bounds(context: BaseContext, bounds: Mapping[Expr, int], complete: bool = True) -> Bounds:
     """Bounds by symbol: exactly those of the context (or some, unless `complete`), each a number of at least 1."""
     known = {step.bound_symbol.name: step.bound_symbol for step in context.steps}
     found: Bounds = {}
@@ -116,7 +119,7 @@ def checked_config(config: Config | None) -> Config:
     return config
 
 
-def checked_tiles(context: Context, config: Config) -> tuple[tuple[str, int], ...]:
+def checked_tiles(context: BaseContext, config: Config) -> tuple[tuple[str, int], ...]:
     """The sizes of tiles by step; ConfigError where the config names a step that the context lacks."""
     names = [step.name for step in context.steps]
     for step in config.unvectorized_steps:
@@ -152,7 +155,7 @@ def results_of(outputs: Outputs) -> tuple[Results, list[Tensor]]:
     return Results(tuple(map(Result.of, tensors)), names, single), tensors
 
 
-def with_outputs(context: Context, outputs: Sequence[Tensor]) -> Graph:
+def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
     """The program's graph with an `Output` for each result, which reads all points of its domain; dead nodes removed."""
     for position, tensor in enumerate(outputs):
         if tensor.context is not context:
@@ -185,7 +188,9 @@ def _at_its_points(graph: Graph, tensor: Tensor) -> Edge:
 KEPT = 8  # programs that a context keeps for `run`
 
 
-def recalled(context: Context, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None) -> Program:
+def recalled(
+    context: BaseContext, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None
+) -> Program[Any]:
     """`compile_context`, or a program that it made before: where graph, outputs and config are the same, and the bounds too,
     it is used again; with other bounds, what does not depend on them is.
     """
@@ -206,7 +211,7 @@ def recalled(context: Context, bounds: Mapping[Expr, int], outputs: Outputs = ()
     return found
 
 
-def _asked(context: Context, tensors: Sequence[Tensor]) -> tuple[Node, ...]:
+def _asked(context: BaseContext, tensors: Sequence[Tensor]) -> tuple[Node, ...]:
     """All that a program is made of, equal for equal programs: its graph, with what outputs add to it under numbers of its own."""
     first = context.graph.next_id
     numbers: dict[int, int] = {}

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import jax
 import numpy as np
@@ -16,8 +16,9 @@ from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.config import Config
 from tempo_core.errors import TempoError
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.context import Context
+from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Array, Inputs
 from tempo_core.frontend.variables import lines as tensor_lines
 from tempo_core.ir import text as ir_text
 from tempo_core.ir.draw import draw
@@ -35,6 +36,15 @@ from tempo_core.schedule import Scheduled, schedule
 from tempo_core.schedule.outline import outline
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", default=Array | dict[str, Array] | list[Array], covariant=True)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R", covariant=True)  # what a run gives: an array, a dict of arrays, or a list of arrays
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,7 @@ class Results:
         return found if self.names is None else dict(zip(self.names, found, strict=True))
 
 
-class Program:
+class Program(Generic[R]):
     """A compiled program: run it with any inputs, look at what the compiler made of it, or step through it.
 
     `source` is the program as it was written, `graph` what the passes made of it; `message` says what was compiled anew where
@@ -120,9 +130,9 @@ class Program:
         results: Results,
         config: Config,
         timing: dict[str, float],
-        context: Context,
+        context: BaseContext,
         backend: Backend,
-        rebound: Callable[[Program, Mapping[Expr, int]], Program],
+        rebound: Callable[[Program[R], Mapping[Expr, int]], Program[R]],
     ):
         self.source, self.scheduled, self.graph = source, scheduled, scheduled.graph
         self.results, self.config, self.timing, self.backend = results, config, timing, backend
@@ -140,7 +150,7 @@ class Program:
     # -- running ------------------------------------------------------------------------------------------------------
 
     @checked
-    def run(self, inputs: Mapping[str, Any] | None = None, seed: int | None = None) -> Any:
+    def run(self, inputs: Inputs | None = None, seed: int | None = None) -> R:
         """The outputs, as NumPy arrays whose leading dimensions are the steps of the output's domain, in the context's order.
 
         A list, or what `outputs` was: a dict, or one tensor. Outputs whose shape varies with a step are nested lists of arrays.
@@ -160,10 +170,11 @@ class Program:
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise self.plan().out_of_memory(str(error)) from error
-        return self.results.given(values, self.bounds)
+        found: R = self.results.given(values, self.bounds)
+        return found
 
     @checked
-    def stepping(self, inputs: Mapping[str, Any] | None = None, seed: int | None = None, as_written: bool = False) -> Session:
+    def stepping(self, inputs: Inputs | None = None, seed: int | None = None, as_written: bool = False) -> Session[R]:
         """A session that runs the program statement by statement (interpreted), and shows each with its values.
 
         With `as_written`, the statements are those of the program before all passes, one an operation that the user wrote, and
@@ -184,11 +195,11 @@ class Program:
         return {(node.name, node.where): self._lines.get(node.id, ()) for node in merges}
 
     @checked
-    def step(self, inputs: Mapping[str, Any] | None = None, seed: int | None = None) -> Session:
+    def step(self, inputs: Inputs | None = None, seed: int | None = None) -> Session[R]:
         """The statements one after the other, each when it has run: `for step in program.step(inputs): print(step)`."""
         return self.stepping(inputs, seed)
 
-    def compared_to(self, other: Program) -> str:
+    def compared_to(self, other: Program[Any]) -> str:
         """What has to be compiled anew here, beside what `other` has compiled, and what is used again."""
         changed = ", ".join(f"{b}: {other.bounds[b]} -> {n}" for b, n in self.bounds.items() if n != other.bounds[b])
         kept = f"passes reused, scheduled anew in {self.timing['schedule']:.2g} s"
@@ -199,7 +210,7 @@ class Program:
         return f"{changed}: {kept}; {count - known} of {count} XLA programs recompiled"
 
     @checked
-    def with_bounds(self, bounds: Mapping[Expr, int]) -> Program:
+    def with_bounds(self, bounds: Mapping[Expr, int]) -> Program[R]:
         """The program for other bounds; those that are not given stay. What the passes made, and XLA programs that stay the
         same, are used again: `message`, which is logged too (logger "tempo"), says what is not. Raises as `compile` does.
         """
@@ -219,7 +230,7 @@ class Program:
 
         return Watch(search)
 
-    def _fed(self, inputs: Mapping[str, Any] | None) -> Feeds:
+    def _fed(self, inputs: Inputs | None) -> Feeds:
         return checked_inputs(self.inputs, self._domains, {} if inputs is None else inputs)
 
     # -- what it is ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from tempo_core.errors import (
     TempoError,
     UncoveredPointError,
 )
-from tempo_core.frontend.context import Context
+from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Cast, Input, Merge, Op, Output, Slice, Udf
@@ -41,7 +41,7 @@ Place = tuple[int, At]  # a node at a point
 
 
 def evaluate(
-    program: Context | Graph,
+    program: BaseContext | Graph,
     outputs: Sequence[Tensor] | None,
     bounds: Mapping[Expr, int] | Mapping[Symbol, int],
     inputs: Mapping[str, Any] | None = None,
@@ -66,9 +66,9 @@ def evaluate(
     Raises CausalityError at a value that depends on itself, OutOfDomainError at a read outside of a domain,
     UncoveredPointError at a point that no branch defines, BoundsError and InputError for what is not given.
     """
-    graph = program.graph if isinstance(program, Context) else program
+    graph = program.graph if isinstance(program, BaseContext) else program
     numbers = _bounds(graph, bounds)
-    fed = _arrays(graph, program.inputs if isinstance(program, Context) else {}, numbers, inputs or {})
+    fed = _arrays(graph, program.inputs if isinstance(program, BaseContext) else {}, numbers, inputs or {})
     oracle = _Oracle(graph, numbers, fed, seed, _wider(dtype), outputs is not None, structure)
     if outputs is None:
         found = sorted((n for n in graph if isinstance(n.op, Output)), key=lambda n: n.op.position)  # type: ignore[attr-defined]

@@ -2,7 +2,8 @@
 
 A function's annotations say what each parameter takes; `KINDS` says, for each annotation, which values fit and what to write
 instead. Numbers and arrays become tensors where tensors are meant. A call with a tensor among its arguments runs in that
-tensor's context, so that operations on what exists need no `with`.
+tensor's context, so that operations on what exists need no `with`. Functions of users, such as the `forward` of a module, are
+checked in the same way, whether their annotations are texts or objects.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import difflib
 import functools
 import inspect
 import os
+import types
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,8 +21,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tempo_core.errors import ArgumentError
-from tempo_core.frontend.context import Context
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend import types as aliases
+from tempo_core.frontend.base import BaseTensor
+from tempo_core.frontend.context import BaseContext
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -48,20 +52,20 @@ def is_number(value: Any) -> bool:
 def is_array(value: Any) -> bool:
     """An array of NumPy, JAX, or any library that has their protocol."""
     return isinstance(value, (np.ndarray, np.generic)) or (
-        not isinstance(value, (Tensor, type)) and hasattr(value, "__array__") and hasattr(value, "dtype")
+        not isinstance(value, (BaseTensor, type)) and hasattr(value, "__array__") and hasattr(value, "dtype")
     )
 
 
 def is_value(value: Any) -> bool:
     """What becomes a tensor: numbers, arrays, lists of them, steps, conditions."""
     if isinstance(value, (list, tuple)):
-        return bool(value) and all(is_value(item) and not isinstance(item, (Tensor, Expr, Bool)) for item in value)
-    return isinstance(value, (Tensor, Expr, Bool, bool, int, float)) or is_array(value)
+        return bool(value) and all(is_value(item) and not isinstance(item, (BaseTensor, Expr, Bool)) for item in value)
+    return isinstance(value, (BaseTensor, Expr, Bool, bool, int, float)) or is_array(value)
 
 
 def is_recurrence(value: Any) -> bool:
     """A tensor whose points can be assigned, as `tp.recurrence` makes them."""
-    return isinstance(value, Tensor) and type(value).__setitem__ is not Tensor.__setitem__
+    return isinstance(value, BaseTensor) and type(value).__setitem__ is not BaseTensor.__setitem__
 
 
 def is_size(value: Any) -> bool:
@@ -77,7 +81,7 @@ def is_axes(value: Any) -> bool:
 
 
 def is_domain(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (str, Tensor, Mapping))
+    return isinstance(value, Iterable) and not isinstance(value, (str, BaseTensor, Mapping))
 
 
 def is_tensors(value: Any) -> bool:
@@ -95,7 +99,6 @@ KINDS: dict[str, Kind] = {
     "Tensor | None": Kind("a tensor or None", lambda v: v is None or is_value(v), _TENSOR),
     "Recurrence": Kind("a recurrence", is_recurrence, 'x = tp.recurrence((3,), domain=(t,), name="x")'),
     "Sequence[Tensor]": Kind("a list of tensors", is_tensors, "[x, y]"),
-    "Shape": Kind("a shape", is_shape, "a shape is a tuple of ints and expressions of bounds, such as (3, T)"),
     "IntoExpr": Kind("an int or an expression of steps and bounds", is_size, _SIZE),
     "int": Kind("an int", is_int),
     "int | None": Kind("an int or None", lambda v: v is None or is_int(v)),
@@ -107,6 +110,7 @@ KINDS: dict[str, Kind] = {
     "str | Path": Kind("a path", lambda v: isinstance(v, (str, os.PathLike)), 'program.draw("graph.svg")'),
     "str": Kind("a text", lambda v: isinstance(v, str)),
     "int | Sequence[int] | None": Kind("an axis, a tuple of axes or None", is_axes, "axis=0, axis=(0, 1), axis=None for all"),
+    "Axes": Kind("an axis, a tuple of axes or None", is_axes, "axis=0, axis=(0, 1), axis=None for all"),
     "int | Sequence[int]": Kind("an int or a tuple of ints", lambda v: v is not None and is_axes(v)),
     "int | Sequence[IntoExpr]": Kind("an int or a tuple of sizes", is_shape, _SIZE),
     "IntoExpr | None": Kind("an int, an expression of steps and bounds, or None", lambda v: v is None or is_size(v), _SIZE),
@@ -121,13 +125,19 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 
-CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {}  # "Tensor": what makes one of a number or array; `functions` puts it here
+_to_tensor: list[Callable[[Any], Any]] = []  # one function: what makes a tensor of a number or array
+
+
+def converts(function: F) -> F:
+    """Decorator of the function that makes tensors of numbers and arrays, where an annotation says `Tensor`."""
+    _to_tensor[:] = [function]
+    return function
 
 
 def shown(value: Any) -> str:
     """A value in an error: short, and with its type where that is what is wrong."""
-    if isinstance(value, (Tensor, Expr, Bool, Symbol)):
-        return f"`{value}`" if not isinstance(value, Tensor) else repr(value)
+    if isinstance(value, (BaseTensor, Expr, Bool, Symbol)):
+        return f"`{value}`" if not isinstance(value, BaseTensor) else repr(value)
     if is_array(value):
         return f"an array {value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (list, tuple)) and value:
@@ -141,10 +151,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def context_of(arguments: Iterable[Any]) -> Context | None:
+def context_of(arguments: Iterable[Any]) -> BaseContext | None:
     """The context of the first tensor among arguments, lists and dicts of them included."""
     for argument in arguments:
-        if isinstance(argument, Tensor):
+        if isinstance(argument, BaseTensor):
             return argument.context
         if isinstance(argument, (list, tuple, Mapping)) and argument:
             found = context_of(argument.values() if isinstance(argument, Mapping) else argument)
@@ -153,84 +163,164 @@ def context_of(arguments: Iterable[Any]) -> Context | None:
     return None
 
 
-def checked(function: F, name: str = "") -> F:
-    """`function`, refusing arguments that its annotations do not allow, and run in the context of its tensors.
+@dataclass(frozen=True)
+class _Row:
+    """A parameter, with the check of its values: None where any value will do, or where the function says more."""
 
-    Raises ArgumentError: for a wrong kind of value, an unknown or missing argument.
-    """
-    signature = inspect.signature(function)
-    called = name or getattr(function, "__name__", "function").strip("_")
-    parameters = list(signature.parameters.values())
-    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = next((p for p in parameters if p.kind is p.VAR_POSITIONAL), None)
-    by_name = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    name: str
+    default: Any
+    kind: Kind | None
+    converts: bool
 
-    def argument(parameter: inspect.Parameter, value: Any) -> Any:
-        kind = KINDS.get(str(parameter.annotation))
-        if parameter.name == "dtype":  # `check_dtype` says more
-            return value
-        if kind is None or value is parameter.default or (isinstance(value, Tensor) and kind.fits(value)):
+    @staticmethod
+    def of(parameter: inspect.Parameter, function: Callable[..., Any]) -> _Row:
+        text = annotation_text(parameter.annotation, function)
+        kind = KINDS.get(text) if parameter.name != "dtype" else None  # `check_dtype` says more
+        return _Row(parameter.name, parameter.default, kind, text == "Tensor")
+
+    def checked(self, value: Any, call: _Call) -> Any:
+        kind = self.kind
+        if kind is None or value is self.default:
             return value
         if not kind.fits(value):
-            hint = _advice(kind, value) or _usage(called, signature)
-            raise ArgumentError(f"`{called}` takes {kind.what} as {parameter.name}, got {shown(value)}", hint=hint)
-        return CONVERSIONS["Tensor"](value) if parameter.annotation == "Tensor" else value
+            hint = _advice(kind, value) or call.usage()
+            raise ArgumentError(f"`{call.name}` takes {kind.what} as {self.name}, got {shown(value)}", hint=hint)
+        return _to_tensor[0](value) if self.converts and not isinstance(value, BaseTensor) else value
 
-    def bound(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+
+class _Call:
+    """What a function takes, and what is said where it is called with something else."""
+
+    def __init__(self, function: Callable[..., Any], name: str):
+        self.name = name or getattr(function, "__name__", "function").strip("_")
+        parameters = list(inspect.signature(function).parameters.values())
+        self.has_self = bool(parameters) and parameters[0].name == "self"
+        self.parameters = parameters
+        plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        rest = next((p for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.plain, self.rest = [_Row.of(p, function) for p in plain], None if rest is None else _Row.of(rest, function)
+        self.by_name = {p.name: _Row.of(p, function) for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        self.is_open = any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def usage(self) -> str:
+        """How the function is called, without `self`."""
+        parts = []
+        for p in self.parameters[self.has_self :]:
+            star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+            parts.append(f"{star}{p.name}" + ("" if p.default is p.empty else f"={p.default!r}"))
+        return f"{self.name}({', '.join(parts)})"
+
+    def check_names(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        """Raises ArgumentError for too many, unknown and missing arguments."""
+        if len(args) > len(self.plain) and self.rest is None:
+            count = len(self.plain) - self.has_self
+            raise ArgumentError(f"`{self.name}` takes {count} arguments, got {len(args) - self.has_self}", hint=self.usage())
+        for key in keywords:
+            if key not in self.by_name and not self.is_open:
+                near = difflib.get_close_matches({"dim": "axis", "keepdim": "keepdims"}.get(key, key), self.by_name, 1)
+                hint = f"did you mean {near[0]}=...?" if near else self.usage()
+                raise ArgumentError(f"`{self.name}` has no argument `{key}`", hint=hint)
+        for k, p in enumerate(self.parameters):
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                is_positional = p.kind is not p.KEYWORD_ONLY and k < len(args)
+                if is_positional == (p.name in keywords):
+                    what = "is given twice" if is_positional else "is missing"
+                    raise ArgumentError(f"the argument `{p.name}` of `{self.name}` {what}", hint=self.usage())
+
+    def checked(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments, with tensors in place of numbers where tensors are meant."""
+        plain, rest = self.plain, self.rest
         if len(args) > len(plain) and rest is None:
-            raise ArgumentError(f"`{called}` takes {len(plain)} arguments, got {len(args)}", hint=_usage(called, signature))
-        given = [argument(plain[k] if k < len(plain) else rest, value) for k, value in enumerate(args)]  # type: ignore[arg-type]
-        named: dict[str, Any] = {}
-        for key, value in keywords.items():
-            if key not in by_name and not open_ended:
-                near = difflib.get_close_matches({"dim": "axis", "keepdim": "keepdims"}.get(key, key), by_name, 1)
-                hint = f"did you mean {near[0]}=...?" if near else _usage(called, signature)
-                raise ArgumentError(f"`{called}` has no argument `{key}`", hint=hint)
-            named[key] = argument(by_name[key], value) if key in by_name else value
-        for k, parameter in enumerate(parameters):
-            if parameter.default is parameter.empty and parameter.kind in (
-                parameter.POSITIONAL_ONLY,
-                parameter.POSITIONAL_OR_KEYWORD,
-                parameter.KEYWORD_ONLY,
-            ):
-                positional = parameter.kind is not parameter.KEYWORD_ONLY and k < len(args)
-                if positional == (parameter.name in named):
-                    what = "is given twice" if positional else "is missing"
-                    raise ArgumentError(f"the argument `{parameter.name}` of `{called}` {what}", hint=_usage(called, signature))
-        return given, named
+            self.check_names(args, keywords)
+        values = [(plain[k] if k < len(plain) else rest).checked(value, self) for k, value in enumerate(args)]  # type: ignore[union-attr]
+        named = {k: self.by_name[k].checked(v, self) if k in self.by_name else v for k, v in keywords.items()}
+        return values, named
+
+
+def checked(function: F, name: str = "") -> F:
+    """Decorator: `function`, refusing arguments that its annotations do not allow, and run in the context of its tensors.
+
+    Raises ArgumentError: for a wrong kind of value, an unknown or missing argument. Errors call the function `name`.
+    """
+    call = _Call(function, name)
 
     @functools.wraps(function)
-    def call(*args: Any, **keywords: Any) -> Any:
+    def checking(*args: Any, **keywords: Any) -> Any:
         context = context_of(args) or context_of(keywords.values())
-        if context is None or context is Context.innermost():
-            given, named = bound(args, keywords)
-            return function(*given, **named)
+        if keywords or len(args) != len(call.plain):
+            call.check_names(args, keywords)
+        if context is None or context is BaseContext.innermost():
+            values, named = call.checked(args, keywords)
+            return function(*values, **named)
         with context:
-            given, named = bound(args, keywords)
-            return function(*given, **named)
+            values, named = call.checked(args, keywords)
+            return function(*values, **named)
 
-    return call  # type: ignore[return-value]
+    return checking  # type: ignore[return-value]
+
+
+def checked_as(name: str) -> Callable[[F], F]:
+    """`checked`, of a function that users know under another name."""
+    return functools.partial(checked, name=name)
+
+
+def method(function: F) -> F:
+    """Decorator of a method that hands its arguments to a checked function: only their names are checked here."""
+    call = _Call(function, "")
+
+    @functools.wraps(function)
+    def checking(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # not of this call
+            call.check_names(args, keywords)
+            raise
+
+    return checking  # type: ignore[return-value]
+
+
+_ALIASES = {name: getattr(aliases, name) for name in ("Value", "Shape", "Axes", "Domain", "ArrayLike", "Numbers")}
+
+
+def annotation_text(annotation: Any, function: Callable[..., Any] | None = None) -> str:
+    """An annotation as `KINDS` names it. A text is one of ours, or means what it means where `function` was written."""
+    if isinstance(annotation, str):
+        if function is None or function.__module__.startswith("tempo_core."):
+            return annotation
+        try:
+            while isinstance(annotation, str):  # a text in quotes is a text of a text
+                annotation = eval(annotation, getattr(function, "__globals__", {}))
+        except Exception:  # a name that only type checkers know
+            return str(annotation)
+    for name, alias in _ALIASES.items():
+        if annotation == alias:
+            return name
+    if annotation is None or annotation is type(None):
+        return "None"
+    if annotation is Ellipsis:
+        return "..."
+    if isinstance(annotation, typing.ForwardRef):
+        return annotation_text(annotation.__forward_arg__)
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is None:
+        if not isinstance(annotation, type):
+            return str(annotation)
+        is_ours = annotation.__module__ == "builtins" or annotation.__module__.startswith("tempo_core.")
+        return annotation.__name__ if is_ours else f"{annotation.__module__}.{annotation.__name__}"
+    if origin in (typing.Union, types.UnionType):
+        parts = tuple(sorted(parts, key=lambda part: part is type(None)))  # as it is written: None last
+        return " | ".join(map(annotation_text, parts))
+    inside = ", ".join(
+        "[" + ", ".join(map(annotation_text, p)) + "]" if isinstance(p, list) else annotation_text(p) for p in parts
+    )
+    return f"{origin.__name__}[{inside}]"
 
 
 def _advice(kind: Kind, value: Any) -> str | None:
-    if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value) and kind.fits is is_value:
+    if isinstance(value, (list, tuple)) and any(isinstance(v, BaseTensor) for v in value) and kind.fits is is_value:
         return "tp.stack([x, y]) makes one tensor of several"
-    if isinstance(value, Tensor) and kind.fits not in (is_tensors, is_domain):
+    if isinstance(value, BaseTensor) and kind.fits not in (is_tensors, is_domain):
         return "a tensor's values are known when the program runs; here the program is built, and a number is needed"
     return kind.hint
-
-
-def _usage(called: str, signature: inspect.Signature) -> str:
-    parts = []
-    for p in signature.parameters.values():
-        star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
-        parts.append(f"{star}{p.name}" + ("" if p.default is p.empty else f"={p.default!r}"))
-    return f"{called}({', '.join(parts)})"
-
-
-def checked_module(namespace: dict[str, Any], names: Sequence[str]) -> None:
-    """Check the arguments of a module's public functions (classes and modules among `names` are left as they are)."""
-    for name in names:
-        if inspect.isfunction(namespace[name]):
-            namespace[name] = checked(namespace[name], name)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
-from tempo_core.frontend.context import Context
+from tempo_core.frontend.base import BaseTensor, apply, of_node, view
+from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.contributions import as_cases, as_key, overflows, uses_values, without_broadcast_axis
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.slopes import NoGradient, Zero
-from tempo_core.frontend.sources import Recurrence
-from tempo_core.frontend.tensor import Tensor, apply, of_node
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
     Identity,
@@ -36,7 +36,11 @@ from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
 from tempo_core.symbolic.relation import uncovered
 
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
+
+@checked
 def backward(loss: Tensor) -> None:
     """Differentiate a tensor, summed over its points and elements; gradients are then in `.grad` of the leaves, and add up.
 
@@ -58,9 +62,7 @@ def backward(loss: Tensor) -> None:
         context.gradients[key] = gradient if present is None else present + gradient
 
 
-Tensor.backward = checked(backward)  # type: ignore[assignment]
-
-
+@checked
 def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     """Gradients of `loss`, summed over its points and elements, with respect to each tensor of `wrt`.
 
@@ -71,7 +73,7 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
             f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: .astype("float32")'
         )
     for target in wrt:
-        if not isinstance(target, Tensor):
+        if not isinstance(target, BaseTensor):
             raise GradientError(f"a gradient with respect to {shown(target)}, which is no tensor", hint="tp.grad(loss, [x, y])")
         if target.context is not loss.context:
             raise GradientError(
@@ -85,7 +87,7 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     return _Reverse(loss.context, loss.materialized(), targets).run()
 
 
-def _ancestors(context: Context, node_id: int) -> set[int]:
+def _ancestors(context: BaseContext, node_id: int) -> set[int]:
     found, stack = {node_id}, [node_id]
     while stack:
         for edge in context.graph[stack.pop()].inputs:
@@ -95,7 +97,7 @@ def _ancestors(context: Context, node_id: int) -> set[int]:
     return found
 
 
-def _cyclic_merges(context: Context) -> set[int]:
+def _cyclic_merges(context: BaseContext) -> set[int]:
     """Recurrences that already depend on themselves."""
     merges = [r.edge.source for r in context.recurrences]
     return {m for m in merges if any(m in _ancestors(context, e.source) for e in context.graph[m].inputs)}
@@ -119,12 +121,12 @@ def _called(node: Node) -> str:
 class _Reverse:
     """One reverse pass over the active nodes: those on a path from a target to the loss."""
 
-    def __init__(self, context: Context, loss: Tensor, targets: list[Tensor]):
+    def __init__(self, context: BaseContext, loss: Tensor, targets: list[Tensor]):
         self.context, self.graph, self.loss, self.targets = context, context.graph, loss, targets
         self.active = self._active_nodes()
         self.partial: dict[Key, list[Tensor]] = {}  # contributions to a value's gradient
         self.support: dict[Key, Bool] = {}  # where there may be any: elsewhere the gradient is zero
-        self.placeholders: dict[int, Recurrence] = {}  # gradients of merges that lie on cycles
+        self.placeholders: dict[int, Tensor] = {}  # gradients of merges that lie on cycles
         self.overflowing: dict[int, bool] = {}  # nodes whose values may be infinite where nobody needs them
 
     def run(self) -> list[Tensor]:
@@ -135,7 +137,7 @@ class _Reverse:
             merge = self.graph[node_id]
             type = merge.outputs[0]
             node = self.graph.add(Merge(type), domain=merge.domain, name=f"grad_{merge.name or merge.id}", where=merge.where)
-            self.placeholders[node_id] = Recurrence(self.context, of_node(self.context, node).edge)
+            self.placeholders[node_id] = of_node(self.context, node)
         for node_id in order:
             self._differentiate(self.graph[node_id])
         for node_id, placeholder in self.placeholders.items():
@@ -259,7 +261,7 @@ class _Reverse:
                 MissingRow(message) if rule.missing else None
             )
         assert not isinstance(rule, Zero), "gradients flow along reads that carry them"
-        operands = [Tensor(self.context, e) for e in node.inputs]
+        operands = [view(self.context, e) for e in node.inputs]
         results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
         contributions = rule(node.op, operands, results, gradients)
         somewhere = self._support(node)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tempo_core.errors import ArgumentError, ContextError
-from tempo_core.frontend.arguments import is_recurrence, shown
-from tempo_core.frontend.functions import Value, as_tensor
-from tempo_core.frontend.sources import Recurrence, domain_steps
+from tempo_core.frontend.arguments import checked, is_recurrence, shown
+from tempo_core.frontend.functions import as_tensor
+from tempo_core.frontend.recurrence import Recurrence
+from tempo_core.frontend.sources import domain_steps
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Domain, Value
 from tempo_core.symbolic.expr import Expr, Symbol
 
 
+@checked
 def carry(
     x: Recurrence,
     start: Value | None = None,
     following: Value | None = None,
-    kept: Iterable[Expr] = (),
+    kept: Domain = (),
     reverse: bool = False,
 ) -> None:
     """Assign all points of the recurrence `x`: it begins as `start`, and `following`, the value after each point, is its next.
@@ -72,7 +73,7 @@ def _go_on(x: Recurrence, following: Value, loops: list[Symbol], reverse: bool) 
         x[_key(x, {step: advanced} | {s: _first(s, reverse) for s in inner})] = value
 
 
-def _loops(x: Recurrence, kept: Iterable[Expr]) -> list[Symbol]:
+def _loops(x: Recurrence, kept: Domain) -> list[Symbol]:
     """The steps along which `x` is carried, in the order of its domain."""
     with x.context:
         parallel = domain_steps(kept)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Mapping
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError, ContextError
 from tempo_core.frontend.variables import Variable, builder, remember
 from tempo_core.ir.graph import Graph
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.user import UserExpr
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
+    from tempo_core.program import Program
 
 
-class Context:
+class BaseContext:
     """A program's steps. `Context("i", "t")` has the steps i, t with the bounds I, T; `Context(num_dims=2)` names them d0, d1.
 
     Used as `with ctx as ((i, I), (t, T)):`, it gives each step and its bound as symbolic expressions; recurrent tensors are
     made inside the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
     """
 
-    _active: list[Context] = []
-    _compile: Callable[..., Any] | None = None  # the compiler, handed down by the package's facade
-    _recalled: Callable[..., Any] | None = None  # the compiler, with a memory of what it made
+    _active: list[BaseContext] = []
 
     def __init__(self, *names: str, num_dims: int | None = None):
         if num_dims is not None:
@@ -46,37 +48,37 @@ class Context:
                 )
         self.steps = tuple(Symbol(name, name.upper()) for name in names)
         self.graph = Graph(self.steps)
-        self.gradients: dict[tuple[int, int], Any] = {}
-        self.leaves: list[Any] = []  # inputs with requires_grad
+        self.gradients: dict[tuple[int, int], Tensor] = {}
+        self.leaves: list[Tensor] = []  # inputs with requires_grad
         self.inputs: dict[str, tuple[Symbol, ...]] = {}  # the steps of what is fed, by name
-        self.parameters: dict[str, Any] = {}  # those of modules, by full name
-        self.recurrences: list[Any] = []
+        self.parameters: dict[str, Tensor] = {}  # those of modules, by full name
+        self.recurrences: list[Tensor] = []
         self.branch_lines = self.graph.branch_lines
         self.builders: list[CodeType | None] = []  # the functions in whose `with` the context is
         self.variables: dict[tuple[int, int], Variable] = {}  # what the user calls tensors, by node and output
-        self.programs: list[Any] = []  # what `run` has compiled, the last used last
+        self.programs: list[tuple[object, Program]] = []  # what `run` has compiled, the last used last
         self._streams = 0
 
     def __enter__(self) -> tuple[tuple[Expr, Expr], ...]:
-        Context._active.append(self)
+        BaseContext._active.append(self)
         self.builders.append(builder())
-        return tuple((step.expr, step.bound_expr) for step in self.steps)
+        return tuple((UserExpr(step.expr), UserExpr(step.bound_expr)) for step in self.steps)
 
     def __exit__(self, *_: object) -> None:
         if self.builders[-1] is not None:
             remember(self)
         self.builders.pop()
-        del Context._active[len(Context._active) - 1 - Context._active[::-1].index(self)]  # it may be entered twice
+        del BaseContext._active[len(BaseContext._active) - 1 - BaseContext._active[::-1].index(self)]  # it may be entered twice
 
     @classmethod
-    def current(cls) -> Context:
+    def current(cls) -> BaseContext:
         """The innermost active context."""
         if not cls._active:
             raise ContextError("recurrent tensors are made inside a context", hint="with tp.Context('t') as ((t, T),): ...")
         return cls._active[-1]
 
     @classmethod
-    def innermost(cls) -> Context | None:
+    def innermost(cls) -> BaseContext | None:
         """The innermost active context, if there is one."""
         return cls._active[-1] if cls._active else None
 
@@ -84,30 +86,3 @@ class Context:
         """A number for the next random call, so that calls draw independent numbers and rebuilding repeats them."""
         self._streams += 1
         return self._streams
-
-    def compile(self, bounds: Mapping[Expr, int], outputs: Any = (), config: Any = None) -> Any:
-        """The program that computes `outputs` (tensors, a dict of tensors, or one tensor) and runs the sinks.
-
-        `bounds` gives each bound a number >= 1.
-
-        Raises a `tempo_core.errors.TempoError` for whatever is wrong with the program, naming the user's line.
-        """
-        assert Context._compile is not None
-        return Context._compile(self, bounds, outputs, config)
-
-    def run(
-        self,
-        bounds: Mapping[Expr, int],
-        outputs: Any = (),
-        inputs: Mapping[str, Any] | None = None,
-        config: Any = None,
-        seed: int | None = None,
-    ) -> Any:
-        """`compile`, then run: a list with one array an output, the dimensions of its domain leading.
-
-        Given a dict of tensors, `outputs` comes back as a dict of arrays; given one tensor, as one array. A program that was
-        run before (the same graph, outputs and config) is not compiled again, and for other bounds only in parts.
-        """
-        assert Context._recalled is not None
-        program = Context._recalled(self, bounds, outputs, config)
-        return program.run(inputs, seed if seed is not None or config is None else config.seed)

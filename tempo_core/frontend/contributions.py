@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.base import apply, view
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import (
     Binary,
@@ -31,6 +32,9 @@ from tempo_core.symbolic.domain import Index, Point
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
+
 
 def as_cases(edge: Edge) -> list[tuple[Edge, Bool]]:
     """A read at a least or greatest of expressions as reads at each of these, where it is the one; empty if it is no such read."""
@@ -54,7 +58,7 @@ def as_cases(edge: Edge) -> list[tuple[Edge, Bool]]:
     return []
 
 
-def as_key(back: Index) -> object:
+def as_key(back: Index) -> Expr | slice[Expr, Expr, int]:
     """An index as `[]` takes it."""
     return back.expr if isinstance(back, Point) else slice(back.start, back.stop, back.stride)
 
@@ -94,5 +98,5 @@ def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
         return None
     shape = node.op.shape[:axis] + node.op.shape[axis + 1 :]
     axes = tuple(a - (a > axis) for a in node.op.axes)
-    inner = Tensor(x.context, node.inputs[0])
+    inner = view(x.context, node.inputs[0])
     return inner if shape == inner.shape else apply(Broadcast(shape, axes), inner)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions import (
     arange,
     broadcast_to,
@@ -34,13 +35,15 @@ from tempo_core.frontend.functions import (
 )  # fmt: skip
 from tempo_core.frontend.slopes import NoGradient, Zero, slope_of
 from tempo_core.frontend.sources import udf
-from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Pullback
 from tempo_core.symbolic.expr import Expr
 
-Rule = Callable[[Any, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], Sequence[Any]]
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
+
+Rule: TypeAlias = "Callable[[Any, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], Sequence[Any]]"
 
 
 def _unary(op: ops.Unary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:

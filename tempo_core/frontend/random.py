@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from tempo_core.errors import ArgumentError, ShapeError
-from tempo_core.frontend.arguments import checked_module
-from tempo_core.frontend.context import Context
+from tempo_core.frontend.arguments import checked
+from tempo_core.frontend.base import apply
+from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.functions import argmax, argsort, as_tensor, evaluate, log, neg, shape_of
 from tempo_core.frontend.sources import domain_steps
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Domain, Shape
 from tempo_core.ir.ops import Random
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.domain import step_order
-from tempo_core.symbolic.expr import Expr, IntoExpr
-
-Domain = Iterable[Expr]
+from tempo_core.symbolic.expr import IntoExpr
 
 
-def _draw(kind: str, shape: Any, domain: Domain) -> Tensor:
-    context = Context.current()
+def _draw(kind: str, shape: Shape, domain: Domain) -> Tensor:
+    context = BaseContext.current()
     sizes = shape_of(shape)
     steps = {*domain_steps(domain), *(step for size in sizes for step in size.steps)}  # a size that varies is drawn anew
     coordinates = [evaluate(step.expr) for step in step_order(steps, context.steps)]
     return apply(Random(kind, context.next_stream(), sizes), *coordinates)
 
 
-def uniform(shape: Any = (), low: float = 0.0, high: float = 1.0, domain: Domain = ()) -> Tensor:
+@checked
+def uniform(shape: Shape = (), low: float = 0.0, high: float = 1.0, domain: Domain = ()) -> Tensor:
     """Uniform float32 numbers in [low, high), new ones at each point of `domain`."""
     if not low < high:
         raise ArgumentError(f"uniform numbers from {low} to {high}", hint="low is less than high")
@@ -35,21 +33,25 @@ def uniform(shape: Any = (), low: float = 0.0, high: float = 1.0, domain: Domain
     return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
 
 
-def normal(shape: Any = (), domain: Domain = ()) -> Tensor:
+@checked
+def normal(shape: Shape = (), domain: Domain = ()) -> Tensor:
     """Standard normal float32 numbers, new ones at each point of `domain`."""
     return _draw("normal", shape, domain)
 
 
-def bits(shape: Any = (), domain: Domain = ()) -> Tensor:
+@checked
+def bits(shape: Shape = (), domain: Domain = ()) -> Tensor:
     """Uniform uint32 numbers: a shape of (2,) makes a key for `jax.random`."""
     return _draw("bits", shape, domain)
 
 
+@checked
 def permutation(size: IntoExpr, domain: Domain = ()) -> Tensor:
     """A random order of `0, ..., size - 1` as int32, a new one at each point of `domain`."""
     return argsort(_draw("bits", (size,), domain))
 
 
+@checked
 def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
     """Positions of the last axis drawn with probability softmax(logits), as int32; by Gumbel's trick.
 
@@ -63,6 +65,3 @@ def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
     steps = [s.expr for s in logits.domain.steps] if domain is None else domain
     gumbel = neg(log(neg(log(uniform(logits.shape, domain=steps) + 1e-20)) + 1e-20))
     return argmax(logits + gumbel.astype(logits.dtype), -1)
-
-
-checked_module(globals(), ("uniform", "normal", "bits", "permutation", "categorical"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -42,8 +43,10 @@ from tempo_core.frontend.functions import (
     square,
     where,
 )
-from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir import ops
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,11 @@ class NoGradient:
     missing: bool = False  # there is no row: a mistake in Tempo
 
 
-Slope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (gradient of the result, operand, result) -> gradient of the operand
+Slope: TypeAlias = (
+    "Callable[[Tensor, Tensor, Tensor], Tensor]"  # (gradient of the result, operand, result) -> gradient of the operand
+)
 # (gradient of the result, operands x and y, result) -> gradients of x and y, None where they are 0
-Slopes = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor | None]]
+Slopes: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor | None]]"
 
 
 def finite(x: Tensor) -> Tensor:

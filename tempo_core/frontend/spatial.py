@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tempo_core.errors import IndexingError, SymbolicValueError
 from tempo_core.frontend.arguments import shown
-from tempo_core.frontend.functions import expand_dims, flip, index
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.functions import at_position, expand_dims, flip
+from tempo_core.frontend.types import SpatialKey, Value
 from tempo_core.ir.ops import Slice
 from tempo_core.symbolic.expr import Expr
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
 
 class Spatial:
@@ -20,7 +24,8 @@ class Spatial:
     def __init__(self, tensor: Tensor):
         self.tensor = tensor
 
-    def __getitem__(self, key: Any) -> Tensor:
+    def __getitem__(self, key: SpatialKey) -> Tensor:
+        """The elements at `key`: `x.spatial[0]`, `x.spatial[:, 1:t]`, `x.spatial[..., None]`, `x.spatial[positions]`."""
         parts = list(key) if isinstance(key, tuple) else [key]
         x = self.tensor
         wanted = sum(1 for p in parts if p is not None and p is not Ellipsis)
@@ -42,8 +47,8 @@ class Spatial:
                 x = _sliced(x, axis, part)
                 axis += 1
             else:
-                rank = part.rank if isinstance(part, Tensor) else np.ndim(part) if isinstance(part, (list, np.ndarray)) else 0
-                x = index(x, axis, part)
+                rank = part.rank if isinstance(part, BaseTensor) else np.ndim(part) if isinstance(part, (list, np.ndarray)) else 0
+                x = at_position(x, axis, cast(Value, part))
                 axis += rank
         return x
 
@@ -57,9 +62,6 @@ class Spatial:
         raise SymbolicValueError(
             f"cannot iterate over the dimensions of {self.tensor!r}", hint="[x.spatial[k] for k in range(3)]"
         )
-
-
-Tensor.spatial = property(Spatial)
 
 
 def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:

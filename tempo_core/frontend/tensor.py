@@ -1,181 +1,35 @@
-"""Recurrent tensors: views of graph nodes with temporal indices, and the operators on them."""
+"""Recurrent tensors, as users see them: methods, operators, gradients, and what is said to those who use them as arrays."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tempo_core.errors import (
-    ArgumentError,
-    ContextError,
-    GradientError,
-    IndexingError,
-    MissingAttributeError,
-    SymbolicValueError,
-    user_location,
-)
-from tempo_core.frontend.context import Context
-from tempo_core.ir.graph import Edge, Node, compose
-from tempo_core.ir.ops import Identity, Op
-from tempo_core.ir.types import TensorType
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, conjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
-from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.proof import unless_obvious, within
+import tempo_core.frontend.functions as fn
+from tempo_core.errors import ArgumentError, GradientError, MissingAttributeError, SymbolicValueError
+from tempo_core.frontend import autodiff
+from tempo_core.frontend.arguments import method
+from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.spatial import Spatial
+from tempo_core.frontend.types import Axes, Shape, Value
+from tempo_core.ir.ops import Identity
+from tempo_core.symbolic.domain import Index, Point
+from tempo_core.symbolic.expr import Expr, IntoExpr
 
 
-class Tensor:
+class Tensor(BaseTensor, is_public=True):
     """A recurrent tensor: a value of type `dtype[shape]` at every point of its `domain`.
 
     Indexing with `[]` indexes the steps of the domain, in order: points (`t - 1`, `0`), slices (`t:T`), conditions
     (`i % 5 == 0`). A slice gives a leading spatial dimension. Spatial dimensions are indexed with `.index` and `.spatial`.
+    Operands of operators broadcast; numbers take the tensor's dtype (`tp.promote`).
     """
 
     __array_priority__ = 1000  # NumPy arrays leave the operators to us
-
-    if TYPE_CHECKING:  # defined as functions, and made methods, by functions/, spatial.py and autodiff.py
-        spatial: Any
-        backward: Callable[[], None]
-        _Method = Callable[..., "Tensor"]
-        sum: _Method
-        mean: _Method
-        max: _Method
-        min: _Method
-        prod: _Method
-        any: _Method
-        all: _Method
-        argmax: _Method
-        argsort: _Method
-        softmax: _Method
-        log_softmax: _Method
-        cumsum: _Method
-        discounted_sum: _Method
-        reshape: _Method
-        transpose: _Method
-        expand_dims: _Method
-        squeeze: _Method
-        astype: _Method
-        index: _Method
-        take: _Method
-        flip: _Method
-        one_hot: _Method
-        flatten: _Method
-        broadcast_to: _Method
-        moveaxis: _Method
-        swapaxes: _Method
-        repeat: _Method
-        tile: _Method
-        split: Callable[..., list[Tensor]]
-        argmin: _Method
-        count_nonzero: _Method
-        cummax: _Method
-        cummin: _Method
-        cumprod: _Method
-        logsumexp: _Method
-        norm: _Method
-        std: _Method
-        var: _Method
-        diagonal: _Method
-        index_add: _Method
-        median: _Method
-        roll: _Method
-        scatter: _Method
-        sort: _Method
-        take_along_axis: _Method
-        top_k: Callable[..., tuple[Tensor, Tensor]]
-        trace: _Method
-        tril: _Method
-        triu: _Method
-        clip: _Method
-        exp: _Method
-        log: _Method
-        sqrt: _Method
-        tanh: _Method
-        sigmoid: _Method
-        relu: _Method
-        abs: _Method
-        ceil: _Method
-        cos: _Method
-        erf: _Method
-        expm1: _Method
-        floor: _Method
-        gelu: _Method
-        isfinite: _Method
-        isinf: _Method
-        isnan: _Method
-        log1p: _Method
-        reciprocal: _Method
-        round: _Method
-        rsqrt: _Method
-        sign: _Method
-        silu: _Method
-        sin: _Method
-        softplus: _Method
-        square: _Method
-        trunc: _Method
-        __add__: _Method
-        __radd__: _Method
-        __sub__: _Method
-        __rsub__: _Method
-        __mul__: _Method
-        __rmul__: _Method
-        __truediv__: _Method
-        __rtruediv__: _Method
-        __pow__: _Method
-        __rpow__: _Method
-        __matmul__: _Method
-        __neg__: _Method
-        __mod__: _Method
-        __floordiv__: _Method
-        __and__: _Method
-        __or__: _Method
-        __invert__: _Method
-        __lt__: _Method
-        __le__: _Method
-        __gt__: _Method
-        __ge__: _Method
-
-    def __init__(self, context: Context, edge: Edge, condition: Bool = TRUE):
-        self.context = context
-        self.edge = edge
-        self.user_condition = condition  # what the user indexed with; the rest of the domain's condition follows from the reads
-        source = context.graph[edge.source]
-        for step, index in edge.by_step(source.domain).items():
-            condition = condition & within(index, step)
-        condition = condition & _source_condition(source, edge)
-        self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
-
-    # -- what it is ---------------------------------------------------------------------------------------------------
-
-    @property
-    def type(self) -> TensorType:
-        return self.context.graph.edge_type(self.edge)
-
-    @property
-    def dtype(self) -> str:
-        return self.type.dtype
-
-    @property
-    def shape(self) -> tuple[Expr, ...]:
-        return self.type.shape
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    ndim = rank
-
-    @property
-    def node(self) -> Node:
-        return self.context.graph[self.edge.source]
-
-    @property
-    def name(self) -> str:
-        return self.node.name
 
     def named(self, name: str) -> Tensor:
         """The same tensor under a name that plans, drawings and errors use."""
@@ -184,119 +38,10 @@ class Tensor:
         self.context.graph.put(replace(self.node, name=name))
         return self
 
-    def __repr__(self) -> str:
-        name = self.name or f"%{self.edge.source}"
-        return f"<Tensor {name}[{', '.join(map(str, self.edge.index))}]: {self.type} over {self.domain}>"
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            near = difflib.get_close_matches(name, [n for n in dir(type(self)) if not n.startswith("_")], 1)
-            hint = _ELSEWHERE.get(name) or (f"did you mean .{near[0]}?" if near else "docs/language.md lists what tensors have")
-            raise MissingAttributeError(f"{self!r} has no attribute `{name}`", hint=hint)
-
-    def __len__(self) -> int:
-        raise SymbolicValueError(f"the length of {self!r} may be symbolic", hint="read .shape")
-
-    def _value(self, *_: Any, **__: Any) -> Any:
-        raise SymbolicValueError(
-            f"{self!r} has no value while the program is built",
-            hint="run the program for it: ctx.run({T: 10}, outputs=[x]); hand it to code of your own with tp.udf or tp.sink",
-        )
-
-    __array__ = __float__ = __int__ = __index__ = __complex__ = _value
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        """`array + x`, where NumPy asks first; other functions of NumPy's are refused."""
-        operator = _OPERATORS.get(ufunc.__name__)
-        if method == "__call__" and operator is not None and not keywords and len(inputs) == 2:
-            left, right = inputs
-            if isinstance(left, Tensor):
-                return getattr(left, f"__{operator}__")(right)
-            return getattr(right, f"__{_MIRRORED.get(operator, 'r' + operator)}__")(left)
-        return self._refuse(ufunc.__name__)
-
-    def __array_function__(self, function: Any, *_: Any) -> Any:
-        return self._refuse(function.__name__)
-
-    def _refuse(self, function: str) -> Any:
-        raise ArgumentError(
-            f"np.{function} takes arrays, not {self!r}",
-            hint=f"tp.{_TEMPO_NAMES.get(function, function)} or a method of the tensor",
-        )
-
-    def __pos__(self) -> Tensor:
-        return self
-
-    def __iter__(self) -> Any:
-        raise SymbolicValueError(f"cannot iterate over {self!r}", hint="index its steps with [] and its dimensions with .index")
-
-    def __bool__(self) -> bool:
-        raise SymbolicValueError(
-            f"{self!r} has no truth value while the program is built", hint="use tp.where, or index with a condition on steps"
-        )
-
-    # -- temporal indexing --------------------------------------------------------------------------------------------
-
-    def __getitem__(self, key: Any) -> Tensor:
-        indices, condition = self._indices(key)
-        view = compose(self.edge, self.domain.steps, indices)
-        base = self
-        if view is None:  # not expressible on the edge: read a copy of this tensor instead
-            base = self._copied()
-            view = replace(base.edge, index=tuple(indices))
-        ragged = self._ragged_step(base, indices)
-        if ragged is not None:
-            raise IndexingError(
-                f"{self!r} has a shape that varies with {ragged}; a slice over {ragged} would stack tensors of different shapes",
-                hint="reduce the varying dimension first, for example with .sum(0)",
-            )
-        points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
-        carried = self.user_condition
-        if any(s not in points for s in carried.steps):
-            raise IndexingError(
-                f"{self!r} exists only where {carried}; a slice over it would have holes",
-                hint="slice first, then index with the condition",
-            )
-        carried = carried.substitute(points)
-        return Tensor(self.context, view, conjunction(condition, carried))
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise IndexingError(
-            f"{self!r} cannot be assigned to: only tensors made by tp.recurrence have branches",
-            hint="x = tp.recurrence(shape, dtype, domain=(t,)); x[0] = ...; x[t + 1] = ...",
-        )
-
-    def __delitem__(self, key: Any) -> None:
-        raise IndexingError(f"the points of {self!r} cannot be deleted", hint="index where it exists with a condition: x[t >= 3]")
-
-    def _indices(self, key: Any) -> tuple[list[Index], Bool]:
-        """A user's key as one index per step of the domain, and the conditions in it."""
-        parts = list(key) if isinstance(key, tuple) else [key]
-        condition: Bool = TRUE
-        for part in [p for p in parts if isinstance(p, _TRUTHS)]:
-            condition = condition & as_bool(part)
-        parts = [p for p in parts if not isinstance(p, _TRUTHS)]
-        steps = self.domain.steps
-        if len(parts) > len(steps):
-            raise IndexingError(
-                f"{len(parts)} temporal indices for {self!r}, whose domain has {len(steps)} steps",
-                hint="[] indexes steps only; index spatial dimensions with x.spatial[...] or x.index(dim, i)",
-            )
-        indices = [as_index(part, step, self) for part, step in zip(parts, steps, strict=False)]
-        indices += [Point(step.expr) for step in steps[len(parts) :]]
-        return indices, condition
-
-    def _ragged_step(self, base: Tensor, indices: Sequence[Index]) -> Symbol | None:
-        for step, index in zip(self.domain.steps, indices, strict=True):
-            if isinstance(index, Range) and any(step in size.steps for size in self.shape):
-                return step
-        return None
-
-    def _copied(self) -> Tensor:
-        return apply(Identity(), self)
+    @property
+    def spatial(self) -> Spatial:
+        """Indexes the dimensions, as NumPy does: `x.spatial[0]`, `x.spatial[:, 1:t]`, `x.spatial[..., None]`."""
+        return Spatial(self)
 
     def materialized(self) -> Tensor:
         """This tensor as a node of its own, read at the identity."""
@@ -320,112 +65,577 @@ class Tensor:
         steps = self.edge.by_step(source.domain)
         return gradient[tuple(_as_key(steps[s]) for s in gradient.domain.steps)] if gradient.domain.steps else gradient
 
+    @method
+    def backward(self) -> None:
+        """Differentiate this tensor, summed over its points and elements; gradients are then in `.grad` of the leaves, and add up.
+
+        Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
+        """
+        autodiff.backward(self)
+
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows."""
         return apply(Identity(stop_gradient=True), self)
 
+    # -- reductions and scans --------------------------------------------------------------------------------------------
 
-def _as_key(index: Index) -> Any:
+    @method
+    def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The sum over `axis`; narrow integers and bools are summed in 32 bits."""
+        return fn.total(self, axis, keepdims)
+
+    @method
+    def prod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The product over `axis`; narrow integers and bools are multiplied in 32 bits."""
+        return fn.product(self, axis, keepdims)
+
+    @method
+    def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The greatest element along `axis`; NaN where there is one."""
+        return fn.greatest(self, axis, keepdims)
+
+    @method
+    def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The least element along `axis`; NaN where there is one."""
+        return fn.least(self, axis, keepdims)
+
+    @method
+    def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """Whether an element along `axis` is not 0, a bool."""
+        return fn.any_of(self, axis, keepdims)
+
+    @method
+    def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """Whether all elements along `axis` are not 0, a bool."""
+        return fn.all_of(self, axis, keepdims)
+
+    @method
+    def count_nonzero(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """How many elements are not 0, as int32."""
+        return fn.count_nonzero(self, axis, keepdims)
+
+    @method
+    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The mean over `axis`; sizes that vary with the step are divided by at each step."""
+        return fn.mean(self, axis, keepdims)
+
+    @method
+    def var(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
+        """The variance over `axis`: the mean squared distance from the mean; with `ddof=1` that of a sample."""
+        return fn.var(self, axis, keepdims, ddof)
+
+    @method
+    def std(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
+        """The standard deviation over `axis`. Its gradient is 0 where it is 0."""
+        return fn.std(self, axis, keepdims, ddof)
+
+    @method
+    def norm(self, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+        """The norm of vectors along `axis` (of all elements by default): `ord` 1, 2 or infinite. Its gradient is 0 at 0."""
+        return fn.norm(self, axis, keepdims, ord)
+
+    @method
+    def argmax(self, axis: int = -1) -> Tensor:
+        """The first position of the greatest element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
+        return fn.argmax(self, axis)
+
+    @method
+    def argmin(self, axis: int = -1) -> Tensor:
+        """The first position of the least element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
+        return fn.argmin(self, axis)
+
+    @method
+    def argsort(self, axis: int = -1, descending: bool = False) -> Tensor:
+        """The positions that sort `x` along `axis`, as int32; equal elements stay in order, NaN comes last."""
+        return fn.argsort(self, axis, descending)
+
+    @method
+    def softmax(self, axis: int = -1) -> Tensor:
+        """`exp(x) / sum(exp(x))` along `axis`, without overflow."""
+        return fn.softmax(self, axis)
+
+    @method
+    def log_softmax(self, axis: int = -1) -> Tensor:
+        """`log(softmax(x))` along `axis`, without overflow."""
+        return fn.log_softmax(self, axis)
+
+    @method
+    def logsumexp(self, axis: int = -1, keepdims: bool = False) -> Tensor:
+        """`log(sum(exp(x)))` along `axis`, without overflow."""
+        return fn.logsumexp(self, axis, keepdims)
+
+    @method
+    def cumsum(self, axis: int = 0, reverse: bool = False) -> Tensor:
+        """Cumulative sum along `axis`; of suffixes with `reverse`."""
+        return fn.cumsum(self, axis, reverse)
+
+    @method
+    def cumprod(self, axis: int = 0, reverse: bool = False) -> Tensor:
+        """Cumulative product along `axis`; of suffixes with `reverse`. Once an element is 0, the products are, whatever else is there."""
+        return fn.cumprod(self, axis, reverse)
+
+    @method
+    def cummax(self, axis: int = 0, reverse: bool = False) -> Tensor:
+        """Cumulative maximum along `axis`; of suffixes with `reverse`. Of equal elements, the first has the gradient."""
+        return fn.cummax(self, axis, reverse)
+
+    @method
+    def cummin(self, axis: int = 0, reverse: bool = False) -> Tensor:
+        """Cumulative minimum along `axis`; of suffixes with `reverse`. Of equal elements, the first has the gradient."""
+        return fn.cummin(self, axis, reverse)
+
+    @method
+    def discounted_sum(self, gamma: float, axis: int = 0) -> Tensor:
+        """`x[0] + gamma * x[1] + gamma**2 * x[2] + ...` along `axis`."""
+        return fn.discounted_sum(self, gamma, axis)
+
+    # -- shapes ----------------------------------------------------------------------------------------------------------
+
+    @method
+    def reshape(self, *shape: Shape) -> Tensor:
+        """The same elements under another shape; one size may be -1."""
+        return fn.reshape(self, *shape)
+
+    @method
+    def flatten(self) -> Tensor:
+        """All elements, in row-major order, along one axis."""
+        return fn.flatten(self)
+
+    @method
+    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
+        """Axes in the given order (reversed where none is given)."""
+        return fn.transpose(self, *axes)
+
+    @method
+    def swapaxes(self, first: int, second: int) -> Tensor:
+        """Two axes exchanged."""
+        return fn.swapaxes(self, first, second)
+
+    @method
+    def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+        """Axes moved to other places; the others keep their order."""
+        return fn.moveaxis(self, source, destination)
+
+    @method
+    def expand_dims(self, axis: int) -> Tensor:
+        """`x` with a new dimension of size 1 at `axis`."""
+        return fn.expand_dims(self, axis)
+
+    @method
+    def squeeze(self, axis: Axes = None) -> Tensor:
+        """`x` without axes of size 1: those given, or all of them."""
+        return fn.squeeze(self, axis)
+
+    @method
+    def broadcast_to(self, shape: Shape) -> Tensor:
+        """`x` repeated to `shape` by NumPy's rule."""
+        return fn.broadcast_to(self, shape)
+
+    @method
+    def flip(self, axis: int | Sequence[int] = 0) -> Tensor:
+        """The elements of an axis, or of several, in reverse order."""
+        return fn.flip(self, axis)
+
+    @method
+    def split(self, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
+        """`x` cut along `axis`: into as many equal parts, or at the given positions, which may be expressions."""
+        return fn.split(self, parts, axis)
+
+    @method
+    def repeat(self, times: IntoExpr, axis: int | None = None) -> Tensor:
+        """Each element `times` times in a row along `axis` (of all elements, flattened, by default)."""
+        return fn.repeat(self, times, axis)
+
+    @method
+    def tile(self, times: Shape) -> Tensor:
+        """`x` as a whole repeated along its last axes, `times` each; more numbers than axes add axes in front."""
+        return fn.tile(self, times)
+
+    # -- elements --------------------------------------------------------------------------------------------------------
+
+    @method
+    def index(self, axis: int, position: Value) -> Tensor:
+        """`x` at `position` along `axis`: an int, an expression of steps, or an int32 tensor (whose shape replaces the axis)."""
+        return fn.index(self, axis, position)
+
+    @method
+    def take(self, indices: Value, axis: int = 0) -> Tensor:
+        """`x[indices]` along `axis`, of which the shape of `indices` takes the place. Positions outside of it are held at its ends."""
+        return fn.take(self, indices, axis)
+
+    @method
+    def take_along_axis(self, indices: Tensor, axis: int = -1) -> Tensor:
+        """Along `axis`, the elements at `indices`, which have positions of their own at each point of the other axes.
+
+        The other axes broadcast. `take_along_axis(x, argsort(x))` is `sort(x)`.
+        """
+        return fn.take_along_axis(self, indices, axis)
+
+    @method
+    def index_add(self, indices: Value, updates: Value, axis: int = 0) -> Tensor:
+        """`x` with updates added at `indices` along `axis`; twice where a position comes twice, dropped where it is outside.
+
+        Updates broadcast to the shape of `take(x, indices, axis)`.
+        """
+        return fn.index_add(self, indices, updates, axis)
+
+    @method
+    def scatter(self, indices: Value, updates: Value, axis: int = 0) -> Tensor:
+        """`x` with updates in place of the elements at `indices` along `axis`: the last of those for one position, none outside.
+
+        Updates broadcast to the shape of `take(x, indices, axis)`.
+        """
+        return fn.scatter(self, indices, updates, axis)
+
+    @method
+    def one_hot(self, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
+        """Ones at the positions `x` of a new axis of `size`, the last by default; zeros alone for positions outside."""
+        return fn.one_hot(self, size, dtype, axis)
+
+    @method
+    def roll(self, shift: IntoExpr, axis: int = 0) -> Tensor:
+        """The elements of `axis` moved `shift` places on (an expression of steps too); those past the end come in at the start."""
+        return fn.roll(self, shift, axis)
+
+    @method
+    def sort(self, axis: int = -1, descending: bool = False) -> Tensor:
+        """`x` sorted along `axis`, ascending unless said otherwise; NaN comes last."""
+        return fn.sort(self, axis, descending)
+
+    @method
+    def top_k(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+        """The `k` greatest elements along `axis`, greatest first, and their positions (int32); of equal ones the first comes first."""
+        return fn.top_k(self, k, axis)
+
+    @method
+    def median(self, axis: int = -1) -> Tensor:
+        """The middle element along `axis` in sorted order; the mean of both where there are two. NaN counts as the greatest."""
+        return fn.median(self, axis)
+
+    @method
+    def diagonal(self, offset: int = 0) -> Tensor:
+        """Of the last two axes the elements where column - row is `offset`, as one last axis."""
+        return fn.diagonal(self, offset)
+
+    @method
+    def trace(self, offset: int = 0) -> Tensor:
+        """The sum of a diagonal of the last two axes."""
+        return fn.trace(self, offset)
+
+    @method
+    def tril(self, offset: int = 0) -> Tensor:
+        """The last two axes' lower triangle, zeros above: where column - row is at most `offset`."""
+        return fn.tril(self, offset)
+
+    @method
+    def triu(self, offset: int = 0) -> Tensor:
+        """The last two axes' upper triangle, zeros below: where column - row is at least `offset`."""
+        return fn.triu(self, offset)
+
+    # -- elementwise functions -------------------------------------------------------------------------------------------
+
+    @method
+    def astype(self, dtype: str) -> Tensor:
+        """`x` converted to `dtype`.
+
+        Floats become integers by rounding towards zero; what is out of range becomes the nearest number in it, NaN becomes 0. Integers
+        wrap around. Floats become narrower ones by rounding to the nearest, or infinite. As bool, all but 0 is True, NaN too.
+        """
+        return fn.cast(self, dtype)
+
+    @method
+    def abs(self) -> Tensor:
+        """`|x|`, elementwise."""
+        return fn.absolute(self)
+
+    @method
+    def round(self) -> Tensor:
+        """The nearest whole number, as a float; of two, the even one."""
+        return fn.rounded(self)
+
+    @method
+    def clip(self, low: Value | None = None, high: Value | None = None) -> Tensor:
+        """`x` held between `low` and `high`, of which one may be left out."""
+        return fn.clip(self, low, high)
+
+    @method
+    def exp(self) -> Tensor:
+        """`e ** x`, elementwise."""
+        return fn.exp(self)
+
+    @method
+    def expm1(self) -> Tensor:
+        """`exp(x) - 1`, precise near 0."""
+        return fn.expm1(self)
+
+    @method
+    def log(self) -> Tensor:
+        """The natural logarithm, elementwise."""
+        return fn.log(self)
+
+    @method
+    def log1p(self) -> Tensor:
+        """`log(1 + x)`, precise near 0."""
+        return fn.log1p(self)
+
+    @method
+    def sqrt(self) -> Tensor:
+        """The square root, elementwise."""
+        return fn.sqrt(self)
+
+    @method
+    def rsqrt(self) -> Tensor:
+        """`1 / sqrt(x)`, elementwise."""
+        return fn.rsqrt(self)
+
+    @method
+    def square(self) -> Tensor:
+        """`x * x`."""
+        return fn.square(self)
+
+    @method
+    def reciprocal(self) -> Tensor:
+        """`1 / x`."""
+        return fn.reciprocal(self)
+
+    @method
+    def sigmoid(self) -> Tensor:
+        """`1 / (1 + exp(-x))`, elementwise."""
+        return fn.sigmoid(self)
+
+    @method
+    def tanh(self) -> Tensor:
+        """The hyperbolic tangent, elementwise."""
+        return fn.tanh(self)
+
+    @method
+    def erf(self) -> Tensor:
+        """The error function, elementwise."""
+        return fn.erf(self)
+
+    @method
+    def sin(self) -> Tensor:
+        """The sine of radians, elementwise."""
+        return fn.sin(self)
+
+    @method
+    def cos(self) -> Tensor:
+        """The cosine of radians, elementwise."""
+        return fn.cos(self)
+
+    @method
+    def sign(self) -> Tensor:
+        """-1, 0 or 1, elementwise."""
+        return fn.sign(self)
+
+    @method
+    def floor(self) -> Tensor:
+        """The greatest whole number that is not above `x`, as a float."""
+        return fn.floor(self)
+
+    @method
+    def ceil(self) -> Tensor:
+        """The least whole number that is not below `x`, as a float."""
+        return fn.ceil(self)
+
+    @method
+    def trunc(self) -> Tensor:
+        """`x` without its fraction, as a float."""
+        return fn.trunc(self)
+
+    @method
+    def isfinite(self) -> Tensor:
+        """Where numbers are neither infinite nor NaN, a bool."""
+        return fn.isfinite(self)
+
+    @method
+    def isinf(self) -> Tensor:
+        """Where numbers are infinite."""
+        return fn.isinf(self)
+
+    @method
+    def isnan(self) -> Tensor:
+        """Where numbers are NaN, a bool."""
+        return fn.isnan(self)
+
+    @method
+    def relu(self) -> Tensor:
+        """`max(x, 0)`, whose gradient at 0 is 0."""
+        return fn.relu(self)
+
+    @method
+    def silu(self) -> Tensor:
+        """`x * sigmoid(x)` (Elfwing et al., 2018)."""
+        return fn.silu(self)
+
+    @method
+    def softplus(self) -> Tensor:
+        """`log(1 + exp(x))`, without overflow."""
+        return fn.softplus(self)
+
+    @method
+    def gelu(self, approximate: bool = False) -> Tensor:
+        """GELU (Hendrycks and Gimpel, 2016): `x * Φ(x)`, exactly, or by the tanh formula of the paper."""
+        return fn.gelu(self, approximate)
+
+    # -- operators -------------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Value) -> Tensor:
+        return fn.add(self, other)
+
+    def __radd__(self, other: Value) -> Tensor:
+        return fn.add(other, self)
+
+    def __sub__(self, other: Value) -> Tensor:
+        return fn.sub(self, other)
+
+    def __rsub__(self, other: Value) -> Tensor:
+        return fn.sub(other, self)
+
+    def __mul__(self, other: Value) -> Tensor:
+        return fn.mul(self, other)
+
+    def __rmul__(self, other: Value) -> Tensor:
+        return fn.mul(other, self)
+
+    def __truediv__(self, other: Value) -> Tensor:
+        return fn.div(self, other)
+
+    def __rtruediv__(self, other: Value) -> Tensor:
+        return fn.div(other, self)
+
+    def __floordiv__(self, other: Value) -> Tensor:
+        return fn.floordiv(self, other)
+
+    def __rfloordiv__(self, other: Value) -> Tensor:
+        return fn.floordiv(other, self)
+
+    def __mod__(self, other: Value) -> Tensor:
+        return fn.mod(self, other)
+
+    def __rmod__(self, other: Value) -> Tensor:
+        return fn.mod(other, self)
+
+    def __pow__(self, other: Value) -> Tensor:
+        return fn.power(self, other)
+
+    def __rpow__(self, other: Value) -> Tensor:
+        return fn.power(other, self)
+
+    def __matmul__(self, other: Value) -> Tensor:
+        return fn.matmul(self, other)
+
+    def __rmatmul__(self, other: Value) -> Tensor:
+        return fn.matmul(other, self)
+
+    def __and__(self, other: Value) -> Tensor:
+        return fn.bitwise_and(self, other)
+
+    def __rand__(self, other: Value) -> Tensor:
+        return fn.bitwise_and(other, self)
+
+    def __or__(self, other: Value) -> Tensor:
+        return fn.bitwise_or(self, other)
+
+    def __ror__(self, other: Value) -> Tensor:
+        return fn.bitwise_or(other, self)
+
+    def __xor__(self, other: Value) -> Tensor:
+        return fn.bitwise_xor(self, other)
+
+    def __rxor__(self, other: Value) -> Tensor:
+        return fn.bitwise_xor(other, self)
+
+    def __lt__(self, other: Value) -> Tensor:
+        return fn.less(self, other)
+
+    def __le__(self, other: Value) -> Tensor:
+        return fn.less_equal(self, other)
+
+    def __gt__(self, other: Value) -> Tensor:
+        return fn.greater(self, other)
+
+    def __ge__(self, other: Value) -> Tensor:
+        return fn.greater_equal(self, other)
+
+    def __eq__(self, other: Value) -> Tensor:  # type: ignore[override]
+        return fn.equal(self, other)
+
+    def __ne__(self, other: Value) -> Tensor:  # type: ignore[override]
+        return fn.not_equal(self, other)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __neg__(self) -> Tensor:
+        return fn.neg(self)
+
+    def __abs__(self) -> Tensor:
+        return fn.absolute(self)
+
+    def __invert__(self) -> Tensor:
+        return fn.bitwise_not(self)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    # -- what it is not: an array ----------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            near = difflib.get_close_matches(name, [n for n in dir(type(self)) if not n.startswith("_")], 1)
+            hint = _ELSEWHERE.get(name) or (f"did you mean .{near[0]}?" if near else "docs/language.md lists what tensors have")
+            raise MissingAttributeError(f"{self!r} has no attribute `{name}`", hint=hint)
+
+    def _value(self, *_: object, **__: object) -> NoReturn:
+        raise SymbolicValueError(
+            f"{self!r} has no value while the program is built",
+            hint="run the program for it: ctx.run({T: 10}, outputs=[x]); hand it to code of your own with tp.udf or tp.sink",
+        )
+
+    if not TYPE_CHECKING:  # to type checkers, a tensor is no number, no array, and nothing to iterate over
+        __array__ = __float__ = __int__ = __index__ = __complex__ = _value
+
+        def __iter__(self) -> NoReturn:
+            raise SymbolicValueError(
+                f"cannot iterate over {self!r}", hint="index its steps with [] and its dimensions with .index"
+            )
+
+        def __len__(self) -> NoReturn:
+            raise SymbolicValueError(f"the length of {self!r} may be symbolic", hint="read .shape")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, how: str, *inputs: Any, **keywords: Any) -> Tensor:
+        """`array + x`, where NumPy asks first; other functions of NumPy's are refused."""
+        operator = _OPERATORS.get(ufunc.__name__)
+        if how == "__call__" and operator is not None and not keywords and len(inputs) == 2:
+            left, right = inputs
+            if isinstance(left, Tensor):
+                return getattr(left, f"__{operator}__")(right)
+            return getattr(right, f"__{_MIRRORED.get(operator, 'r' + operator)}__")(left)
+        raise self._refusal(ufunc.__name__)
+
+    def __array_function__(self, function: Any, *_: object) -> NoReturn:
+        raise self._refusal(function.__name__)
+
+    def _refusal(self, function: str) -> ArgumentError:
+        return ArgumentError(
+            f"np.{function} takes arrays, not {self!r}",
+            hint=f"tp.{_TEMPO_NAMES.get(function, function)} or a method of the tensor",
+        )
+
+    def __bool__(self) -> NoReturn:
+        raise SymbolicValueError(
+            f"{self!r} has no truth value while the program is built", hint="use tp.where, or index with a condition on steps"
+        )
+
+
+def _as_key(index: Index) -> Expr | slice[Expr, Expr, int]:
     return index.expr if isinstance(index, Point) else slice(index.start, index.stop, index.stride)
 
 
-def as_index(part: Any, step: Symbol, of: Tensor) -> Index:
-    """One item of a temporal key as an index of `step`."""
-    if isinstance(part, slice):
-        start = _slice_part(part.start, Expr.of(0), "start", step, of)
-        stop = _slice_part(part.stop, step.bound_expr, "end", step, of)
-        stride = int(_slice_part(part.step, Expr.of(1), "stride", step, of))
-        for end in (start, stop):
-            if end.is_constant and end.constant < 0:
-                raise IndexingError(
-                    f"negative end {end} in a slice of step {step} of {of!r}",
-                    hint=f"count from the bound: {step.bound} - {-end.constant}",
-                )
-        if stride < 1:
-            raise IndexingError(
-                f"stride {stride} in a slice of step {step}", hint="strides are positive; .flip(0) reverses a slice"
-            )
-        return Range(start, stop, stride)
-    if isinstance(part, Tensor):
-        raise IndexingError(
-            f"step {step} of {of!r} is indexed by a tensor; which timestep is read would depend on data",
-            hint="read a slice such as x[0:T], then .index(0, tensor)",
-        )
-    try:
-        point = Expr.of(part)
-    except TypeError:
-        raise IndexingError(
-            f"{part!r} cannot index step {step} of {of!r}", hint="use expressions of steps and bounds, or slices"
-        ) from None
-    if point.is_constant and point.constant < 0:
-        raise IndexingError(
-            f"negative index {point} for step {step} of {of!r}", hint=f"count from the bound: {step.bound} - {-point.constant}"
-        )
-    return Point(point)
-
-
-def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: Tensor) -> Expr:
-    """An end, or the stride, of a slice of `step`."""
-    if part is None:
-        return default
-    if isinstance(part, Tensor):
-        raise IndexingError(
-            f"the {what} of a slice of step {step} of {of!r} is a tensor; which timesteps are read would depend on data",
-            hint="read the largest slice, such as x[0:T], and mask it with tp.where",
-        )
-    try:
-        return Expr.of(part)
-    except ArgumentError:
-        raise IndexingError(
-            f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}",
-            hint="use ints and expressions of steps and bounds",
-        ) from None
-
-
-def _source_condition(source: Node, edge: Edge) -> Bool:
-    """Where the source exists, in the reader's steps. Ranges are checked at both ends where that is exact."""
-    condition = source.domain.condition
-    if condition is TRUE:
-        return TRUE
-    indices = edge.by_step(source.domain)
-    first = {s: i.expr if isinstance(i, Point) else i.start for s, i in indices.items()}
-    last = {s: i.expr if isinstance(i, Point) else i.last for s, i in indices.items()}
-    kept: list[Bool] = []
-    for part in condition.parts:
-        ranged = any(isinstance(indices[s], Range) for s in part.steps)
-        if not ranged:
-            kept.append(part.substitute(first))
-        elif isinstance(part, Comparison) and part.kind == ">=":
-            kept += [part.substitute(first), part.substitute(last)]
-    return conjunction(*kept)
-
-
-def apply(op: Op, *operands: Tensor, domain: Domain | None = None, name: str = "", where: str | None = None) -> Tensor:
-    """The first output of a new node that applies `op` to the operands; its domain is the union of theirs."""
-    context = operands[0].context if operands else Context.current()
-    for operand in operands:
-        if operand.context is not context:
-            raise ContextError(
-                f"tensors of different contexts meet in one operation: {operands[0]!r} and {operand!r}",
-                hint="a program is built in one context; hand values over by running: inputs={'x': result}",
-            )
-    if domain is None:
-        steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)
-        condition: Bool = TRUE
-        for operand in operands:
-            steps = steps | frozenset(operand.domain.steps)
-            condition = condition & operand.domain.condition
-        domain = Domain(step_order(steps, context.steps), condition)
-    node = context.graph.add(op, [o.edge for o in operands], domain=domain, name=name, where=where or user_location())
-    return of_node(context, node)
-
-
-def of_node(context: Context, node: Node, output: int = 0) -> Tensor:
-    """Output `output` of a node, at the node's own points."""
-    return Tensor(context, Edge(node.id, identity(node.domain), output))
-
-
-_TRUTHS = (Bool, bool, np.bool_)
 _OPERATORS = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "true_divide": "truediv", "floor_divide": "floordiv",
     "remainder": "mod", "power": "pow", "matmul": "matmul", "bitwise_and": "and", "bitwise_or": "or",

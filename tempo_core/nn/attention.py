@@ -8,7 +8,9 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import IndexingError, ShapeError, user_location
-from tempo_core.frontend.tensor import Tensor, of_node
+from tempo_core.frontend.base import of_node
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Value
 from tempo_core.ir.ops import Merge
 from tempo_core.nn.initializers import Initializer
 from tempo_core.nn.linear import Linear, check_width
@@ -22,7 +24,7 @@ from tempo_core.symbolic.expr import Expr, Minimum, Symbol
 _UNREACHED = -1e30  # a score whose exponential is zero beside any other, and finite, so that its gradient is
 
 
-def read_over(x: Tensor, step: Symbol, part: Any) -> Tensor:
+def read_over(x: Tensor, step: Symbol, part: Expr | slice) -> Tensor:
     """`x` read along one step of its domain at a point or slice, at the identity along the others."""
     return x[tuple(part if s == step else s.expr for s in x.domain.steps)]
 
@@ -149,18 +151,31 @@ class GroupedQueryAttention(Module):
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.reshape(*x.shape[:-1], heads, self.head_width)
 
-    def _turned(self, x: Tensor, position: Any) -> Tensor:
+    def _turned(self, x: Tensor, position: Value) -> Tensor:
         return x if self.rope is None else self.rope(x, position)
 
 
 class MultiHeadAttention(GroupedQueryAttention):
     """Attention with keys and values of its own for each head (Vaswani et al., 2017, arXiv:1706.03762)."""
 
-    def __init__(self, width: int, heads: int, domain: Domain = (), **options: Any):
-        super().__init__(width, heads, heads, domain, **options)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        domain: Domain = (),
+        head_width: int | None = None,
+        pattern: Pattern | Reach = causal,
+        rope: RoPE | None = None,
+        bias: bool = False,
+        fed: bool = False,
+        name: str | None = None,
+        dtype: str = "float32",
+        initial: Initializer | None = None,
+    ):
+        super().__init__(width, heads, heads, domain, head_width, pattern, rope, bias, fed, name, dtype, initial)
 
 
-def time_step(x: Tensor, over: Any, module: Module) -> Symbol:
+def time_step(x: Tensor, over: object, module: Module[Any]) -> Symbol:
     """The step `over`, which `x` must vary with."""
     atom = over if isinstance(over, Symbol) else over.single_atom if isinstance(over, Expr) else None
     if not isinstance(atom, Symbol) or not atom.is_step:

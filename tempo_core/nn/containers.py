@@ -7,7 +7,8 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.nn.module import Module
+from tempo_core.frontend.types import Value
+from tempo_core.nn.module import Module, Out
 
 
 class Sequential(Module):
@@ -19,35 +20,65 @@ class Sequential(Module):
             self.child(str(position), layer)
 
     @property
-    def layers(self) -> tuple[Module, ...]:
+    def layers(self) -> tuple[Module[object], ...]:
+        """The modules, in their order."""
         return tuple(self._children.values())
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Value) -> Tensor:
+        """The last module's value."""
         for layer in self.layers:
-            x = layer(x)
-        return x
+            x = layer(x)  # type: ignore[assignment]  # what one gives, the next one takes
+        return x  # type: ignore[return-value]
 
 
-class Lambda(Module):
+class Lambda(Module[Out]):
     """A function without parameters, as a module."""
 
-    def __init__(self, function: Callable[..., Any], name: str = ""):
+    def __init__(self, function: Callable[..., Out], name: str = ""):
         super().__init__(name)
         self.function = function
 
-    def forward(self, *operands: Any, **options: Any) -> Any:
+    def forward(self, *operands: Any, **options: Any) -> Out:
         return self.function(*operands, **options)
 
 
-def _activation(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[], Lambda]:
-    def make() -> Lambda:
-        return Lambda(function, name)
+class Tanh(Lambda[Tensor]):
+    """`tp.tanh` as a module."""
 
-    make.__name__ = name.capitalize()
-    make.__doc__ = f"`tp.{name}` as a module."
-    return make
+    def __init__(self) -> None:
+        super().__init__(fn.tanh, "tanh")
 
 
-Tanh, Relu, Gelu = _activation("tanh", fn.tanh), _activation("relu", fn.relu), _activation("gelu", fn.gelu)
-Silu, Sigmoid = _activation("silu", fn.silu), _activation("sigmoid", fn.sigmoid)
-Softplus = _activation("softplus", fn.softplus)
+class Relu(Lambda[Tensor]):
+    """`tp.relu` as a module."""
+
+    def __init__(self) -> None:
+        super().__init__(fn.relu, "relu")
+
+
+class Gelu(Lambda[Tensor]):
+    """`tp.gelu` as a module."""
+
+    def __init__(self) -> None:
+        super().__init__(fn.gelu, "gelu")
+
+
+class Silu(Lambda[Tensor]):
+    """`tp.silu` as a module."""
+
+    def __init__(self) -> None:
+        super().__init__(fn.silu, "silu")
+
+
+class Sigmoid(Lambda[Tensor]):
+    """`tp.sigmoid` as a module."""
+
+    def __init__(self) -> None:
+        super().__init__(fn.sigmoid, "sigmoid")
+
+
+class Softplus(Lambda[Tensor]):
+    """`tp.softplus` as a module."""
+
+    def __init__(self) -> None:
+        super().__init__(fn.softplus, "softplus")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ShapeError
+from tempo_core.frontend.functions.contractions import Padding
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.nn.initializers import Initializer, uniform_fan_in, zeros
 from tempo_core.nn.module import Domain, Module
@@ -30,7 +30,7 @@ class Convolution(Module):
         kernel: int | Sequence[int],
         domain: Domain = (),
         stride: int | Sequence[int] = 1,
-        padding: Any = "SAME",
+        padding: Padding = "SAME",
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool = True,

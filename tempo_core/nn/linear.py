@@ -7,12 +7,13 @@ from typing import Any
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import DTypeError, ShapeError
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Positions
 from tempo_core.ir.types import is_float
 from tempo_core.nn.initializers import Initializer, normal, orthogonal, uniform_fan_in, zeros
 from tempo_core.nn.module import Domain, Module
 
 
-def check_width(module: Module, x: Tensor, width: int, hint: str | None = None) -> None:
+def check_width(module: Module[Any], x: Tensor, width: int, hint: str | None = None) -> None:
     """Raises ShapeError unless the last dimension of `x` is `width`."""
     if x.rank == 0 or x.shape[-1] != width:
         raise ShapeError(f"{module.name or type(module).__name__} takes [..., {width}], got {x!r}", hint=hint)
@@ -72,10 +73,10 @@ class Embedding(Module):
         super().__init__(name, domain, fed, dtype)
         self.weight = self.parameter("weight", (count, width), initial or normal())
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: Positions) -> Tensor:
         if isinstance(x, Tensor) and is_float(x.dtype):
             raise DTypeError(f"{self.name} takes integers, got {x!r}", hint='x.astype("int32")')
-        return fn.take(self.weight, x)
+        return fn.at_position(self.weight, 0, x)
 
 
 class SwiGLU(Module):

@@ -8,28 +8,41 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, overload
 
 from tempo_core.errors import ArgumentError, TempoError
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.carry import carry
-from tempo_core.frontend.context import Context
-from tempo_core.frontend.sources import domain_steps, input, recurrence
+from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.recurrence import recurrence
+from tempo_core.frontend.sources import domain_steps, input
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Domain, Key
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Node
 from tempo_core.nn.initializers import Initializer
 from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr
 
-Domain = Iterable[Expr]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Out = TypeVar("Out", default=Tensor, covariant=True)
+    M = TypeVar("M", bound="Module[object]")
+else:
+    from typing import TypeVar
+
+    Out, M = TypeVar("Out", covariant=True), TypeVar("M")
+
 Training = bool | Bool  # a condition on steps: trains at the points where it holds
-M = TypeVar("M", bound="Module")
+P = ParamSpec("P")
 
 
-class Module:
+class _Forward(Protocol[P, Out]):
+    def forward(self, *operands: P.args, **options: P.kwargs) -> Out: ...
+
+
+class Module(Generic[Out]):
     """Named parameters and a call. Subclasses call `super().__init__`, make parameters and modules, and define `forward`.
 
     ```python
@@ -42,6 +55,8 @@ class Module:
         def forward(self, x):
             return x + self.scale * self.norm(x)
     ```
+
+    A module that gives something else than a tensor says so: `class Pair(tp.nn.Module[tuple[tp.Tensor, tp.Tensor]])`.
 
     A module that is assigned to an attribute belongs to this one, and its parameters are named after it: `norm.weight`, or
     `block.norm.weight` where this one is called `block`. A module that was given a name keeps it instead of the attribute's.
@@ -58,8 +73,8 @@ class Module:
 
     def __init__(self, name: str | None = None, domain: Domain = (), fed: bool = False, dtype: str = "float32"):
         self._parameters: dict[str, Tensor] = {}  # by their names in this module
-        self._children: dict[str, Module] = {}
-        self._parent: Module | None = None
+        self._children: dict[str, Module[object]] = {}
+        self._parent: Module[object] | None = None
         self._is_named = name is not None
         self._local = _free_name(self.default_name) if name is None else name
         self.domain, self.fed, self.dtype = tuple(domain), fed, dtype
@@ -121,30 +136,36 @@ class Module:
             _rename(before)
         return module
 
-    def modules(self) -> list[Module]:
+    def modules(self) -> list[Module[object]]:
         """This module and all inside of it, each once."""
-        found: dict[int, Module] = {id(self): self}
+        found: dict[int, Module[object]] = {id(self): self}
         for child in self._children.values():
             found.update((id(module), module) for module in child.modules())
         return list(found.values())
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Module) and name != "_parent":
-            if "_children" not in self.__dict__:
-                raise TempoError(
-                    f"{type(self).__name__} gets the module `{name}` before it is initialised",
-                    hint="call super().__init__() first",
-                )
-            self.child(name, value)
-        object.__setattr__(self, name, value)
+    if not TYPE_CHECKING:  # which know attributes by their assignments
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if isinstance(value, Module) and name != "_parent":
+                if "_children" not in self.__dict__:
+                    raise TempoError(
+                        f"{type(self).__name__} gets the module `{name}` before it is initialised",
+                        hint="call super().__init__() first",
+                    )
+                self.child(name, value)
+            object.__setattr__(self, name, value)
 
     # -- what it does -------------------------------------------------------------------------------------------------
 
-    def forward(self, *operands: Any, **options: Any) -> Any:
+    def forward(self, *operands: Any, **options: Any) -> Out:
         """The module's value for its operands. Subclasses define it; users call the module."""
         raise TempoError(f"{type(self).__name__} defines no call", hint="def forward(self, x): ...")
 
-    def __call__(self, *operands: Any, training: Training | None = None, **options: Any) -> Any:
+    @overload
+    def __call__(self, *operands: Any, training: Training | None, **options: Any) -> Out: ...
+    @overload
+    def __call__(self: _Forward[P, Out], *operands: P.args, **options: P.kwargs) -> Out: ...
+    def __call__(self, *operands: Any, training: Training | None = None, **options: Any) -> Any:  # type: ignore[misc]
         """`forward`; `training` overrides the mode of this module, and of all inside of it, for this call."""
         if training is None:
             return self.forward(*operands, **options)
@@ -166,17 +187,19 @@ class Module:
         """Stop training: `train(False)`."""
         return self.train(False)
 
-    def __iter__(self) -> Any:
-        raise ArgumentError(
-            f"cannot iterate over the module {self.name or type(self).__name__}", hint="module.parameters(), module.modules()"
-        )
+    if not TYPE_CHECKING:
 
-    def __getitem__(self: M, index: Any) -> M:
+        def __iter__(self) -> NoReturn:
+            raise ArgumentError(
+                f"cannot iterate over the module {self.name or type(self).__name__}", hint="module.parameters(), module.modules()"
+            )
+
+    def __getitem__(self: M, index: Key) -> M:
         """The module with its parameters read at one point of their domain: `model[I - 1](x)`."""
         return _indexed(self, index, {})
 
 
-def _indexed(module: M, index: Any, made: dict[int, Module]) -> M:
+def _indexed(module: M, index: Key, made: dict[int, Module[object]]) -> M:
     if id(module) in made:
         return made[id(module)]  # type: ignore[return-value]
     view = copy.copy(module)
@@ -198,9 +221,9 @@ def _joined(prefix: str, name: str) -> str:
 
 def _free_name(default: str) -> str:
     """`default`, or with a number behind it where a module with parameters has that name: linear, linear_2, linear_3."""
-    if not default or not Context._active:
+    if not default or not BaseContext._active:
         return default
-    heads = {name.split(".", 1)[0] for name in Context.current().parameters}
+    heads = {name.split(".", 1)[0] for name in BaseContext.current().parameters}
     number = 1
     while (name := default if number == 1 else f"{default}_{number}") in heads:
         number += 1
@@ -215,11 +238,11 @@ def _taken(name: str) -> TempoError:
 
 
 def _check_free(name: str) -> None:
-    if name in Context.current().parameters:
+    if name in BaseContext.current().parameters:
         raise _taken(name)
 
 
-def _rename(moved: list[tuple[Module, str, str]]) -> None:
+def _rename(moved: list[tuple[Module[object], str, str]]) -> None:
     """Give parameters the names that follow from where their modules are now; `moved` has module, own name, name before."""
     for module, own, before in moved:
         module._parameters[own].context.parameters.pop(_joined(before, own), None)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, Union
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ArgumentError, IndexingError
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Slice
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
 
-Reach = Callable[[Any, Any], slice | Sequence[slice]]
+Reach: TypeAlias = Callable[[Expr, Expr], Union["Slice", Sequence["Slice"]]]
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class Pattern:
     name: str
     reach: Reach
 
-    def slices(self, t: IntoExpr, T: IntoExpr) -> tuple[slice, ...]:
+    def slices(self, t: IntoExpr, T: IntoExpr) -> tuple[Slice, ...]:
         """The slices at position t, checked to be slices."""
-        found = self.reach(t, T)
+        found = self.reach(Expr.of(t), Expr.of(T))
         parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if not parts or not all(isinstance(part, slice) for part in parts):
             raise IndexingError(
@@ -56,7 +57,7 @@ class Pattern:
         return fn.broadcast_to(reached, (count, count))
 
 
-def _ends(part: slice, T: IntoExpr) -> tuple[Any, Any, int]:
+def _ends(part: Slice, T: IntoExpr) -> tuple[Any, Any, int]:
     return (
         0 if part.start is None else part.start,
         T if part.stop is None else part.stop,
@@ -93,7 +94,7 @@ def sinks(count: int, size: int) -> Pattern:
     _check_positive("sinks", count)
     _check_positive("sinks", size)
 
-    def reach(t: Any, T: Any) -> tuple[slice, slice]:
+    def reach(t: Expr, T: Expr) -> tuple[Slice, Slice]:
         first = minimum(t + 1, count)
         return slice(0, first), slice(minimum(maximum(t - size + 1, count), t + 1), t + 1)
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ShapeError
 from tempo_core.frontend.carry import carry
-from tempo_core.frontend.sources import Recurrence, recurrence
+from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Value
 from tempo_core.nn.attention import time_step
 from tempo_core.nn.initializers import Initializer, uniform_fan_in
 from tempo_core.nn.linear import Linear, check_width
-from tempo_core.nn.module import Domain, Module
+from tempo_core.nn.module import Domain, Module, Out
 from tempo_core.symbolic.domain import step_order
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
 State = tuple[Tensor, ...]
+Initial = Value | Sequence[Value | None] | None  # of a state, or of its parts
 
 
 def state_over(step: Symbol, initial: Tensor, dtype: str, also: Iterable[Symbol], name: str) -> Recurrence:
@@ -31,7 +33,7 @@ def carry_along(step: Symbol, state: Recurrence, start: Tensor, following: Tenso
     carry(state, start, following, kept=[s.expr for s in state.domain.steps if s != step], reverse=reverse)
 
 
-class Cell(Module):
+class Cell(Module[Out]):
     """A recurrent cell: `cell(x, *state)` gives the state after one step.
 
     `cell.recurrence(x, over=t)` gives the state after each point of t, as recurrences: h[t] = cell(x[t], h[t - 1]). Gradients
@@ -59,7 +61,7 @@ class Cell(Module):
         """The state after one step: each part [..., hidden]."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, *state: Tensor) -> Any:
+    def forward(self, x: Tensor, *state: Tensor) -> Out:
         """The state after one step: a tensor, or a tuple where the state has several parts."""
         check_width(self, x, self.n_in, f"{type(self).__name__}({x.shape[-1]}, {self.hidden}) takes it" if x.rank else None)
         if len(state) != len(self.states):
@@ -70,9 +72,12 @@ class Cell(Module):
         for part in state:
             check_width(self, part, self.hidden)
         after = self.next_state(x, state)
-        return after[0] if len(after) == 1 else after
+        return self._as_one(after)
 
-    def recurrence(self, x: Tensor, over: Expr, initial: Any = None, reverse: bool = False) -> Any:
+    def _as_one(self, state: State) -> Out:
+        return state[0] if len(state) == 1 else state  # type: ignore[return-value]
+
+    def recurrence(self, x: Tensor, over: Expr, initial: Initial = None, reverse: bool = False) -> Out:
         """The state after each point of the step `over`: a tensor, or a tuple where the state has several parts.
 
         x [..., n_in] varies with the step. `initial` is the state before the first point (zeros by default): a tensor, or a
@@ -80,7 +85,7 @@ class Cell(Module):
         """
         step = time_step(x, over, self)
         check_width(self, x, self.n_in)
-        shape = (*x.shape[:-1], self.hidden)
+        shape: tuple[IntoExpr, ...] = (*x.shape[:-1], self.hidden)
         given = tuple(initial) if isinstance(initial, (tuple, list)) else (initial,)
         if initial is None:
             given *= len(self.states)
@@ -97,10 +102,10 @@ class Cell(Module):
         after = [a.astype(self.dtype).named(name) for a, name in zip(self.next_state(x, tuple(before)), names, strict=True)]
         for state, start, following in zip(before, first, after, strict=True):
             carry_along(step, state, start, following, reverse)
-        return after[0] if len(after) == 1 else tuple(after)
+        return self._as_one(tuple(after))
 
 
-class GRUCell(Cell):
+class GRUCell(Cell[Tensor]):
     """Gated recurrent unit (Cho et al., 2014, arXiv:1406.1078), with the reset gate behind the hidden map, as in PyTorch:
 
         r, z = sigmoid(W x + U h),   n = tanh(W_n x + r * (U_n h)),   h' = (1 - z) * n + z * h
@@ -134,7 +139,7 @@ class GRUCell(Cell):
         return ((1 - update) * new + update * h,)
 
 
-class LSTMCell(Cell):
+class LSTMCell(Cell[tuple[Tensor, Tensor]]):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997) with a forget gate (Gers et al., 2000):
 
         i, f, o = sigmoid(W x + U h),   g = tanh(W_g x + U_g h),   c' = f * c + i * g,   h' = o * tanh(c')

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Array, Value
 from tempo_core.nn.linear import check_width
 from tempo_core.nn.module import Module
 
@@ -38,7 +38,7 @@ class RopeScaling:
             raise TempoError(f"rope needs factor >= 1 and low_freq_factor < high_freq_factor, got {self}")
 
 
-def inverse_frequencies(width: int, theta: float = 10000.0, scaling: RopeScaling | None = None) -> np.ndarray:
+def inverse_frequencies(width: int, theta: float = 10000.0, scaling: RopeScaling | None = None) -> Array:
     """Radians per position of each pair of elements: float32 [width / 2]."""
     scaling = scaling or RopeScaling()
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
@@ -68,14 +68,14 @@ class RoPE(Module):
             raise TempoError(f"a rotary embedding turns pairs of elements; the width {width} is odd", hint="an even width")
         self.width, self.theta, self.scaling = width, theta, scaling
 
-    def rotation(self, position: Any) -> tuple[Tensor, Tensor]:
+    def rotation(self, position: Value) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the angles: the shape of `position`, then [width / 2]. Their domain is that of the position."""
         frequencies = fn.constant(inverse_frequencies(self.width, self.theta, self.scaling))
         at = fn.as_tensor(position).astype("float32")
         angles = fn.expand_dims(at, at.rank) * frequencies
         return fn.cos(angles), fn.sin(angles)
 
-    def forward(self, x: Tensor, position: Any) -> Tensor:
+    def forward(self, x: Tensor, position: Value) -> Tensor:
         check_width(self, x, self.width, f"RoPE({x.shape[-1]}) takes this operand" if x.rank else None)
         cosine, sine = self.rotation(position)
         half = self.width // 2

@@ -15,11 +15,14 @@ import tempo_core.frontend.functions as fn
 from tempo_core.errors import ArgumentError, TempoError
 from tempo_core.frontend.arguments import checked, is_number, shown
 from tempo_core.frontend.carry import carry
-from tempo_core.frontend.sources import Recurrence, recurrence
+from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.optim.clipping import clip_by_global_norm, clip_by_value
-from tempo_core.optim.schedules import update_count
+from tempo_core.optim.schedules import Schedule, update_count
 from tempo_core.symbolic.expr import Expr
+
+Parameters = Mapping[str, Tensor] | Sequence[Tensor]
+LearningRate = float | Tensor | Expr | Schedule
 
 
 class Optimizer:
@@ -37,8 +40,8 @@ class Optimizer:
 
     def __init__(
         self,
-        params: Mapping[str, Tensor] | Sequence[Tensor],
-        lr: Any,
+        params: Parameters,
+        lr: LearningRate,
         max_grad_norm: float | None = None,
         max_grad_value: float | None = None,
         weight_decay: float = 0.0,

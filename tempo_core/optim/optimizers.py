@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.optim.optimizer import Optimizer, wide
+from tempo_core.optim.optimizer import LearningRate, Optimizer, Parameters, wide
 
 
 class SGD(Optimizer):
@@ -19,8 +17,8 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any,
+        params: Parameters,
+        lr: LearningRate,
         momentum: float = 0.0,
         max_grad_norm: float | None = None,
         nesterov: bool = False,
@@ -51,8 +49,8 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Parameters,
+        lr: LearningRate = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         max_grad_norm: float | None = None,
@@ -96,8 +94,8 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Parameters,
+        lr: LearningRate = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         max_grad_norm: float | None = None,
@@ -121,8 +119,8 @@ class RMSProp(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Parameters,
+        lr: LearningRate = 1e-2,
         decay: float = 0.99,
         eps: float = 1e-8,
         momentum: float = 0.0,

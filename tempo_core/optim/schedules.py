@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
-Schedule = Callable[[Any], Tensor]
+Count = int | Symbol | Expr | Tensor  # of updates
+Schedule = Callable[[Count], Tensor]
 
 
 def update_count(steps: Iterable[Symbol | Expr]) -> Expr:
@@ -63,7 +63,7 @@ def piecewise(values: Sequence[float], boundaries: Sequence[IntoExpr]) -> Schedu
             hint="one value more than boundaries: piecewise([0.1, 0.01], [100])",
         )
 
-    def schedule(count: Any) -> Tensor:
+    def schedule(count: Count) -> Tensor:
         at = _number(count)
         rate = fn.constant(float(values[0]))
         for boundary, value in zip(boundaries, values[1:], strict=True):
@@ -76,7 +76,7 @@ def piecewise(values: Sequence[float], boundaries: Sequence[IntoExpr]) -> Schedu
 def warmup(updates: IntoExpr, then: Schedule, start: float = 0.0) -> Schedule:
     """Linearly from `start` to the first value of `then` in `updates` updates; then `then`, which counts from there."""
 
-    def schedule(count: Any) -> Tensor:
+    def schedule(count: Count) -> Tensor:
         at, length = _number(count), _number(updates)
         rising = start + (then(0) - start) * (at / fn.maximum_of(length, 1.0))
         return fn.where(at < length, rising, then(fn.maximum_of(at - length, 0.0)))
@@ -89,13 +89,13 @@ def warmup_cosine(peak: float, warmup_updates: IntoExpr, updates: IntoExpr, star
     return warmup(warmup_updates, cosine(peak, updates - warmup_updates, end), start)
 
 
-def _number(count: Any) -> Tensor:
+def _number(count: Count) -> Tensor:
     """A count as a float32 tensor."""
-    given = Expr.of(count) if isinstance(count, (int, Symbol)) else count
-    return fn.cast(fn.as_tensor(given), "float32")
+    number = Expr.of(count) if isinstance(count, (int, Symbol)) else count
+    return fn.cast(fn.as_tensor(number), "float32")
 
 
-def _progress(count: Any, updates: IntoExpr) -> Tensor:
+def _progress(count: Count, updates: IntoExpr) -> Tensor:
     """The share of `updates` that is made, at most 1."""
     return fn.minimum_of(_number(count) / fn.maximum_of(_number(updates), 1.0), 1.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import Any, Generic, TypeVar, Union
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from tempo_core.symbolic.expr import Symbol
 
 BranchLines = Mapping[tuple[str, str], Sequence[str]]  # (name, line) of a recurrence: the lines that assign its branches
 Target = Union[str, int, Callable[["Step"], Any]]
+Array = np.ndarray[Any, np.dtype[Any]]
+R = TypeVar("R", covariant=True)  # what a run gives
 
 
 class Step:
@@ -64,12 +66,12 @@ class Step:
         return self._program.where(self._ran.node, self._ran.branch)
 
     @property
-    def values(self) -> tuple[Any, ...]:
+    def values(self) -> tuple[Array, ...]:
         """What the statement gave; for an output or a sink, nothing."""
         return () if isinstance(self._ran.node.op, ops.Output) else self._ran.values
 
     @property
-    def operands(self) -> dict[str, Any]:
+    def operands(self) -> dict[str, Array]:
         """What the statement read, by how it is read: `{"h[2]": ..., "x[0:3]": ...}`."""
         node, branch = self._ran.node, self._ran.branch
         edges = node.inputs if branch is None else (node.inputs[branch],)
@@ -99,7 +101,7 @@ class Step:
         return f"<Step {self.number}: {self.statement}>"
 
 
-class Session:
+class Session(Generic[R]):
     """A run that stops after each statement: `next(session)` runs one, `until` and `go` many, and `value` looks at tensors.
 
     for step in session: print(step)
@@ -110,7 +112,7 @@ class Session:
         scheduled: Scheduled,
         interpreter: Interpreter,
         fed: Feeds,
-        results: Callable[[dict[int, Any]], Any],
+        results: Callable[[dict[int, Any]], R],
         branch_lines: BranchLines,
         inputs: Mapping[str, tuple[Symbol, ...]],
     ):
@@ -126,7 +128,7 @@ class Session:
 
     # -- running ------------------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Session:
+    def __iter__(self) -> Session[R]:
         return self
 
     def __next__(self) -> Step:
@@ -164,14 +166,14 @@ class Session:
         """Run to the next breakpoint: the statement there, or None at the end of the program."""
         return next((step for step in self if any(matches(step) for matches in self.breakpoints)), None)
 
-    def finish(self) -> Any:
+    def finish(self) -> R:
         """Run to the end, past all breakpoints: what `run` gives."""
         for _ in self:
             pass
         return self.results
 
     @property
-    def results(self) -> Any:
+    def results(self) -> R:
         """What `run` gives, once the program has ended."""
         if not self.finished:
             raise TempoError("the program has not ended", hint="session.finish() runs it to its end")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import dis
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import FrameType
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from tempo_core.errors import ArgumentError, SymbolicValueError, is_users
-from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+from tempo_core.errors import ArgumentError, SymbolicValueError
+
+if TYPE_CHECKING:
+    from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+
+
+Extremum = Callable[..., Any]  # the least or greatest of numbers, or of traced values
 
 
 class Bool:
@@ -50,7 +52,7 @@ class Bool:
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         raise AssertionError("each condition defines its own substitution")
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         """The truth value at `values`; with traced values, a traced boolean."""
         raise AssertionError("each condition defines its own evaluation")
 
@@ -77,7 +79,7 @@ class Truth(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return self
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         return self.value
 
     def __str__(self) -> str:
@@ -89,10 +91,14 @@ TRUE, FALSE = Truth(True), Truth(False)
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Bool):
-    """`expr >= 0`, `expr == 0` or `expr != 0`; `kind` is one of ">=", "==", "!="."""
+    """`expr >= 0`, `expr == 0` or `expr != 0`; `kind` is one of ">=", "==", "!=".
+
+    `is_question` says that the user wrote it, with steps or bounds as the context gave them (`symbolic/user.py`).
+    """
 
     kind: str
     expr: Expr
+    is_question: bool = field(default=False, compare=False)
 
     def __invert__(self) -> Bool:
         if self.kind == ">=":
@@ -100,11 +106,11 @@ class Comparison(Bool):
         return Comparison("!=" if self.kind == "==" else "==", self.expr)
 
     def __bool__(self) -> bool:
-        """Of `==` and `!=`: whether the expressions are structurally equal, which is what dicts and tuples ask.
+        """Of `==` and `!=`: whether the expressions are structurally equal, which is what tuples and dataclasses ask.
 
-        A user's `if t == 0:` means something else, and would quietly never hold: it is refused.
+        Where a user compares a step, as in `if t == 0:`, that would quietly never hold: it is refused.
         """
-        if self.kind == ">=" or (self.expr.steps and _is_branch(sys._getframe(1))):
+        if self.kind == ">=" or (self.is_question and self.expr.steps):
             return super().__bool__()
         return self.kind == "!="
 
@@ -115,25 +121,16 @@ class Comparison(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return compare(self.kind, self.expr.substitute(values))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         value = self.expr.evaluate(values, minimum, maximum)
         return {">=": lambda: value >= 0, "==": lambda: value == 0, "!=": lambda: value != 0}[self.kind]()
 
     def __str__(self) -> str:
         """Terms with negative coefficients on the right: `t + 5 < T` prints as `T >= t + 6`, read as `t + 6 <= T`."""
-        positive = Expr(tuple((m, c) for m, c in self.expr.terms if c > 0))
-        negative = Expr(tuple((m, -c) for m, c in self.expr.terms if c < 0))
+        positive, negative = self.expr.by_sign()
         if self.kind == ">=" and positive.is_constant:
             return f"{negative} <= {positive}"
         return f"{positive} {self.kind} {negative}"
-
-
-def _is_branch(frame: FrameType) -> bool:
-    """Whether user code is about to branch on a truth value (`if`, `while`, `and`, `or`, `not`), not to compare containers."""
-    if not is_users(frame) or frame.f_lasti < 0:
-        return False
-    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return "JUMP" in name or name in ("UNARY_NOT", "TO_BOOL")
 
 
 @dataclass(frozen=True, repr=False)
@@ -154,7 +151,7 @@ class Conjunction(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return conjunction(*(a.substitute(values) for a in self.args))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         result: Any = True
         for a in self.args:
             result = a.evaluate(values, minimum, maximum) & result
@@ -178,7 +175,7 @@ class Disjunction(Bool):
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
         return disjunction(*(a.substitute(values) for a in self.args))
 
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Callable = min, maximum: Callable = max) -> Any:
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
         result: Any = False
         for a in self.args:
             result = a.evaluate(values, minimum, maximum) | result
@@ -240,6 +237,3 @@ def conjunction(*args: Bool) -> Bool:
 
 def disjunction(*args: Bool) -> Bool:
     return _connect(Disjunction, FALSE, args)
-
-
-Expr.equal, Expr.at_least_zero = staticmethod(equal), staticmethod(at_least_zero)  # what `==`, `<`, `>=` ... give

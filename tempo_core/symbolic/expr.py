@@ -5,20 +5,29 @@ or one of `Minimum`, `Maximum`, `FloorDivide`, `Modulo` of expressions. Equal po
 is the constant `1` and structural equality decides most questions without a solver.
 
 Comparisons build a `Bool` (see `symbolic/condition.py` for the connectives). `a == b` is a `Bool` too; its truth value
-says whether the two are *structurally* equal, which is what sets, dicts and tuples of expressions need.
+says whether the two are *structurally* equal, which is what sets, dicts and tuples of expressions need. What users hold
+(`symbolic/user.py`) refuses a truth value where steps are compared.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias, TypeVar, Union, overload
 
-from tempo_core.errors import ArgumentError, DivisionError, SymbolicValueError, is_users
+from tempo_core.errors import ArgumentError, DivisionError, SymbolicValueError
+from tempo_core.symbolic.condition import Bool, at_least_zero, equal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tempo_core.frontend.tensor import Tensor
+
+    Number: TypeAlias = "float | np.generic | np.ndarray[Any, np.dtype[Any]] | Tensor"  # what makes a tensor of a step: `t * 0.5`
 
 IntoExpr = Union[int, "Expr"]
+N = TypeVar("N")  # numbers, or traced arrays
 
 
 @dataclass(frozen=True)
@@ -117,18 +126,17 @@ class Expr:
     """A polynomial: `terms` maps monomials to non-zero coefficients, in a fixed order.
 
     Supports `+ - * // %` with expressions and ints, comparisons (giving `Bool`), and hashing. Multiplying by a float or
-    raising a float to an expression makes a recurrent tensor: the frontend registers how in `Expr.as_tensor`.
+    raising a float to an expression makes a recurrent tensor, by the function that is marked with `@makes_tensors`.
     """
 
     terms: tuple[tuple[Monomial, int], ...]
     _hash: int = field(init=False, repr=False, compare=False)
 
-    as_tensor: ClassVar[Callable[[Expr], Any] | None] = None  # set by the frontend
-    equal: ClassVar[Callable[[Expr, Expr], Any]]  # set by condition.py, as is
-    at_least_zero: ClassVar[Callable[[Expr], Any]]  # the condition `expr >= 0`
+    _to_tensor: ClassVar[Callable[[Expr], Tensor] | None] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(self.terms))
+        lone = sum(c == -1 for _, c in self.terms)  # Python's hash of -1 is that of -2
+        object.__setattr__(self, "_hash", hash((self.terms, lone)))
 
     # -- construction -------------------------------------------------------------------------------------------------
 
@@ -136,7 +144,7 @@ class Expr:
     def of(value: IntoExpr | Symbol) -> Expr:
         """`value` as an expression; ints (and NumPy integers) become constants."""
         if isinstance(value, Expr):
-            return value
+            return value.plain
         if isinstance(value, Symbol):
             return Expr.of_atom(value)
         if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -158,6 +166,16 @@ class Expr:
         return Expr(tuple(sorted(kept, key=lambda term: _monomial_key(term[0]))))
 
     # -- questions ----------------------------------------------------------------------------------------------------
+
+    @property
+    def plain(self) -> Expr:
+        """The expression as the compiler keeps it: what users hold is of a class of its own."""
+        return self
+
+    def by_sign(self) -> tuple[Expr, Expr]:
+        """The terms with positive coefficients, and those with negative ones, negated."""
+        positive = Expr(tuple((m, c) for m, c in self.terms if c > 0))
+        return positive, Expr(tuple((m, -c) for m, c in self.terms if c < 0))
 
     @property
     def is_constant(self) -> bool:
@@ -220,19 +238,21 @@ class Expr:
     def __float__(self) -> float:
         return float(int(self))
 
-    def __iter__(self) -> Any:
-        raise SymbolicValueError(
-            f"cannot iterate over `{self}`", hint="domain=(t,) has a comma; a loop over time is a recurrence over a step"
-        )
+    if not TYPE_CHECKING:  # which would take an expression for a domain
+
+        def __iter__(self) -> NoReturn:
+            raise SymbolicValueError(
+                f"cannot iterate over `{self}`", hint="domain=(t,) has a comma; a loop over time is a recurrence over a step"
+            )
 
     def __bool__(self) -> bool:
-        """True, as of any object: `start or default`. Refused to users, who mean a number that is not known here."""
-        if not self.is_constant and is_users(sys._getframe(1)):
+        """Whether a constant is not 0. What is symbolic has no truth value: it is a number that is not known yet."""
+        if not self.is_constant:
             raise SymbolicValueError(
                 f"`{self}` is symbolic and has no truth value while the program is built",
                 hint="compare it, as in t > 0, and index with the condition: x[t > 0]; or use tp.where(t > 0, x, y)",
             )
-        return True
+        return self.constant != 0
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
@@ -251,10 +271,10 @@ class Expr:
 
     def evaluate(
         self,
-        values: Mapping[Symbol, Any],
-        minimum: Callable[[Any, Any], Any] = min,
-        maximum: Callable[[Any, Any], Any] = max,
-    ) -> Any:
+        values: Mapping[Symbol, N],
+        minimum: Callable[[N, N], N] = min,  # type: ignore[assignment]
+        maximum: Callable[[N, N], N] = max,  # type: ignore[assignment]
+    ) -> N:
         """The number at `values`. They may be traced arrays, with array `minimum` and `maximum`."""
         atom = self.single_atom
         if isinstance(atom, Symbol):
@@ -300,6 +320,10 @@ class Expr:
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def __add__(self, other: IntoExpr) -> Expr: ...
+    @overload
+    def __add__(self, other: Number) -> Tensor: ...
     def __add__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a + b)
@@ -318,11 +342,19 @@ class Expr:
     def __neg__(self) -> Expr:
         return Expr(tuple((m, -c) for m, c in self.terms))
 
+    @overload
+    def __sub__(self, other: IntoExpr) -> Expr: ...
+    @overload
+    def __sub__(self, other: Number) -> Tensor: ...
     def __sub__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a - b)
         return self + -Expr.of(other)
 
+    @overload
+    def __mul__(self, other: IntoExpr) -> Expr: ...
+    @overload
+    def __mul__(self, other: Number) -> Tensor: ...
     def __mul__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a * b)
@@ -336,6 +368,10 @@ class Expr:
                 total[monomial] = total.get(monomial, 0) + a * b
         return Expr.of_terms(total)
 
+    @overload
+    def __floordiv__(self, other: IntoExpr) -> Expr: ...
+    @overload
+    def __floordiv__(self, other: Number) -> Tensor: ...
     def __floordiv__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a // b)
@@ -356,6 +392,10 @@ class Expr:
             return Expr.of(1)
         return Expr.of_atom(FloorDivide(self, divisor))
 
+    @overload
+    def __mod__(self, other: IntoExpr) -> Expr: ...
+    @overload
+    def __mod__(self, other: Number) -> Tensor: ...
     def __mod__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a % b)
@@ -369,67 +409,99 @@ class Expr:
             return Expr.of_atom(Modulo(reduced, divisor))
         return Expr.of_atom(Modulo(self, divisor))
 
+    @overload
+    def __radd__(self, other: IntoExpr) -> Expr: ...
+    @overload
+    def __radd__(self, other: Number) -> Tensor: ...
     def __radd__(self, other: Any) -> Any:
         return self + other if _is_integer(other) else self._through_tensor(other, lambda a, b: b + a)
 
+    @overload
+    def __rsub__(self, other: IntoExpr) -> Expr: ...
+    @overload
+    def __rsub__(self, other: Number) -> Tensor: ...
     def __rsub__(self, other: Any) -> Any:
         return Expr.of(other) - self if _is_integer(other) else self._through_tensor(other, lambda a, b: b - a)
 
+    @overload
+    def __rmul__(self, other: IntoExpr) -> Expr: ...
+    @overload
+    def __rmul__(self, other: Number) -> Tensor: ...
     def __rmul__(self, other: Any) -> Any:
         return self * other if _is_integer(other) else self._through_tensor(other, lambda a, b: b * a)
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: int) -> Expr:
         return Expr.of(other) // self
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: int) -> Expr:
         return Expr.of(other) % self
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: IntoExpr | Number) -> Tensor:
         return self._through_tensor(other, lambda a, b: a / b)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: IntoExpr | Number) -> Tensor:
         return self._through_tensor(other, lambda a, b: b / a)
 
+    @overload
+    def __pow__(self, other: int) -> Expr: ...
+    @overload
+    def __pow__(self, other: Expr | Number) -> Tensor: ...
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, int) and not isinstance(other, bool) and other >= 0:
             return _reduce(lambda a, b: a * b, (Expr.of(1), *([self] * other)))
         return self._through_tensor(other, lambda a, b: a**b)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: IntoExpr | Number) -> Tensor:
         return self._through_tensor(other, lambda a, b: b**a)
 
     def _through_tensor(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
         """A step used as a number: the operation on the recurrent tensor of this expression's values."""
-        if Expr.as_tensor is None:
+        if Expr._to_tensor is None:
             return NotImplemented
-        return operation(Expr.as_tensor(self), Expr.as_tensor(other) if isinstance(other, Expr) else other)
+        return operation(Expr._to_tensor(self), Expr._to_tensor(other) if isinstance(other, Expr) else other)
 
     # -- comparisons --------------------------------------------------------------------------------------------------
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> Bool:  # type: ignore[override]
         if not _is_integer(other):
             return NotImplemented
-        return Expr.equal(self, Expr.of(other))  # type: ignore[arg-type]
+        return equal(self, Expr.of(other))  # type: ignore[arg-type]
 
-    def __ne__(self, other: object) -> Any:
+    def __ne__(self, other: object) -> Bool:  # type: ignore[override]
         result = self.__eq__(other)
         return result if result is NotImplemented else ~result
 
+    @overload
+    def __ge__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __ge__(self, other: Number) -> Tensor: ...
     def __ge__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a >= b)
-        return Expr.at_least_zero(self - Expr.of(other))
+        return at_least_zero(self - Expr.of(other))
 
+    @overload
+    def __le__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __le__(self, other: Number) -> Tensor: ...
     def __le__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a <= b)
         return Expr.of(other) >= self
 
+    @overload
+    def __gt__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __gt__(self, other: Number) -> Tensor: ...
     def __gt__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a > b)
         return self >= Expr.of(other) + 1
 
+    @overload
+    def __lt__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __lt__(self, other: Number) -> Tensor: ...
     def __lt__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a < b)
@@ -461,6 +533,15 @@ class Expr:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+F = TypeVar("F", bound="Callable[[Any], Any]")
+
+
+def makes_tensors(function: F) -> F:
+    """Decorator of the function by which an expression that is used as a number becomes a tensor."""
+    Expr._to_tensor = staticmethod(function)
+    return function
 
 
 def _factor_text(atom: Atom) -> str:

@@ -152,7 +152,7 @@ def _inverse_step(step: Symbol, along: isl.Map, strides: tuple[int, ...], symbol
     context = as_parameters(along.domain())
     start, last = _limit(along, lowest, context, symbols, False), _limit(along, highest, context, symbols, True)
     if start is None or last is None:
-        return Range(start or Expr.of(0), step.bound_expr if last is None else _after(last)), False
+        return Range(Expr.of(0) if start is None else start, step.bound_expr if last is None else _after(last)), False
     if lowest.is_equal(highest):
         return Point(start), True
     local = isl.LocalSpace.from_space(along.range().get_space())

@@ -3,10 +3,10 @@
 Operands broadcast as in NumPy, with symbolic sizes; Python numbers take the tensor's dtype; domains are unioned.
 """
 
+from tempo_core.frontend.functions.arithmetic import *  # noqa: F403
 from tempo_core.frontend.functions.contractions import *  # noqa: F403
 from tempo_core.frontend.functions.core import *  # noqa: F403
 from tempo_core.frontend.functions.elementwise import *  # noqa: F403
 from tempo_core.frontend.functions.indexing import *  # noqa: F403
-from tempo_core.frontend.functions.methods import *  # noqa: F403  (makes functions methods of `Tensor`)
 from tempo_core.frontend.functions.reductions import *  # noqa: F403
 from tempo_core.frontend.functions.shapes import *  # noqa: F403

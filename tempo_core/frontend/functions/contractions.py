@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from tempo_core.errors import ShapeError
-from tempo_core.frontend.functions.core import Value, as_tensor, cast, one_axis, promote
+from tempo_core.frontend.arguments import checked
+from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.functions.core import as_tensor, cast, one_axis, promote
 from tempo_core.frontend.functions.reductions import total
 from tempo_core.frontend.functions.shapes import broadcast_shapes, broadcast_to, pad, squeeze, transpose
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.types import AxisPairs, Value
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr, maximum
 
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
+
+Padding: TypeAlias = Union[str, IntoExpr, Sequence[Union[IntoExpr, tuple[IntoExpr, IntoExpr]]]]
+"""Zeros around spatial dimensions: "SAME", "VALID", or how many."""
+
+
+@checked
 def matmul(x: Value, y: Value) -> Tensor:
     """Matrix product by NumPy's rules: vectors contract; leading dimensions broadcast."""
     a, b = _numbers(x, y)
@@ -40,14 +50,15 @@ def matmul(x: Value, y: Value) -> Tensor:
 
 def _numbers(x: Value, y: Value) -> tuple[Tensor, Tensor]:
     """Two operands of a product in one dtype; bools are counted."""
-    like = x if isinstance(x, Tensor) else y if isinstance(y, Tensor) else None
+    like = x if isinstance(x, BaseTensor) else y if isinstance(y, BaseTensor) else None
     a, b = as_tensor(x, like), as_tensor(y, like)
     dtype = promote(a.dtype, b.dtype)
     dtype = "int32" if dtype == "bool" else dtype
     return cast(a, dtype), cast(b, dtype)
 
 
-def tensordot(x: Value, y: Value, axes: Any = 2) -> Tensor:
+@checked
+def tensordot(x: Value, y: Value, axes: AxisPairs = 2) -> Tensor:
     """The product summed over `axes`: as many of x's last with y's first, or a pair (x's axes, y's axes)."""
     a, b = _numbers(x, y)
     if isinstance(axes, int):
@@ -57,16 +68,19 @@ def tensordot(x: Value, y: Value, axes: Any = 2) -> Tensor:
     return apply(ops.Dot(tuple(one_axis(a, k) for k in left), tuple(one_axis(b, k) for k in right)), a, b)
 
 
+@checked
 def outer(x: Value, y: Value) -> Tensor:
     """Every element of `x` times every element of `y`: the dimensions of both, one after the other."""
     return tensordot(x, y, 0)
 
 
+@checked
 def inner(x: Value, y: Value) -> Tensor:
     """The product summed over the last axis of both."""
     return tensordot(x, y, (-1, -1))
 
 
+@checked
 def einsum(subscripts: str, *operands: Value) -> Tensor:
     """Einstein's summation: `einsum("bik,bkj->bij", x, y)` multiplies, and sums over what the result does not name.
 
@@ -140,11 +154,12 @@ def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
     return found, result
 
 
+@checked
 def conv(
     x: Value,
     w: Value,
     stride: int | Sequence[int] = 1,
-    padding: Any = "SAME",
+    padding: Padding = "SAME",
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
@@ -184,7 +199,7 @@ def _per_dimension(value: int | Sequence[int], n: int, what: str) -> tuple[int, 
 
 
 def _padding(
-    padding: Any, sizes: Sequence[Expr], kernel: Sequence[Expr], strides: Sequence[int], dilations: Sequence[int]
+    padding: Padding, sizes: Sequence[Expr], kernel: Sequence[Expr], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[tuple[Expr, Expr]]:
     """Zeros before and after each spatial dimension."""
     if isinstance(padding, str):
@@ -196,9 +211,8 @@ def _padding(
             total = maximum((outputs - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
             found.append((total // 2, total - total // 2) if padding.upper() == "SAME" else (Expr.of(0), Expr.of(0)))
         return found
-    if isinstance(padding, (int, Expr)):
-        padding = [padding] * len(sizes)
-    pairs: list[tuple[IntoExpr, IntoExpr]] = [(p, p) if isinstance(p, (int, Expr)) else tuple(p) for p in padding]
+    amounts = [padding] * len(sizes) if isinstance(padding, (int, Expr)) else padding
+    pairs: list[Any] = [(p, p) if isinstance(p, (int, Expr)) else tuple(p) for p in amounts]
     if len(pairs) != len(sizes) or any(len(pair) != 2 for pair in pairs):
         raise ShapeError(
             f"padding {padding} for a convolution over {len(sizes)} dimensions", hint="one pair (before, after) a dimension"

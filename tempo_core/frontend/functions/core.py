@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError
-from tempo_core.frontend.arguments import CONVERSIONS, shown
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.arguments import checked, checked_as, converts, shown
+from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.types import ArrayLike, Shape, Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import DTYPES, INTEGERS, is_float
 from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, makes_tensors
 
-Value = Any  # a Tensor, a Python or NumPy number, an array, or a symbolic expression or condition
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
 
-def constant(value: Any, dtype: str | None = None) -> Tensor:
+@checked
+def constant(value: ArrayLike, dtype: str | None = None) -> Tensor:
     """An array or number as a tensor without steps. Python floats become float32, ints int32.
 
     Raises DTypeError for numbers that an integer dtype does not hold. Floats become integers by rounding towards zero.
@@ -35,9 +38,9 @@ def constant(value: Any, dtype: str | None = None) -> Tensor:
 
 def _array(value: Any) -> Any:
     """Numbers as a NumPy array. Raises ArgumentError for what is no array of numbers."""
-    if isinstance(value, (list, tuple)) and any(isinstance(v, (Tensor, Expr, Bool)) for v in value):
+    if isinstance(value, (list, tuple)) and any(isinstance(v, (BaseTensor, Expr, Bool)) for v in value):
         raise ArgumentError(f"a list of tensors is no array: {shown(value)}", hint="tp.stack([x, y]) makes one tensor of several")
-    if isinstance(value, (Tensor, Expr, Bool)):
+    if isinstance(value, (BaseTensor, Expr, Bool)):
         raise ArgumentError(
             f"{shown(value)} is no array or number, and its values are not known here", hint="it can be used as it is"
         )
@@ -65,17 +68,16 @@ def _check_range(array: Any, dtype: str) -> None:
         )
 
 
+@makes_tensors
 def evaluate(value: Expr | Bool) -> Tensor:
     """A step, bound or symbolic expression used as a number: an int32 (or bool) scalar whose domain is its steps."""
-    return apply(ops.Eval(value))
+    return apply(ops.Eval(value.plain if isinstance(value, Expr) else value))
 
 
-Expr.as_tensor = staticmethod(evaluate)
-
-
+@converts
 def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:
     """`value` as a tensor; a Python number takes the dtype of `like`, unless it is a float and that an integer."""
-    if isinstance(value, Tensor):
+    if isinstance(value, BaseTensor):
         return value
     if isinstance(value, (Expr, Bool)):
         number = evaluate(value)
@@ -89,15 +91,12 @@ def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:
     return constant(value, "int32" if like.dtype == "bool" else like.dtype)
 
 
-CONVERSIONS["Tensor"] = as_tensor
-
-
 def check_dtype(dtype: str) -> None:
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise DTypeError(f"unknown dtype {dtype!r}", hint=f"one of the texts {', '.join(map(repr, DTYPES))}")
 
 
-def shape_of(shape: Any) -> tuple[Expr, ...]:
+def shape_of(shape: Shape) -> tuple[Expr, ...]:
     """A user's shape, or one size, as expressions. Raises ShapeError for what is no shape."""
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
     found = []
@@ -114,6 +113,7 @@ def shape_of(shape: Any) -> tuple[Expr, ...]:
     return tuple(found)
 
 
+@checked
 def promote(left: str, right: str) -> str:
     """The dtype in which two tensors meet. The same for all functions of several operands, and in either order.
 
@@ -143,6 +143,7 @@ def promote(left: str, right: str) -> str:
     return "uint32" if left.startswith("u") and right.startswith("u") else "int32"
 
 
+@checked_as("astype")
 def cast(x: Tensor, dtype: str) -> Tensor:
     """`x` converted to `dtype`.
 

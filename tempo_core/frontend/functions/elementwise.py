@@ -4,66 +4,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
 from tempo_core.errors import DTypeError
-from tempo_core.frontend.functions.core import Value, as_tensor, cast, constant
+from tempo_core.frontend.arguments import checked
+from tempo_core.frontend.base import apply
+from tempo_core.frontend.functions.arithmetic import (
+    absolute,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    div,
+    equal,
+    erf,
+    exp,
+    expm1,
+    greater,
+    isfinite,
+    isnan,
+    less_equal,
+    log,
+    log1p,
+    maximum_of,
+    minimum_of,
+    mul,
+    neg,
+    not_equal,
+    sigmoid,
+    sqrt,
+    tanh,
+)
+from tempo_core.frontend.functions.core import as_tensor, cast, constant
 from tempo_core.frontend.functions.shapes import aligned, broadcast_shapes, broadcast_to
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.types import Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 
-
-def unary(fn: str) -> Callable[[Value], Tensor]:
-    def function(x: Value) -> Tensor:
-        x = as_tensor(x)
-        if fn in ("neg", "abs", "sign"):
-            x = cast(x, "int32") if x.dtype == "bool" else x
-        elif not is_float(x.dtype):
-            x = cast(x, "float32")
-        return apply(ops.Unary(fn), x)
-
-    function.__name__ = fn
-    function.__doc__ = f"Elementwise {fn}."
-    return function
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
 
-def binary(fn: str, reflected: bool = False) -> Callable[[Value, Value], Tensor]:
-    def function(x: Value, y: Value) -> Tensor:
-        a, b = aligned(y, x) if reflected else aligned(x, y)
-        if fn in ("div", "atan2") and not is_float(a.dtype):
-            a, b = cast(a, "float32"), cast(b, "float32")
-        if fn in ("add", "sub", "mul", "pow", "floordiv", "mod") and a.dtype == "bool":
-            a, b = cast(a, "int32"), cast(b, "int32")
-        return apply(ops.Binary(fn), a, b)
-
-    function.__name__ = fn
-    function.__doc__ = f"Elementwise {fn}."
-    return function
-
-
-def comparison(fn: str) -> Callable[[Value, Value], Tensor]:
-    def function(x: Value, y: Value) -> Tensor:
-        return apply(ops.Compare(fn), *aligned(x, y))
-
-    function.__name__ = fn
-    function.__doc__ = f"Elementwise {fn}, a bool."
-    return function
-
-
-neg, absolute, sign, exp, expm1, log, log1p = map(unary, ("neg", "abs", "sign", "exp", "expm1", "log", "log1p"))
-sqrt, rsqrt, sigmoid, erf = map(unary, ("sqrt", "rsqrt", "sigmoid", "erf"))
-sin, cos, tan, arcsin, arccos, arctan = map(unary, ("sin", "cos", "tan", "asin", "acos", "atan"))
-sinh, cosh, tanh, arcsinh, arccosh, arctanh = map(unary, ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
-floor, ceil, rounded, trunc, isfinite, isnan = map(unary, ("floor", "ceil", "round", "trunc", "isfinite", "isnan"))
-add, sub, mul, div, power, arctan2 = map(binary, ("add", "sub", "mul", "div", "pow", "atan2"))
-floordiv, mod, bitwise_and, bitwise_or, bitwise_xor = map(binary, ("floordiv", "mod", "and", "or", "xor"))
-maximum_of, minimum_of = map(binary, ("maximum", "minimum"))
-equal, not_equal, less, less_equal, greater, greater_equal = map(comparison, ("eq", "ne", "lt", "le", "gt", "ge"))
-
-
+@checked
 def bitwise_not(x: Value) -> Tensor:
     """All bits of integers inverted; of bools, not."""
     x = as_tensor(x)
@@ -76,19 +60,27 @@ def _truth(x: Value) -> Tensor:
     return x if x.dtype == "bool" else not_equal(x, 0)
 
 
+@checked
 def logical_not(x: Value) -> Tensor:
+    """Whether `x` is 0."""
     return bitwise_not(_truth(x))
 
 
+@checked
 def logical_and(x: Value, y: Value) -> Tensor:
+    """Whether neither is 0."""
     return bitwise_and(_truth(x), _truth(y))
 
 
+@checked
 def logical_or(x: Value, y: Value) -> Tensor:
+    """Whether one is not 0."""
     return bitwise_or(_truth(x), _truth(y))
 
 
+@checked
 def logical_xor(x: Value, y: Value) -> Tensor:
+    """Whether one, and not both, is not 0."""
     return bitwise_xor(_truth(x), _truth(y))
 
 
@@ -105,6 +97,7 @@ def reversed_order(x: Tensor) -> Tensor:
     return bitwise_not(x) if x.dtype == "bool" else neg(x) if is_float(x.dtype) else inverted_bits(x)
 
 
+@checked
 def where(condition: Value, x: Value, y: Value) -> Tensor:
     """`x` where `condition` holds, else `y`; also with a condition on steps.
 
@@ -117,12 +110,14 @@ def where(condition: Value, x: Value, y: Value) -> Tensor:
     return apply(ops.Where(), *(broadcast_to(v, shape) for v in (test, a, b)))
 
 
+@checked
 def isinf(x: Value) -> Tensor:
     """Where numbers are infinite."""
     x = as_tensor(x)
     return logical_not(logical_or(isfinite(x), isnan(x)))
 
 
+@checked
 def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """Numbers in place of NaN and of infinities: by default 0 and the largest and lowest finite ones."""
     x = as_tensor(x)
@@ -133,38 +128,51 @@ def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: 
     return where(isfinite(x), x, where(isnan(x), nan, where(greater(x, 0), constant(high, x.dtype), constant(low, x.dtype))))
 
 
-def clip(x: Tensor, low: Value = None, high: Value = None) -> Tensor:
+@checked
+def clip(x: Tensor, low: Value | None = None, high: Value | None = None) -> Tensor:
     """`x` held between `low` and `high`, of which one may be left out."""
     x = x if low is None else maximum_of(x, low)
     return x if high is None else minimum_of(x, high)
 
 
+@checked
 def stop_gradient(x: Value) -> Tensor:
     """`x` as a constant to differentiation; `x.detach()`."""
     return as_tensor(x).detach()
 
 
+@checked
 def square(x: Value) -> Tensor:
+    """`x * x`."""
     x = as_tensor(x)
     return mul(x, x)
 
 
+@checked
 def reciprocal(x: Value) -> Tensor:
+    """`1 / x`."""
     return div(1, x)
 
 
+@checked
 def exp2(x: Value) -> Tensor:
+    """`2 ** x`."""
     return exp(mul(x, math.log(2)))
 
 
+@checked
 def log2(x: Value) -> Tensor:
+    """The logarithm to base 2."""
     return mul(log(x), 1 / math.log(2))
 
 
+@checked
 def log10(x: Value) -> Tensor:
+    """The logarithm to base 10."""
     return mul(log(x), 1 / math.log(10))
 
 
+@checked
 def hypot(x: Value, y: Value) -> Tensor:
     """`sqrt(x**2 + y**2)`, without overflow; its gradient at (0, 0) is 0.
 
@@ -180,6 +188,7 @@ def hypot(x: Value, y: Value) -> Tensor:
     return size * sqrt(1 + ratio * ratio)
 
 
+@checked
 def logaddexp(x: Value, y: Value) -> Tensor:
     """`log(exp(x) + exp(y))`, without overflow; infinite ones included.
 
@@ -194,6 +203,7 @@ def logaddexp(x: Value, y: Value) -> Tensor:
     return where(same, maximum_of(a, b), high + log1p(exp(low - high)))
 
 
+@checked
 def isclose(x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
     """Where `|x - y| <= atol + rtol * |y|`, or both are the same infinity."""
     a, b = aligned(x, y)
@@ -204,15 +214,19 @@ def isclose(x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8) -> Tenso
 # -- activations ------------------------------------------------------------------------------------------------------
 
 
+@checked
 def relu(x: Value) -> Tensor:
     """`max(x, 0)`, whose gradient at 0 is 0."""
     return where(less_equal(x, 0), 0, x)
 
 
+@checked
 def leaky_relu(x: Value, slope: float = 0.01) -> Tensor:
+    """`x` above 0, `slope * x` below."""
     return where(less_equal(x, 0), mul(x, slope), x)
 
 
+@checked
 def elu(x: Value, alpha: float = 1.0) -> Tensor:
     """`x` above 0, `alpha * (exp(x) - 1)` below (Clevert et al., 2016)."""
     below = less_equal(x, 0)
@@ -229,12 +243,14 @@ def _gated(x: Tensor, gate: Callable[[Tensor], Tensor], far: float) -> Tensor:
     return where(beyond, relu(x), near * gate(near))
 
 
+@checked
 def silu(x: Value) -> Tensor:
     """`x * sigmoid(x)` (Elfwing et al., 2018)."""
     x = as_tensor(x)
     return _gated(x if is_float(x.dtype) else cast(x, "float32"), sigmoid, 1000)
 
 
+@checked
 def softplus(x: Value) -> Tensor:
     """`log(1 + exp(x))`, without overflow.
 
@@ -244,11 +260,13 @@ def softplus(x: Value) -> Tensor:
     return where(above, x, 0) + log1p(exp(where(above, neg(x), x)))
 
 
+@checked
 def log_sigmoid(x: Value) -> Tensor:
     """`log(sigmoid(x))`, without overflow."""
     return neg(softplus(neg(x)))
 
 
+@checked
 def gelu(x: Value, approximate: bool = False) -> Tensor:
     """GELU (Hendrycks and Gimpel, 2016): `x * Φ(x)`, exactly, or by the tanh formula of the paper."""
     x = as_tensor(x)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from tempo_core.errors import ArgumentError, DTypeError, IndexingError, ShapeError
-from tempo_core.frontend.arguments import is_int, shown
-from tempo_core.frontend.functions.core import Value, as_tensor, cast, constant, evaluate, one_axis
-from tempo_core.frontend.functions.elementwise import equal, greater_equal, less_equal, mod, where
+from tempo_core.frontend.arguments import checked, is_int, shown
+from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.functions.arithmetic import equal, greater_equal, less_equal, mod
+from tempo_core.frontend.functions.core import as_tensor, cast, constant, evaluate, one_axis
+from tempo_core.frontend.functions.elementwise import where
 from tempo_core.frontend.functions.reductions import argsort, total
 from tempo_core.frontend.functions.shapes import (
     arange,
@@ -19,19 +25,32 @@ from tempo_core.frontend.functions.shapes import (
     pad,
     reshape,
 )
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.types import Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr, IntoExpr, maximum, minimum
 
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
+
+@checked
 def index(x: Tensor, axis: int, position: Value) -> Tensor:
     """`x` at `position` along `axis`: an int, an expression of steps, or an int32 tensor (whose shape replaces the axis)."""
+    return at_position(x, axis, position)
+
+
+def at_position(x: Tensor, axis: int, position: Value) -> Tensor:
+    """`index`, which says of what is no position that it cannot be one."""
     at = one_axis(x, axis)
-    if is_int(position):
-        position = _position(x, at, position)
+    if isinstance(position, (int, np.integer)) and is_int(position):
+        position = _position(x, at, int(position))
     where_to = (
-        position if isinstance(position, Tensor) else evaluate(position) if isinstance(position, Expr) else _positions(position)
+        position
+        if isinstance(position, BaseTensor)
+        else evaluate(position)
+        if isinstance(position, Expr)
+        else _positions(position)
     )
     if where_to.dtype == "bool" or is_float(where_to.dtype):
         hint = (
@@ -55,18 +74,20 @@ def _position(x: Tensor, axis: int, position: int) -> Expr:
 def _positions(value: Value) -> Tensor:
     """Numbers that are known now, as positions."""
     try:
-        return constant(value)
+        return constant(value)  # type: ignore[arg-type]
     except ArgumentError:
         raise IndexingError(
             f"{shown(value)} is no position", hint="positions are ints, expressions of steps, lists of ints and int32 tensors"
         ) from None
 
 
+@checked
 def take(x: Tensor, indices: Value, axis: int = 0) -> Tensor:
     """`x[indices]` along `axis`, of which the shape of `indices` takes the place. Positions outside of it are held at its ends."""
     return index(x, axis, indices)
 
 
+@checked
 def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     """Along `axis`, the elements at `indices`, which have positions of their own at each point of the other axes.
 
@@ -81,17 +102,20 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     return moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, wanted), -1, at)
 
 
+@checked
 def take_along_last(x: Tensor, indices: Tensor) -> Tensor:
     """`x[..., indices]`, one position of the last axis for each leading position (shape of `indices`)."""
     chosen = one_hot(indices, x.shape[-1], x.dtype)
     return total(x * chosen, -1)
 
 
+@checked
 def scatter_add(updates: Tensor, indices: Tensor, size: IntoExpr, axis: int = 0) -> Tensor:
     """Zeros with `size` elements along `axis`, to which the updates are added at `indices`; those outside are dropped."""
     return apply(ops.ScatterAdd(axis, Expr.of(size)), updates, cast(indices, "int32"))
 
 
+@checked
 def index_add(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
     """`x` with updates added at `indices` along `axis`; twice where a position comes twice, dropped where it is outside.
 
@@ -101,6 +125,7 @@ def index_add(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tenso
     return x + scatter_add(given, positions, x.shape[at], at)
 
 
+@checked
 def scatter(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
     """`x` with updates in place of the elements at `indices` along `axis`: the last of those for one position, none outside.
 
@@ -130,6 +155,7 @@ def _written(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int,
     return at, positions, broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)
 
 
+@checked
 def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
     """Ones at the positions `x` of a new axis of `size`, the last by default; zeros alone for positions outside."""
     if is_float(x.dtype) or x.dtype == "bool":
@@ -141,11 +167,13 @@ def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -
 # -- by order ---------------------------------------------------------------------------------------------------------
 
 
+@checked
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """`x` sorted along `axis`, ascending unless said otherwise; NaN comes last."""
     return take_along_axis(x, argsort(x, axis, descending), axis)
 
 
+@checked
 def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     """The `k` greatest elements along `axis`, greatest first, and their positions (int32); of equal ones the first comes first."""
     at = one_axis(x, axis)
@@ -156,6 +184,7 @@ def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     return take_along_axis(x, positions, at), positions
 
 
+@checked
 def median(x: Tensor, axis: int = -1) -> Tensor:
     """The middle element along `axis` in sorted order; the mean of both where there are two. NaN counts as the greatest."""
     at = one_axis(x, axis)
@@ -166,6 +195,7 @@ def median(x: Tensor, axis: int = -1) -> Tensor:
 # -- by position ------------------------------------------------------------------------------------------------------
 
 
+@checked
 def roll(x: Tensor, shift: IntoExpr, axis: int = 0) -> Tensor:
     """The elements of `axis` moved `shift` places on (an expression of steps too); those past the end come in at the start."""
     at = one_axis(x, axis)
@@ -177,16 +207,19 @@ def roll(x: Tensor, shift: IntoExpr, axis: int = 0) -> Tensor:
     return take(x, mod(arange(size) - evaluate(amount), evaluate(maximum(size, 1))), at)
 
 
+@checked
 def eye(rows: IntoExpr, columns: IntoExpr | None = None, offset: int = 0, dtype: str = "float32") -> Tensor:
     """Ones on a diagonal: where column - row is `offset`."""
     return cast(equal(*_places(Expr.of(rows), Expr.of(rows if columns is None else columns), offset)), dtype)
 
 
+@checked
 def tril(x: Tensor, offset: int = 0) -> Tensor:
     """The last two axes' lower triangle, zeros above: where column - row is at most `offset`."""
     return where(less_equal(*_places(*_matrix(x), offset)), x, 0)
 
 
+@checked
 def triu(x: Tensor, offset: int = 0) -> Tensor:
     """The last two axes' upper triangle, zeros below: where column - row is at least `offset`."""
     return where(greater_equal(*_places(*_matrix(x), offset)), x, 0)
@@ -205,6 +238,7 @@ def _places(rows: Expr, columns: Expr, offset: int) -> tuple[Tensor, Tensor]:
     return arange(columns), expand_dims(arange(rows), 1) + offset
 
 
+@checked
 def diagonal(x: Tensor, offset: int = 0) -> Tensor:
     """Of the last two axes the elements where column - row is `offset`, as one last axis."""
     rows, columns = _matrix(x)
@@ -215,6 +249,7 @@ def diagonal(x: Tensor, offset: int = 0) -> Tensor:
     return take(reshape(x, (*x.shape[:-2], rows * columns)), places, -1)
 
 
+@checked
 def trace(x: Tensor, offset: int = 0) -> Tensor:
     """The sum of a diagonal of the last two axes."""
     return total(diagonal(x, offset), -1)

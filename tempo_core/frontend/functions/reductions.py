@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError
-from tempo_core.frontend.functions.core import Value, axes_of, cast, evaluate, one_axis
-from tempo_core.frontend.functions.elementwise import (
-    absolute,
-    div,
-    equal,
-    exp,
-    log,
-    not_equal,
-    reversed_order,
-    sqrt,
-    square,
-    where,
-)
+from tempo_core.frontend.arguments import checked, checked_as
+from tempo_core.frontend.base import apply
+from tempo_core.frontend.functions.arithmetic import absolute, div, equal, exp, log, not_equal, sqrt
+from tempo_core.frontend.functions.core import axes_of, cast, evaluate, one_axis
+from tempo_core.frontend.functions.elementwise import reversed_order, square, where
 from tempo_core.frontend.functions.shapes import aligned, arange, reshape, squeeze
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.types import Axes, Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
 
 def summable(x: Tensor) -> Tensor:
@@ -31,29 +27,59 @@ def summable(x: Tensor) -> Tensor:
     return cast(x, {"bool": "int32", "int8": "int32", "uint8": "uint32"}.get(x.dtype, x.dtype))
 
 
-def reduction(fn: str) -> Callable[..., Tensor]:
-    def function(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-        axes = axes_of(x, axis)
-        if fn in ("sum", "prod"):
-            x = summable(x)
-        if fn in ("any", "all") and x.dtype != "bool":
-            x = not_equal(x, 0)
-        reduced = apply(ops.Reduce(fn, axes), x) if axes else x
-        return reshape(reduced, tuple(Expr.of(1) if k in axes else s for k, s in enumerate(x.shape))) if keepdims else reduced
-
-    function.__name__ = fn
-    function.__doc__ = f"Reduction by {fn} over `axis` (all axes where it is None)."
-    return function
+def _reduced(fn: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+    axes = axes_of(x, axis)
+    if fn in ("sum", "prod"):
+        x = summable(x)
+    if fn in ("any", "all") and x.dtype != "bool":
+        x = not_equal(x, 0)
+    reduced = apply(ops.Reduce(fn, axes), x) if axes else x
+    return reshape(reduced, tuple(Expr.of(1) if k in axes else s for k, s in enumerate(x.shape))) if keepdims else reduced
 
 
-total, product, greatest, least, any_of, all_of = map(reduction, ("sum", "prod", "max", "min", "any", "all"))
+@checked_as("sum")
+def total(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The sum over `axis`; narrow integers and bools are summed in 32 bits."""
+    return _reduced("sum", x, axis, keepdims)
 
 
+@checked_as("prod")
+def product(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The product over `axis`; narrow integers and bools are multiplied in 32 bits."""
+    return _reduced("prod", x, axis, keepdims)
+
+
+@checked_as("max")
+def greatest(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The greatest element along `axis`; NaN where there is one."""
+    return _reduced("max", x, axis, keepdims)
+
+
+@checked_as("min")
+def least(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The least element along `axis`; NaN where there is one."""
+    return _reduced("min", x, axis, keepdims)
+
+
+@checked_as("any")
+def any_of(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Whether an element along `axis` is not 0, a bool."""
+    return _reduced("any", x, axis, keepdims)
+
+
+@checked_as("all")
+def all_of(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Whether all elements along `axis` are not 0, a bool."""
+    return _reduced("all", x, axis, keepdims)
+
+
+@checked
 def count_nonzero(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """How many elements are not 0, as int32."""
     return total(not_equal(x, 0), axis, keepdims)
 
 
+@checked
 def mean(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """The mean over `axis`; sizes that vary with the step are divided by at each step."""
     if not is_float(x.dtype):
@@ -67,17 +93,20 @@ def _count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
     return cast(evaluate(count), x.dtype) if not count.is_constant else float(count.constant)
 
 
+@checked
 def var(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
     """The variance over `axis`: the mean squared distance from the mean; with `ddof=1` that of a sample."""
     centred = square(x - mean(x, axis, keepdims=True))
     return div(total(centred, axis, keepdims), _count(x, axis, ddof)) if ddof else mean(centred, axis, keepdims)
 
 
+@checked
 def std(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
     """The standard deviation over `axis`. Its gradient is 0 where it is 0."""
     return _root(var(x, axis, keepdims, ddof))
 
 
+@checked
 def norm(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """The norm of vectors along `axis` (of all elements by default): `ord` 1, 2 or infinite. Its gradient is 0 at 0."""
     if ord == 2:
@@ -93,31 +122,39 @@ def _root(x: Tensor) -> Tensor:
     return where(zero, 0, sqrt(where(zero, 1, x)))
 
 
+@checked
 def argmax(x: Tensor, axis: int = -1) -> Tensor:
     """The first position of the greatest element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
     return apply(ops.Argmax(one_axis(x, axis)), x)
 
 
+@checked
 def argmin(x: Tensor, axis: int = -1) -> Tensor:
     """The first position of the least element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
     return argmax(reversed_order(x), axis)
 
 
+@checked
 def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """The positions that sort `x` along `axis`, as int32; equal elements stay in order, NaN comes last."""
     return apply(ops.Argsort(one_axis(x, axis)), reversed_order(x) if descending else x)
 
 
+@checked
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """`exp(x) / sum(exp(x))` along `axis`, without overflow."""
     shifted = exp(x - greatest(x, axis, keepdims=True).detach())
     return shifted / total(shifted, axis, keepdims=True)
 
 
+@checked
 def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """`log(softmax(x))` along `axis`, without overflow."""
     shifted = x - greatest(x, axis, keepdims=True).detach()
     return shifted - log(total(exp(shifted), axis, keepdims=True))
 
 
+@checked
 def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     """`log(sum(exp(x)))` along `axis`, without overflow: -inf of only -inf, inf where one is inf. There it is the greatest, with its gradient."""
     high = greatest(x, axis, keepdims=True)
@@ -127,11 +164,13 @@ def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     return result if keepdims else squeeze(result, axis)
 
 
+@checked
 def cumsum(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     """Cumulative sum along `axis`; of suffixes with `reverse`."""
     return apply(ops.CumSum(one_axis(x, axis), reverse), summable(x))
 
 
+@checked
 def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     """Cumulative product along `axis`; of suffixes with `reverse`. Once an element is 0, the products are, whatever else is there."""
     x, at = summable(x), one_axis(x, axis)
@@ -141,22 +180,26 @@ def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     return linear_scan(where(first, 0, x), where(first, x, 0), at, reverse)
 
 
+@checked
 def cummax(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     """Cumulative maximum along `axis`; of suffixes with `reverse`. Of equal elements, the first has the gradient."""
     return apply(ops.CumMax(one_axis(x, axis), reverse), x)
 
 
+@checked
 def cummin(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     """Cumulative minimum along `axis`; of suffixes with `reverse`. Of equal elements, the first has the gradient."""
     return reversed_order(cummax(reversed_order(x), axis, reverse))
 
 
+@checked
 def linear_scan(coefficients: Tensor, terms: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     """`y[k] = terms[k] + coefficients[k] * y[k - 1]` along `axis`; with `reverse`, `y[k + 1]`."""
     c, b = aligned(coefficients, terms)
     return apply(ops.LinearScan(one_axis(b, axis), reverse), c, b)
 
 
+@checked
 def discounted_sum(x: Tensor, gamma: float, axis: int = 0) -> Tensor:
     """`x[0] + gamma * x[1] + gamma**2 * x[2] + ...` along `axis`."""
     if not is_float(x.dtype):

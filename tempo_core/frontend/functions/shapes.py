@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tempo_core.errors import ArgumentError, ShapeError
-from tempo_core.frontend.arguments import is_int
-from tempo_core.frontend.functions.core import Value, as_tensor, axes_of, cast, constant, one_axis, promote, shape_of
-from tempo_core.frontend.tensor import Tensor, apply
+from tempo_core.frontend.arguments import checked, is_int
+from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.functions.core import as_tensor, axes_of, cast, constant, one_axis, promote, shape_of
+from tempo_core.frontend.types import ArrayLike, Shape, Value
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
 
 
 def broadcast_shapes(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -40,7 +44,8 @@ def _broadcasting(size: Expr, other: Expr, shapes: Sequence[tuple[Expr, ...]]) -
     return "each pair of sizes is equal, or one of them is 1"
 
 
-def broadcast_to(x: Tensor, shape: Any) -> Tensor:
+@checked
+def broadcast_to(x: Tensor, shape: Shape) -> Tensor:
     """`x` repeated to `shape` by NumPy's rule."""
     target = shape_of(shape)
     if x.shape == target:
@@ -58,7 +63,7 @@ def broadcast_to(x: Tensor, shape: Any) -> Tensor:
 
 def aligned(*values: Value) -> list[Tensor]:
     """Operands as tensors of one dtype and one shape."""
-    like = next((v for v in values if isinstance(v, Tensor)), None)
+    like = next((v for v in values if isinstance(v, BaseTensor)), None)
     tensors = [as_tensor(v, like) for v in values]
     dtype = tensors[0].dtype
     for other in tensors[1:]:
@@ -67,32 +72,43 @@ def aligned(*values: Value) -> list[Tensor]:
     return [broadcast_to(cast(t, dtype), shape) for t in tensors]
 
 
-def full(shape: Any, value: Any, dtype: str = "float32") -> Tensor:
+@checked
+def full(shape: Shape, value: ArrayLike, dtype: str = "float32") -> Tensor:
     """A tensor of one value; sizes may be symbolic."""
     return broadcast_to(constant(value, dtype), shape_of(shape))
 
 
-def zeros(shape: Any, dtype: str = "float32") -> Tensor:
+@checked
+def zeros(shape: Shape, dtype: str = "float32") -> Tensor:
+    """A tensor of zeros; sizes may be symbolic."""
     return full(shape, 0, dtype)
 
 
-def ones(shape: Any, dtype: str = "float32") -> Tensor:
+@checked
+def ones(shape: Shape, dtype: str = "float32") -> Tensor:
+    """A tensor of ones; sizes may be symbolic."""
     return full(shape, 1, dtype)
 
 
-def full_like(x: Tensor, value: Any, dtype: str | None = None) -> Tensor:
+@checked
+def full_like(x: Tensor, value: ArrayLike, dtype: str | None = None) -> Tensor:
     """One value in the shape, and unless said otherwise the dtype, of `x`."""
     return full(x.shape, value, dtype or x.dtype)
 
 
+@checked
 def zeros_like(x: Tensor, dtype: str | None = None) -> Tensor:
+    """Zeros in the shape, and unless said otherwise the dtype, of `x`."""
     return full_like(x, 0, dtype)
 
 
+@checked
 def ones_like(x: Tensor, dtype: str | None = None) -> Tensor:
+    """Ones in the shape, and unless said otherwise the dtype, of `x`."""
     return full_like(x, 1, dtype)
 
 
+@checked
 def arange(start: IntoExpr, stop: IntoExpr | None = None, step: int = 1) -> Tensor:
     """`start, start + step, ...` up to below `stop`, as int32; with one argument, `0, ..., start - 1`. Ends may vary with a step."""
     if stop is None:
@@ -106,7 +122,8 @@ def arange(start: IntoExpr, stop: IntoExpr | None = None, step: int = 1) -> Tens
     return apply(ops.Iota(size)) * step + first
 
 
-def reshape(x: Tensor, *shape: Any) -> Tensor:
+@checked
+def reshape(x: Tensor, *shape: Shape) -> Tensor:
     """The same elements under another shape; one size may be -1."""
     target = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     sizes = [Expr.of(-1) if is_int(s) and s == -1 else shape_of(s)[0] for s in target]
@@ -147,23 +164,27 @@ def _symbolic_quotient(whole: Expr, known: Expr, x: Tensor) -> Expr:
     raise ShapeError(f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {known}", hint="write the size out")
 
 
-def transpose(x: Tensor, *axes: Any) -> Tensor:
+@checked
+def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order (reversed where none is given)."""
-    if len(axes) == 1 and isinstance(axes[0], (tuple, list)):
-        axes = tuple(axes[0])
-    order = tuple(one_axis(x, a) for a in axes) if axes else tuple(reversed(range(x.rank)))
+    first = axes[0] if len(axes) == 1 else None
+    names: Any = tuple(first) if isinstance(first, (tuple, list)) else axes
+    order = tuple(one_axis(x, a) for a in names) if names else tuple(reversed(range(x.rank)))
     if sorted(order) != list(range(x.rank)):
-        raise ShapeError(f"cannot transpose {x!r} by {axes}", hint=f"name each of its {x.rank} axes once")
+        raise ShapeError(f"cannot transpose {x!r} by {names}", hint=f"name each of its {x.rank} axes once")
     return x if order == tuple(range(x.rank)) else apply(ops.Permute(order), x)
 
 
+@checked
 def expand_dims(x: Tensor, axis: int) -> Tensor:
+    """`x` with a new dimension of size 1 at `axis`."""
     if not -x.rank - 1 <= axis <= x.rank:
         raise ShapeError(f"no new axis {axis} fits into {x!r}", hint=f"from {-x.rank - 1} to {x.rank}")
     at = axis % (x.rank + 1)
     return reshape(x, (*x.shape[:at], Expr.of(1), *x.shape[at:]))
 
 
+@checked
 def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     """`x` without axes of size 1: those given, or all of them."""
     axes = tuple(a for a in range(x.rank) if x.shape[a] == 1) if axis is None else axes_of(x, axis)
@@ -176,6 +197,7 @@ def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     return reshape(x, tuple(s for a, s in enumerate(x.shape) if a not in axes))
 
 
+@checked
 def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
     """Two axes exchanged."""
     a, b = one_axis(x, first), one_axis(x, second)
@@ -184,6 +206,7 @@ def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
     return transpose(x, *order)
 
 
+@checked
 def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Axes moved to other places; the others keep their order."""
     origins = [one_axis(x, a) for a in ((source,) if isinstance(source, int) else source)]
@@ -196,11 +219,13 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
     return transpose(x, *order) if x.rank else x
 
 
+@checked
 def flatten(x: Tensor) -> Tensor:
     """All elements, in row-major order, along one axis."""
     return reshape(x, (ops.product(x.shape),))
 
 
+@checked
 def flip(x: Tensor, axis: int | Sequence[int] = 0) -> Tensor:
     """The elements of an axis, or of several, in reverse order."""
     for each in axes_of(x, axis):
@@ -208,6 +233,7 @@ def flip(x: Tensor, axis: int | Sequence[int] = 0) -> Tensor:
     return x
 
 
+@checked
 def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors one after the other along `axis`."""
     parts = [as_tensor(t) for t in tensors]
@@ -220,11 +246,13 @@ def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return parts[0] if len(parts) == 1 else apply(ops.Concat(one_axis(parts[0], axis)), *parts)
 
 
+@checked
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors along a new axis."""
     return concatenate([expand_dims(t, axis) for t in aligned(*tensors)] if tensors else [], axis)
 
 
+@checked
 def pad(x: Tensor, axis: int, low: IntoExpr = 0, high: IntoExpr = 0) -> Tensor:
     """Zeros before and after the elements of `axis`."""
     for amount in (Expr.of(low), Expr.of(high)):
@@ -233,6 +261,7 @@ def pad(x: Tensor, axis: int, low: IntoExpr = 0, high: IntoExpr = 0) -> Tensor:
     return apply(ops.Pad(one_axis(x, axis), Expr.of(low), Expr.of(high)), x)
 
 
+@checked
 def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
     """`x` cut along `axis`: into as many equal parts, or at the given positions, which may be expressions."""
     at = one_axis(x, axis)
@@ -249,6 +278,7 @@ def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Ten
     return [apply(ops.Slice(at, start, stop), x) for start, stop in itertools.pairwise(ends)]
 
 
+@checked
 def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
     """Each element `times` times in a row along `axis` (of all elements, flattened, by default)."""
     if axis is None:
@@ -259,7 +289,8 @@ def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
     return reshape(spread, (*x.shape[:at], x.shape[at] * count, *x.shape[at + 1 :]))
 
 
-def tile(x: Tensor, times: Any) -> Tensor:
+@checked
+def tile(x: Tensor, times: Shape) -> Tensor:
     """`x` as a whole repeated along its last axes, `times` each; more numbers than axes add axes in front."""
     counts = shape_of(times)
     rank = max(len(counts), x.rank)

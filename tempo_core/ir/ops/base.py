@@ -14,7 +14,7 @@ from tempo_core.symbolic.expr import Expr, Symbol
 Types = tuple[TensorType, ...]
 
 
-def check(condition: bool, message: str, error: type[ShapeError] | type[DTypeError] = ShapeError) -> None:
+def check(condition: bool | Bool, message: str, error: type[ShapeError] | type[DTypeError] = ShapeError) -> None:
     if not condition:
         raise error(message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import errors
 from tempo_core.frontend.arguments import KINDS
-from tempo_core.frontend.functions.methods import METHODS
+from tempo_core.frontend.tensor import Tensor
 from tests.core.errors import misuses_a_to_f, misuses_g_to_z
 
 MISUSES = misuses_a_to_f.MISUSES | misuses_g_to_z.MISUSES
@@ -57,7 +58,7 @@ def test_a_misuse_is_an_error_with_a_line_and_a_hint(error: str, line: str) -> N
         assert inner not in str(found).replace(__file__, "")
 
 
-UNCHECKED = ("Any", "typing.Any")  # any value, or what is checked where it is used
+UNCHECKED = ("Any", "Shape", "ArrayLike", "AxisPairs", "Padding", "int | Expr")  # any value, or what is checked where it is used
 WRONG = {"none": None, "text": "text", "object": object(), "dict": {"a": 1}}
 
 
@@ -66,7 +67,7 @@ def public_functions() -> dict[str, Any]:
     found.update(
         {f"tp.random.{name}": f for name, f in vars(tp.random).items() if getattr(f, "__module__", "") == tp.random.__name__}
     )
-    found.update({f"Tensor.{name}": getattr(tp.Tensor, name) for name in METHODS if name != "__hash__"})
+    found.update({f"Tensor.{name}": f for name, f in vars(Tensor).items() if hasattr(f, "__wrapped__")})
     return {name: f for name, f in found.items() if inspect.isfunction(f) and not f.__name__.startswith("_")}
 
 
@@ -81,34 +82,124 @@ def test_there_is_a_check_for_every_annotation() -> None:
         f"{name}: {p.annotation}"
         for name, function in public_functions().items()
         for p in inspect.signature(function).parameters.values()
-        if str(p.annotation) not in (*KINDS, *UNCHECKED) and p.name != "dtype"
+        if str(p.annotation) not in (*KINDS, *UNCHECKED) and p.name not in ("self", "dtype")
     }
     assert unknown == set(), "give these annotations a row in frontend/arguments.KINDS"
 
 
+def of_a_tensor(function: Any, x: tp.Tensor) -> tuple[Any, list[inspect.Parameter]]:
+    """A function, or a method of `x`, with its parameters."""
+    parameters = list(inspect.signature(function).parameters.values())
+    is_method = bool(parameters) and parameters[0].name == "self"
+    return (functools.partial(function, x), parameters[1:]) if is_method else (function, parameters)
+
+
 def test_a_function_without_its_arguments_says_which_is_missing() -> None:
     for function in public_functions().values():
-        parameters = inspect.signature(function).parameters.values()
-        needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-        if needed:
-            with tp.Context("t"), pytest.raises(errors.ArgumentError, match=f"the argument `{needed[0]}` of"):
-                function()
+        with tp.Context("t") as ((t, _),):
+            call, parameters = of_a_tensor(function, tp.input("x", (3,), domain=(t,)))
+            needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+            if needed:
+                with pytest.raises(errors.ArgumentError, match=f"the argument `{needed[0]}` of"):
+                    call()
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_first_argument_is_an_error_of_ours(wrong: str) -> None:
     """Whatever a function takes first, it is no object and no dict; None and texts are refused but where they are meant."""
     for name, function in public_functions().items():
-        parameters = list(inspect.signature(function).parameters.values())
-        if not parameters or KINDS.get(str(parameters[0].annotation), KINDS["Value"]).fits(WRONG[wrong]):
-            continue
-        others = [p for p in parameters[1:] if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
         with tp.Context("t") as ((t, _),):
             x = tp.input("x", (3,), domain=(t,))
+            call, parameters = of_a_tensor(function, x)
+            if not parameters or KINDS.get(str(parameters[0].annotation), KINDS["Value"]).fits(WRONG[wrong]):
+                continue
+            others = [p for p in parameters[1:] if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
             given = [x if str(p.annotation) in ("Tensor", "Value") else 0 for p in others]
             try:
-                function(WRONG[wrong], *given)
+                call(WRONG[wrong], *given)
             except errors.TempoError as error:
                 assert error.hint, name
             else:
                 raise AssertionError(f"{name} takes {WRONG[wrong]!r}")
+
+
+# -- functions of users, whose annotations are checked as ours are ------------------------------------------------------
+
+MODULE = """
+from typing import Optional
+import tempo_core as tp
+from tempo_core import typing
+import numpy as np
+
+class Scaled(tp.nn.Module):
+    def __init__(self, width: int, names: Optional[str] = None):
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: tp.Tensor, factor: float = 1.0, shift: typing.Value = 0, axis: "typing.Axes" = None, other: np.ndarray = ()):
+        return (x * factor + shift).sum(axis)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations"])
+def test_arguments_of_a_users_module_are_checked(first: str) -> None:
+    namespace: dict[str, Any] = {"__name__": "a_users_module"}
+    exec(compile(first + MODULE, "a_users_module.py", "exec", dont_inherit=True), namespace)
+    scaled = namespace["Scaled"]
+    with tp.Context("t") as ((t, _),):
+        x = tp.input("x", (3,), domain=(t,))
+        assert scaled(3)(x, 2.0, t, 0, "anything").shape == ()
+        assert scaled(3)(np.ones(3), axis=(0,)).shape == ()  # an array becomes a tensor
+        for wrong, what, hint in [
+            (lambda: scaled("wide"), "`Scaled` takes an int as width, got 'wide'", "Scaled(width, names=None)"),
+            (lambda: scaled(3, 4), "`Scaled` takes a text or None as names, got 4", "Scaled(width, names=None)"),
+            (lambda: scaled(), "the argument `width` of `Scaled` is missing", "Scaled(width, names=None)"),
+            (lambda: scaled(3, "a", 4), "`Scaled` takes 2 arguments, got 3", "Scaled(width, names=None)"),
+            (lambda: scaled(3)(None), "`Scaled` takes a tensor as x, got None", "tp.constant"),
+            (lambda: scaled(3)(x, x), "`Scaled` takes a number as factor", "when the program runs"),
+            (lambda: scaled(3)(x, shift="a"), "`Scaled` takes a tensor or number as shift, got 'a'", "tp.constant"),
+            (lambda: scaled(3)(x, axis="a"), "`Scaled` takes an axis", "axis=0"),
+        ]:
+            with pytest.raises(errors.ArgumentError) as caught:
+                wrong()
+            found = caught.value
+            assert what in found.message
+            assert hint in str(found.hint) and "self" not in str(found)
+
+
+def test_a_hint_shows_no_self() -> None:
+    with tp.Context("t") as ((t, T),):
+        x = tp.input("x", (3,), domain=(t,))
+        program = tp.Context.current().compile({T: 3}, outputs=x, config=tp.Config(backend="numpy"))
+        for wrong in (lambda: x.sum(0, True, 3), lambda: x.softmax(depth=1), lambda: program.run({}, 3, 4), lambda: x.top_k()):
+            with pytest.raises(errors.ArgumentError) as caught:
+                wrong()
+            assert caught.value.hint and "self" not in str(caught.value)
+
+
+def test_a_method_takes_what_its_function_takes() -> None:
+    from tempo_core.frontend import functions as fn
+
+    renamed = {
+        "sum": "total",
+        "prod": "product",
+        "max": "greatest",
+        "min": "least",
+        "any": "any_of",
+        "all": "all_of",
+        "astype": "cast",
+    }
+    renamed |= {"abs": "absolute", "round": "rounded"}
+    methods = {name: f for name, f in vars(Tensor).items() if hasattr(f, "__wrapped__") and name != "backward"}
+    assert len(methods) > 60
+    for name, method in methods.items():
+        function = getattr(fn, renamed.get(name, name))
+        taken = [
+            [
+                (p.name, p.kind, p.default, {"int | Sequence[int] | None": "Axes"}.get(p.annotation, p.annotation))
+                for p in parameters
+            ]
+            for parameters in (list(inspect.signature(f).parameters.values())[1:] for f in (method, function))
+        ]
+        assert taken[0] == taken[1], name
+        assert method.__doc__, name

@@ -73,12 +73,20 @@ def test_the_line_is_the_users_also_through_helpers() -> None:
 
 
 def test_comparisons_in_containers_and_assertions_are_structural() -> None:
-    """`if t == 0` is refused; tuples, dicts, sets and `in` compare expressions as they must."""
+    """`if t == 0` is refused, whoever asks; tuples, dicts, sets and `in` compare expressions as they must."""
     with tp.Context("i", "t") as ((i, I), (t, T)):
         assert t in (i, t) and t not in (i, T) and {t: 1}.get(t) == 1 and {t, t} == {t}
         assert (t, T) == (t, T) and (t, T) != (i, T) and [T] != [I]
-        assert tp.zeros((T, 3)).shape == (T, 3)
+        assert tp.zeros((T, 3)).shape == (T, 3) and tp.zeros((T, 3)).shape == (T, 3)
+        grows = tp.zeros((t + 1, 3))
+        assert grows.shape == (t + 1, 3) and grows.shape != (t + 2, 3) and grows.shape != (T, 3) and t + 1 in grows.shape
+        assert {t - 1: 1, t - 2: 2, -t: 3, -2 * t: 4, grows.shape[0]: 5}[t + 1] == 5
+        assert t == t + 0 and t != i  # the steps themselves, not their values
         with pytest.raises(errors.SymbolicValueError):
-            _ = 1 if t == i else 2
+            _ = 1 if t == i + 1 else 2
+        with pytest.raises(errors.SymbolicValueError):
+            bool(t == 0)  # a function asks
+        with pytest.raises(errors.SymbolicValueError):
+            _ = 0 in (i, t)
         with pytest.raises(errors.SymbolicValueError):
             _ = not t == 0  # noqa: SIM201

@@ -1,0 +1,80 @@
+"""Contexts, as users see them: the steps of a program, and its way from the graph to results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, overload
+
+from tempo_core.compiler import Outputs, compile_context, recalled
+from tempo_core.config import Config
+from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Array, Bounds, Inputs
+from tempo_core.program import Program
+
+
+class Context(BaseContext):
+    """A program's steps. `Context("i", "t")` has the steps i, t with the bounds I, T; `Context(num_dims=2)` names them d0, d1.
+
+    Used as `with ctx as ((i, I), (t, T)):`, it gives each step and its bound as symbolic expressions; recurrent tensors are
+    made inside the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
+    """
+
+    @overload
+    def compile(self, bounds: Bounds, outputs: Tensor, config: Config | None = None) -> Program[Array]: ...
+    @overload
+    def compile(
+        self, bounds: Bounds, outputs: Mapping[str, Tensor], config: Config | None = None
+    ) -> Program[dict[str, Array]]: ...
+    @overload
+    def compile(self, bounds: Bounds, outputs: Iterable[Tensor] = (), config: Config | None = None) -> Program[list[Array]]: ...
+    def compile(self, bounds: Bounds, outputs: Outputs = (), config: Config | None = None) -> Program[Any]:
+        """The program that computes `outputs` (tensors, a dict of tensors, or one tensor) and runs the sinks.
+
+        `bounds` gives each bound a number >= 1.
+
+        Raises a `tempo_core.errors.TempoError` for whatever is wrong with the program, naming the user's line.
+        """
+        return compile_context(self, bounds, outputs, config)
+
+    @overload
+    def run(
+        self, bounds: Bounds, outputs: Tensor, inputs: Inputs | None = None, config: Config | None = None, seed: int | None = None
+    ) -> Array: ...
+    @overload
+    def run(
+        self,
+        bounds: Bounds,
+        outputs: Mapping[str, Tensor],
+        inputs: Inputs | None = None,
+        config: Config | None = None,
+        seed: int | None = None,
+    ) -> dict[str, Array]: ...
+    @overload
+    def run(
+        self,
+        bounds: Bounds,
+        outputs: Iterable[Tensor] = (),
+        inputs: Inputs | None = None,
+        config: Config | None = None,
+        seed: int | None = None,
+    ) -> list[Array]: ...
+    def run(
+        self,
+        bounds: Bounds,
+        outputs: Outputs = (),
+        inputs: Inputs | None = None,
+        config: Config | None = None,
+        seed: int | None = None,
+    ) -> Array | dict[str, Array] | list[Array]:
+        """`compile`, then run: a list with one array an output, the dimensions of its domain leading.
+
+        Given a dict of tensors, `outputs` comes back as a dict of arrays; given one tensor, as one array. A program that was
+        run before (the same graph, outputs and config) is not compiled again, and for other bounds only in parts. What a
+        result is where its shape varies with a step, or where it is not defined everywhere: see `tempo_core.typing.Array`.
+        """
+        program: Program[Any] = recalled(self, bounds, outputs, config)
+        results: Array | dict[str, Array] | list[Array] = program.run(
+            inputs, seed if seed is not None or config is None else config.seed
+        )
+        return results

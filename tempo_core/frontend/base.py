@@ -1,0 +1,251 @@
+"""What a tensor is: a view of a graph node with a temporal index; indexing, and new nodes. `Tensor` adds methods and operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tempo_core.errors import ArgumentError, ContextError, IndexingError, user_location
+from tempo_core.frontend.context import BaseContext
+from tempo_core.ir.graph import Edge, Node, compose
+from tempo_core.ir.ops import Identity, Op
+from tempo_core.ir.types import TensorType
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, conjunction
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.proof import unless_obvious, within
+from tempo_core.symbolic.user import Sizes
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
+    from tempo_core.frontend.types import Key
+
+
+class BaseTensor:
+    """A value of type `dtype[shape]` at every point of its `domain`; all tensors that are made are `Tensor`s, which see."""
+
+    _made: ClassVar[type[Tensor]]  # the class of which `view` makes instances
+
+    def __init_subclass__(cls, is_public: bool = False) -> None:
+        super().__init_subclass__()
+        if is_public:
+            BaseTensor._made = cls  # type: ignore[assignment]
+
+    def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE):
+        self.context = context
+        self.edge = edge
+        self.user_condition = condition  # what the user indexed with; the rest of the domain's condition follows from the reads
+        source = context.graph[edge.source]
+        for step, index in edge.by_step(source.domain).items():
+            condition = condition & within(index, step)
+        condition = condition & _source_condition(source, edge)
+        self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def type(self) -> TensorType:
+        """dtype and shape, as `float32[3, T]`."""
+        return self.context.graph.edge_type(self.edge)
+
+    @property
+    def dtype(self) -> str:
+        """The name of the elements' type, as `"float32"`."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Sizes:
+        """The sizes, which are expressions; `x.shape == (3, T)` compares them as they are written."""
+        return Sizes(self.type.shape)
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.type.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.type.shape)
+
+    @property
+    def node(self) -> Node:
+        """The node of the graph that computes it."""
+        return self.context.graph[self.edge.source]
+
+    @property
+    def name(self) -> str:
+        """What plans, drawings and errors call it; empty if it has no name."""
+        return self.node.name
+
+    def __repr__(self) -> str:
+        name = self.name or f"%{self.edge.source}"
+        return f"<Tensor {name}[{', '.join(map(str, self.edge.index))}]: {self.type} over {self.domain}>"
+
+    # -- temporal indexing --------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Key) -> Tensor:
+        """The tensor at other points: `x[t - 1]`, `x[0]`, `x[i, t:T]`, `x[t % 5 == 0]`."""
+        indices, condition = self._indices(key)
+        edge = compose(self.edge, self.domain.steps, indices)
+        base: BaseTensor = self
+        if edge is None:  # not expressible on the edge: read a copy of this tensor instead
+            base = self._copied()
+            edge = replace(base.edge, index=tuple(indices))
+        ragged = self._ragged_step(base, indices)
+        if ragged is not None:
+            raise IndexingError(
+                f"{self!r} has a shape that varies with {ragged}; a slice over {ragged} would stack tensors of different shapes",
+                hint="reduce the varying dimension first, for example with .sum(0)",
+            )
+        points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
+        carried = self.user_condition
+        if any(s not in points for s in carried.steps):
+            raise IndexingError(
+                f"{self!r} exists only where {carried}; a slice over it would have holes",
+                hint="slice first, then index with the condition",
+            )
+        carried = carried.substitute(points)
+        return view(self.context, edge, conjunction(condition, carried))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise IndexingError(
+            f"{self!r} cannot be assigned to: only tensors made by tp.recurrence have branches",
+            hint="x = tp.recurrence(shape, dtype, domain=(t,)); x[0] = ...; x[t + 1] = ...",
+        )
+
+    def __delitem__(self, key: Any) -> None:
+        raise IndexingError(f"the points of {self!r} cannot be deleted", hint="index where it exists with a condition: x[t >= 3]")
+
+    def _indices(self, key: Any) -> tuple[list[Index], Bool]:
+        """A user's key as one index per step of the domain, and the conditions in it."""
+        parts = list(key) if isinstance(key, tuple) else [key]
+        condition: Bool = TRUE
+        for part in [p for p in parts if isinstance(p, _TRUTHS)]:
+            condition = condition & as_bool(part)
+        parts = [p for p in parts if not isinstance(p, _TRUTHS)]
+        steps = self.domain.steps
+        if len(parts) > len(steps):
+            raise IndexingError(
+                f"{len(parts)} temporal indices for {self!r}, whose domain has {len(steps)} steps",
+                hint="[] indexes steps only; index spatial dimensions with x.spatial[...] or x.index(dim, i)",
+            )
+        indices = [as_index(part, step, self) for part, step in zip(parts, steps, strict=False)]
+        indices += [Point(step.expr) for step in steps[len(parts) :]]
+        return indices, condition
+
+    def _ragged_step(self, base: BaseTensor, indices: Sequence[Index]) -> Symbol | None:
+        for step, index in zip(self.domain.steps, indices, strict=True):
+            if isinstance(index, Range) and any(step in size.steps for size in self.shape):
+                return step
+        return None
+
+    def _copied(self) -> Tensor:
+        return apply(Identity(), self)
+
+
+def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:
+    """One item of a temporal key as an index of `step`."""
+    if isinstance(part, slice):
+        start = _slice_part(part.start, Expr.of(0), "start", step, of)
+        stop = _slice_part(part.stop, step.bound_expr, "end", step, of)
+        stride = int(_slice_part(part.step, Expr.of(1), "stride", step, of))
+        for end in (start, stop):
+            if end.is_constant and end.constant < 0:
+                raise IndexingError(
+                    f"negative end {end} in a slice of step {step} of {of!r}",
+                    hint=f"count from the bound: {step.bound} - {-end.constant}",
+                )
+        if stride < 1:
+            raise IndexingError(
+                f"stride {stride} in a slice of step {step}", hint="strides are positive; .flip(0) reverses a slice"
+            )
+        return Range(start, stop, stride)
+    if isinstance(part, BaseTensor):
+        raise IndexingError(
+            f"step {step} of {of!r} is indexed by a tensor; which timestep is read would depend on data",
+            hint="read a slice such as x[0:T], then .index(0, tensor)",
+        )
+    try:
+        point = Expr.of(part)
+    except TypeError:
+        raise IndexingError(
+            f"{part!r} cannot index step {step} of {of!r}", hint="use expressions of steps and bounds, or slices"
+        ) from None
+    if point.is_constant and point.constant < 0:
+        raise IndexingError(
+            f"negative index {point} for step {step} of {of!r}", hint=f"count from the bound: {step.bound} - {-point.constant}"
+        )
+    return Point(point)
+
+
+def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: BaseTensor) -> Expr:
+    """An end, or the stride, of a slice of `step`."""
+    if part is None:
+        return default
+    if isinstance(part, BaseTensor):
+        raise IndexingError(
+            f"the {what} of a slice of step {step} of {of!r} is a tensor; which timesteps are read would depend on data",
+            hint="read the largest slice, such as x[0:T], and mask it with tp.where",
+        )
+    try:
+        return Expr.of(part)
+    except ArgumentError:
+        raise IndexingError(
+            f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}",
+            hint="use ints and expressions of steps and bounds",
+        ) from None
+
+
+def _source_condition(source: Node, edge: Edge) -> Bool:
+    """Where the source exists, in the reader's steps. Ranges are checked at both ends where that is exact."""
+    condition = source.domain.condition
+    if condition is TRUE:
+        return TRUE
+    indices = edge.by_step(source.domain)
+    first = {s: i.expr if isinstance(i, Point) else i.start for s, i in indices.items()}
+    last = {s: i.expr if isinstance(i, Point) else i.last for s, i in indices.items()}
+    kept: list[Bool] = []
+    for part in condition.parts:
+        ranged = any(isinstance(indices[s], Range) for s in part.steps)
+        if not ranged:
+            kept.append(part.substitute(first))
+        elif isinstance(part, Comparison) and part.kind == ">=":
+            kept += [part.substitute(first), part.substitute(last)]
+    return conjunction(*kept)
+
+
+def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str = "", where: str | None = None) -> Tensor:
+    """The first output of a new node that applies `op` to the operands; its domain is the union of theirs."""
+    context = operands[0].context if operands else BaseContext.current()
+    for operand in operands:
+        if operand.context is not context:
+            raise ContextError(
+                f"tensors of different contexts meet in one operation: {operands[0]!r} and {operand!r}",
+                hint="a program is built in one context; hand values over by running: inputs={'x': result}",
+            )
+    if domain is None:
+        steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)
+        condition: Bool = TRUE
+        for operand in operands:
+            steps = steps | frozenset(operand.domain.steps)
+            condition = condition & operand.domain.condition
+        domain = Domain(step_order(steps, context.steps), condition)
+    node = context.graph.add(op, [o.edge for o in operands], domain=domain, name=name, where=where or user_location())
+    return of_node(context, node)
+
+
+def of_node(context: BaseContext, node: Node, output: int = 0) -> Tensor:
+    """Output `output` of a node, at the node's own points."""
+    return view(context, Edge(node.id, identity(node.domain), output))
+
+
+def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
+    """The tensor that reads `edge`, where `condition` holds."""
+    return BaseTensor._made(context, edge, condition)
+
+
+_TRUTHS = (Bool, bool, np.bool_)

@@ -1,0 +1,62 @@
+"""The least and greatest of tensors, elementwise, or of expressions of steps and bounds, as an index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from tempo_core.errors import ArgumentError
+from tempo_core.frontend.arguments import checked, checked_as
+from tempo_core.frontend.base import BaseTensor
+from tempo_core.frontend.functions.arithmetic import maximum_of, minimum_of
+from tempo_core.frontend.types import Value
+from tempo_core.symbolic.expr import Expr, IntoExpr
+from tempo_core.symbolic.user import user_maximum, user_minimum
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
+
+
+def _refuse_tensors(name: str, values: tuple[object, ...]) -> None:
+    if any(isinstance(value, BaseTensor) for value in values):
+        raise ArgumentError(
+            f"tp.{name} takes ints and expressions of steps and bounds, not tensors",
+            hint=f"tp.{name}imum(x, y) of two tensors; x.{name}(axis) over an axis of one",
+        )
+
+
+@checked_as("min")
+def least_index(*values: int | Expr) -> Expr:
+    """The least of symbolic expressions, as an index: `r[t : tp.min(t + 5, T)]`."""
+    _refuse_tensors("min", values)
+    return user_minimum(*values)
+
+
+@checked_as("max")
+def greatest_index(*values: int | Expr) -> Expr:
+    """The greatest of symbolic expressions, as an index: `x[tp.max(t - 3, 0) : t + 1]`."""
+    _refuse_tensors("max", values)
+    return user_maximum(*values)
+
+
+@overload
+def minimum(x: IntoExpr, y: IntoExpr) -> Expr: ...  # type: ignore[overload-overlap]
+@overload
+def minimum(x: Value, y: Value) -> Tensor: ...
+@checked
+def minimum(x: Any, y: Any) -> Any:
+    """Elementwise minimum of tensors; of two symbolic expressions, an expression."""
+    return user_minimum(x, y) if _is_symbolic(x) and _is_symbolic(y) else minimum_of(x, y)
+
+
+@overload
+def maximum(x: IntoExpr, y: IntoExpr) -> Expr: ...  # type: ignore[overload-overlap]
+@overload
+def maximum(x: Value, y: Value) -> Tensor: ...
+@checked
+def maximum(x: Any, y: Any) -> Any:
+    """Elementwise maximum of tensors; of two symbolic expressions, an expression."""
+    return user_maximum(x, y) if _is_symbolic(x) and _is_symbolic(y) else maximum_of(x, y)
+
+
+def _is_symbolic(value: object) -> bool:
+    return isinstance(value, Expr) or type(value) is int

@@ -1,0 +1,31 @@
+"""Names of types for annotations: what a run gives, and what functions take. `def loss(x: tp.Tensor, target: typing.Value) -> ...`."""
+
+from tempo_core.frontend.types import (
+    Array,
+    ArrayLike,
+    Axes,
+    AxisPairs,
+    Bounds,
+    Condition,
+    Domain,
+    Feed,
+    Index,
+    Inputs,
+    Key,
+    Number,
+    Numbers,
+    Positions,
+    Ragged,
+    Shape,
+    SpatialIndex,
+    SpatialKey,
+    SupportsArray,
+    Value,
+)
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr, IntoExpr
+
+__all__ = [
+    "Array", "ArrayLike", "Axes", "AxisPairs", "Bool", "Bounds", "Condition", "Domain", "Expr", "Feed", "Index", "Inputs", "IntoExpr", "Key",
+    "Number", "Numbers", "Positions", "Ragged", "Shape", "SpatialIndex", "SpatialKey", "SupportsArray", "Value",
+]  # fmt: skip
