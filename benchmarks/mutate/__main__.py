@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="only so many, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--jobs", type=int, default=1, help="mutants that run at a time")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds that a mutant may run (30)")
+    parser.add_argument("--limit", type=int, default=30, help="seconds of the processor's time that a mutant may take (30)")
     parser.add_argument("--list", action="store_true", help="name the mutants, and run none")
     parser.add_argument("--verbose", action="store_true", help="print each mutant with the test that noticed it")
     options = parser.parse_args()

@@ -79,6 +79,8 @@ def _places(node: ast.AST, scope: str, function: str = "") -> Iterator[tuple[str
                 continue  # texts for people; defaults belong to the code around
             if isinstance(child, ast.Call) and _name(child.func) == "fail":
                 continue
+            if isinstance(child, ast.keyword) and child.arg == "strict":  # of `zip`: as an assertion
+                continue
             if isinstance(child, ast.FunctionDef):
                 inner = f"{scope}.{child.name}" if scope else child.name
                 yield from _places(child, inner, function or inner)
@@ -119,18 +121,24 @@ def _edits(node: ast.AST, both_ways: bool) -> Iterator[tuple[Edit, str]]:
     elif isinstance(node, (ast.IfExp, ast.If)) and not isinstance(node.test, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
         yield _negated, ""
     if isinstance(node, ast.If) and _leaves(node.body):
-        yield lambda n: ast.If(ast.BoolOp(ast.And(), [n.test, ast.Constant(False)]), n.body, n.orelse), f"without {_text(node)}"
+        yield lambda n: ast.If(ast.BoolOp(ast.And(), [n.test, _false()]), n.body, n.orelse), f"without {_text(node)}"
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        removed = f"without {_text(node.value)}"
-        yield lambda n: ast.Expr(ast.IfExp(ast.Constant(True), ast.Constant(None), n.value)), removed  # names keep their scopes
+        yield lambda n: ast.Expr(ast.BoolOp(ast.And(), [_false(), n.value])), f"without {_text(node.value)}"
 
 
 def _without(node: ast.AST, place: int) -> ast.AST:
-    """`and` or `or` without one of its operands, which names its variables still."""
+    """`and` or `or` without one of its operands, which is written there still, as are all that goes: names keep their scopes."""
     assert isinstance(node, ast.BoolOp)
-    neutral = isinstance(node.op, ast.And)
-    ignored = ast.BoolOp(ast.Or() if neutral else ast.And(), [ast.Constant(neutral), node.values[place]])
+    if isinstance(node.op, ast.And):
+        ignored = ast.BoolOp(ast.Or(), [ast.UnaryOp(ast.Not(), _false()), node.values[place]])
+    else:
+        ignored = ast.BoolOp(ast.And(), [_false(), node.values[place]])
     return ast.BoolOp(node.op, [*node.values[:place], ignored, *node.values[place + 1 :]])
+
+
+def _false() -> ast.expr:
+    """`bool()`: what the compiler does not know to be False, so that it keeps what follows."""
+    return ast.Call(ast.Name("bool", ast.Load()), [], [])
 
 
 def _negated(node: ast.AST) -> ast.AST:

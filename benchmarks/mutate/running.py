@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MEMORY = 8 << 30  # bytes that a mutant may take: one that builds ever longer lists is to end by itself
+MEMORY = 8 << 30  # bytes that a mutant may take: one that builds ever longer lists ends by itself
+WAITING = 20  # a mutant that sleeps, or gets so little of the processor, is ended after so many times the limit
 
 
 @dataclass(frozen=True)
@@ -71,45 +72,51 @@ def import_everything() -> None:
     hypothesis.settings.register_profile("mutate", database=None, derandomize=True, phases=phases)
 
 
-def run_all(mutants: Sequence[Mutant], jobs: int, limit: float) -> Iterator[Outcome]:
-    """Each mutant's outcome, as it comes; `jobs` at a time, none longer than `limit` seconds."""
+def run_all(mutants: Sequence[Mutant], jobs: int, limit: int) -> Iterator[Outcome]:
+    """Each mutant's outcome, as it comes; `jobs` at a time, none longer than `limit` seconds of the processor's time."""
     waiting, running = list(reversed(mutants)), {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            mutant = waiting.pop()
-            report = tempfile.TemporaryFile("w+")
-            running[_forked(mutant, report.fileno(), limit)] = mutant, report, time.monotonic()
-        time.sleep(0.02)
-        for pid, (mutant, report, start) in list(running.items()):
-            seconds = time.monotonic() - start
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            late = seconds > limit
-            if not ended and not late:
-                continue
-            if not ended:
-                os.killpg(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            del running[pid]
-            report.seek(0)
-            text = report.read()
-            kind, by = json.loads(text) if text else ("timed out" if late else "noticed", f"ended with status {status}")
-            yield Outcome(mutant, kind, by, seconds)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                mutant, report = waiting.pop(), tempfile.TemporaryFile("w+")
+                running[_forked(mutant, report.fileno(), limit)] = mutant, report, time.monotonic()
+            time.sleep(0.02)
+            for pid, (mutant, report, start) in list(running.items()):
+                seconds = time.monotonic() - start
+                if seconds > WAITING * limit:
+                    os.kill(pid, signal.SIGKILL)
+                ended, status = os.waitpid(pid, 0 if seconds > WAITING * limit else os.WNOHANG)
+                if ended:
+                    del running[pid]
+                    with report:
+                        report.seek(0)
+                        yield _read(mutant, report.read(), status, seconds)
+    finally:
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
 
 
-def _forked(mutant: Mutant, report: int, limit: float) -> int:
+def _read(mutant: Mutant, text: str, status: int, seconds: float) -> Outcome:
+    if text:
+        return Outcome(mutant, *json.loads(text), seconds)
+    late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
+    return Outcome(mutant, *(("timed out", "") if late else ("noticed", f"the process ended with status {status}")), seconds)
+
+
+def _forked(mutant: Mutant, report: int, limit: int) -> int:
+    """A process that makes the change and runs the tests, and writes what came of it to the file `report`."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
         return pid
     try:
-        os.setpgid(0, 0)
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         os.write(report, json.dumps(_outcome(mutant)).encode())
     except BaseException as error:
         os.write(report, json.dumps(("failed", f"{type(error).__name__}: {error}")).encode())
     finally:
         os._exit(0)
-    raise AssertionError("not reached")
 
 
 class _FirstFailure:
