@@ -87,8 +87,6 @@ class _Folding:
         if not far or rank == 0 or node_id not in self.constraints.of_node:
             return ones  # without statements, nothing is ever there: its reads are of empty ranges
         together = self._alive_together(node_id, far)
-        if together.is_empty():
-            return ones
         inwards = _fold_in_order(together, range(rank))
         if sum(s > 1 for s in inwards) < 2:
             return inwards

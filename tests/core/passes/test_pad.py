@@ -231,24 +231,36 @@ def test_what_lies_in_the_padding_is_never_seen():
             assert_same(value, true, where=node.label)
 
 
+@pytest.mark.parametrize(("compared", "fn"), [("eq", "all"), ("ne", "any")])
+def test_padding_says_neither_yes_nor_no(compared: str, fn: str):
+    """Where all elements are true, so are "all"; where none is, neither is "any"."""
+    graph = Graph((t,))
+    x = operand(graph, 0, A)
+    truth = graph.add(ops.Compare(compared), [x, x], domain=Domain((t,)))
+    node = graph.add(ops.Reduce(fn, (0,)), [Edge(truth.id, x.index)], domain=Domain((t,)))
+    graph.add(ops.Output(0), [Edge(node.id, (full_range(t),))], domain=Domain())
+    (found,) = reference.evaluate(Pad().apply(graph), None, NUMBERS, fed(graph, {"T": 4}))
+    np.testing.assert_array_equal(found, np.full((4, 2), fn == "all"))
+
+
 # -- what leaves the program, and what is refused -----------------------------------------------------------------------
 
 
 def test_functions_on_the_host_get_arrays_in_their_true_shapes():
     ctx, seen = tp.Context("t"), []
 
-    def length(x: np.ndarray) -> tuple[np.ndarray]:
-        return (np.asarray(x.size, "int32"),)
+    def length(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(x.size, "int32"), np.asarray(x.sum())
 
     with ctx as ((t, T),):
         x = tp.input("x", (2,), domain=(t,)) * 1
         tp.sink(lambda now, past, t: seen.append((t, now.shape, past.tolist())), x, x[0 : t + 1].sum(1))
-        (sizes,) = tp.udf(length, x[t : tp.min(t + 2, T)], outputs=[tp.spec((), "int32")], kind="host")
+        sizes, sums = tp.udf(length, x[t : tp.min(t + 2, T)], outputs=[tp.spec((), "int32"), tp.spec()], kind="host")
     data = np.arange(6, dtype="float32").reshape(3, 2)
     for config in (tp.Config(), tp.Config(backend="numpy")):
         seen.clear()
-        (found,) = ctx.run({T: 3}, outputs=[sizes], inputs={"x": data}, config=config)
-        assert found.tolist() == [4, 4, 2]
+        found, total = ctx.run({T: 3}, outputs=[sizes, sums], inputs={"x": data}, config=config)
+        assert found.tolist() == [4, 4, 2] and total.tolist() == [6, 14, 9]
         assert sorted(seen) == [(0, (2,), [1]), (1, (2,), [1, 5]), (2, (2,), [1, 5, 9])]
 
 

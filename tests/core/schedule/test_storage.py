@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Input
 from tempo_core.schedule import Storage, schedule
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
-from tempo_core.symbolic.expr import Symbol, maximum, minimum
-from tests.core.schedule.checker import at, check
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tests.core.schedule.checker import at, check, local_reads
 from tests.core.schedule.programs import FIVE_STEPS, MONTE_CARLO, ORDER, T, define, i, merge, nested_carry, reinforce, run, t
 
 
@@ -89,6 +90,48 @@ def test_slots_are_counted_along_each_step():
     assert stores(scheduled)["x"].size <= 14
 
 
+def test_the_order_of_steps_in_which_a_store_is_folded_is_the_one_that_saves_most():
+    """Values that are read at (i + 1, t - 1) meet none of the row before at their own t: t apart, they need one row."""
+    graph = Graph(ORDER)
+    dit = Domain((i, t))
+    x = run(graph, "x", dit)
+    later = Domain((i, t), (i.expr >= 1) & (t.expr + 1 < T))
+    run(graph, "difference", later, (x, at(i.expr - 1, t.expr + 1)))
+    scheduled = schedule(graph, {Symbol("I"): 6, Symbol("T"): 7})
+    check(scheduled)
+    assert stores(scheduled)["x"].slots == (1, 7)
+
+
+def test_a_block_holds_all_points_of_a_step_that_is_read_by_ranges():
+    """Of at least two points: a step of one point is no reason."""
+    graph = Graph(ORDER)
+    dit = Domain((i, t))
+    x = run(graph, "x", dit)
+    row = Range(Expr.of(0), T)
+    run(graph, "change", Domain((i,), i.expr >= 1), (x, (*at(i.expr - 1), row)), (x, (*at(i.expr), row)))
+    found = {n: stores(schedule(graph, {Symbol("I"): 5, Symbol("T"): n}))["x"] for n in (1, 2)}
+    assert found[1].kind == "window" and found[1].size == 2
+    assert found[2].kind == "block" and found[2].slots[1] == 2
+
+
+def test_only_what_a_statement_computes_is_stored():
+    """Inputs and constants are there before; what never exists needs no place."""
+    graph = Graph(ORDER)
+    x = graph.add(Input("x", "float32", ()), domain=Domain((t,)))
+    y = run(graph, "y", Domain((t,), t.expr >= T), (x, None))
+    z = run(graph, "z", Domain((t,)), (y, (Range(t.expr + 1, T),)), (x, at(T - 1 - t.expr)))
+    scheduled = schedule(graph, {Symbol("T"): 4})
+    assert scheduled.storage == {(n.id, 0): Storage("register", (1,)) for n in (y, z)}
+
+
+def test_what_is_read_nowhere_keeps_one_slot():
+    graph = Graph(ORDER)
+    dt = Domain((t,))
+    x = run(graph, "x", dt)
+    run(graph, "y", dt, (x, (Range(t.expr + 1, t.expr + 1),)))
+    assert stores(schedule(graph, {Symbol("T"): 4}))["x"] == Storage("register", (1,))
+
+
 def test_outputs_of_one_function_are_folded_apart():
     graph = Graph(ORDER)
     dt = Domain((t,))
@@ -99,6 +142,24 @@ def test_outputs_of_one_function_are_folded_apart():
     scheduled = schedule(graph, {Symbol("T"): 9})
     check(scheduled)
     assert [scheduled.storage[x.id, output].slots for output in (0, 1)] == [(1,), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("graph", "bounds", "local"),
+    [
+        (
+            reinforce(FIVE_STEPS),
+            {"I": 3, "T": 4},
+            "params <- init, obs <- reset, act <- params, step <- act, grad <- ret, grad <- params, opt <- gsum, opt <- params, out <- opt",
+        ),
+        (nested_carry(), {"I": 5, "E": 3, "M": 4, "T": 50}, "w <- init, x <- init, simulate <- x, update <- batch"),
+    ],
+    ids=["reinforce", "nested carry"],
+)
+def test_reads_in_the_iteration_that_computes_the_value_are_seen_to_be(graph, bounds, local):
+    """Their lifetimes need not be computed, which is most of what folding costs."""
+    scheduled = schedule(graph, {Symbol(name): size for name, size in bounds.items()})
+    assert ", ".join(f"{r.reader.node.name} <- {graph[r.edge.source].name}" for r in local_reads(scheduled)) == local
 
 
 def test_the_checker_sees_a_store_that_is_too_small():
