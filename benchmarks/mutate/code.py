@@ -51,7 +51,9 @@ class Change:
             function.__code__ = renewed[function.__code__]
 
 
-def changes(module: ModuleType, *, both_ways: bool = False, only: Callable[[str], bool] = lambda function: True) -> Iterator[Change]:
+def changes(
+    module: ModuleType, *, both_ways: bool = False, only: Callable[[str], bool] = lambda function: True
+) -> Iterator[Change]:
     """All changes in the functions of a module that `only` accepts. With `both_ways`, numbers become one less, too."""
     tree = _parsed(module)
     position = {id(node): k for k, node in enumerate(ast.walk(tree))}

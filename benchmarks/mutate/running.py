@@ -11,7 +11,6 @@ import pkgutil
 import resource
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,8 +77,9 @@ def run_all(mutants: Sequence[Mutant], jobs: int, limit: int) -> Iterator[Outcom
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                mutant, report = waiting.pop(), tempfile.TemporaryFile("w+")
-                running[_forked(mutant, report.fileno(), limit)] = mutant, report, time.monotonic()
+                mutant, (report, end) = waiting.pop(), os.pipe()
+                running[_forked(mutant, end, limit)] = mutant, report, time.monotonic()
+                os.close(end)
             time.sleep(0.02)
             for pid, (mutant, report, start) in list(running.items()):
                 seconds = time.monotonic() - start
@@ -88,9 +88,12 @@ def run_all(mutants: Sequence[Mutant], jobs: int, limit: int) -> Iterator[Outcom
                 ended, status = os.waitpid(pid, 0 if seconds > WAITING * limit else os.WNOHANG)
                 if ended:
                     del running[pid]
-                    with report:
-                        report.seek(0)
-                        yield _read(mutant, report.read(), status, seconds)
+                    text = ""
+                    os.set_blocking(report, False)  # other mutants may hold its other end
+                    with contextlib.suppress(BlockingIOError):
+                        text = os.read(report, 1 << 16).decode()
+                    os.close(report)
+                    yield _read(mutant, text, status, seconds)
     finally:
         for pid in running:
             os.kill(pid, signal.SIGKILL)
@@ -104,7 +107,7 @@ def _read(mutant: Mutant, text: str, status: int, seconds: float) -> Outcome:
 
 
 def _forked(mutant: Mutant, report: int, limit: int) -> int:
-    """A process that makes the change and runs the tests, and writes what came of it to the file `report`."""
+    """A process that makes the change and runs the tests, and writes what came of it to the pipe `report`."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -143,7 +146,16 @@ def _outcome(mutant: Mutant) -> tuple[str, str]:
     ran = False
     for tests in mutant.tests:
         first = _FirstFailure()
-        arguments = [f"tests/{tests.path}", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        arguments = [
+            f"tests/{tests.path}",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--hypothesis-seed=0",
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",
+        ]
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
             code = pytest.main([*arguments, *(["-k", tests.keyword] if tests.keyword else [])], plugins=[first])

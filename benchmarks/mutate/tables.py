@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import replace
-from types import ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from benchmarks.mutate.code import Change, changes
@@ -21,6 +21,11 @@ from tempo_core.ir.graph import Edge
 from tempo_core.passes import batching, pad, rules, tiling
 from tempo_core.passes.base import Builder, literal
 from tempo_core.schedule import storage
+
+try:
+    from tempo_core.frontend import slopes
+except ImportError:
+    slopes = None  # type: ignore[assignment]
 
 Tables = dict[str, Callable[[], Iterator[Mutant]]]
 Selection = Callable[[str], tuple[Tests, ...]]  # of a row's name
@@ -37,7 +42,12 @@ def always(*tests: Tests) -> Selection:
 
 
 def dictionary(
-    table: str, rows: MutableMapping[Any, Any], wrong: Callable[[Any, Any], Any], change: str, values: Selection, growth: Selection
+    table: str,
+    rows: MutableMapping[Any, Any],
+    wrong: Callable[[Any, Any], Any],
+    change: str,
+    values: Selection,
+    growth: Selection,
 ) -> Iterator[Mutant]:
     """Each row wrong (`wrong` takes its key and value), which `values` ought to notice, and gone, which `growth` ought to."""
     for key in list(rows):
@@ -55,7 +65,12 @@ def _without_names(tests: Tests) -> Tests:
 
 
 def code(
-    table: str, module: ModuleType, tests: Selection, *, both_ways: bool = False, only: Callable[[str], bool] = lambda function: True
+    table: str,
+    module: ModuleType,
+    tests: Selection,
+    *,
+    both_ways: bool = False,
+    only: Callable[[str], bool] = lambda function: True,
 ) -> Iterator[Mutant]:
     """Each literal, operator, guard and call in the functions of a module changed, which `tests` ought to notice."""
     for change in changes(module, both_ways=both_ways, only=only):
@@ -120,7 +135,9 @@ def _other_dimension(key: Any, rule: Callable[[Any], Any]) -> Callable[[Any], An
         if result is None:
             return None
         ranks = [type.rank for type in asked.types]
-        moved = tuple(0 if a is None else (a + 1) % rank if rank > 1 else None for a, rank in zip(result.operands, ranks, strict=True))
+        moved = tuple(
+            0 if a is None else (a + 1) % rank if rank > 1 else None for a, rank in zip(result.operands, ranks, strict=True)
+        )
         return tiling.Tiled(moved, result.op)
 
     return wrong
@@ -133,24 +150,46 @@ def _half_more(key: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
 _NEUTRAL = {0.0: 1.0, 1.0: 0.0, "lowest": 0.0, "highest": 0.0}
 
 
-# -- rows in lists ----------------------------------------------------------------------------------------------------
+# -- other forms of rows ----------------------------------------------------------------------------------------------
 
 
 def _rules(values: Selection, growth: Selection) -> Iterator[Mutant]:
-    """Rows of `rules.RULES`: (op, place among its rules)."""
-    for op, row in list(rules.RULES.items()):
-        for k, rule in enumerate(row):
-            name = f"{op.__name__} {k}"
+    """Rows of `rules.RULES`, changed in place: the table by op, and tests, hold the same objects."""
+    for rule in rules.RULES if hasattr(rules, "BY_OP") else ():
 
-            def wrong(view: rules.View, rule: rules.Rule = rule) -> Edge | None:
-                edge = rule(view)
-                return None if edge is None else one_more(view.build, edge)
+        def wrong(view: rules.View, apply: Callable[..., Any] = rule.apply) -> Edge | None:
+            edge = apply(view)
+            return None if edge is None else one_more(view.build, edge)
 
-            def put(op: type[ops.Op] = op, k: int = k, *new: rules.Rule) -> None:
-                rules.RULES[op] = (*rules.RULES[op][:k], *new, *rules.RULES[op][k + 1 :])
+        def put(apply: Callable[..., Any], rule: Any = rule) -> None:
+            object.__setattr__(rule, "apply", apply)
 
-            yield Mutant("rules", name, "wrong", "one more", functools.partial(put, op, k, wrong), values(name))
-            yield Mutant("rules", name, "removed", "no row", functools.partial(put, op, k), growth(name))
+        yield Mutant("rules", rule.name, "wrong", "one more", functools.partial(put, wrong), values(rule.name))
+        for text, other in with_other_parameters(rule.apply):
+            yield Mutant("rules", rule.name, "wrong", text, functools.partial(put, other), values(rule.name))
+        yield Mutant("rules", rule.name, "removed", "never applies", functools.partial(put, lambda view: None), growth(rule.name))
+
+
+def with_other_parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """A function that was made by another, made with another number or truth value each."""
+    cells = getattr(function, "__closure__", None) or ()
+    for k, cell in enumerate(cells):
+        value = cell.cell_contents
+        if isinstance(value, (bool, int, float)):
+            other = not value if isinstance(value, bool) else value + 1
+            closure = (*cells[:k], CellType(other), *cells[k + 1 :])
+            made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
+            yield f"{function.__code__.co_freevars[k]}={value} -> {other}", made
+
+
+def _slope(key: str, slope: Any) -> Any:
+    if callable(slope):
+        return lambda *of: _times(slope(*of))
+    return lambda g, *of: g if len(of) == 2 else (g, g)  # of what has no slope
+
+
+def _times(gradients: Any) -> Any:
+    return tuple(g * 1.5 for g in gradients) if isinstance(gradients, tuple) else gradients * 1.5
 
 
 # -- the tables -------------------------------------------------------------------------------------------------------
@@ -220,13 +259,16 @@ STORAGE = always(Tests("core/schedule/test_storage.py"), Tests("core/schedule/te
 VERIFIER = always(Tests("core/ir/test_verify.py"))
 RULES = always(Tests(f"{PASSES}/test_rules.py"), Tests(f"{PASSES}/test_simplify.py"))
 SMALLER = always(Tests(f"{PASSES}/test_simplify.py"), Tests(f"{PASSES}/test_vectorize.py"), Tests(f"{PASSES}/test_rules.py"))
-SLOPES = always(Tests("core/test_op_gradients.py"))
+GRADIENTS = always(Tests("core/test_op_gradients.py"))
+SLOPES = always(Tests("core/test_op_gradients.py"), Tests("core/test_points.py"))
 
 TABLES: Tables = {
     "batching": lambda: dictionary("batching", batching.RULES, _points_reversed, "points reversed", BATCHING, BATCHING),
     "batching code": lambda: code("batching code", batching, BATCHING),
     "padding": lambda: dictionary("padding", pad.RULES, _padded_one_more, "one more", PADDING, PADDING),
-    "padding neutral": lambda: dictionary("padding neutral", pad.NEUTRAL, lambda key, value: _NEUTRAL[value], "another", PADDING, PADDING),
+    "padding neutral": lambda: dictionary(
+        "padding neutral", pad.NEUTRAL, lambda key, value: _NEUTRAL[value], "another", PADDING, PADDING
+    ),
     "padding code": lambda: code("padding code", pad, PADDING),
     "tiling": lambda: dictionary("tiling", tiling.RULES, _other_dimension, "another dimension", TILING, TILING),
     "tiling code": lambda: code("tiling code", tiling, TILING),
@@ -234,10 +276,23 @@ TABLES: Tables = {
     "verifier": lambda: code("verifier", verify, VERIFIER),
     "rules": lambda: _rules(RULES, SMALLER),
     "rules code": lambda: code("rules code", rules, RULES),
-    "slopes": lambda: dictionary("slopes", gradients.GRADIENTS, _half_more, "times 1.5", SLOPES, SLOPES),
-    "slopes code": lambda: code("slopes code", gradients, SLOPES),
-    "kernels numpy": lambda: dictionary("kernels numpy", numpy_backend.NumpyBackend.kernels, _kernel, "last element", _kernel_tests, _kernel_tests),
-    "kernels jax": lambda: dictionary("kernels jax", jax_backend.JaxBackend.kernels, _kernel, "last element", _kernel_tests, _kernel_tests),
+    "gradients": lambda: dictionary("gradients", gradients.GRADIENTS, _half_more, "times 1.5", GRADIENTS, GRADIENTS),
+    "gradients code": lambda: code("gradients code", gradients, GRADIENTS),
+    **(
+        {
+            "slopes unary": lambda: dictionary("slopes unary", slopes.UNARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
+            "slopes binary": lambda: dictionary("slopes binary", slopes.BINARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
+            "slopes code": lambda: code("slopes code", slopes, SLOPES),
+        }
+        if slopes is not None
+        else {}
+    ),
+    "kernels numpy": lambda: dictionary(
+        "kernels numpy", numpy_backend.NumpyBackend.kernels, _kernel, "last element", _kernel_tests, _kernel_tests
+    ),
+    "kernels jax": lambda: dictionary(
+        "kernels jax", jax_backend.JaxBackend.kernels, _kernel, "last element", _kernel_tests, _kernel_tests
+    ),
     **{
         f"kernels {name}": functools.partial(dictionary, f"kernels {name}", rows, _function, "last element", tests, tests)
         for name, rows, tests in [
