@@ -144,6 +144,19 @@ def test_outputs_of_one_function_are_folded_apart():
     assert [scheduled.storage[x.id, output].slots for output in (0, 1)] == [(1,), (3,)]
 
 
+def test_branches_of_one_point_each_are_not_taken_for_one_iteration():
+    """They are computed outside of loops, where nothing says that the one that is read is the last."""
+    graph = Graph(ORDER)
+    x = merge(graph, Domain((t,), 1 - t.expr >= 0), "x")
+    first, second = run(graph, "first", Domain(())), run(graph, "second", Domain(()))
+    define(graph, x, (first, (), t.expr == 0), (second, (), TRUE))
+    run(graph, "y", Domain((t,), t.expr == 0), (x, None), (x, at(Expr.of(1))))
+    scheduled = schedule(graph, {Symbol("T"): 3})
+    check(scheduled)
+    assert {graph[read.edge.source].name for read in local_reads(scheduled)} == {"first", "second"}
+    assert stores(scheduled)["x"].slots == (2,)
+
+
 @pytest.mark.parametrize(
     ("graph", "bounds", "local"),
     [
