@@ -88,7 +88,7 @@ def main() -> int:
     )
     parser.add_argument("--table", action="append", default=[], help="only this table (as often as wanted)")
     parser.add_argument("--row", help="only rows whose name is this")
-    parser.add_argument("--way", choices=("wrong", "code", "removed"), help="only this way")
+    parser.add_argument("--way", action="append", choices=("wrong", "code", "removed"), help="only this way (as often as wanted)")
     parser.add_argument("--name", action="append", default=[], help="only mutants whose whole name contains this")
     parser.add_argument("--sample", type=int, help="only so many, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
@@ -109,7 +109,7 @@ def main() -> int:
     mutants = all_mutants(options.table)
     tally = Tally(reasons(options.equivalent))
     tally.check_list({mutant.name for mutant in mutants}, options.table or list(TABLES))
-    mutants = [m for m in mutants if options.row in (None, m.row) and options.way in (None, m.way)]
+    mutants = [m for m in mutants if options.row in (None, m.row) and m.way in (options.way or [m.way])]
     if options.name:
         mutants = [m for m in mutants if any(part in m.name for part in options.name)]
     if options.sample is not None and options.sample < len(mutants):
