@@ -11,6 +11,7 @@ from tempo_core.errors import ShapeError
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Op
+from tempo_core.ir.text import parse
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.verify import verify
 from tempo_core.passes.pad import RULES, Pad
@@ -60,10 +61,35 @@ def test_one_point_of_a_varying_shape_is_cut_to_its_size(golden: Golden):
     assert len(ops_of(graph, ops.Slice)) == 2
 
 
+STATIC = """\
+steps t<T
+%0 = Eval(value=t)() : int32[] over (t)
+%1 = Reduce(fn="sum", axes=(0,))(%0[0:T]) : int32[] over ()
+%2 = Reduce(fn="sum", axes=(0,))(%0[t:T to T]) : int32[] over (t)
+%3 = Output(position=0)(%1) over ()
+%4 = Output(position=1)(%2[0:T]) over ()
+"""
+
+
 def test_a_graph_of_static_shapes_is_left_alone():
-    graph = Graph(())
-    graph.add(ops.Iota(Expr.of(3)))
+    """Ranges of one length, and those that are padded already, are static too."""
+    graph = parse(STATIC)
     assert Pad().apply(graph) is graph
+
+
+MERGED = """\
+steps t<T
+%0 x = Input(name="x", dtype="float32", shape=(T,))() : float32[T] over ()
+%1 = Slice(axis=0, start=0, stop=t + 1)(%0) : float32[t + 1] over (t)
+%2 = Unary(fn="exp")(%1[t]) : float32[t + 1] over (t)
+%3 m = Merge(type=float32[t + 1])(%1[t] if t == 0, %2[t]) : float32[t + 1] over (t)
+%4 = Reduce(fn="sum", axes=(0,))(%3[t]) : float32[] over (t)
+%5 = Output(position=0)(%4[0:T]) over ()
+"""
+
+
+def test_branches_of_a_varying_shape_get_the_largest(golden: Golden):
+    verify(check(golden, "pad_merged", MERGED, Pad()), static=True)
 
 
 # -- one rule an op -----------------------------------------------------------------------------------------------------
