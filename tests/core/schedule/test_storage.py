@@ -1,12 +1,14 @@
 """How many slots tensors get: never too few (the checker sees to it), and not more than their lifetimes need."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Input
 from tempo_core.schedule import Storage, schedule
+from tempo_core.schedule.storage import _Folding, _shared_depth
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
@@ -173,6 +175,44 @@ def test_reads_in_the_iteration_that_computes_the_value_are_seen_to_be(graph, bo
     """Their lifetimes need not be computed, which is most of what folding costs."""
     scheduled = schedule(graph, {Symbol(name): size for name, size in bounds.items()})
     assert ", ".join(f"{r.reader.node.name} <- {graph[r.edge.source].name}" for r in local_reads(scheduled)) == local
+
+
+LOOP = ((1,), (0,), 0)  # an entry of a time: (coefficients of steps, of bounds, constant)
+
+
+def order(number, *, bounds=0):
+    return (0,), (bounds,), number
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "depth"),
+    [
+        ((LOOP, order(0)), (LOOP, order(1)), 1),
+        ((order(0, bounds=1), LOOP), (order(1, bounds=1), LOOP), None),  # a loop of its own after the order
+        ((order(0, bounds=1), order(0)), (order(1, bounds=1), order(0)), 0),
+        ((LOOP, order(1)), (LOOP, order(0)), None),  # the reader first
+        ((LOOP, order(0)), (LOOP, order(0)), None),  # at once
+        ((LOOP, order(0)), (LOOP, order(1, bounds=1)), None),  # the order depends on a bound
+        ((order(0), order(0)), (((1,), (0,), 1), order(0)), None),  # the reader in a loop
+        (None, (LOOP, order(1)), None),  # times that are no such entries
+        ((LOOP, order(0)), None, None),
+    ],
+)
+def test_the_entry_in_which_two_times_are_ordered(writer, reader, depth):
+    assert _shared_depth(writer, reader, [0]) == depth
+
+
+def test_statements_that_share_different_loops_with_the_reader_are_not_local():
+    scheduled = schedule(nested_carry(), {Symbol("I"): 2, Symbol("E"): 2, Symbol("M"): 2, Symbol("T"): 3})
+    folding = _Folding(scheduled.schedule, scheduled.bounds)
+    (read,) = (r for r in local_reads(scheduled) if r.reader.node.name == "simulate")
+    rows = {name: (*times, (*times[0][:2], 0)) for name, times in scheduled.schedule.rows.items()}
+    folding.schedule = SimpleNamespace(rows=rows)
+    *_, last = folding.constraints.of_node[read.edge.source]
+    (*before, entry, _), none = rows[read.reader.name], (0,) * len(rows[read.reader.name][0][0])
+    rows[last.name] = (*before, entry, (none, entry[1], 0))  # the last branch and the reader: one more entry in common
+    rows[read.reader.name] = (*before, entry, (none, entry[1], 1))
+    assert not folding._is_local(read)
 
 
 def test_the_checker_sees_a_store_that_is_too_small():
