@@ -61,6 +61,26 @@ def test_one_point_of_a_varying_shape_is_cut_to_its_size(golden: Golden):
     assert len(ops_of(graph, ops.Slice)) == 2
 
 
+RESULTS = """\
+steps t<T
+%0 = Eval(value=t)() : int32[] over (t)
+%1 = Identity()(%0[0:t + 1]) : int32[t + 1] over (t)
+%2 = Broadcast(shape=(T - 3, t + 1), axes=())(%0[t]) : int32[T - 3, t + 1] over (t)
+%3 = Iota(size=t - 3)() : int32[t - 3] over (t)
+%4 = Reduce(fn="sum", axes=(0,))(%0[t:min(t + 2, T) to 5]) : int32[] over (t)
+%5 = Output(position=0)(%1[t]) over (t) where t <= T - 2
+%6 = Output(position=1)(%0[t:T]) over (t)
+%7 = Output(position=2)(%2[t]) over (t)
+%8 = Output(position=3)(%3[t]) over (t)
+%9 = Output(position=4)(%4[t]) over (t)
+"""
+
+
+def test_results_are_padded_and_not_cut(golden: Golden):
+    """They are trimmed where they are handed out. Static sizes stay as they are, and a size is never below 0."""
+    verify(check(golden, "pad_results", RESULTS, Pad(), same=False), static=True)
+
+
 STATIC = """\
 steps t<T
 %0 = Eval(value=t)() : int32[] over (t)
@@ -110,8 +130,12 @@ def index(*shape: Expr) -> TensorType:
     return TensorType("int32", shape)
 
 
-def conv(stride: int, high: Expr | int = 1) -> Op:
-    return ops.Conv((stride,), (Expr.of(1),), (Expr.of(high),), (1,), (1,), Expr.of(1))
+def conv(stride: int, high: Expr | int = 1, low: Expr | int = 1, groups: int = 1) -> Op:
+    return ops.Conv((stride,), (Expr.of(low),), (Expr.of(high),), (1,), (1,), Expr.of(groups))
+
+
+def conv_of_images(stride: int) -> Op:
+    return ops.Conv((stride, 1), (Expr.of(1),) * 2, (Expr.of(1),) * 2, (1, 1), (1, 1), Expr.of(1))
 
 
 EXAMPLES: list[tuple[Op, list[TensorType]]] = [
@@ -146,17 +170,22 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (conv(stride=1), [TensorType("float32", (THREE, N)), TensorType("float32", (TWO, N, THREE))]),  # the channels
     (conv(stride=1), [TensorType("float32", (THREE, TWO)), TensorType("float32", (TWO, TWO, N))]),  # the features
     (conv(stride=1, high=N), [TensorType("float32", (THREE, TWO)), TensorType("float32", (TWO, TWO, TWO))]),  # the padding after
+    (conv(stride=1, groups=2), [TensorType("float32", (N, Expr.of(4))), TensorType("float32", (TWO, TWO, TWO))]),
+    (conv_of_images(stride=2), [TensorType("float32", (N, THREE, TWO)), TensorType("float32", (TWO, TWO, TWO, TWO))]),
+    (conv_of_images(stride=1), [TensorType("float32", (TWO, THREE, N, TWO)), TensorType("float32", (TWO, THREE, TWO, TWO))]),
     (ops.Iota(N), []),
     (ops.Iota(T - t.expr), []),
     (ops.Broadcast((N, TWO), (1,)), [TensorType("float32", (TWO,))]),
     (ops.Broadcast((TWO, N, N), (1,)), [V]),
     (ops.Random("normal", 1, (N,)), [index()]),
     (ops.Random("uniform", 2, (N, TWO)), [index()]),
+    (ops.Random("uniform", 2, (TWO, N)), [index()]),
     (ops.Random("uniform", 2, (TWO, N, N)), [index()]),
     (ops.Reshape((N, Expr.of(1), TWO)), [A]),
     (ops.Reshape((N * 1, TWO)), [TensorType("float32", (N, Expr.of(1), TWO))]),
     (ops.Reshape((TWO * N,)), [B]),
     (ops.Reshape((N, TWO)), [B]),
+    (ops.Reshape((2 * N, N)), [TensorType("float32", (N, 2 * N))]),
     (ops.Reshape((N * N,)), [M]),
     (ops.Reshape((N, N)), [TensorType("float32", (N * N,))]),
     (ops.Slice(0, Expr.of(1), N), [A]),
@@ -223,9 +252,47 @@ def test_a_padded_op_gives_the_same_within_the_true_shape(op: Op, types: list[Te
     padded = Pad().apply(graph)
     verify(padded)
     assert all(type.is_static for node in padded for type in node.outputs)
+    largest = [max(size.evaluate({**NUMBERS, t: k}) for k in range(4)) for size in node.outputs[0].shape]
+    assert [size.evaluate(NUMBERS) for size in padded[node.id].outputs[0].shape] == largest
     (expected,), (found,) = (reference.evaluate(g, None, NUMBERS, inputs) for g in (graph, padded))
     for k, (value, wanted) in enumerate(zip(trimmed(found, node.outputs[0]), expected, strict=True)):
         assert_same(value, wanted, where=f"t = {k}")
+
+
+def padded(op: Op, types: list[TensorType]) -> Graph:
+    """An op of operands of varying shapes, padded."""
+    graph = Graph((t,))
+    graph.add(op, [operand(graph, number, type) for number, type in enumerate(types)], domain=Domain((t,)), name="tested")
+    return Pad().apply(graph)
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "never"),
+    [
+        (ops.Reshape((N, Expr.of(1), TWO)), [A], ops.Gather),
+        (ops.Reshape((TWO * N,)), [A], ops.Gather),
+        (ops.Reshape((N, TWO)), [TensorType("float32", (TWO * N,))], ops.Gather),
+        (conv(stride=1), [TensorType("float32", (THREE, TWO)), TensorType("float32", (TWO, TWO, N))], ops.Where),
+    ],
+    ids=["a dimension of one", "one dimension of two", "two dimensions of one", "features"],
+)
+def test_what_keeps_its_place_is_not_moved_and_what_is_not_summed_not_masked(op: Op, types: list[TensorType], never: type[Op]):
+    nodes = [node for node in padded(op, types) if node.name == "tested"]
+    assert nodes and not any(isinstance(node.op, never) for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "what"),
+    [
+        (conv(1, low=t.expr), (THREE, TWO), (TWO, TWO, TWO), "padding"),
+        (conv(1, groups=2), (THREE, 2 * N), (TWO, N, TWO), "groups"),
+        (conv(1, groups=2), (THREE, TWO), (TWO, Expr.of(1), 2 * N), "groups"),
+    ],
+    ids=["padding before", "channels of groups", "features of groups"],
+)
+def test_convolutions_that_cannot_be_padded(op: Op, x: tuple[Expr, ...], w: tuple[Expr, ...], what: str):
+    with pytest.raises(ShapeError, match=f"is a convolution whose {what} vary with the step"):
+        padded(op, [TensorType("float32", x), TensorType("float32", w)])
 
 
 def test_what_lies_in_the_padding_is_never_seen():
