@@ -257,8 +257,18 @@ PADDING = always(Tests(f"{PASSES}/test_pad.py"))
 TILING = always(Tests(f"{PASSES}/test_tiling.py"), Tests(f"{PASSES}/test_tile.py"))
 STORAGE = always(Tests("core/schedule/test_storage.py"), Tests("core/schedule/test_random.py"))
 VERIFIER = always(Tests("core/ir/test_verify.py"))
-RULES = always(Tests(f"{PASSES}/test_rules.py"), Tests(f"{PASSES}/test_simplify.py"))
-SMALLER = always(Tests(f"{PASSES}/test_simplify.py"), Tests(f"{PASSES}/test_vectorize.py"), Tests(f"{PASSES}/test_rules.py"))
+SIMPLIFY = Tests(f"{PASSES}/test_simplify.py")
+CHECKED_RULES = Tests(f"{PASSES}/test_rules.py")
+
+
+def _rule_tests(row: str) -> tuple[Tests, ...]:
+    return replace(CHECKED_RULES, keyword=row), CHECKED_RULES, SIMPLIFY
+
+
+def _fewer_tests(row: str) -> tuple[Tests, ...]:
+    return SIMPLIFY, replace(CHECKED_RULES, keyword=row), Tests(f"{PASSES}/test_vectorize.py")
+
+
 GRADIENTS = always(Tests("core/test_op_gradients.py"))
 SLOPES = always(Tests("core/test_op_gradients.py"), Tests("core/test_points.py"))
 
@@ -274,8 +284,8 @@ TABLES: Tables = {
     "tiling code": lambda: code("tiling code", tiling, TILING),
     "storage": lambda: code("storage", storage, STORAGE, both_ways=True),
     "verifier": lambda: code("verifier", verify, VERIFIER),
-    "rules": lambda: _rules(RULES, SMALLER),
-    "rules code": lambda: code("rules code", rules, RULES),
+    "rules": lambda: _rules(_rule_tests, _fewer_tests),
+    "rules code": lambda: code("rules code", rules, always(SIMPLIFY, CHECKED_RULES)),
     "gradients": lambda: dictionary("gradients", gradients.GRADIENTS, _half_more, "times 1.5", GRADIENTS, GRADIENTS),
     "gradients code": lambda: code("gradients code", gradients, GRADIENTS),
     **(

@@ -186,6 +186,7 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Reshape((TWO * N,)), [B]),
     (ops.Reshape((N, TWO)), [B]),
     (ops.Reshape((2 * N, N)), [TensorType("float32", (N, 2 * N))]),
+    (ops.Reshape((Expr.of(1), Expr.of(1), Expr.of(1), N, THREE)), [TensorType("float32", (THREE, N, Expr.of(1), Expr.of(1), Expr.of(1)))]),
     (ops.Reshape((N * N,)), [M]),
     (ops.Reshape((N, N)), [TensorType("float32", (N * N,))]),
     (ops.Slice(0, Expr.of(1), N), [A]),
@@ -193,9 +194,11 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Slice(1, Expr.of(0), N), [A]),
     (ops.Slice(0, t.expr // 2, N, 2), [A]),
     (ops.Slice(0, Expr.of(0), TWO), [A]),
+    (ops.Slice(0, t.expr - 1, N), [A]),  # before the start at t = 0
     (ops.Pad(0, Expr.of(1), TWO), [A]),
     (ops.Pad(0, T - N, Expr.of(0)), [A]),
     (ops.Pad(1, t.expr, Expr.of(1)), [A]),
+    (ops.Pad(1, Expr.of(1), t.expr), [A]),
     (ops.Pad(0, Expr.of(0), -t.expr), [A]),
     (ops.Concat(0), [A, TensorType("float32", (TWO, TWO)), A]),
     (ops.Concat(1), [A, A]),
@@ -208,6 +211,7 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Gather(0), [TensorType("float32", (t.expr, TWO)), index(N)]),  # of no elements at t = 0: zeros
     (ops.ScatterAdd(0, TWO), [A, index(N)]),
     (ops.ScatterAdd(1, N), [A, index(TWO)]),
+    (ops.ScatterAdd(1, THREE, 1), [B, index(TWO, N)]),
     (ops.ScatterAdd(0, N + 1), [V, index(N)]),
 ]  # fmt: skip
 
@@ -270,11 +274,20 @@ def padded(op: Op, types: list[TensorType]) -> Graph:
     ("op", "types", "never"),
     [
         (ops.Reshape((N, Expr.of(1), TWO)), [A], ops.Gather),
+        (ops.Reshape((N, N, Expr.of(1), TWO)), [TensorType("float32", (N, N, TWO))], ops.Gather),
         (ops.Reshape((TWO * N,)), [A], ops.Gather),
         (ops.Reshape((N, TWO)), [TensorType("float32", (TWO * N,))], ops.Gather),
         (conv(stride=1), [TensorType("float32", (THREE, TWO)), TensorType("float32", (TWO, TWO, N))], ops.Where),
+        (ops.Gather(0), [A, index()], ops.Where),
     ],
-    ids=["a dimension of one", "one dimension of two", "two dimensions of one", "features"],
+    ids=[
+        "a dimension of one",
+        "a dimension of one after two",
+        "one dimension of two",
+        "two dimensions of one",
+        "features",
+        "positions where there are elements",
+    ],
 )
 def test_what_keeps_its_place_is_not_moved_and_what_is_not_summed_not_masked(op: Op, types: list[TensorType], never: type[Op]):
     nodes = [node for node in padded(op, types) if node.name == "tested"]

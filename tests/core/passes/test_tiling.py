@@ -122,6 +122,13 @@ def test_what_works_along_the_dimension_is_not_tiled(op: Any):
     assert tiled(op, [F], op.infer((F,))[0], 1, TILE) is None
 
 
+@pytest.mark.parametrize(("axis", "groups"), [(1, 1), (1, 2), (2, 2)], ids=["space", "space, in groups", "features of groups"])
+def test_windows_that_overlap_and_groups_are_not_tiled(axis: int, groups: int):
+    op = ops.Conv((1,), (Expr.of(0),), (Expr.of(0),), (1,), (1,), Expr.of(groups))
+    types = [shaped(3, 5, 2), shaped(3, 2 // groups, SIZE)]
+    assert tiled(op, types, op.infer(tuple(types))[0], axis, TILE) is None
+
+
 @pytest.mark.parametrize(
     ("before", "after", "axis"),
     [((3, SIZE, 4), (3 * SIZE, 4), 0), ((4, SIZE), (SIZE, 4), 0), ((1, 4), (1, 2, 2), 0)],
