@@ -170,8 +170,6 @@ def _described(node: ast.AST, around: ast.AST, edit: Edit) -> str:
 def _text(node: ast.AST) -> str:
     if isinstance(node, ast.If):
         return f"if {ast.unparse(node.test)}: {ast.unparse(node.body[0]) if _leaves(node.body) else '...'}"
-    if isinstance(node, ast.IfExp):
-        return f"... if {ast.unparse(node.test)} else ..."
     return ast.unparse(node).replace("\n", " ")
 
 
