@@ -389,6 +389,8 @@ def test_64_bits_are_refused_where_jax_would_drop_them():
         JAX.kernel(ops.Cast("float64"), [JAX.zeros((2,), "float32")], {})
     with pytest.raises(DTypeError, match="int64 needs"):
         JAX.to_device(np.zeros(2, np.int64))
+    with pytest.raises(DTypeError, match="int64 needs"):
+        JAX.kernel(ops.Constant("int64", (), np.int64(1).tobytes()), [], {})
     (result,) = run(NUMPY, ops.Cast("float64"), array([0.1]))
     assert result.dtype == np.float64
 
