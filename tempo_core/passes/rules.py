@@ -165,9 +165,10 @@ def _sum_of_broadcast(view: View) -> Edge | None:
     if not isinstance(first, ops.Broadcast) or any(a in first.axes for a in view.op.axes):
         return None
     inner, type = view.inner(), view.node.outputs[0]
+    if inner is None or len(first.axes) != len(first.shape) - len(view.op.axes):
+        return None
     count = ops.product(tuple(first.shape[a] for a in view.op.axes))
-    rest = len(first.axes) != len(first.shape) - len(view.op.axes)
-    if inner is None or count.steps or rest or not provably_nonnegative(count - 1):
+    if count.steps or not provably_nonnegative(count - 1):
         return None
     wide = "float32" if type.dtype in ("bfloat16", "float16") else type.dtype  # sums in 16 bits are rounded once, at the end
     number: Edge = view.build.add(ops.Cast(wide), view.build.add(ops.Eval(count)))

@@ -122,8 +122,6 @@ class _Folding:
         if not far or rank == 0 or node_id not in self.constraints.of_node:
             return ones, ()  # without statements, nothing is ever there: its reads are of empty ranges
         together = self._alive_together(node_id, far)
-        if together.is_empty():
-            return ones, ()
         slots = _fewest(together.deltas(), ones)
         lasting = self._lasting(far, slots)
         if not any(lasting):

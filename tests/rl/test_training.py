@@ -171,7 +171,7 @@ def test_continuous_actions_learn_something_finite(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["ppo_functional", "reinforce"])
 def test_a_run_compiles_what_the_plan_says(name: str, done: Done) -> None:
     outcome, _ = done(name)
-    text = plan(tiny_recipe(name))
+    text = plan(tiny_recipe(name), full=True)
     assert f"device programs: {outcome.result['compiles']}\n" in text
     schedule, _, rest = text.partition("storage\n")
     assert "for i in 0:3" in schedule and "for t in 0:" in schedule

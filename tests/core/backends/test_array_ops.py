@@ -80,6 +80,7 @@ def test_reductions_of_nothing():
     check(ops.Reduce("max", (0,)), [array(np.zeros((0,)), "int32")], np.int32(-(2**31)))
     check(ops.Reduce("any", (0,)), [array(np.zeros((0,)), "bool")], np.bool_(False))
     check(ops.Reduce("max", (0,)), [array(np.zeros((0,)), "bool")], np.bool_(False))
+    check(ops.Reduce("min", (0,)), [array(np.zeros((0,)), "bool")], np.bool_(True))
 
 
 def test_argmax_gives_the_first():
@@ -92,6 +93,8 @@ def test_argsort_is_stable(dtype):
     x = array([[3, 1, 2, 1], [0, 0, 0, 0]], dtype)
     check(ops.Argsort(1), [x], [[1, 3, 2, 0], [0, 1, 2, 3]])
     check(ops.Argsort(0), [x], [[1, 1, 1, 1], [0, 0, 0, 0]])
+    many = np.arange(200) % 2  # sorting algorithms that are not stable are on few elements
+    check(ops.Argsort(0), [array(many, dtype)], [*range(0, 200, 2), *range(1, 200, 2)])
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -386,6 +389,8 @@ def test_64_bits_are_refused_where_jax_would_drop_them():
         JAX.kernel(ops.Cast("float64"), [JAX.zeros((2,), "float32")], {})
     with pytest.raises(DTypeError, match="int64 needs"):
         JAX.to_device(np.zeros(2, np.int64))
+    with pytest.raises(DTypeError, match="int64 needs"):
+        JAX.kernel(ops.Constant("int64", (), np.int64(1).tobytes()), [], {})
     (result,) = run(NUMPY, ops.Cast("float64"), array([0.1]))
     assert result.dtype == np.float64
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Eval
 from tempo_core.ir.text import parse
 from tempo_core.ir.verify import InvalidGraphError, verify
 from tempo_core.symbolic.expr import Symbol
@@ -51,6 +52,7 @@ def test_a_sound_graph_passes():
         (": float32[4] over (t) @ \"train.py:4\"", ": float32[5] over (t) @ \"train.py:4\"", "is said to give float32[5]", 4),
         ('fn="add")(%2[i, t], %1[t])', 'fn="add")(%2[i, t], %0[0:T])', "does not fit its operands float32[4], float32[T, 4]", 6),
         ('fn="add")(%2[i, t], %1[t])', 'fn="add")(%2[i, t])', "does not fit its operands float32[4]: not enough values", 6),
+        ('fn="add")(%2[i, t], %1[t])', 'fn="add")()', "does not fit its operands nothing: not enough values", 6),
         ("Merge(type=float32[4])", "Merge(type=float32[5])", "is said to give float32[4]", 5),
         ("%1[0] if i == 0", "%0[0:T] if i == 0", "is float32[4], but branch 0 gives float32[T, 4]", 5),
         ('over (i, t) @ "train.py:6"', 'over (t, i) @ "train.py:6"', "that is not in the context's order (i, t)", 6),
@@ -63,6 +65,7 @@ def test_a_sound_graph_passes():
         ('Binary(fn="add")($0, $1)', 'Binary(fn="add")($0, $3)', "uses slot $3 in its body before", 7),
         ('($2) : float32[4]', '($2) : float32[7]', "has slots of types", 7),
         ('Unary(fn="exp")', 'Unary(fn="not")', "holds a Unary that does not fit its operands: not takes bool", 7),
+        ('$3 = Unary(fn="exp")($2)', '$2 = Unary(fn="exp")($2)', "gives a slot of (2,) in its body twice", 7),
         ("give $3", "give $4", "gives the slots (4,), which its body does not all fill", 7),
         ("  $0 : float32[4]", "  $0 : float32[5]", "has a body for operands float32[5], float32[4]", 7),
     ],
@@ -73,6 +76,21 @@ def test_a_broken_rule_names_the_node_and_the_line(old: str, new: str, problem: 
     assert problem in str(error.value)
     assert "the graph is invalid after lift" in str(error.value)
     assert error.value.where == f"train.py:{line}"
+
+
+@pytest.mark.parametrize(
+    ("node", "where"),
+    [
+        ("Flip(axis=0)(%3[i, i]) : float32[4]", "operand 0, %3[i, i]"),
+        ("Merge(type=float32[4])(%1[t] if i == 0) : float32[4]", "operand 0, %1[t] if i == 0"),
+        ("Eval(value=i)() : int32[]", "its parameters"),
+        ("Merge(type=float32[i])() : float32[i]", "its shape"),
+    ],
+)
+def test_a_node_speaks_of_its_own_steps_only(node: str, where: str):
+    with pytest.raises(InvalidGraphError) as error:
+        verify(parse(f"{SOUND}%6 = {node} over (t)\n"))
+    assert f"uses step i in {where}, which is not in its domain (t)" in str(error.value)
 
 
 def test_static_shapes_are_asked_for_only_after_pad():
@@ -86,12 +104,42 @@ def test_static_shapes_are_asked_for_only_after_pad():
         verify(sized, static=True)
 
 
+BRANCHES = [
+    ("float32[4]", "float32[4]", True),
+    ("float32[4]", "int32[4]", False),
+    ("float32[4]", "float32[5]", False),
+    ("float32[4, 2]", "float32[4]", False),
+    ("float32[t]", "float32[4]", True),  # where t is 4, for all that is known here
+    ("float32[4]", "float32[t]", True),
+    ("float32[t, 4]", "float32[t, 5]", False),
+]
+
+
+@pytest.mark.parametrize(("branch", "merged", "fits"), BRANCHES)
+def test_a_branch_is_of_the_type_of_its_merge(branch: str, merged: str, fits: bool):
+    shape = branch.removeprefix("float32[").removesuffix("]")
+    graph = parse(f"""steps t<T
+%0 = Input(name="x", dtype="float32", shape=())() : float32[] over ()
+%1 = Broadcast(shape=({shape},), axes=())(%0) : {branch} over (t)
+%2 = Merge(type={merged})(%1[t] if t == 4) : {merged} over (t)
+""")
+    if fits:
+        verify(graph)
+    else:
+        with pytest.raises(InvalidGraphError) as error:
+            verify(graph)
+        assert f"is {merged}, but branch 0 gives {branch}" in str(error.value)
+
+
 def test_cycles_go_through_a_merge():
     text = "steps t<T\n%0 = Iota(size=4)() : int32[4] over ()\n"
     cycle = '%1 a = Binary(fn="add")(%0, %2[t - 1]) : int32[4] over (t)\n%2 b = Flip(axis=0)(%1[t]) : int32[4] over (t)\n'
     reader = "%3 c = Flip(axis=0)(%2[t]) : int32[4] over (t)\n"
     with pytest.raises(InvalidGraphError, match=r"a \(add\) \(%1\) depends on itself with no Merge between: %1 <- %2 <- %1"):
         verify(parse(text + cycle + reader))
+    alone = "%1 a = Flip(axis=0)(%1[t - 1]) : int32[4] over (t)\n"
+    with pytest.raises(InvalidGraphError, match=r"with no Merge between: %1 <- %1(\n|$)"):
+        verify(parse(text + alone))
     verify(parse(text + cycle.replace('Binary(fn="add")', "Merge(type=int32[4])").replace("%2[t - 1]", "%2[t - 1] if t >= 1")))
 
 
@@ -111,6 +159,10 @@ def test_numbers_steps_and_bounds_belong_to_the_graph():
     moved.nodes[1] = replace(graph[1], id=7)
     with pytest.raises(InvalidGraphError, match="stands under the number %1"):
         verify(moved)
+    foreign = graph.copy()
+    foreign.add(Eval(Symbol("Q").expr))
+    with pytest.raises(InvalidGraphError, match="uses Q in its parameters, which is no bound of the context"):
+        verify(foreign)
     fewer = graph.copy()
     fewer.order = (Symbol("t", "T"),)
     with pytest.raises(InvalidGraphError, match="with a step that the context lacks"):

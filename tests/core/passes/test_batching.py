@@ -88,6 +88,7 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
         (ops.Slice(1, t.expr, t.expr + 2), [XS]),  # past the end at the last points: zeros
         (ops.Slice(0, t.expr - 1, t.expr + 3, 2), [XSS]),
         (ops.Slice(0, minimum(t.expr, 2), minimum(t.expr, 2) + 2), [XSS]),
+        (ops.Slice(0, minimum(t.expr, 3) - 1, minimum(t.expr, 3) + 1), [XSS]),  # before the start at the first point
     ],
     ops.Pad: [(ops.Pad(1, Expr.of(1), TWO), [XS]), (ops.Pad(0, t.expr, T - 1 - t.expr), [XS]), (ops.Pad(1, -t.expr, t.expr), [XS])],
     ops.Concat: [(ops.Concat(1), [XS, XS, TensorType("float32", (TWO, FOUR))])],
@@ -167,6 +168,14 @@ def test_products_stay_products():
             kinds = [type(node.op) for node in vectorized]
             assert kinds.count(ops.Dot) == 1
             assert not {ops.Binary, ops.Reduce} & set(kinds)
+
+
+def test_windows_that_stay_inside_their_operand_are_not_masked():
+    """At every point: elsewhere zeros take the place of what is not there."""
+    start = minimum(t.expr, 2)
+    for window, masked in [((start, start + 2), False), ((start - 1, start + 1), True), ((start + 1, start + 3), True)]:
+        vectorized = Vectorize().apply(built(ops.Slice(0, *window), [XSS], [()]))
+        assert any(isinstance(node.op, ops.Where) for node in vectorized) == masked, window
 
 
 EXPRESSIONS = [

@@ -83,10 +83,55 @@ def test_one_point_of_a_varying_shape_is_cut_to_its_size(golden: Golden):
     assert len(ops_of(graph, ops.Slice)) == 2
 
 
+RESULTS = """\
+steps t<T
+%0 = Eval(value=t)() : int32[] over (t)
+%1 = Identity()(%0[0:t + 1]) : int32[t + 1] over (t)
+%2 = Broadcast(shape=(T - 3, t + 1), axes=())(%0[t]) : int32[T - 3, t + 1] over (t)
+%3 = Iota(size=t - 3)() : int32[t - 3] over (t)
+%4 = Reduce(fn="sum", axes=(0,))(%0[t:min(t + 2, T) to 5]) : int32[] over (t)
+%5 = Output(position=0)(%1[t]) over (t) where t <= T - 2
+%6 = Output(position=1)(%0[t:T]) over (t)
+%7 = Output(position=2)(%2[t]) over (t)
+%8 = Output(position=3)(%3[t]) over (t)
+%9 = Output(position=4)(%4[t]) over (t)
+"""
+
+
+def test_results_are_padded_and_not_cut(golden: Golden):
+    """They are trimmed where they are handed out. Static sizes stay as they are, and a size is never below 0."""
+    verify(check(golden, "pad_results", RESULTS, Pad(), same=False), static=True)
+
+
+STATIC = """\
+steps t<T
+%0 = Eval(value=t)() : int32[] over (t)
+%1 = Reduce(fn="sum", axes=(0,))(%0[0:T]) : int32[] over ()
+%2 = Reduce(fn="sum", axes=(0,))(%0[t:T to T]) : int32[] over (t)
+%3 = Output(position=0)(%1) over ()
+%4 = Output(position=1)(%2[0:T]) over ()
+"""
+
+
 def test_a_graph_of_static_shapes_is_left_alone():
-    graph = Graph(())
-    graph.add(ops.Iota(Expr.of(3)))
+    """Ranges of one length, and those that are padded already, are static too."""
+    graph = parse(STATIC)
     assert Pad().apply(graph) is graph
+
+
+MERGED = """\
+steps t<T
+%0 x = Input(name="x", dtype="float32", shape=(T,))() : float32[T] over ()
+%1 = Slice(axis=0, start=0, stop=t + 1)(%0) : float32[t + 1] over (t)
+%2 = Unary(fn="exp")(%1[t]) : float32[t + 1] over (t)
+%3 m = Merge(type=float32[t + 1])(%1[t] if t == 0, %2[t]) : float32[t + 1] over (t)
+%4 = Reduce(fn="sum", axes=(0,))(%3[t]) : float32[] over (t)
+%5 = Output(position=0)(%4[0:T]) over ()
+"""
+
+
+def test_branches_of_a_varying_shape_get_the_largest(golden: Golden):
+    verify(check(golden, "pad_merged", MERGED, Pad()), static=True)
 
 
 # -- one rule an op -----------------------------------------------------------------------------------------------------
@@ -107,8 +152,12 @@ def index(*shape: Expr) -> TensorType:
     return TensorType("int32", shape)
 
 
-def conv(stride: int, high: Expr | int = 1) -> Op:
-    return ops.Conv((stride,), (Expr.of(1),), (Expr.of(high),), (1,), (1,), Expr.of(1))
+def conv(stride: int, high: Expr | int = 1, low: Expr | int = 1, groups: int = 1) -> Op:
+    return ops.Conv((stride,), (Expr.of(low),), (Expr.of(high),), (1,), (1,), Expr.of(groups))
+
+
+def conv_of_images(stride: int) -> Op:
+    return ops.Conv((stride, 1), (Expr.of(1),) * 2, (Expr.of(1),) * 2, (1, 1), (1, 1), Expr.of(1))
 
 
 EXAMPLES: list[tuple[Op, list[TensorType]]] = [
@@ -143,17 +192,23 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (conv(stride=1), [TensorType("float32", (THREE, N)), TensorType("float32", (TWO, N, THREE))]),  # the channels
     (conv(stride=1), [TensorType("float32", (THREE, TWO)), TensorType("float32", (TWO, TWO, N))]),  # the features
     (conv(stride=1, high=N), [TensorType("float32", (THREE, TWO)), TensorType("float32", (TWO, TWO, TWO))]),  # the padding after
+    (conv(stride=1, groups=2), [TensorType("float32", (N, Expr.of(4))), TensorType("float32", (TWO, TWO, TWO))]),
+    (conv_of_images(stride=2), [TensorType("float32", (N, THREE, TWO)), TensorType("float32", (TWO, TWO, TWO, TWO))]),
+    (conv_of_images(stride=1), [TensorType("float32", (TWO, THREE, N, TWO)), TensorType("float32", (TWO, THREE, TWO, TWO))]),
     (ops.Iota(N), []),
     (ops.Iota(T - t.expr), []),
     (ops.Broadcast((N, TWO), (1,)), [TensorType("float32", (TWO,))]),
     (ops.Broadcast((TWO, N, N), (1,)), [V]),
     (ops.Random("normal", 1, (N,)), [index()]),
     (ops.Random("uniform", 2, (N, TWO)), [index()]),
+    (ops.Random("uniform", 2, (TWO, N)), [index()]),
     (ops.Random("uniform", 2, (TWO, N, N)), [index()]),
     (ops.Reshape((N, Expr.of(1), TWO)), [A]),
     (ops.Reshape((N * 1, TWO)), [TensorType("float32", (N, Expr.of(1), TWO))]),
     (ops.Reshape((TWO * N,)), [B]),
     (ops.Reshape((N, TWO)), [B]),
+    (ops.Reshape((2 * N, N)), [TensorType("float32", (N, 2 * N))]),
+    (ops.Reshape((Expr.of(1), Expr.of(1), Expr.of(1), N, THREE)), [TensorType("float32", (THREE, N, Expr.of(1), Expr.of(1), Expr.of(1)))]),
     (ops.Reshape((N * N,)), [M]),
     (ops.Reshape((N, N)), [TensorType("float32", (N * N,))]),
     (ops.Slice(0, Expr.of(1), N), [A]),
@@ -161,9 +216,11 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Slice(1, Expr.of(0), N), [A]),
     (ops.Slice(0, t.expr // 2, N, 2), [A]),
     (ops.Slice(0, Expr.of(0), TWO), [A]),
+    (ops.Slice(0, t.expr - 1, N), [A]),  # before the start at t = 0
     (ops.Pad(0, Expr.of(1), TWO), [A]),
     (ops.Pad(0, T - N, Expr.of(0)), [A]),
     (ops.Pad(1, t.expr, Expr.of(1)), [A]),
+    (ops.Pad(1, Expr.of(1), t.expr), [A]),
     (ops.Pad(0, Expr.of(0), -t.expr), [A]),
     (ops.Concat(0), [A, TensorType("float32", (TWO, TWO)), A]),
     (ops.Concat(1), [A, A]),
@@ -176,6 +233,7 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Gather(0), [TensorType("float32", (t.expr, TWO)), index(N)]),  # of no elements at t = 0: zeros
     (ops.ScatterAdd(0, TWO), [A, index(N)]),
     (ops.ScatterAdd(1, N), [A, index(TWO)]),
+    (ops.ScatterAdd(1, THREE, 1), [B, index(TWO, N)]),
     (ops.ScatterAdd(0, N + 1), [V, index(N)]),
 ]  # fmt: skip
 
@@ -223,9 +281,56 @@ def test_a_padded_op_gives_the_same_within_the_true_shape(op: Op, types: list[Te
     padded = Pad().apply(graph)
     verify(padded)
     assert all(type.is_static for node in padded for type in node.outputs)
+    largest = [max(size.evaluate({**NUMBERS, t: k}) for k in range(4)) for size in node.outputs[0].shape]
+    assert [size.evaluate(NUMBERS) for size in padded[node.id].outputs[0].shape] == largest
     (expected,), (found,) = (reference.evaluate(g, None, NUMBERS, inputs) for g in (graph, padded))
     for k, (value, wanted) in enumerate(zip(trimmed(found, node.outputs[0]), expected, strict=True)):
         assert_same(value, wanted, where=f"t = {k}")
+
+
+def padded(op: Op, types: list[TensorType]) -> Graph:
+    """An op of operands of varying shapes, padded."""
+    graph = Graph((t,))
+    graph.add(op, [operand(graph, number, type) for number, type in enumerate(types)], domain=Domain((t,)), name="tested")
+    return Pad().apply(graph)
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "never"),
+    [
+        (ops.Reshape((N, Expr.of(1), TWO)), [A], ops.Gather),
+        (ops.Reshape((N, N, Expr.of(1), TWO)), [TensorType("float32", (N, N, TWO))], ops.Gather),
+        (ops.Reshape((TWO * N,)), [A], ops.Gather),
+        (ops.Reshape((N, TWO)), [TensorType("float32", (TWO * N,))], ops.Gather),
+        (conv(stride=1), [TensorType("float32", (THREE, TWO)), TensorType("float32", (TWO, TWO, N))], ops.Where),
+        (ops.Gather(0), [A, index()], ops.Where),
+    ],
+    ids=[
+        "a dimension of one",
+        "a dimension of one after two",
+        "one dimension of two",
+        "two dimensions of one",
+        "features",
+        "positions where there are elements",
+    ],
+)
+def test_what_keeps_its_place_is_not_moved_and_what_is_not_summed_not_masked(op: Op, types: list[TensorType], never: type[Op]):
+    nodes = [node for node in padded(op, types) if node.name == "tested"]
+    assert nodes and not any(isinstance(node.op, never) for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "what"),
+    [
+        (conv(1, low=t.expr), (THREE, TWO), (TWO, TWO, TWO), "padding"),
+        (conv(1, groups=2), (THREE, 2 * N), (TWO, N, TWO), "groups"),
+        (conv(1, groups=2), (THREE, TWO), (TWO, Expr.of(1), 2 * N), "groups"),
+    ],
+    ids=["padding before", "channels of groups", "features of groups"],
+)
+def test_convolutions_that_cannot_be_padded(op: Op, x: tuple[Expr, ...], w: tuple[Expr, ...], what: str):
+    with pytest.raises(ShapeError, match=f"is a convolution whose {what} vary with the step"):
+        padded(op, [TensorType("float32", x), TensorType("float32", w)])
 
 
 def test_what_lies_in_the_padding_is_never_seen():
@@ -257,24 +362,36 @@ def test_what_lies_in_the_padding_is_never_seen():
             assert_same(value, true, where=node.label)
 
 
+@pytest.mark.parametrize(("compared", "fn"), [("eq", "all"), ("ne", "any")])
+def test_padding_says_neither_yes_nor_no(compared: str, fn: str):
+    """Where all elements are true, so are "all"; where none is, neither is "any"."""
+    graph = Graph((t,))
+    x = operand(graph, 0, A)
+    truth = graph.add(ops.Compare(compared), [x, x], domain=Domain((t,)))
+    node = graph.add(ops.Reduce(fn, (0,)), [Edge(truth.id, x.index)], domain=Domain((t,)))
+    graph.add(ops.Output(0), [Edge(node.id, (full_range(t),))], domain=Domain())
+    (found,) = reference.evaluate(Pad().apply(graph), None, NUMBERS, fed(graph, {"T": 4}))
+    np.testing.assert_array_equal(found, np.full((4, 2), fn == "all"))
+
+
 # -- what leaves the program, and what is refused -----------------------------------------------------------------------
 
 
 def test_functions_on_the_host_get_arrays_in_their_true_shapes():
     ctx, seen = tp.Context("t"), []
 
-    def length(x: np.ndarray) -> tuple[np.ndarray]:
-        return (np.asarray(x.size, "int32"),)
+    def length(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(x.size, "int32"), np.asarray(x.sum())
 
     with ctx as ((t, T),):
         x = tp.input("x", (2,), domain=(t,)) * 1
         tp.sink(lambda now, past, t: seen.append((t, now.shape, past.tolist())), x, x[0 : t + 1].sum(1))
-        (sizes,) = tp.udf(length, x[t : tp.min(t + 2, T)], outputs=[tp.spec((), "int32")], kind="host")
+        sizes, sums = tp.udf(length, x[t : tp.min(t + 2, T)], outputs=[tp.spec((), "int32"), tp.spec()], kind="host")
     data = np.arange(6, dtype="float32").reshape(3, 2)
     for config in (tp.Config(), tp.Config(backend="numpy")):
         seen.clear()
-        (found,) = ctx.run({T: 3}, outputs=[sizes], inputs={"x": data}, config=config)
-        assert found.tolist() == [4, 4, 2]
+        found, total = ctx.run({T: 3}, outputs=[sizes, sums], inputs={"x": data}, config=config)
+        assert found.tolist() == [4, 4, 2] and total.tolist() == [6, 14, 9]
         assert sorted(seen) == [(0, (2,), [1]), (1, (2,), [1, 5]), (2, (2,), [1, 5, 9])]
 
 

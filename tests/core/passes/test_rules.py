@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tempo_core import reference
 from tempo_core.backends.base import numpy_dtype
-from tempo_core.errors import DTypeError
+from tempo_core.errors import DTypeError, TempoError
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import DTYPES, FLOATS, INTEGERS, TensorType, is_float
@@ -28,6 +28,7 @@ from tempo_core.passes.base import Builder, literal
 from tempo_core.passes.rules import BY_OP, ROUNDING, RULES, SIGN_OF_ZERO, Rule, View
 from tempo_core.symbolic.condition import FALSE, TRUE
 from tempo_core.symbolic.domain import Domain, Point, full_range
+from tempo_core.symbolic.domain import identity as identity_of
 from tempo_core.symbolic.expr import Expr, Symbol
 
 I, t = Symbol("i", "I"), Symbol("t", "T")
@@ -392,6 +393,12 @@ def check(rule: Rule, generator: Generator, make: Make) -> None:
         assert replaced is None, f"{rule.name} applies to {make.dtype} too: its generator is to say so"
         return
     assert replaced is not None, f"{rule.name} does not apply to what its generator draws for {make.dtype}"
+    assert_same_values(graph, edge, replaced, rule.up_to)
+
+
+def assert_same_values(graph: Graph, edge: Edge, replaced: Edge, up_to: str) -> None:
+    """What a rule puts in the place of a node has its type and its values, at each point."""
+    node = graph[edge.source]
     assert replaced.source != node.id
     assert graph.edge_type(replaced) == node.outputs[0]
     for position, value in enumerate((edge, replaced)):
@@ -401,7 +408,7 @@ def check(rule: Rule, generator: Generator, make: Make) -> None:
     with np.errstate(all="ignore"):
         for numbers in (special, ordinary):
             expected, found = reference.evaluate(graph, None, BOUNDS, fed(graph, numbers))
-            assert_equal_up_to(found, expected, rule.up_to)
+            assert_equal_up_to(found, expected, up_to)
 
 
 ROWS: dict[str, Rule] = {rule.name: rule for rule in RULES}
@@ -437,6 +444,50 @@ def test_the_table_of_rules(golden: Callable[[str, str], None]) -> None:
 @given(data=st.data())
 def test_a_rule_applies_to_its_example_and_keeps_the_values(name: str, dtype: str, data: st.DataObject) -> None:
     check(ROWS[name], GENERATORS[name], Make(data.draw, dtype))
+
+
+@pytest.mark.parametrize("name", [name for name in GENERATORS if name in ROWS])
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_rules_of_operands_that_are_read_over_ranges(name: str, data: st.DataObject) -> None:
+    """The operands of the examples, read at all points of their last step: a rule keeps the values there too, or does not apply."""
+    generator = GENERATORS[name]
+    make = Make(data.draw, generator.dtypes[0])
+    graph, edge = make.graph, generator.draw(make)
+    node = graph[edge.source]
+    ranged = [_over_a_range(graph, operand) for operand in node.inputs]
+    for op in _with_one_dimension_more(node.op):
+        for inputs in {tuple(ranged), *(_with_one(node.inputs, k, other) for k, other in enumerate(ranged))} - {node.inputs}:
+            for rule in BY_OP[type(op)]:
+                trial = graph.copy()
+                try:
+                    other = trial.add(op, inputs)
+                    verify(trial)
+                except (TempoError, AssertionError, IndexError):  # the op does not take such operands
+                    break
+                replaced = rule.replacement(View(trial, other, Builder(trial, other)))
+                if replaced is not None:
+                    assert_same_values(trial, Edge(other.id, identity_of(other.domain)), replaced, rule.up_to)
+
+
+def _over_a_range(graph: Graph, edge: Edge) -> Edge:
+    steps = graph[edge.source].domain.steps
+    return replace(edge, index=(*edge.index[:-1], full_range(steps[-1]))) if steps else edge
+
+
+def _with_one(inputs: tuple[Edge, ...], position: int, edge: Edge) -> tuple[Edge, ...]:
+    return (*inputs[:position], edge, *inputs[position + 1 :])
+
+
+def _with_one_dimension_more(op: ops.Op) -> Iterator[ops.Op]:
+    """An op, and the same for operands with one dimension more in front."""
+    yield op
+    if isinstance(op, ops.Reduce):
+        yield replace(op, axes=tuple(a + 1 for a in op.axes))
+    elif isinstance(op, (ops.Slice, ops.Pad, ops.Concat, ops.Gather)):
+        yield replace(op, axis=op.axis + 1)
+    elif isinstance(op, ops.Permute):
+        yield ops.Permute((0, *(a + 1 for a in op.order)))
 
 
 # -- rules that are wrong, and are found out ----------------------------------------------------------------------------

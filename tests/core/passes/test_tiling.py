@@ -66,12 +66,16 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Dot((1,), (0,)), [shaped(SIZE, 3), shaped(3, 5)]),
     (ops.Dot((1,), (0,)), [shaped(4, 3), shaped(3, SIZE)]),
     (ops.Dot((2,), (1,), (0,), (0,)), [shaped(SIZE, 4, 3), shaped(SIZE, 3, 5)]),
+    (ops.Dot((2,), (1,), (0,), (0,)), [shaped(2, SIZE, 3), shaped(2, 3, 5)]),
+    (ops.Dot((2,), (1,), (0,), (0,)), [shaped(2, 4, 3), shaped(2, 3, SIZE)]),
     (ops.Conv((1,), (Expr.of(0),), (Expr.of(0),), (1,), (1,), Expr.of(1)), [shaped(SIZE, 5, 2), shaped(3, 2, 4)]),
     (ops.Conv((1,), (Expr.of(0),), (Expr.of(0),), (1,), (1,), Expr.of(1)), [shaped(3, 5, 2), shaped(3, 2, SIZE)]),
     (ops.Gather(0), [shaped(5, SIZE), shaped(2, dtype="int32")]),
     (ops.Gather(0), [shaped(5, 3), shaped(SIZE, dtype="int32")]),
     (ops.Gather(1), [shaped(SIZE, 3), shaped(4, 2, dtype="int32")]),
     (ops.Gather(1, 1), [shaped(SIZE, 3, 2), shaped(SIZE, 4, dtype="int32")]),
+    (ops.Gather(1, 1), [shaped(2, 3, 5), shaped(2, SIZE, dtype="int32")]),
+    (ops.Gather(1, 1), [shaped(2, 3, SIZE), shaped(2, 4, dtype="int32")]),
 ]
 
 
@@ -125,9 +129,21 @@ def test_what_works_along_the_dimension_is_not_tiled(op: Any):
     assert tiled(op, [F], op.infer((F,))[0], 1, TILE) is None
 
 
-def test_a_reshape_that_mixes_the_dimension_is_not_tiled():
-    op = ops.Reshape((Expr.of(3 * SIZE), Expr.of(4)))
-    assert tiled(op, [F], op.infer((F,))[0], 0, TILE) is None
+@pytest.mark.parametrize(("axis", "groups"), [(1, 1), (1, 2), (2, 2)], ids=["space", "space, in groups", "features of groups"])
+def test_windows_that_overlap_and_groups_are_not_tiled(axis: int, groups: int):
+    op = ops.Conv((1,), (Expr.of(0),), (Expr.of(0),), (1,), (1,), Expr.of(groups))
+    types = [shaped(3, 5, 2), shaped(3, 2 // groups, SIZE)]
+    assert tiled(op, types, op.infer(tuple(types))[0], axis, TILE) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "axis"),
+    [((3, SIZE, 4), (3 * SIZE, 4), 0), ((4, SIZE), (SIZE, 4), 0), ((1, 4), (1, 2, 2), 0)],
+    ids=["joined", "with other elements in front", "of one element"],
+)
+def test_a_reshape_that_mixes_the_dimension_is_not_tiled(before: tuple[int, ...], after: tuple[int, ...], axis: int):
+    op, type = ops.Reshape(tuple(map(Expr.of, after))), shaped(*before)
+    assert tiled(op, [type], op.infer((type,))[0], axis, TILE) is None
 
 
 def test_contracted_dimensions():

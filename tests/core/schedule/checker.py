@@ -5,6 +5,7 @@ import itertools
 from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.schedule import Dealloc, Execute, instances
+from tempo_core.schedule.storage import _Folding
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr
 
@@ -57,6 +58,17 @@ def read_points(node, edge, point, bounds):
         else:
             along.append(range(index.start.evaluate(env), index.stop.evaluate(env), index.stride))
     return itertools.product(*along)
+
+
+def local_reads(scheduled):
+    """The reads that are taken to be of the very loop iteration that computes the value, each of which needs one slot alone."""
+    folding = _Folding(scheduled.schedule, scheduled.bounds)
+    local = [read for read in scheduled.schedule.constraints.reads if folding._is_local(read)]
+    for read in local:
+        if read.edge.source in scheduled.schedule.constraints.of_node:
+            together = folding._alive_together(read.edge.source, [read])
+            assert together.is_empty() or together.lexmax().is_equal(together.lexmin()), "a later value is there when it is read"
+    return local
 
 
 def check(scheduled, strict=True, dealloc=False):

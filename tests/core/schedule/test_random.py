@@ -12,7 +12,7 @@ from tempo_core.schedule import schedule
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
-from tests.core.schedule.checker import FLOAT, check, expected, op, read_points
+from tests.core.schedule.checker import FLOAT, check, expected, local_reads, op, read_points
 from tests.core.schedule.programs import ORDER, i, t
 
 
@@ -84,3 +84,4 @@ def test_random_graphs(graph, iterations, length, dealloc):
         return
     assert not has_cycle(graph, bounds)
     check(scheduled, strict=False, dealloc=dealloc)
+    local_reads(scheduled)

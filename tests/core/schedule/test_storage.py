@@ -1,15 +1,18 @@
 """How many slots tensors get: never too few (the checker sees to it), and not more than their lifetimes need."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Input
 from tempo_core.schedule import Storage, schedule
+from tempo_core.schedule.storage import _Folding, _shared_depth
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
-from tempo_core.symbolic.expr import Symbol, maximum, minimum
-from tests.core.schedule.checker import at, check
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tests.core.schedule.checker import at, check, local_reads
 from tests.core.schedule.programs import FIVE_STEPS, MONTE_CARLO, ORDER, T, define, i, merge, nested_carry, reinforce, run, t
 
 
@@ -89,6 +92,48 @@ def test_slots_are_counted_along_each_step():
     assert stores(scheduled)["x"].size <= 14
 
 
+def test_the_order_of_steps_in_which_a_store_is_folded_is_the_one_that_saves_most():
+    """Values that are read at (i + 1, t - 1) meet none of the row before at their own t: t apart, they need one row."""
+    graph = Graph(ORDER)
+    dit = Domain((i, t))
+    x = run(graph, "x", dit)
+    later = Domain((i, t), (i.expr >= 1) & (t.expr + 1 < T))
+    run(graph, "difference", later, (x, at(i.expr - 1, t.expr + 1)))
+    scheduled = schedule(graph, {Symbol("I"): 6, Symbol("T"): 7})
+    check(scheduled)
+    assert stores(scheduled)["x"].slots == (1, 7)
+
+
+def test_a_block_holds_all_points_of_a_step_that_is_read_by_ranges():
+    """Of at least two points: a step of one point is no reason."""
+    graph = Graph(ORDER)
+    dit = Domain((i, t))
+    x = run(graph, "x", dit)
+    row = Range(Expr.of(0), T)
+    run(graph, "change", Domain((i,), i.expr >= 1), (x, (*at(i.expr - 1), row)), (x, (*at(i.expr), row)))
+    found = {n: stores(schedule(graph, {Symbol("I"): 5, Symbol("T"): n}))["x"] for n in (1, 2)}
+    assert found[1].kind == "window" and found[1].size == 2
+    assert found[2].kind == "block" and found[2].slots[1] == 2
+
+
+def test_only_what_a_statement_computes_is_stored():
+    """Inputs and constants are there before; what never exists needs no place."""
+    graph = Graph(ORDER)
+    x = graph.add(Input("x", "float32", ()), domain=Domain((t,)))
+    y = run(graph, "y", Domain((t,), t.expr >= T), (x, None))
+    z = run(graph, "z", Domain((t,)), (y, (Range(t.expr + 1, T),)), (x, at(T - 1 - t.expr)))
+    scheduled = schedule(graph, {Symbol("T"): 4})
+    assert scheduled.storage == {(n.id, 0): Storage("register", (1,)) for n in (y, z)}
+
+
+def test_what_is_read_nowhere_keeps_one_slot():
+    graph = Graph(ORDER)
+    dt = Domain((t,))
+    x = run(graph, "x", dt)
+    run(graph, "y", dt, (x, (Range(t.expr + 1, t.expr + 1),)))
+    assert stores(schedule(graph, {Symbol("T"): 4}))["x"] == Storage("register", (1,))
+
+
 def test_outputs_of_one_function_are_folded_apart():
     graph = Graph(ORDER)
     dt = Domain((t,))
@@ -99,6 +144,75 @@ def test_outputs_of_one_function_are_folded_apart():
     scheduled = schedule(graph, {Symbol("T"): 9})
     check(scheduled)
     assert [scheduled.storage[x.id, output].slots for output in (0, 1)] == [(1,), (3,)]
+
+
+def test_branches_of_one_point_each_are_not_taken_for_one_iteration():
+    """They are computed outside of loops, where nothing says that the one that is read is the last."""
+    graph = Graph(ORDER)
+    x = merge(graph, Domain((t,), 1 - t.expr >= 0), "x")
+    first, second = run(graph, "first", Domain(())), run(graph, "second", Domain(()))
+    define(graph, x, (first, (), t.expr == 0), (second, (), TRUE))
+    run(graph, "y", Domain((t,), t.expr == 0), (x, None), (x, at(Expr.of(1))))
+    scheduled = schedule(graph, {Symbol("T"): 3})
+    check(scheduled)
+    assert {graph[read.edge.source].name for read in local_reads(scheduled)} == {"first", "second"}
+    assert stores(scheduled)["x"].slots == (2,)
+
+
+@pytest.mark.parametrize(
+    ("graph", "bounds", "local"),
+    [
+        (
+            reinforce(FIVE_STEPS),
+            {"I": 3, "T": 4},
+            "params <- init, obs <- reset, act <- params, step <- act, grad <- ret, grad <- params, opt <- gsum, opt <- params, out <- opt",
+        ),
+        (nested_carry(), {"I": 5, "E": 3, "M": 4, "T": 50}, "w <- init, x <- init, simulate <- x, update <- batch"),
+    ],
+    ids=["reinforce", "nested carry"],
+)
+def test_reads_in_the_iteration_that_computes_the_value_are_seen_to_be(graph, bounds, local):
+    """Their lifetimes need not be computed, which is most of what folding costs."""
+    scheduled = schedule(graph, {Symbol(name): size for name, size in bounds.items()})
+    assert ", ".join(f"{r.reader.node.name} <- {graph[r.edge.source].name}" for r in local_reads(scheduled)) == local
+
+
+LOOP = ((1,), (0,), 0)  # an entry of a time: (coefficients of steps, of bounds, constant)
+
+
+def order(number, *, bounds=0):
+    return (0,), (bounds,), number
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "depth"),
+    [
+        ((LOOP, order(0)), (LOOP, order(1)), 1),
+        ((order(0, bounds=1), LOOP), (order(1, bounds=1), LOOP), None),  # a loop of its own after the order
+        ((order(0, bounds=1), order(0)), (order(1, bounds=1), order(0)), 0),
+        ((LOOP, order(1)), (LOOP, order(0)), None),  # the reader first
+        ((LOOP, order(0)), (LOOP, order(0)), None),  # at once
+        ((LOOP, order(0)), (LOOP, order(1, bounds=1)), None),  # the order depends on a bound
+        ((order(0), order(0)), (((1,), (0,), 1), order(0)), None),  # the reader in a loop
+        (None, (LOOP, order(1)), None),  # times that are no such entries
+        ((LOOP, order(0)), None, None),
+    ],
+)
+def test_the_entry_in_which_two_times_are_ordered(writer, reader, depth):
+    assert _shared_depth(writer, reader, [0]) == depth
+
+
+def test_statements_that_share_different_loops_with_the_reader_are_not_local():
+    scheduled = schedule(nested_carry(), {Symbol("I"): 2, Symbol("E"): 2, Symbol("M"): 2, Symbol("T"): 3})
+    folding = _Folding(scheduled.schedule, scheduled.bounds)
+    (read,) = (r for r in local_reads(scheduled) if r.reader.node.name == "simulate")
+    rows = {name: (*times, (*times[0][:2], 0)) for name, times in scheduled.schedule.rows.items()}
+    folding.schedule = SimpleNamespace(rows=rows)
+    *_, last = folding.constraints.of_node[read.edge.source]
+    (*before, entry, _), none = rows[read.reader.name], (0,) * len(rows[read.reader.name][0][0])
+    rows[last.name] = (*before, entry, (none, entry[1], 0))  # the last branch and the reader: one more entry in common
+    rows[read.reader.name] = (*before, entry, (none, entry[1], 1))
+    assert not folding._is_local(read)
 
 
 def test_the_checker_sees_a_store_that_is_too_small():
