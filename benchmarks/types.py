@@ -66,7 +66,7 @@ def gives_any(type: Type | None, seen: frozenset[int] = frozenset()) -> bool:
     seen = seen | {id(type)}
     proper: ProperType = get_proper_type(type)
     if isinstance(proper, AnyType):
-        return True
+        return not _is_of_jax(proper)
     if isinstance(proper, CallableType):
         return gives_any(proper.ret_type, seen)
     if isinstance(proper, Overloaded):
@@ -78,6 +78,12 @@ def gives_any(type: Type | None, seen: frozenset[int] = frozenset()) -> bool:
     if isinstance(proper, (UnionType, TupleType)):
         return any(gives_any(item, seen) for item in proper.items)
     return isinstance(proper, TypeType) and gives_any(proper.item, seen)
+
+
+def _is_of_jax(type: AnyType) -> bool:
+    """Whether a type is one of JAX's, which users see; mypy is told not to read them (`UNTYPED`)."""
+    source = type.source_any or type
+    return "jax" in (source.missing_import_name or "").split(".")
 
 
 def text_of(type: Type | None) -> str:
@@ -101,6 +107,8 @@ def text_of(type: Type | None) -> str:
                 stars = "**" if kind is nodes.ARG_STAR2 else "*" if kind is nodes.ARG_STAR else ""
                 shown.append(f"{stars}{name or '_'}: {text_of(each)}" + (" = ..." if kind.is_optional() else ""))
         return f"({', '.join(shown)}) -> {text_of(proper.ret_type)}"
+    if isinstance(proper, AnyType) and _is_of_jax(proper):
+        return str(proper.missing_import_name)
     if proper is None or isinstance(proper, AnyType):
         return "Any"
     return re.sub(r"\b(?:\w+\.)+(?=[A-Za-z_])", "", str(proper))
@@ -131,7 +139,11 @@ def public_names(module: str, files: dict[str, nodes.MypyFile]) -> Iterator[Name
     for name in exported if exported is not None else listed:
         symbol = file.names.get(name)
         node = symbol.node if symbol is not None else None
-        if node is None or isinstance(node, nodes.MypyFile) or (isinstance(node, nodes.Var) and node.is_suppressed_import):
+        if (
+            node is None
+            or isinstance(node, (nodes.MypyFile, nodes.TypeVarExpr))
+            or (isinstance(node, nodes.Var) and node.is_suppressed_import)
+        ):
             continue
         if exported is None and not node.fullname.startswith(file.fullname + "."):
             continue  # imported for the module's own use

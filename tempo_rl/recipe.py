@@ -34,7 +34,7 @@ class EnvRecipe(_Strict):
     """Which environment: `kwargs` go to it, `wrappers` are `module:Class` references applied in order."""
 
     id: str = "CartPole-v1"
-    kwargs: dict[str, Any] = Field(default_factory=dict)
+    kwargs: dict[str, object] = Field(default_factory=dict)
     vectorization: Literal["sync", "async"] = "sync"
     wrappers: list[str] = Field(default_factory=list)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, TypeVar
+from typing import NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,26 @@ from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory
 
 Error = TypeVar("Error", bound=BaseException)
-Result = dict[str, Any]  # what JSON holds: numbers, texts, None, and dicts of them
+
+
+class Timing(TypedDict):
+    """How long a run took, and how much of it was compiling."""
+
+    env_steps: int
+    seconds: float
+    compile_seconds: float
+    seconds_per_iteration: float | None  # the median
+    steps_per_second: float
+    compiles: int  # XLA programs
+
+
+class Result(Timing):
+    """What `result.json` holds. The returns are those of the greedy evaluation; None where there was none."""
+
+    eval_return_mean: float | None
+    eval_return_std: float | None
+    versions: dict[str, str | None]
+    interrupted: NotRequired[bool]
 
 
 @dataclass(frozen=True)
@@ -119,7 +138,7 @@ def _compile(agent: Agent, recipe: Recipe, compiles: CompileCounter, began: floa
     return program, time.perf_counter() - began - (compiles.seconds - before)
 
 
-def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int) -> Result:
+def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int) -> Timing:
     lengths = np.diff(monitor.times).tolist()  # between the ends of iterations, so without the first
     return {
         "env_steps": monitor.env_steps,
@@ -131,14 +150,16 @@ def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, co
     }
 
 
-def _result(evaluation: Evaluation | None, timing: Result, interrupted: bool) -> Result:
+def _result(evaluation: Evaluation | None, timing: Timing, interrupted: bool) -> Result:
     result: Result = {
         "eval_return_mean": evaluation.mean if evaluation else None,
         "eval_return_std": evaluation.std if evaluation else None,
         **timing,
         "versions": versions(),
     }
-    return result | {"interrupted": True} if interrupted else result
+    if interrupted:
+        result["interrupted"] = True
+    return result
 
 
 def versions() -> dict[str, str | None]:

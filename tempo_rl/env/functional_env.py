@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -168,7 +168,7 @@ def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any
     if limit is None:
         raise EnvError(f"{env_id} has no time limit", hint="give env.kwargs.max_episode_steps")
     try:
-        function = load_reference(reference)()
+        function = cast("FuncEnv[Any, Any, Any, Any, Any, Any, Any]", load_reference(reference)())
     except EnvError as error:
         if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "flax":
             message = f"{env_id}: Gymnasium's functional environments need flax"

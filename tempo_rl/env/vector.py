@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tempo_rl.errors import EnvError
 
 if TYPE_CHECKING:
     import gymnasium
+
+    Environment: TypeAlias = gymnasium.Env[np.ndarray, np.ndarray]
+    VectorEnv: TypeAlias = gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]
 
 
 class VectorEnvironment(Protocol):
@@ -40,7 +43,7 @@ class HostVectorEnvironment:
     step that it spends on resetting is no transition, and its successor observation is not the action's.
     """
 
-    def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any], seed: int = 0, name: str = ""):
+    def __init__(self, env: VectorEnv, seed: int = 0, name: str = ""):
         from gymnasium.vector import AutoresetMode
 
         self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
@@ -109,10 +112,10 @@ def make_host(
     import gymnasium
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-    classes = [load_reference(reference) for reference in wrappers]
+    classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
 
-    def one() -> gymnasium.Env[Any, Any]:
-        env = gymnasium.make(env_id, **kwargs)
+    def one() -> Environment:
+        env: Environment = gymnasium.make(env_id, **kwargs)
         for wrapper in classes:
             env = wrapper(env)
         return env
@@ -122,7 +125,7 @@ def make_host(
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="sync or async")
     try:
         if vectorization == "sync":
-            env: gymnasium.vector.VectorEnv[Any, Any, Any] = SyncVectorEnv([one] * num_envs, autoreset_mode=mode)
+            env: VectorEnv = SyncVectorEnv([one] * num_envs, autoreset_mode=mode)
         else:  # spawned, not forked: a fork of a process in which JAX's threads run can deadlock
             env = AsyncVectorEnv([one] * num_envs, autoreset_mode=mode, context="spawn")
     except gymnasium.error.DependencyNotInstalled as error:
@@ -134,11 +137,11 @@ def make_host(
     return HostVectorEnvironment(env, seed, env_id)
 
 
-def load_reference(reference: str) -> Callable[..., Any]:
+def load_reference(reference: str) -> Callable[..., object]:
     """The object that `module:name` names. Raises `EnvError` where there is none."""
     module, _, name = reference.partition(":")
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        found: Callable[..., object] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise EnvError(f"{reference!r} cannot be imported: {error}", hint='write "package.module:Class"') from error
     return found

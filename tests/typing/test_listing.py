@@ -1,4 +1,4 @@
-"""The listing of public names: a user of the core receives nothing without a type; and what the listing calls `Any`."""
+"""The listing of public names: a user receives nothing without a type; and what the listing calls `Any`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("mypy", reason="needs mypy: pip install -e '.[dev]'")
 
-from benchmarks.types import CORE, listing
+from benchmarks.types import CORE, library_modules, listing
 
 SAMPLE = """
 from collections.abc import Callable
@@ -61,10 +61,11 @@ def test_the_listing_finds_what_gives_any(tmp_path: Path) -> None:
     assert str(names["takes"]) == "    tempo_rl_sample.takes: (x: Any) -> int"
 
 
-def test_nothing_that_a_user_of_the_core_receives_is_any() -> None:
-    names = listing(CORE)
+def test_nothing_that_a_user_receives_is_any() -> None:
+    names = listing([*CORE, *library_modules("tempo_rl"), *library_modules("tempo_llm")])
     assert {"tempo_core.Tensor.sum", "tempo_core.Program.run", "tempo_core.Context.run", "tempo_core.exp"} <= {
         n.name for n in names
     }
     assert {"tempo_core.nn.Linear.__call__", "tempo_core.random.normal", "tempo_core.typing.Value"} <= {n.name for n in names}
+    assert {"tempo_rl.train.Outcome.result", "tempo_llm.generate.Generator.generate"} <= {n.name for n in names}
     assert [str(n) for n in names if n.is_untyped] == []
