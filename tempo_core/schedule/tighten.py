@@ -1,4 +1,4 @@
-"""Loops whose whole body stands under a condition on the counter get limits in its place, which may depend on loops around."""
+"""A condition on the counter around the whole body of a loop becomes limits of the loop, which may depend on outer loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tempo_core.symbolic.expr import Expr, maximum, minimum
 
 
 def tightened(item: Item) -> Item:
-    """The item with conditions that bound a counter, and guard all that its loop runs, turned into limits of the loop.
+    """The item, where a condition that bounds a counter and guards the whole loop becomes limits of the loop.
 
     Rewrite: `for n in 0:N: if 4*n <= t: ...` -> `for n in 0:min(N, t//4 + 1): ...`
     """
@@ -43,7 +43,7 @@ def tightened(item: Item) -> Item:
 
 
 def _limits(part: Bool, loop: Loop) -> tuple[Expr, Expr] | None:
-    """(start, stop) that say the same of the loop's counter as a comparison; None where it says something else."""
+    """(start, stop) of the loop's counter, equivalent to a comparison; None if there are no such limits."""
     if not isinstance(part, Comparison) or part.kind not in (">=", "=="):
         return None
     coefficient = part.expr.coefficient(loop.counter)

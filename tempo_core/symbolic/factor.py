@@ -1,4 +1,4 @@
-"""Factors of bounds alone, taken out of an expression: `B*t + B - B*max(t - 3, 0)` is B times the length of a window."""
+"""Takes factors of bounds out of an expression: `B*t + B - B*max(t - 3, 0)` is `B` times the length of a window."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class Product:
 
 
 def products(expr: Expr, coupled: Iterable[frozenset[Symbol]] = ()) -> tuple[list[Product], Expr]:
-    """`expr` as a sum of products with different expressions of steps, and the rest, which has no steps.
+    """`expr` as a sum of products, each with its own expression of steps, and the remaining terms, which have no steps.
 
-    Terms whose steps vary independently of each other are in different products; `coupled` are steps that do not.
+    Terms whose steps vary independently of each other are in different products. The steps in one set of `coupled` do not vary
+    independently.
 
     >>> t, B = Symbol("t", "T").expr, Symbol("B").expr
     >>> products(B * t + B - B * maximum(t - 3, 0) + 7)
@@ -49,14 +50,14 @@ def products(expr: Expr, coupled: Iterable[frozenset[Symbol]] = ()) -> tuple[lis
         common = math.gcd(*terms.values()) * (1 if part.terms[0][1] > 0 else -1)
         part = Expr(tuple((m, c // common) for m, c in part.terms))
         factors[part] = factors.get(part, Expr.of(0)) + common * Expr.of_terms({of_bounds: 1})
-    found = []
+    parts = []
     left = Expr.of_terms(rest)
     for part, factor in factors.items():
         if factor.terms:  # else the terms cancel
             share = _quotient(left, factor)
             left = left - share * factor
-            found.append(Product(factor, part + share))
-    return found, left
+            parts.append(Product(factor, part + share))
+    return parts, left
 
 
 def _steps(monomial: Monomial) -> frozenset[Symbol]:
@@ -64,7 +65,7 @@ def _steps(monomial: Monomial) -> frozenset[Symbol]:
 
 
 def _quotient(expr: Expr, factor: Expr) -> Expr:
-    """How often a factor is in an expression without steps: the part of it that is plainly a multiple of the factor."""
+    """How many times `factor` is contained in an expression without steps. Only obvious multiples count."""
     leading, divisor = factor.terms[0]
     whole, left = Expr.of(0), expr
     for monomial, coefficient in expr.terms:
@@ -113,7 +114,7 @@ def _factored_atom(atom: Atom) -> Expr:
 
 
 def _only_factor(expr: Expr) -> Product:
-    """An expression as one product, whose factor may be moved out of a min or max."""
+    """An expression as one product. Its factor may be moved out of a min or max."""
     if expr.steps:
         parts, rest = products(expr, [expr.steps])
         if len(parts) == 1 and not rest.terms:
@@ -132,7 +133,7 @@ def _common(args: list[Expr]) -> Monomial:
 
 
 def _is_positive(atom: Atom) -> bool:
-    """Whether a factor may be moved out of a min without a change of its sign."""
+    """Whether a factor may be moved out of a min: it has no steps and is not negative."""
     return not _steps(((atom, 1),)) and provably_nonnegative(Expr.of_atom(atom))
 
 
