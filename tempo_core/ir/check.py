@@ -94,7 +94,7 @@ def _check_slice(node: Node, op: Slice, bounds: Bounds) -> None:
         raise IndexingError(
             f"the spatial slice {op.start}:{op.stop} stops before it starts at {_point(node.domain, sample)}",
             where=node.where,
-            hint="keep its ends in order with tp.min and tp.max: x[a:tp.max(a, b)]",
+            hint=f"keep its ends in order: x.spatial[{op.start}:tp.max({op.start}, {op.stop})]",
         )
 
 
@@ -171,7 +171,8 @@ def _read_outside(
     return OutOfDomainError(
         f"reads {read_text}{_at(domain, sample)}{which}: {limits}",
         where=where,
-        hint="read it in a branch of a recurrence that applies only where the point exists, or keep the index inside: x[tp.max(t - 1, 0)]",
+        hint="read it in a branch of a recurrence that applies only where the point exists, or keep the index inside: "
+        "x[tp.max(t - 1, 0)], x[tp.min(t + 1, T - 1)]",
     )
 
 

@@ -1,4 +1,4 @@
-"""How dependences relate to steps: which loops carry them, and which nodes are left on a cycle inside those loops.
+"""Dependences and steps: the loops that carry dependences, and the nodes that stay on a cycle inside those loops.
 
 After Allen and Kennedy (1987): within a strongly connected component, a step on which every dependence reads the same or
 an earlier point can be an outer loop. The loop carries the dependences that read strictly earlier points: they order
@@ -89,7 +89,7 @@ class Nest:
 
 
 def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = frozenset()) -> Nest:
-    """The whole graph, after carrying what loops over `steps` can carry. A `Merge` in `joined` is one vertex, not one per branch."""
+    """The nest of the whole graph, with loops over `steps`. A `Merge` in `joined` is one vertex, not one per branch."""
     vertices = list(dict.fromkeys(_joined(v, joined) for node in graph for v in vertices_of(node)))
     arcs = [
         Arc(_joined(arc.reader, joined), arc.slot, _joined(arc.source, joined)) for node in graph for arc in _arcs(graph, node)

@@ -95,7 +95,7 @@ def to_svg(picture: Picture) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-# -- what stands where ----------------------------------------------------------------------------------------------------
+# -- places of the boxes --------------------------------------------------------------------------------------------------
 
 
 def layout(picture: Picture) -> tuple[dict[int, Place], set[tuple[int, int]]]:

@@ -193,7 +193,7 @@ def is_identity(edge: Edge, source: Node, reader_domain: Domain) -> bool:
 
 
 def compose(edge: Edge, steps: tuple[Symbol, ...], indices: Sequence[Index]) -> Edge | None:
-    """An edge whose reader's `steps` are themselves indexed, as one edge; None if the ranges do not compose."""
+    """The edge with `indices` in place of the reader's `steps`: `x[t - 1]` at t = 3 is `x[2]`. None if the ranges do not compose."""
     points: dict[Symbol, Expr] = {s: i.expr for s, i in zip(steps, indices, strict=True) if isinstance(i, Point)}
     ranges = {s: i for s, i in zip(steps, indices, strict=True) if isinstance(i, Range)}
     composed = list(edge.index)

@@ -14,7 +14,7 @@ WIDEST = 44  # characters of a line in a box
 
 @dataclass(frozen=True)
 class Box:
-    """A box: its lines of text, the user's line, the domain that gives its colour, and what it reads: (source, label)."""
+    """A box: its lines of text, the user's line, the domain that gives its colour, and its reads: (source, label)."""
 
     lines: tuple[str, ...]
     where: str

@@ -156,7 +156,7 @@ def used_bounds(graph: Graph) -> frozenset[Symbol]:
 
 
 def constraints_of(graph: Graph) -> Constraints:
-    """The statements of a verified graph and what they read. Raises NonAffineError."""
+    """The statements of a verified graph and their reads. Raises NonAffineError."""
     bounds = tuple(sorted(used_bounds(graph), key=lambda b: b.name))
     assumptions = Frame((), bounds).box().params()
     statements: dict[str, Statement] = {}

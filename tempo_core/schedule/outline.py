@@ -96,7 +96,7 @@ class _Outline:
         return ("value", purpose.kind if purpose else head(self.labels[node.id]), *map(str, item.point))
 
     def _purpose(self, node: Node) -> Role | None:
-        """The role that a node serves, such as `first policy` for the parameters' first values; None for most nodes with a name."""
+        """The role that a node serves, such as `first policy`; None for a named node, unless it serves first values."""
         purpose = self.naming.purpose(node)
         is_named = node.id in self.naming.exact and not (purpose and purpose.kind == FIRST)
         return None if is_named else purpose
@@ -115,9 +115,9 @@ class _Outline:
                 for item in items:
                     yield from self._item(item, depth)
                 return
-            what = "start" if self.naming.role_of(nodes[0], executes[0].branch) == FIRST else "update"
+            kind = "start" if self.naming.role_of(nodes[0], executes[0].branch) == FIRST else "update"
             groups = dict.fromkeys(head(node.name) for node in nodes)
-            yield _Line(f"{', '.join(groups)}: {what}{point}", depth=depth)
+            yield _Line(f"{', '.join(groups)}: {kind}{point}", depth=depth)
             return
         where = span([line for execute in executes for line in self._where(execute)])
         purposes = [purpose for purpose in map(self._purpose, nodes) if purpose is not None]

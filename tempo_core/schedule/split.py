@@ -53,12 +53,12 @@ class Piece(NamedTuple):
 
 
 class Need(NamedTuple):
-    """Piece number `reader` needs piece number `source`, because of `why`."""
+    """Piece number `reader` needs piece number `source`, because of `dependence`."""
 
     reader: int
     source: int
     relation: isl.Map
-    why: Dependence
+    dependence: Dependence
 
 
 class CycleError(Exception):
@@ -80,20 +80,20 @@ def arrange(
     pieces = [Piece(s, s.points) for s in statements]
     number = {s.name: k for k, s in enumerate(statements)}
     needs = []
-    for d in dependences:
-        relation = d.relation
+    for dependence in dependences:
+        relation = dependence.relation
         for step in fixed:
-            relation = _at_one(relation, d, step)
+            relation = _at_one(relation, dependence, step)
         if not relation.is_empty():
-            needs.append(Need(number[d.reader.name], number[d.source.name], relation, d))
+            needs.append(Need(number[dependence.reader.name], number[dependence.source.name], relation, dependence))
     remaining = tuple(s for s in steps if s not in fixed)
     _Arrangement(arrangement).arrange(pieces, needs, remaining, ())
     return arrangement
 
 
-def _at_one(relation: isl.Map, why: Dependence, step: Symbol) -> isl.Map:
+def _at_one(relation: isl.Map, dependence: Dependence, step: Symbol) -> isl.Map:
     """The part of a dependence between points that agree on a step."""
-    reader, source = why.reader.node.domain.steps, why.source.node.domain.steps
+    reader, source = dependence.reader.node.domain.steps, dependence.source.node.domain.steps
     if step not in reader or step not in source:
         return relation
     return relation.equate(isl.dim_type.in_, reader.index(step), isl.dim_type.out, source.index(step))
@@ -158,13 +158,15 @@ def _loop(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) -> 
     for step in steps:
         if not all(step in p.statement.node.domain for p in pieces):
             continue
-        ends = [(n.why.reader.node.domain.steps.index(step), n.why.source.node.domain.steps.index(step)) for n in needs]
+        ends = [
+            (n.dependence.reader.node.domain.steps.index(step), n.dependence.source.node.domain.steps.index(step)) for n in needs
+        ]
         relations = [n.relation for n in needs]
         for row, wrong in ((step, isl.Map.order_lt), (Backwards(step), isl.Map.order_gt)):
             if all(
                 wrong(r, isl.dim_type.in_, a, isl.dim_type.out, b).is_empty() for r, (a, b) in zip(relations, ends, strict=True)
             ):
-                return row, step, _nonempty([n._replace(relation=_at_one(n.relation, n.why, step)) for n in needs])
+                return row, step, _nonempty([n._replace(relation=_at_one(n.relation, n.dependence, step)) for n in needs])
     return None
 
 
@@ -196,11 +198,11 @@ _SEEDS, _ATOMS = 12, 32  # the most places to cut at, and the most pieces of a s
 
 def _refined(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) -> tuple[list[Piece], list[Need]] | None:
     """The pieces with all of the steps, cut where some dependence begins or ends; None if there is no such place."""
-    whole = {k for k, p in enumerate(pieces) if not all(s in p.statement.node.domain for s in steps)}
+    uncut = {k for k, p in enumerate(pieces) if not all(s in p.statement.node.domain for s in steps)}
     seeds: list[tuple[isl.Set, int]] = []
     for n in needs:
         for side, k in ((n.relation.domain(), n.reader), (n.relation.range(), n.source)):
-            if k in whole or pieces[k].points.is_subset(side):
+            if k in uncut or pieces[k].points.is_subset(side):
                 continue
             seed = _along(side, pieces[k].statement, steps)
             present = next((number for number, (other, _) in enumerate(seeds) if other.is_equal(seed)), None)
@@ -217,16 +219,16 @@ def _refined(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) 
     parts: list[Piece] = []
     parts_of: list[list[int]] = []
     for k, piece in enumerate(pieces):
-        cut = [piece.points] if k in whole else [piece.points.intersect(_lifted(a, piece.statement, steps)) for a in atoms]
-        cut = [points.coalesce() for points in cut if not points.is_empty()]
-        parts_of.append(list(range(len(parts), len(parts) + len(cut))))
-        parts += [Piece(piece.statement, points) for points in cut]
+        subsets = [piece.points] if k in uncut else [piece.points.intersect(_lifted(a, piece.statement, steps)) for a in atoms]
+        subsets = [points.coalesce() for points in subsets if not points.is_empty()]
+        parts_of.append(list(range(len(parts), len(parts) + len(subsets))))
+        parts += [Piece(piece.statement, points) for points in subsets]
     finer = []
     for n in needs:
         for reader in parts_of[n.reader]:
             inside = n.relation.intersect_domain(parts[reader].points)
             for source in () if inside.is_empty() else parts_of[n.source]:
-                finer.append(Need(reader, source, inside.intersect_range(parts[source].points).coalesce(), n.why))
+                finer.append(Need(reader, source, inside.intersect_range(parts[source].points).coalesce(), n.dependence))
     return parts, _nonempty(finer)
 
 
@@ -254,21 +256,21 @@ def cycle_of(needs: Sequence[Need]) -> tuple[list[Dependence], Statement, isl.Se
     """A cycle among points, each of which needs another one: its dependences, and the statement and point at which it starts."""
     leaving: dict[str, list[Need]] = {}
     for n in needs:
-        leaving.setdefault(n.why.reader.name, []).append(n)
-    statement = needs[0].why.reader
+        leaving.setdefault(n.dependence.reader.name, []).append(n)
+    statement = needs[0].dependence.reader
     point = isl.Set.from_point(needs[0].relation.domain().sample_point())
     seen: dict[tuple[str, str], int] = {}
-    walked: list[tuple[Dependence, Statement, isl.Set]] = []
+    walk: list[tuple[Dependence, Statement, isl.Set]] = []
     while (key := (statement.name, str(point))) not in seen:
-        seen[key] = len(walked)
+        seen[key] = len(walk)
         for n in leaving[statement.name]:
-            reached = point.apply(n.relation)
-            if not reached.is_empty():
-                walked.append((n.why, statement, point))
-                statement, point = n.why.source, isl.Set.from_point(reached.sample_point())
+            next_point = point.apply(n.relation)
+            if not next_point.is_empty():
+                walk.append((n.dependence, statement, point))
+                statement, point = n.dependence.source, isl.Set.from_point(next_point.sample_point())
                 break
-    around = walked[seen[key] :]
-    return [why for why, _, _ in around], around[0][1], around[0][2]
+    around = walk[seen[key] :]
+    return [dependence for dependence, _, _ in around], around[0][1], around[0][2]
 
 
 def divided(pieces: Sequence[Piece]) -> list[Statement]:

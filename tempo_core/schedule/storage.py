@@ -130,9 +130,9 @@ class _Folding:
             return slots, ()
         points = _restricted(together, lasting)
         strides = tuple(1 if part is None else part.stride for part in lasting)
-        counted = _fewest(points.deltas(), strides)
-        with_others = tuple(n + (part is not None) for n, part in zip(counted, lasting, strict=True))
-        return (with_others, lasting) if math.prod(with_others) < math.prod(slots) else (slots, ())
+        counts = _fewest(points.deltas(), strides)
+        slots_with_others = tuple(n + (part is not None) for n, part in zip(counts, lasting, strict=True))
+        return (slots_with_others, lasting) if math.prod(slots_with_others) < math.prod(slots) else (slots, ())
 
     def _lasting(self, reads: list[Read], slots: tuple[int, ...]) -> tuple[Lasting | None, ...]:
         """Along each step, the points that are read later, if counting only these may take fewer slots; else None."""
@@ -168,38 +168,38 @@ class _Folding:
     def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Map:
         """All pairs (p, q) of points of a node such that q is written while p is alive."""
         name = value_name(node_id)
-        written: isl.Map | None = None
+        write_times: isl.Map | None = None
         for statement in self.constraints.of_node[node_id]:
             times = self.theta[statement.name].set_tuple_name(isl.dim_type.in_, name)
-            written = times if written is None else written.union(times)
-        assert written is not None, "a node without statements has no reads"
-        needed: isl.Map | None = None
+            write_times = times if write_times is None else write_times.union(times)
+        assert write_times is not None, "a node without statements has no reads"
+        alive: isl.Map | None = None
         for read in reads:
             times = fixed(read.relation, self.bounds).reverse().apply_range(self.theta[read.reader.name])
-            later = times.lex_gt_map(written)
-            needed = later if needed is None else needed.union(later)
-        return written.lex_le_map(written).intersect(needed)
+            later = times.lex_gt_map(write_times)
+            alive = later if alive is None else alive.union(later)
+        return write_times.lex_le_map(write_times).intersect(alive)
 
 
 def _shared_depth(writer: tuple[Row, ...] | None, reader: tuple[Row, ...] | None, place: list[int]) -> int | None:
     """The entry up to which both times agree, if it only orders statements and the entries before it fix the point; else None."""
     if writer is None or reader is None:
         return None
-    for depth, (written, read) in enumerate(zip(writer, reader, strict=True)):
-        moved = [0] * len(read[0])
-        for coefficient, k in zip(written[0], place, strict=True):
-            moved[k] += coefficient
-        if (tuple(moved), *written[1:]) != read:
-            orders = not any(any(row[0]) for row in writer[depth:]) and not any(read[0]) and written[1] == read[1]
-            return depth if orders and written[2] < read[2] else None
+    for depth, (writer_row, reader_row) in enumerate(zip(writer, reader, strict=True)):
+        coefficients = [0] * len(reader_row[0])
+        for coefficient, k in zip(writer_row[0], place, strict=True):
+            coefficients[k] += coefficient
+        if (tuple(coefficients), *writer_row[1:]) != reader_row:
+            orders = not any(any(row[0]) for row in writer[depth:]) and not any(reader_row[0]) and writer_row[1] == reader_row[1]
+            return depth if orders and writer_row[2] < reader_row[2] else None
     return None
 
 
 def _fixes_point(rows: tuple[Row, ...] | None, depth: int | None, rank: int) -> bool:
     """Whether the first entries of a time fix every step, also at points that another statement computes."""
     assert rows is not None
-    alone = [next(k for k, c in enumerate(row[0]) if c) for row in rows[:depth] if sum(map(bool, row[0])) == 1]
-    return set(alone) == set(range(rank))
+    fixed_steps = [next(k for k, c in enumerate(row[0]) if c) for row in rows[:depth] if sum(map(bool, row[0])) == 1]
+    return set(fixed_steps) == set(range(rank))
 
 
 def _restricted(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map:

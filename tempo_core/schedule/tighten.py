@@ -26,20 +26,20 @@ def tightened(item: Item) -> Item:
     if item.step != 1 or not children or len(guards) != len(children):
         return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
     shared = set(guards[0].parts).intersection(*(set(g.parts) for g in guards[1:]))
-    start, stop, used = item.start, item.stop, set()
+    start, stop, limit_parts = item.start, item.stop, set()
     for part in shared:
         limits = _limits(part, item)
         if limits is not None:
             start, stop = maximum(start, limits[0]), minimum(stop, limits[1])
-            used.add(part)
-    if not used:
+            limit_parts.add(part)
+    if not limit_parts:
         return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
-    left = []
+    items = []
     for child in children:
         assert isinstance(child, If)
-        rest = conjunction(*(p for p in child.condition.parts if p not in used))
-        left.append(child.then if rest is TRUE else If(rest, child.then))
-    return Loop(item.counter, start, stop, 1, Block(tuple(left)))
+        rest = conjunction(*(p for p in child.condition.parts if p not in limit_parts))
+        items.append(child.then if rest is TRUE else If(rest, child.then))
+    return Loop(item.counter, start, stop, 1, Block(tuple(items)))
 
 
 def _limits(part: Bool, loop: Loop) -> tuple[Expr, Expr] | None:

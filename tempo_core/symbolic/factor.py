@@ -30,34 +30,34 @@ def products(expr: Expr, coupled: Iterable[frozenset[Symbol]] = ()) -> tuple[lis
     ([Product(factor=B, expr=t - max(t - 3, 0) + 1)], 7)
     """
     expr = factored(expr)
-    together: Groups[Symbol] = Groups()
+    step_groups: Groups[Symbol] = Groups()
     for steps in (*coupled, *(_steps(monomial) for monomial, _ in expr.terms)):
         for step in steps:
-            together.join(step, min(steps, key=str))
-    rest: dict[Monomial, int] = {}
-    multiplied: dict[tuple[Monomial, Symbol], dict[Monomial, int]] = {}  # by the bounds and a representative of the steps
+            step_groups.join(step, min(steps, key=str))
+    rest_terms: dict[Monomial, int] = {}
+    terms_by_product: dict[tuple[Monomial, Symbol], dict[Monomial, int]] = {}  # by the bounds and a representative of the steps
     for monomial, coefficient in expr.terms:
         of_steps = tuple(item for item in monomial if _steps((item,)))
         of_bounds = tuple(item for item in monomial if not _steps((item,)))
         if of_steps:
-            group = together.of(min(_steps(of_steps), key=str))
-            multiplied.setdefault((of_bounds, group), {})[of_steps] = coefficient
+            group = step_groups.of(min(_steps(of_steps), key=str))
+            terms_by_product.setdefault((of_bounds, group), {})[of_steps] = coefficient
         else:
-            rest[of_bounds] = coefficient
+            rest_terms[of_bounds] = coefficient
     factors: dict[Expr, Expr] = {}  # B*t - t is (B - 1)*t: multiples of one expression are one product
-    for (of_bounds, _), terms in multiplied.items():
+    for (of_bounds, _), terms in terms_by_product.items():
         part = Expr.of_terms(terms)
         common = math.gcd(*terms.values()) * (1 if part.terms[0][1] > 0 else -1)
         part = Expr(tuple((m, c // common) for m, c in part.terms))
         factors[part] = factors.get(part, Expr.of(0)) + common * Expr.of_terms({of_bounds: 1})
     parts = []
-    left = Expr.of_terms(rest)
+    rest = Expr.of_terms(rest_terms)
     for part, factor in factors.items():
         if factor.terms:  # else the terms cancel
-            share = _quotient(left, factor)
-            left = left - share * factor
+            share = _quotient(rest, factor)
+            rest = rest - share * factor
             parts.append(Product(factor, part + share))
-    return parts, left
+    return parts, rest
 
 
 def _steps(monomial: Monomial) -> frozenset[Symbol]:
@@ -67,14 +67,14 @@ def _steps(monomial: Monomial) -> frozenset[Symbol]:
 def _quotient(expr: Expr, factor: Expr) -> Expr:
     """How many times `factor` is contained in an expression without steps. Only obvious multiples count."""
     leading, divisor = factor.terms[0]
-    whole, left = Expr.of(0), expr
+    total, remaining = Expr.of(0), expr
     for monomial, coefficient in expr.terms:
         for quotient in _divided(monomial, coefficient, leading, divisor):
             part = Expr.of_terms({quotient: coefficient // divisor})
-            following = left - part * factor
-            if len(following.terms) < len(left.terms):
-                whole, left = whole + part, following
-    return whole
+            difference = remaining - part * factor
+            if len(difference.terms) < len(remaining.terms):
+                total, remaining = total + part, difference
+    return total
 
 
 def _divided(monomial: Monomial, coefficient: int, by: Monomial, divisor: int) -> list[Monomial]:
@@ -82,9 +82,9 @@ def _divided(monomial: Monomial, coefficient: int, by: Monomial, divisor: int) -
     powers = dict(monomial)
     for atom, power in by:
         powers[atom] = powers.get(atom, 0) - power
-    left = tuple((atom, power) for atom, power in powers.items() if power)
-    fits = coefficient % divisor == 0 and sum(power for _, power in left) <= 1 and all(power > 0 for _, power in left)
-    return [left] if fits else []
+    factors = tuple((atom, power) for atom, power in powers.items() if power)
+    fits = coefficient % divisor == 0 and sum(power for _, power in factors) <= 1 and all(power > 0 for _, power in factors)
+    return [factors] if fits else []
 
 
 def factored(expr: Expr) -> Expr:
@@ -119,9 +119,9 @@ def _only_factor(expr: Expr) -> Product:
         parts, rest = products(expr, [expr.steps])
         if len(parts) == 1 and not rest.terms:
             (part,) = parts
-            for each in (part, Product(-part.factor, -part.expr)):
-                if provably_nonnegative(each.factor):
-                    return each
+            for candidate in (part, Product(-part.factor, -part.expr)):
+                if provably_nonnegative(candidate.factor):
+                    return candidate
     return Product(Expr.of(1), expr)
 
 

@@ -110,15 +110,15 @@ def _reversed(readers: isl.Map, reader_domain: Domain, index: tuple[Index, ...],
     strides = (1, *sorted(_strides(reader_domain.condition, *index) - {1}))
     indices: list[Index] = []
     exact = True
-    whole: isl.Map | None = None
+    product: isl.Map | None = None
     for k, step in enumerate(reader_domain.steps):
         along = _along(readers, k)
-        whole = along if whole is None else whole.flat_range_product(along)
+        product = along if product is None else product.flat_range_product(along)
         plain = step not in index_steps(index) and reader_domain.condition is TRUE
         at, is_exact = (full_range(step), True) if plain else _inverse_step(step, along, strides, symbols)
         indices.append(at)
         exact = exact and is_exact
-    if whole is not None and not whole.is_subset(readers):
+    if product is not None and not product.is_subset(readers):
         exact = False
     read_points = readers.domain()
     source_points = domain_set("", source_domain).intersect_params(Frame((), bounds).box().params())
@@ -212,6 +212,6 @@ def _after(last: Expr) -> Expr:
     """`last + 1`, moved into a min or max: `min(t + 3, T - 1) + 1` becomes the simpler `min(t + 4, T)`."""
     for atom in last.atoms:
         if isinstance(atom, (Minimum, Maximum)) and (last - Expr.of_atom(atom)).is_constant:
-            more = (last - Expr.of_atom(atom)).constant + 1
-            return (minimum if isinstance(atom, Minimum) else maximum)(*(a + more for a in atom.args))
+            offset = (last - Expr.of_atom(atom)).constant + 1
+            return (minimum if isinstance(atom, Minimum) else maximum)(*(a + offset for a in atom.args))
     return last + 1

@@ -58,13 +58,13 @@ def maximum_over(expr: Expr, domain: Domain) -> Expr:
 
 def _connected(parts: Sequence[Product], coupled: Sequence[frozenset[Symbol]]) -> list[list[Product]]:
     """Products in groups. The steps of different groups vary independently, so the maxima of the groups add up."""
-    together: Groups[Symbol] = Groups()
+    step_groups: Groups[Symbol] = Groups()
     for steps in (*coupled, *(part.expr.steps for part in parts)):
         for step in steps:
-            together.join(step, min(steps, key=str))
+            step_groups.join(step, min(steps, key=str))
     groups: dict[Symbol, list[Product]] = {}
     for part in parts:
-        groups.setdefault(together.of(min(part.expr.steps, key=str)), []).append(part)
+        groups.setdefault(step_groups.of(min(part.expr.steps, key=str)), []).append(part)
     return list(groups.values())
 
 

@@ -96,7 +96,7 @@ def symbols_by_name(steps: Iterable[Symbol], bounds: Iterable[Symbol]) -> dict[s
 
 
 def single_expression(value: isl.PwAff, context: isl.Set, symbols: Mapping[str, Expr]) -> Expr:
-    """`value`, a function of parameters alone, as one expression that is right in `context`. Raises NonAffineError."""
+    """`value`, a function of parameters only, as one expression that is right in `context`. Raises NonAffineError."""
     value = value.gist(context).coalesce()
     build = isl.AstBuild.from_context(context)
     try:
