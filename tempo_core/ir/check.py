@@ -1,6 +1,6 @@
-"""What a user's program can get wrong that only the whole program shows: reads outside of domains, uncovered points.
+"""Checks of a user's whole program: no read leaves a domain, and every point of a recurrence is defined.
 
-Runs once, on the program as it was written (`ir/verify.py` is for the compiler's own mistakes, after every pass).
+They run once, on the program as it was written (`ir/verify.py` finds the compiler's own mistakes, after every pass).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tempo_core.symbolic.relation import never, outside, uncovered
 
 
 def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Sequence[str]]) -> None:
-    """Raise an error of the user's, with the user's line, at the first rule that the program breaks for these bounds.
+    """Raise an error with the user's line at the first rule that the program breaks for these bounds.
 
-    UncoveredPointError: a point of a recurrence that no branch defines. EmptyBranchError: a branch that defines none.
+    UncoveredPointError: a point of a recurrence that no branch defines. EmptyBranchError: a branch that defines no point.
     OutOfDomainError: a read of a point where its source does not exist. IndexingError: a spatial slice of negative length.
     """
     for node in graph:
@@ -37,53 +37,53 @@ def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Seque
 def _check_coverage(node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
     if not node.inputs:
         raise UncoveredPointError(
-            f"{_called(node)} is read but never assigned", where=node.where, hint="x[0] = ...; x[t + 1] = ..."
+            f"{_recurrence_text(node)} is read but never assigned", where=node.where, hint="x[0] = ...; x[t + 1] = ..."
         )
-    taken: Bool = FALSE
+    covered: Bool = FALSE
     for number, edge in enumerate(node.inputs):
-        exact = edge.condition & ~taken
-        if number < len(lines) and never(node.domain, exact):
+        applies = edge.condition & ~covered
+        if number < len(lines) and never(node.domain, applies):
             outside_of_all = never(node.domain, edge.condition)
             steps = ", ".join(f"0 <= {s} < {s.bound}" for s in node.domain.steps)
             why = f"it lies outside the domain, {steps}" if outside_of_all else "earlier branches cover all of its points"
             raise EmptyBranchError(
-                f"branch {number} of {_called(node)} never applies: {why}",
+                f"branch {number} of {_recurrence_text(node)} never applies: {why}",
                 where=lines[number],
-                hint="assign points of the domain"
+                hint="assign points of the domain, such as x[t + 1] = ..."
                 if outside_of_all
-                else "branches are tried in the order in which they are assigned; assign the narrower one first",
+                else "branches are tried in the order of their assignments; assign the narrower one first: x[0] = ...; x[t] = ...",
             )
-        taken = taken | edge.condition
-    if taken is TRUE:
+        covered = covered | edge.condition
+    if covered is TRUE:
         return
     sample = uncovered(node.domain, [e.condition for e in node.inputs], bounds)
     if sample is not None:
         raise UncoveredPointError(
-            f"no branch of {_called(node)} defines the point {_point(node.domain, sample)} (with {_bounds_text(sample, bounds)})",
+            f"no branch of {_recurrence_text(node)} defines the point {_point(node.domain, sample)} (with {_bounds_text(sample, bounds)})",
             where=lines[-1] if lines else node.where,
             hint=f"assign it: {node.name or 'x'}[{', '.join(str(sample[s.name]) for s in node.domain.steps)}] = ...",
         )
 
 
 def _check_reads(graph: Graph, node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
-    taken: Bool = FALSE
+    covered: Bool = FALSE
     for number, edge in enumerate(node.inputs):
-        exact = edge.condition & ~taken if isinstance(node.op, Merge) else TRUE
-        taken = taken | edge.condition
+        applies = edge.condition & ~covered if isinstance(node.op, Merge) else TRUE
+        covered = covered | edge.condition
         source = graph[edge.source]
         if source.domain.condition is TRUE and all(_obviously_inside(i, s) for s, i in edge.by_step(source.domain).items()):
             continue
         where = lines[number] if number < len(lines) else node.where
         try:
-            sample = outside(node.domain, exact, edge.index, source.domain, bounds)
+            sample = outside(node.domain, applies, edge.index, source.domain, bounds)
         except NonAffineError as error:
             raise NonAffineError(error.message, where=where, hint=error.hint) from None
         if sample is not None:
-            raise _blamed(graph, node.domain, edge, sample, bounds, where)
+            raise _error_at_fault(graph, node.domain, edge, sample, bounds, where)
 
 
 def _check_slice(node: Node, op: Slice, bounds: Bounds) -> None:
-    """A spatial slice may leave its axis, where it holds zeros, but not stop before it starts."""
+    """A spatial slice may leave its axis (it is zero there), but it may not stop before it starts."""
     if provably_nonnegative(op.stop - op.start):
         return
     try:
@@ -94,7 +94,7 @@ def _check_slice(node: Node, op: Slice, bounds: Bounds) -> None:
         raise IndexingError(
             f"the spatial slice {op.start}:{op.stop} stops before it starts at {_point(node.domain, sample)}",
             where=node.where,
-            hint="keep its ends in order with tp.min and tp.max",
+            hint=f"keep its ends in order: x.spatial[{op.start}:tp.max({op.start}, {op.stop})]",
         )
 
 
@@ -102,10 +102,10 @@ def _obviously_inside(index: Index, step: Symbol) -> bool:
     return within(index, step) is TRUE and (isinstance(index, Point) or provably_nonnegative(index.stop - index.start))
 
 
-def _blamed(
+def _error_at_fault(
     graph: Graph, domain: Domain, edge: Edge, sample: dict[str, int], bounds: Bounds, where: str
 ) -> OutOfDomainError | BoundsError:
-    """The error at the read that is really at fault: a value may be missing because a read of its own leaves a domain."""
+    """The error at the read that is at fault. A value may be missing because one of its own reads leaves a domain."""
     at = {s: sample[s.name] for s in domain.steps}
     values = {**bounds, **at}
     source = graph[edge.source]
@@ -131,7 +131,7 @@ def _blamed(
             bound = bounds[step.bound_symbol]
             inside = all(0 <= end < bound for end in ends)
             if not inside or (read.domain.condition is not TRUE and not _exists(read, inner, inner_values, bounds)):
-                return _blamed(
+                return _error_at_fault(
                     graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where
                 )
     there = ", ".join(f"{s} = {n}" for s, n in point.items())
@@ -139,7 +139,7 @@ def _blamed(
     return OutOfDomainError(
         f"{problem}: it exists where {source.domain.condition}",
         where=where,
-        hint="index with the same condition, x[condition], or read it in a branch of a recurrence that applies only there",
+        hint="read it in a branch of a recurrence that applies only there, or index with the same condition: x[condition]",
     )
 
 
@@ -154,22 +154,25 @@ def _read_outside(
         return BoundsError(
             f"the bound {step.bound} = {bound} is too small: {_read_text(source, edge)} is read",
             where=where,
-            hint=f"{step.bound} is at least {position + 1}, or the index moves with it: {step.bound} - 1, tp.min({position}, {step.bound} - 1)",
+            hint=f"run with {step.bound} of at least {position + 1}, or let the index depend on it: {step.bound} - 1, tp.min({position}, {step.bound} - 1)",
         )
     along = edge.by_step(source.domain).items()
-    at = f"{source.name or 'a tensor at '}[{', '.join(str(position) if s == step else str(i) for s, i in along)}]"
-    named = _read_text(source, edge)
-    which = "" if named == at else f", which is {at}"
+    point_text = f"{source.name or 'a tensor at '}[{', '.join(str(position) if s == step else str(i) for s, i in along)}]"
+    read_text = _read_text(source, edge)
+    which = "" if read_text == point_text else f", which is {point_text}"
     swapped = {i.expr.single_atom for i in edge.index if isinstance(i, Point)} == set(source.domain.steps)
     if swapped and not any(is_own_point(index, step) for step, index in edge.by_step(source.domain).items()):
         order = ", ".join(s.name for s in source.domain.steps)
         return OutOfDomainError(
-            f"reads {named}{_at(domain, sample)}{which}: {limits}", where=where, hint=f"its steps are in the order [{order}]"
+            f"reads {read_text}{_at(domain, sample)}{which}: {limits}",
+            where=where,
+            hint=f"write the indices in the order of its steps: x[{order}]",
         )
     return OutOfDomainError(
-        f"reads {named}{_at(domain, sample)}{which}: {limits}",
+        f"reads {read_text}{_at(domain, sample)}{which}: {limits}",
         where=where,
-        hint="read it in a branch of a recurrence that applies only where the point exists, or keep the index inside with tp.min and tp.max",
+        hint="read it in a branch of a recurrence that applies only where the point exists, or keep the index inside: "
+        "x[tp.max(t - 1, 0)], x[tp.min(t + 1, T - 1)]",
     )
 
 
@@ -183,7 +186,7 @@ def _at(domain: Domain, sample: Mapping[str, int]) -> str:
 
 
 def _ends(index: Index, values: Mapping[Symbol, int]) -> tuple[int, ...]:
-    """The first and last timestep that are read; none for an empty range."""
+    """The first and last timestep that are read; empty for an empty range."""
     if isinstance(index, Point):
         return (index.expr.evaluate(values),)
     start, stop = index.start.evaluate(values), index.stop.evaluate(values)
@@ -203,13 +206,13 @@ def _missing(source: Node, step: Symbol, index: Index, values: Mapping[Symbol, i
         return int(index.expr.evaluate(values))
     start, stop = index.start.evaluate(values), index.stop.evaluate(values)
     for position in range(start, stop, index.stride):
-        known = {**values, **point, step: position}
-        if all(s in known for s in source.domain.steps) and not source.domain.condition.evaluate(known):
+        numbers = {**values, **point, step: position}
+        if all(s in numbers for s in source.domain.steps) and not source.domain.condition.evaluate(numbers):
             return int(position)
     return int(start)
 
 
-def _called(node: Node) -> str:
+def _recurrence_text(node: Node) -> str:
     return f"the recurrence `{node.name}`" if node.name else "a recurrence"
 
 

@@ -1,8 +1,8 @@
-"""How dependences relate to steps: which loops carry them, and which nodes are left on a cycle inside those loops.
+"""Dependences and steps: the loops that carry dependences, and the nodes that stay on a cycle inside those loops.
 
 After Allen and Kennedy (1987): within a strongly connected component, a step on which every dependence reads the same or
-an earlier point can be an outer loop; it then carries the dependences that read strictly earlier points, and those no
-longer bind what happens inside. What is still strongly connected when no step is left cannot run in parallel.
+an earlier point can be an outer loop. The loop carries the dependences that read strictly earlier points: they order
+nothing inside the loop. Vertices that are still strongly connected when no step is left cannot run in parallel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ V = TypeVar("V", bound=Hashable)
 
 
 class Vertex(NamedTuple):
-    """A node; of a `Merge`, one branch: a read of `w[i, 0]` does not meet the branch that defines `w[i, t + 1]`."""
+    """A node, or one branch of a `Merge`: a read of `w[i, 0]` does not need the branch that defines `w[i, t + 1]`."""
 
     node: int
     branch: int = -1
@@ -39,7 +39,7 @@ class Arc(NamedTuple):
 
 @functools.lru_cache(maxsize=65536)
 def moved(index: Index, step: Symbol) -> str:
-    """What an index of `step` reads: "=" the same point, "<" earlier ones, "<=" none later, ">", ">=", or "*" anything."""
+    """Where an index of `step` reads: "=" the same point, "<" earlier ones, "<=" no later one, ">", ">=", or "*" anywhere."""
     first, last = (index.expr, index.expr) if isinstance(index, Point) else (index.start, index.last)
     before, after = step.expr - last, first - step.expr
     if isinstance(index, Point) and before == 0:
@@ -51,7 +51,7 @@ def moved(index: Index, step: Symbol) -> str:
 
 
 def direction(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> str:
-    """What an edge reads along a step, as `moved` says it; "*" where one side lacks the step."""
+    """Where an edge reads along a step, in the signs of `moved`; "*" if the source or the reader lacks the step."""
     source = graph[edge.source]
     if step not in source.domain or step not in reader.domain:
         return "*"
@@ -67,9 +67,9 @@ def direction_of(graph: Graph, arc: Arc, step: Symbol) -> str:
 class Nest:
     """Vertices inside one loop: `parts` are their strongly connected components, sources before readers.
 
-    A part is a single vertex, or a nest of its own: what is still connected in a circle, inside the loop over a step
-    that carries some of its dependences. `arcs` are the dependences between the nest's vertices that no loop around
-    carries. A `cyclic` nest has none that could: its points must run in the order in which they depend on each other.
+    A part is a single vertex, or a nest of its own: vertices on a cycle, inside the loop over a step that carries some
+    of their dependences. `arcs` are the dependences between the nest's vertices that no outer loop carries. In a `cyclic`
+    nest no loop can carry them: its points must run in the order in which they depend on each other.
     """
 
     parts: tuple[Vertex | Nest, ...]
@@ -89,7 +89,7 @@ class Nest:
 
 
 def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = frozenset()) -> Nest:
-    """The whole graph, after carrying what loops over `steps` can carry. A `Merge` in `joined` is one vertex, not one a branch."""
+    """The nest of the whole graph, with loops over `steps`. A `Merge` in `joined` is one vertex, not one per branch."""
     vertices = list(dict.fromkeys(_joined(v, joined) for node in graph for v in vertices_of(node)))
     arcs = [
         Arc(_joined(arc.reader, joined), arc.slot, _joined(arc.source, joined)) for node in graph for arc in _arcs(graph, node)
@@ -126,21 +126,21 @@ def _may_meet(source: Node, branch: int, edge: Edge) -> bool:
 def _nested(graph: Graph, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...]) -> Nest:
     parts: list[Vertex | Nest] = []
     components = strongly_connected(vertices, [(arc.reader, arc.source) for arc in arcs])
-    number = {v: k for k, members in enumerate(components) for v in members}
-    inner: list[list[Arc]] = [[] for _ in components]
+    component_of = {v: k for k, members in enumerate(components) for v in members}
+    arcs_inside: list[list[Arc]] = [[] for _ in components]
     for arc in arcs:
-        if number[arc.reader] == number[arc.source]:
-            inner[number[arc.reader]].append(arc)
-    for members, own in zip(components, inner, strict=True):
-        if not own:
+        if component_of[arc.reader] == component_of[arc.source]:
+            arcs_inside[component_of[arc.reader]].append(arc)
+    for members, inner_arcs in zip(components, arcs_inside, strict=True):
+        if not inner_arcs:
             parts.append(members[0])
             continue
-        carried = _carrying_step(graph, own, steps)
-        if carried is None:
-            parts.append(Nest(tuple(members), tuple(own), True))
+        loop = _carrying_step(graph, inner_arcs, steps)
+        if loop is None:
+            parts.append(Nest(tuple(members), tuple(inner_arcs), True))
         else:
-            step, kept = carried
-            parts.append(_nested(graph, members, kept, tuple(s for s in steps if s != step)))
+            step, remaining = loop
+            parts.append(_nested(graph, members, remaining, tuple(s for s in steps if s != step)))
     return Nest(tuple(parts), tuple(arcs))
 
 
@@ -148,9 +148,9 @@ def _carrying_step(graph: Graph, arcs: list[Arc], steps: tuple[Symbol, ...]) -> 
     """The first step whose loop, forwards or backwards, carries some of the dependences and violates none."""
     for step in steps:
         directions = [direction_of(graph, arc, step) for arc in arcs]
-        for carried in "<>":
-            if carried in directions and all(d in ("=", carried, f"{carried}=") for d in directions):
-                return step, [arc for arc, d in zip(arcs, directions, strict=True) if d != carried]
+        for sign in "<>":
+            if sign in directions and all(d in ("=", sign, f"{sign}=") for d in directions):
+                return step, [arc for arc, d in zip(arcs, directions, strict=True) if d != sign]
     return None
 
 
@@ -163,7 +163,7 @@ def strongly_connected(vertices: Sequence[V], reads: Iterable[tuple[V, V]]) -> l
     lowest: dict[V, int] = {}
     on_stack: set[V] = set()
     stack: list[V] = []
-    found: list[list[V]] = []
+    components: list[list[V]] = []
     for start in vertices:
         if start in number:
             continue
@@ -191,15 +191,15 @@ def strongly_connected(vertices: Sequence[V], reads: Iterable[tuple[V, V]]) -> l
                     while not members or members[-1] != vertex:
                         members.append(stack.pop())
                         on_stack.discard(members[-1])
-                    found.append(members)
-    return found
+                    components.append(members)
+    return components
 
 
 def latest_levels(costs: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
     """Levels that rise by at least the given costs from source to reader, each as high as the readers allow.
 
     `costs[reader][source]` is the cost of a dependence; sources come before their readers. The highest level is the length of
-    the longest path. What has no reader stays as low as its sources allow.
+    the longest path. A vertex without readers stays as low as its sources allow.
 
     >>> latest_levels({0: {}, 1: {}, 2: {0: 1}, 3: {2: 1, 1: 1}})
     {0: 0, 1: 1, 2: 1, 3: 2}
@@ -216,7 +216,7 @@ def latest_levels(costs: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
 
 
 def forward_order(graph: Graph) -> list[int]:
-    """Node ids, sources before readers, where the operands of a `Merge` do not count: every cycle runs through one."""
+    """Node ids, sources before readers. The operands of a `Merge` do not count, because every cycle runs through a `Merge`."""
     order: list[int] = []
     seen: set[int] = set()
     for start in graph.nodes:

@@ -1,4 +1,4 @@
-"""The graph as a picture: Graphviz text, or an SVG, laid out by Graphviz where it is installed and by `layout` where not."""
+"""The graph as a picture: Graphviz text, or an SVG, laid out by Graphviz if it is installed, else by `layout`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tempo_core.ir.sources import Sources
 
 CHARACTER, LINE = 6.7, 15.0  # width and height of a character in the SVG, in pixels (a monospaced font of 11 px)
 GAP_ACROSS, GAP_DOWN, MARGIN, SIDE = 28.0, 58.0, 24.0, 30.0
-FILLS = ("#eef3fb", "#fdf1e3", "#e9f6ec", "#f6ebf8", "#fbf8df", "#e6f5f6", "#f9e9e9", "#eeeeee")  # one a domain, in turn
+FILLS = ("#eef3fb", "#fdf1e3", "#e9f6ec", "#f6ebf8", "#fbf8df", "#e6f5f6", "#f9e9e9", "#eeeeee")  # one per domain, in turn
 
 Place = tuple[float, float, float, float]  # x and y of the middle, width, height
 
@@ -25,7 +25,7 @@ Place = tuple[float, float, float, float]  # x and y of the middle, width, heigh
 def draw(graph: Graph, path: str | Path, full: bool = True, sources: Sources | None = None) -> None:
     """Write a picture of `graph`: `.dot` and `.svg` always work, other formats (`.pdf`, `.png`) need Graphviz.
 
-    Unless it is `full`, what belongs together shares a box (`ir/overview.py`).
+    Unless it is `full`, nodes that belong together share a box (`ir/overview.py`).
     """
     path = Path(path)
     picture = boxes(graph) if full else overview(graph, sources)
@@ -33,9 +33,9 @@ def draw(graph: Graph, path: str | Path, full: bool = True, sources: Sources | N
     if kind == "dot":
         path.write_text(to_dot(picture), encoding="utf-8")
     elif graphviz:
-        made = subprocess.run([graphviz, f"-T{kind}", "-o", str(path)], input=to_dot(picture), text=True, capture_output=True)
-        if made.returncode:
-            raise ConfigError(f"Graphviz cannot draw {path}: {made.stderr.strip()}", hint="use .svg or .dot")
+        process = subprocess.run([graphviz, f"-T{kind}", "-o", str(path)], input=to_dot(picture), text=True, capture_output=True)
+        if process.returncode:
+            raise ConfigError(f"Graphviz cannot draw {path}: {process.stderr.strip()}", hint="use .svg or .dot")
     elif kind == "svg":
         path.write_text(to_svg(picture), encoding="utf-8")
     else:
@@ -43,7 +43,7 @@ def draw(graph: Graph, path: str | Path, full: bool = True, sources: Sources | N
 
 
 def to_dot(picture: Picture) -> str:
-    """Graphviz text: boxes coloured by domain; an arrow a read."""
+    """Graphviz text: boxes coloured by domain, and one arrow per read."""
     fills = _fills(picture)
     lines = [
         "digraph {",
@@ -61,7 +61,7 @@ def to_dot(picture: Picture) -> str:
 
 
 def to_svg(picture: Picture) -> str:
-    """A layered picture: operands above their readers; reads that close a cycle are dashed and run up again."""
+    """A layered picture: operands above their readers; reads that close a cycle are dashed and run upwards."""
     places, back = layout(picture)
     fills = _fills(picture)
     width = max((x + w / 2 for x, _, w, _ in places.values()), default=0.0) + MARGIN + SIDE
@@ -95,7 +95,7 @@ def to_svg(picture: Picture) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-# -- what stands where ----------------------------------------------------------------------------------------------------
+# -- places of the boxes --------------------------------------------------------------------------------------------------
 
 
 def layout(picture: Picture) -> tuple[dict[int, Place], set[tuple[int, int]]]:

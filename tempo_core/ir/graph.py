@@ -34,11 +34,11 @@ class Edge:
         return index_steps(self.index) | self.condition.steps
 
     def by_step(self, domain: Domain) -> dict[Symbol, Index]:
-        """What is read along each step of the source, whose domain is given."""
+        """The index along each step of the source, which runs over `domain`."""
         return dict(zip(domain.steps, self.index, strict=True))
 
     def points(self, domain: Domain) -> dict[Symbol, Expr]:
-        """The steps of the source along which one point is read, and which; ranges are left out."""
+        """The point read along each step of the source; steps along which a range is read are left out."""
         return {step: index.expr for step, index in self.by_step(domain).items() if isinstance(index, Point)}
 
     def is_own_point(self, domain: Domain) -> bool:
@@ -51,7 +51,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Node:
-    """An operation at every point of `domain`. `where` is the user's `file:line`; `name` what the user calls it."""
+    """An operation at every point of `domain`. `where` is the user's `file:line`; `name` is the user's name for it."""
 
     id: int
     op: Op
@@ -73,8 +73,9 @@ class Node:
 class Graph:
     """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`.
 
-    `derived` gives the bounds of steps that passes have made, as expressions of other bounds. `branch_lines` says of each
-    recurrence at which lines the user assigned its branches (of the graph as written: passes number nodes and branches anew).
+    `derived` holds the bounds of steps that passes added, as expressions of other bounds. `branch_lines` holds the lines at
+    which the user assigned the branches of each recurrence. It is right for the graph as written: passes renumber nodes and
+    branches.
     """
 
     order: tuple[Symbol, ...]
@@ -117,15 +118,15 @@ class Graph:
         return Graph(self.order, dict(self.nodes), self._next, dict(self.derived))
 
     def with_step(self, step: Symbol, bound: Expr) -> Graph:
-        """The same nodes with one more step, the innermost, whose bound is an expression of those that there are."""
+        """The same nodes with one more step, the innermost, whose bound is an expression of the present bounds."""
         fresh = self.copy()
         fresh.order = (*self.order, step)
         fresh.derived[step.bound_symbol] = bound
         return fresh
 
-    def all_bounds(self, given: Mapping[Symbol, int]) -> dict[Symbol, int]:
-        """Numbers for all bounds, from those of the context's steps."""
-        numbers = dict(given)
+    def all_bounds(self, bounds: Mapping[Symbol, int]) -> dict[Symbol, int]:
+        """Numbers for all bounds, from the numbers for the bounds of the context's steps."""
+        numbers = dict(bounds)
         for bound, expression in self.derived.items():
             numbers[bound] = expression.evaluate(numbers)
         return numbers
@@ -154,11 +155,11 @@ class Graph:
 
     def users(self) -> dict[int, list[tuple[Node, int]]]:
         """For each node id, the (reader, slot) pairs of edges that read it."""
-        found: dict[int, list[tuple[Node, int]]] = {node_id: [] for node_id in self.nodes}
+        readers: dict[int, list[tuple[Node, int]]] = {node_id: [] for node_id in self.nodes}
         for node in self.nodes.values():
             for slot, edge in enumerate(node.inputs):
-                found[edge.source].append((node, slot))
-        return found
+                readers[edge.source].append((node, slot))
+        return readers
 
     def roots(self) -> list[Node]:
         """Nodes that must run: outputs, sinks and stateful functions (a streamed input only where something reads it)."""
@@ -169,18 +170,18 @@ class Graph:
         return [n for n in self if must_run(n.op)]
 
     def inputs(self) -> list[Node]:
-        """What is fed as a whole."""
+        """The inputs that are fed as whole arrays."""
         return [n for n in self if isinstance(n.op, Input)]
 
     def fed(self) -> dict[str, Node]:
-        """What is fed, by name: inputs, and the functions in place of streamed ones."""
-        found = {}
+        """The fed nodes by name: inputs, and the functions that stand for streamed inputs."""
+        nodes = {}
         for node in self:
             if isinstance(node.op, Input):
-                found[node.op.name] = node
+                nodes[node.op.name] = node
             elif isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
-                found[node.op.fn.name] = node
-        return found
+                nodes[node.op.fn.name] = node
+        return nodes
 
     def bounds(self) -> tuple[Symbol, ...]:
         return tuple(s.bound_symbol for s in self.order if s.bound)
@@ -192,11 +193,11 @@ def is_identity(edge: Edge, source: Node, reader_domain: Domain) -> bool:
 
 
 def compose(edge: Edge, steps: tuple[Symbol, ...], indices: Sequence[Index]) -> Edge | None:
-    """The edge read through further indices of its free steps; None where ranges do not compose."""
+    """The edge with `indices` in place of the reader's `steps`: `x[t - 1]` at t = 3 is `x[2]`. None if the ranges do not compose."""
     points: dict[Symbol, Expr] = {s: i.expr for s, i in zip(steps, indices, strict=True) if isinstance(i, Point)}
     ranges = {s: i for s, i in zip(steps, indices, strict=True) if isinstance(i, Range)}
-    found = list(edge.index)
-    moved: list[int] = []
+    composed = list(edge.index)
+    sliced: list[int] = []
     for step, span in ranges.items():
         users = [k for k, index in enumerate(edge.index) if step in index.steps]
         if len(users) != 1 or not isinstance(edge.index[users[0]], Point):
@@ -207,9 +208,9 @@ def compose(edge: Edge, steps: tuple[Symbol, ...], indices: Sequence[Index]) -> 
         if step in offset.steps:
             return None
         offset = offset.substitute(points)
-        found[users[0]] = replace(span, start=span.start + offset, stop=span.stop + offset)
-        moved.append(users[0])
-    old = [k for k, index in enumerate(edge.index) if isinstance(index, Range)]
-    if moved != sorted(moved) or (moved and old and max(moved) > min(old)):
+        composed[users[0]] = replace(span, start=span.start + offset, stop=span.stop + offset)
+        sliced.append(users[0])
+    unsliced = [k for k, index in enumerate(edge.index) if isinstance(index, Range)]
+    if sliced != sorted(sliced) or (sliced and unsliced and max(sliced) > min(unsliced)):
         return None  # the value's leading dimensions are in the source's order, the user's in the order of slicing
-    return replace(edge, index=tuple(i if k in moved else i.substitute(points) for k, i in enumerate(found)))
+    return replace(edge, index=tuple(i if k in sliced else i.substitute(points) for k, i in enumerate(composed)))

@@ -1,4 +1,4 @@
-"""What the user's source says at a line: the variables that its statement assigns, or the function that it returns from.
+"""Names in the user's source at a line: the variables that the statement assigns, or the function that it returns from.
 
 `loss = (y - x).mean()` gives `loss`, `a, b = f(x)` gives `a` and `b`, `return x + 1` in `def f` gives `f`, and `loss.backward()` gives
 `loss.backward`. A line that cannot be read, or that holds two statements, gives nothing.
@@ -16,11 +16,11 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @dataclass
 class _Source:
-    """One file, read: for each line what it assigns, and for each function the lines that assign its variables."""
+    """One parsed file: the names that each line assigns, and for each function the lines that assign its variables."""
 
     lines: Sequence[str]
     targets: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    assigned: dict[tuple[str, int], dict[str, list[tuple[int, int]]]] = field(default_factory=dict)  # first and last line
+    spans: dict[tuple[str, int], dict[str, list[tuple[int, int]]]] = field(default_factory=dict)  # first and last line
 
 
 _SOURCES: dict[str, _Source] = {}
@@ -41,9 +41,9 @@ def targets(where: str) -> tuple[str, ...]:
 def assignment(file: str, function: str, first: int, name: str, where: str = "") -> str:
     """The `file:line` that assigns variable `name` in the function whose code begins at line `first` of `file`.
 
-    Of several such lines it is the one that `where` lies in. Gives "" where that leaves more or less than one.
+    Of several such statements it is the one that contains `where`. Gives "" unless exactly one is left.
     """
-    spans = _source(file).assigned.get((function, 0 if function == "<module>" else first), {}).get(name, [])
+    spans = _source(file).spans.get((function, 0 if function == "<module>" else first), {}).get(name, [])
     if len(spans) > 1:
         in_file, line = split_line(where)
         spans = [span for span in spans if in_file == file and span[0] <= line <= span[1]]
@@ -52,20 +52,20 @@ def assignment(file: str, function: str, first: int, name: str, where: str = "")
 
 def _source(file: str) -> _Source:
     lines = linecache.getlines(file)
-    known = _SOURCES.get(file)
-    if known is None or known.lines is not lines:
-        known = _SOURCES[file] = _Source(lines)
+    source = _SOURCES.get(file)
+    if source is None or source.lines is not lines:
+        source = _SOURCES[file] = _Source(lines)
         try:
             tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # a notebook's magic, a binary file, ...
-            return known
-        _read(known, tree, "<module>", 0)
-    return known
+            return source
+        _read(source, tree, "<module>", 0)
+    return source
 
 
 def _read(source: _Source, scope: ast.AST, function: str, first: int) -> None:
-    """Note the statements of a module, a class or a function, and of those inside of it."""
-    assigned = source.assigned.setdefault((function, first), {})
+    """Note the statements of a module, a class or a function, and of the classes and functions inside it."""
+    spans = source.spans.setdefault((function, first), {})
     twice: set[int] = set()
     for statement in _statements(scope):
         if isinstance(statement, _NESTED):
@@ -74,19 +74,19 @@ def _read(source: _Source, scope: ast.AST, function: str, first: int) -> None:
             continue
         span = (statement.lineno, statement.end_lineno or statement.lineno)
         for name in _variables(statement):
-            assigned.setdefault(name, []).append(span)
+            spans.setdefault(name, []).append(span)
         if isinstance(statement, (ast.With, ast.For, ast.AsyncFor, ast.AsyncWith)):
             continue
-        called = _called(statement, function)
+        names = _value_names(statement, function)
         for line in range(span[0], span[1] + 1):
             if line in source.targets:
                 twice.add(line)
-            source.targets[line] = called
+            source.targets[line] = names
     source.targets.update(dict.fromkeys(twice, ()))
 
 
 def _statements(scope: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a scope but those of functions and classes in it; of compound ones, those that assign by themselves."""
+    """The statements of a scope, without those inside its functions and classes. `with` and `for` are the only compound ones."""
     for child in ast.iter_child_nodes(scope):
         if isinstance(child, _NESTED):
             yield child
@@ -109,8 +109,8 @@ def _variables(statement: ast.stmt) -> list[str]:
     return [n.id for place in places for n in ast.walk(place) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
-def _called(statement: ast.stmt, function: str) -> tuple[str, ...]:
-    """What the values that a statement computes are called after."""
+def _value_names(statement: ast.stmt, function: str) -> tuple[str, ...]:
+    """The names for the values that a statement computes."""
     if isinstance(statement, ast.Assign):
         return _names_in(statement.targets[0])
     if isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
@@ -124,7 +124,7 @@ def _called(statement: ast.stmt, function: str) -> tuple[str, ...]:
 
 
 def _call(function: ast.expr) -> list[str]:
-    """The words of what is called: `loss`, `backward` of `loss.backward()`, and `Adam`, `step` of `tp.optim.Adam(...).step()`."""
+    """The words of a called function: `loss`, `backward` for `loss.backward()`; `Adam`, `step` for `tp.optim.Adam(...).step()`."""
     if isinstance(function, ast.Attribute):
         return [*_call(function.value), function.attr]
     if isinstance(function, ast.Call):

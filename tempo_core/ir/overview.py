@@ -1,7 +1,7 @@
-"""A picture of a graph for people: what belongs together shares a box.
+"""A picture of a graph for people: nodes that belong together share a box.
 
-Parameters of one module, state of one optimizer and values of one object of the user's are a box each, and so are inputs that go
-to the same places. Constants are left out. Between two boxes there is one arrow.
+One box holds the parameters of one module, the state of one optimizer, the values of one of the user's objects, or the inputs
+with the same readers. Constants are left out. Between two boxes there is one arrow.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tempo_core.ir.ops import Constant, Input, Merge, Output, Sink, Udf
 from tempo_core.ir.picture import WIDEST, Box, Picture, edge_label
 from tempo_core.ir.sources import Sources, span
 
-Key = tuple[str, ...]
+BoxKey = tuple[str, ...]
 
 
 def overview(graph: Graph, sources: Sources | None = None) -> Picture:
-    """The picture with few boxes, each numbered as the first of its nodes; `sources` gives the users' lines in them."""
+    """The picture with few boxes. A box has the number of its first node; `sources` gives the user's lines in the boxes."""
     return _Overview(graph, sources or Sources()).picture()
 
 
@@ -26,8 +26,8 @@ class _Overview:
     def __init__(self, graph: Graph, sources: Sources):
         self.sources = sources
         self.graph, self.naming, self.users = graph, Naming(graph), graph.users()
-        self.called = self.naming.statements()
-        self.groups: dict[Key, list[Node]] = {}
+        self.names = self.naming.statements()
+        self.groups: dict[BoxKey, list[Node]] = {}
         for node in graph:
             if not isinstance(node.op, Constant):
                 self.groups.setdefault(self._key(node), []).append(node)
@@ -36,18 +36,18 @@ class _Overview:
     def picture(self) -> Picture:
         return {nodes[0].id: self._box(nodes) for nodes in self.groups.values()}
 
-    def _key(self, node: Node) -> Key:
-        """Nodes of one key share a box."""
+    def _key(self, node: Node) -> BoxKey:
+        """The key of a node; nodes with one key share a box."""
         if isinstance(node.op, Input):
             return ("input", *sorted({str(reader.id) for reader, _ in self.users[node.id]}))
         if isinstance(node.op, Merge):
-            return ("recurrence", head(self.called[node.id]))
+            return ("recurrence", head(self.names[node.id]))
         if isinstance(node.op, (Output, Sink)) or (isinstance(node.op, Udf) and node.op.kind == "host"):
             return ("host", str(node.id))
         purpose = self.naming.purpose(node)
         if purpose is not None and (node.id not in self.naming.exact or not node.domain.steps):
             return ("for", purpose.kind, str(node.domain))
-        return ("value", head(self.called[node.id]), str(node.domain))
+        return ("value", head(self.names[node.id]), str(node.domain))
 
     def _box(self, nodes: Sequence[Node]) -> Box:
         first, number = nodes[0], nodes[0].id
@@ -68,26 +68,26 @@ class _Overview:
         )
 
     def _lines(self, nodes: Sequence[Node]) -> list[str]:
-        """The name, the user's line, what is given and where."""
+        """The lines of a box: the name, the user's line, the types, the domain."""
         first = nodes[0]
         lines = span([line for node in nodes for line in self.sources.of(node)])
         at, over = f"@ {lines}" if lines else "", f"over {first.domain}"
         if len(nodes) == 1:
             types = [str(type) for type in first.outputs]
-            return [self.called[first.id], at, ", ".join(types if len(types) <= 2 else (*types[:2], "…")), over]
-        names = [self.called[node.id] for node in nodes]
+            return [self.names[first.id], at, ", ".join(types if len(types) <= 2 else (*types[:2], "…")), over]
+        labels = [self.names[node.id] for node in nodes]
         purposes = [purpose for purpose in map(self.naming.purpose, nodes) if purpose is not None]
         if isinstance(first.op, Merge):
-            return [f"{head(names[0])}: {len(nodes)} recurrences", at, over]
+            return [f"{head(labels[0])}: {len(nodes)} recurrences", at, over]
         if isinstance(first.op, Input):
-            return [label(names), f"{len(nodes)} inputs", at, over]
+            return [label(labels), f"{len(nodes)} inputs", at, over]
         if len(purposes) == len(nodes):
             groups = dict.fromkeys(group for purpose in purposes for group in purpose.recurrence.split(", "))
             return [f"{', '.join(groups)}: {purposes[0].kind}values", at, over]
-        return [head(names[0]), f"{len(nodes)} statements", at, over]
+        return [head(labels[0]), f"{len(nodes)} statements", at, over]
 
 
 def _one(labels: Sequence[str]) -> str:
-    """The label of an arrow that stands for several reads: theirs if they agree; none where they differ."""
+    """The label of an arrow for several reads: their common label, or "" if their labels differ."""
     different = set(labels)
     return different.pop() if len(different) == 1 else ""

@@ -1,4 +1,4 @@
-"""What a picture of a graph shows: boxes with lines of text, and the reads between them. `ir/draw.py` draws it."""
+"""The content of a picture of a graph: boxes with lines of text, and the reads between them. `ir/draw.py` draws it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDEST = 44  # characters of a line in a box
 
 @dataclass(frozen=True)
 class Box:
-    """A box: its lines of text, the user's line, the domain that gives its colour, and what it reads: (source, label)."""
+    """A box: its lines of text, the user's line, the domain that gives its colour, and its reads: (source, label)."""
 
     lines: tuple[str, ...]
     where: str
@@ -28,7 +28,7 @@ Picture = dict[int, Box]
 
 
 def boxes(graph: Graph) -> Picture:
-    """A box a node, an arrow a read, with its index where it is not the identity."""
+    """One box per node and one arrow per read; the arrow shows the index unless it is the identity."""
     return {
         node.id: Box(
             tuple(node_lines(node)),
@@ -43,7 +43,7 @@ def boxes(graph: Graph) -> Picture:
 
 
 def node_lines(node: Node) -> list[str]:
-    """The lines in a node's box: what it is, what it gives, where it runs."""
+    """The lines in a node's box: its name, its operation, its types, its domain."""
     kind = op_text(node.op)
     if isinstance(node.op, Dataflow):
         kind = "Dataflow: " + " ".join(short_name(op) for op, _, _ in node.op.body.instructions)

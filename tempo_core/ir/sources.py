@@ -1,4 +1,4 @@
-"""The user's lines of statements: those of the tensors in them, as plans and drawings show them."""
+"""The user's lines for statements, in plans and drawings: the lines of the tensors in a statement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BranchLines = Mapping[tuple[str, str], Sequence[str]]  # by name and line of a r
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the user's tensors come from: the line of each name, and those of the branches of recurrences."""
+    """The user's lines: one for each name, and one for each branch of a recurrence."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     branches: BranchLines = field(default_factory=dict)
@@ -28,19 +28,19 @@ class Sources:
         if isinstance(node.op, Output):
             return []
         if isinstance(node.op, Udf) and node.op.results:
-            return self._known(node.op.results)[:1] or [node.where]
+            return self._lines_of(node.op.results)[:1] or [node.where]
         if isinstance(node.op, Dataflow) and node.op.body.origins:
             origins = node.op.body.origins
-            named = self._known(node.name.split(", ")) or self._known([name for name, _ in origins])
+            named = self._lines_of(node.name.split(", ")) or self._lines_of([name for name, _ in origins])
             return named or [where for _, where in origins if where]
         return [self.names.get(node.name, node.where)]
 
-    def _known(self, names: Sequence[str]) -> list[str]:
+    def _lines_of(self, names: Sequence[str]) -> list[str]:
         return [self.names[name] for name in names if name in self.names]
 
 
 def span(where: Sequence[str]) -> str:
-    """`agent.py:31`, or `agent.py:31-36` for several lines of a file; of several files the first one's."""
+    """`agent.py:31`, or `agent.py:31-36` for several lines of a file; of several files, only the lines in the first one."""
     places = [(basename(file), line) for file, line in map(split_line, where) if line]
     if not places:
         return ""

@@ -7,9 +7,9 @@
 
 A node reads `%id name = Op(fields)(edges) : types over domain @ "user's line"`; fields at their defaults, an empty name, no
 outputs and no line are left out. An edge reads `%source[index].output if condition`. A user's function stands under its name
-in a table: the one given, or that of `function_table`. A fused island carries its body, over slots `$0, $1, ...`, in braces,
-and says at its end which slots it gives, under which names: `give $4 loss @ "train.py:3", $5`.
-Bounds that passes have made stand after the steps, in lines such as `bound T_TILE = (T + 63)//64`.
+in a table: the caller's table, or that of `function_table`. A fused island has its body, over slots `$0, $1, ...`, in braces. The
+last line of the body names the slots that the island gives: `give $4 loss @ "train.py:3", $5`.
+The bounds of steps that passes added follow the steps, in lines such as `bound T_TILE = (T + 63)//64`.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ Functions = Mapping[str, Callable[..., Any]]
 SHORT_CONSTANT = 16  # elements: up to this many are printed as numbers, more as base64
 _BARE_NAME = re.compile(r"[^\W\d][\w.]*")
 _NODE = re.compile(r'%(\d+)(?: ("(?:[^"\\]|\\.)*"|[^\W\d][\w.]*))? = (.*)')
-_GIVEN = re.compile(r'\$(\d+)(?: ("(?:[^"\\]|\\.)*"|[^\W\d][\w.]*))?(?: @ ("(?:[^"\\]|\\.)*"))?')
+_RESULT = re.compile(r'\$(\d+)(?: ("(?:[^"\\]|\\.)*"|[^\W\d][\w.]*))?(?: @ ("(?:[^"\\]|\\.)*"))?')
 _EDGE = re.compile(r"%(\d+)(\[.*?\])?(?:\.(\d+))?(?: if (.*))?")
 _TYPE = re.compile(r"(\w+)\[(.*)\]")
 
 
 class GraphTextError(ValueError):
-    """A text that is no graph; says the line and what is wrong in it."""
+    """Raised if a text is not a graph. The message names the line and the problem."""
 
 
 def function_table(graph: Graph) -> dict[str, Callable[..., Any]]:
-    """A name for each user's function in `graph`: its own, with `#2`, `#3`, ... where two functions share one."""
+    """A name for each user's function in `graph`: the function's name, with `#2`, `#3`, ... if two functions share it."""
     table: dict[str, Callable[..., Any]] = {}
     for op in _all_ops(node.op for node in graph):
         function = getattr(op, "fn", None)
-        if not callable(function) or any(function is known for known in table.values()):
+        if not callable(function) or any(function is other for other in table.values()):
             continue
-        name = own = _function_name(function)
+        name = base = _function_name(function)
         number = 1
         while name in table:
             number += 1
-            name = f"{own}#{number}"
+            name = f"{base}#{number}"
         table[name] = function
     return table
 
@@ -74,7 +74,7 @@ def to_text(graph: Graph, functions: Functions | None = None, *, full_constants:
 
 
 def parse(text: str, functions: Functions | None = None) -> Graph:
-    """The graph that `text` says; empty lines and lines that start with `#` are passed over. Raises `GraphTextError`."""
+    """The graph in `text`; empty lines and lines that start with `#` are skipped. Raises `GraphTextError`."""
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
     reader = _Reader([(number, line) for number, line in lines if line and not line.startswith("#")], functions or {})
     try:
@@ -84,8 +84,8 @@ def parse(text: str, functions: Functions | None = None) -> Graph:
         raise GraphTextError(f"line {reader.number}: {reason}\n  {reader.line}") from error
 
 
-def _all_ops(some: Iterable[Op]) -> Iterator[Op]:
-    for op in some:
+def _all_ops(outer_ops: Iterable[Op]) -> Iterator[Op]:
+    for op in outer_ops:
         yield op
         if isinstance(op, Dataflow):
             yield from _all_ops(inner for inner, _, _ in op.body.instructions)
@@ -143,7 +143,7 @@ class _Printer:
             for name, function in self.functions.items():
                 if function is value:
                     return _quoted(name)
-            raise GraphTextError(f"the function {value!r} has no name in the given table")
+            raise GraphTextError(f"the function {value!r} has no name in the table of functions")
         return repr(value) if isinstance(value, float) else str(value)
 
     def _constant(self, op: Constant) -> str:
@@ -179,7 +179,7 @@ def _quoted(text: str) -> str:
 
 
 def _name_text(name: str) -> str:
-    """A node's name behind its number; in quotes where it is more than a word."""
+    """A node's name after its number; in quotes unless it is a single word."""
     return f" {name if _BARE_NAME.fullmatch(name) else _quoted(name)}" if name else ""
 
 
@@ -233,7 +233,7 @@ def _split(text: str, separator: str = ",") -> list[str]:
 
 
 def _bracketed(text: str) -> tuple[str, str]:
-    """What the bracket at the start of `text` encloses, and what follows it."""
+    """The text inside the bracket at the start of `text`, and the text after it."""
     depth, quoted, position = 0, False, 0
     while position < len(text):
         sign = text[position]
@@ -255,12 +255,12 @@ def _bracketed(text: str) -> tuple[str, str]:
 
 
 def _name(text: str | None) -> str:
-    """A name as it is printed: a word, or in quotes."""
+    """A name from its printed form: a word, or a text in quotes."""
     return str(json.loads(text)) if text and text.startswith('"') else text or ""
 
 
 class _Reader:
-    """Reads numbered `lines`; `number` and `line` are where it stands, for errors."""
+    """Reads numbered `lines`; `number` and `line` are the current position, for errors."""
 
     def __init__(self, lines: list[tuple[int, str]], functions: Functions):
         self.lines, self.functions = iter(lines), functions
@@ -292,10 +292,10 @@ class _Reader:
         return graph
 
     def _node(self) -> Node:
-        found = _NODE.fullmatch(self.line)
-        if found is None:
+        match = _NODE.fullmatch(self.line)
+        if match is None:
             raise ValueError("a node reads `%1 name = Op(field=value)(%0[t]) : float32[4] over (t)`")
-        node_id, name, rest = found.groups()
+        node_id, name, rest = match.groups()
         rest = rest.removesuffix(" {") if rest.startswith("Dataflow(") else rest
         kind, fields, operands, rest = self._call(rest)
         rest, *where = _split(rest, " @ ") or [""]
@@ -326,23 +326,23 @@ class _Reader:
     def _step(self, name: str) -> Symbol:
         step = self.symbols.get(name)
         if step is None or not step.is_step:
-            raise ValueError(f"`{name}` is no step of this graph")
+            raise ValueError(f"`{name}` is not a step of this graph")
         return step
 
     def _types(self, text: str) -> tuple[TensorType, ...]:
         return tuple(map(self._type, _split(text.strip().removeprefix(":"))))
 
     def _type(self, text: str) -> TensorType:
-        found = _TYPE.fullmatch(text.strip())
-        if found is None:
-            raise ValueError(f"`{text}` is no type such as `float32[4, T]`")
-        return TensorType(found[1], tuple(parse_expr(size, self.symbols) for size in _split(found[2])))
+        match = _TYPE.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"`{text}` is not a type such as `float32[4, T]`")
+        return TensorType(match[1], tuple(parse_expr(size, self.symbols) for size in _split(match[2])))
 
     def _edge(self, text: str) -> Edge:
-        found = _EDGE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"`{text}` is no edge such as `%3[t - 1, 0:T].1 if t >= 1`")
-        source, index, output, condition = found.groups()
+        match = _EDGE.fullmatch(text)
+        if match is None:
+            raise ValueError(f"`{text}` is not an edge such as `%3[t - 1, 0:T].1 if t >= 1`")
+        source, index, output, condition = match.groups()
         return Edge(
             int(source),
             tuple(map(self._index, _split(index[1:-1]))) if index else (),
@@ -420,7 +420,7 @@ class _Reader:
         while self._advance() and self.line != "}":
             line = self.line
             if line.split()[0] == "give":
-                gives = [self._given(part) for part in _split(line.removeprefix("give"))]
+                gives = [self._result(part) for part in _split(line.removeprefix("give"))]
                 results = tuple(slot for slot, _ in gives)
                 origins = tuple(origin for _, origin in gives)
                 continue
@@ -431,22 +431,22 @@ class _Reader:
                 inputs += 1
                 continue
             kind, fields, operands, rest = self._call(right[0].removesuffix(" {"))
-            given = self._slots(left)
-            types.update(zip(given, self._types(rest), strict=True))
-            instructions.append((self._op(kind, fields), self._slots(operands), given))
+            result_slots = self._slots(left)
+            types.update(zip(result_slots, self._types(rest), strict=True))
+            instructions.append((self._op(kind, fields), self._slots(operands), result_slots))
         if self.line != "}":
             raise ValueError("an island ends with a line `}`")
         input_types = tuple(types[slot] for slot in range(inputs))
         slot_types = tuple(types[slot] for slot in range(len(types)))
-        known = origins if any(origin != ("", "") for origin in origins) else ()
-        return Dataflowed(input_types, tuple(instructions), results, slot_types, known)
+        named_origins = origins if any(origin != ("", "") for origin in origins) else ()
+        return Dataflowed(input_types, tuple(instructions), results, slot_types, named_origins)
 
-    def _given(self, text: str) -> tuple[int, tuple[str, str]]:
+    def _result(self, text: str) -> tuple[int, tuple[str, str]]:
         """A result of an island: `$4 loss @ "train.py:3"`."""
-        found = _GIVEN.fullmatch(text)
-        if found is None:
-            raise ValueError(f'`{text}` is no result of an island such as `$4 loss @ "train.py:3"`')
-        slot, name, where = found.groups()
+        match = _RESULT.fullmatch(text)
+        if match is None:
+            raise ValueError(f'`{text}` is not a result of an island such as `$4 loss @ "train.py:3"`')
+        slot, name, where = match.groups()
         return int(slot), (_name(name), json.loads(where) if where else "")
 
     def _slots(self, text: str) -> tuple[int, ...]:

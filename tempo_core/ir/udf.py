@@ -1,4 +1,4 @@
-"""User-defined functions as values: what the passes make of them stays hashable and comparable."""
+"""User-defined functions as values: the functions that passes derive from them stay hashable and comparable."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Fed:
-    """What a run is fed with under `name`, one value a point, in the order of the points: the function of a streamed input.
+    """The function of a streamed input: the values under `name` in a run's inputs, one per point, in the order of the points.
 
-    It is no function before a run: the runtime asks the run's inputs in its place.
+    It cannot be called: the runtime takes the values from the run's inputs.
     """
 
     name: str
@@ -26,10 +26,10 @@ class Fed:
 
 @dataclass(frozen=True)
 class Vmapped:
-    """`fn` over a new leading dimension: of operand k where `in_axes[k]` is 0, shared by all where it is None.
+    """`fn` over a new leading dimension. Operand k has it if `in_axes[k]` is 0; if that is None, all elements share operand k.
 
-    Equal where function and axes are, so that common subexpressions stay common. Nests for several dimensions. At least one
-    operand must carry the dimension; results carry it first.
+    Two are equal if their functions and axes are equal, so that common subexpressions stay common. They nest, for several
+    dimensions. At least one operand must have the dimension; results have it first.
     """
 
     fn: Callable[..., Any]
@@ -47,7 +47,10 @@ class Vmapped:
 
 @dataclass(frozen=True)
 class Trimmed:
-    """`fn` of padded arrays in their true shapes: of operand k, `axes[k]` are cut to lengths, given as operands after the arrays."""
+    """`fn` of padded arrays, cut to their true shapes: the axes `axes[k]` of operand k are cut to given lengths.
+
+    The lengths are operands too, after the arrays.
+    """
 
     fn: Callable[..., Any]
     axes: tuple[tuple[int, ...], ...]
@@ -67,9 +70,9 @@ class Trimmed:
 
 @dataclass(frozen=True)
 class Pullback:
-    """The vector-Jacobian product of a function of arrays, by JAX: takes the operands, then the gradients of the `results`.
+    """The vector-Jacobian product of a function of arrays, by JAX. It takes the operands, then the gradients of the `results`.
 
-    `operands` and `results` are the positions that gradients flow through; one gradient an entry of `operands` comes back.
+    `operands` and `results` are the positions that gradients flow through. It returns one gradient for each entry of `operands`.
     """
 
     fn: Callable[..., Any]
@@ -80,16 +83,16 @@ class Pullback:
     def __call__(self, *arguments: Any) -> Any:
         import jax
 
-        given, gradients = arguments[: self.count], arguments[self.count :]
+        inputs, gradients = arguments[: self.count], arguments[self.count :]
 
-        def of_floats(*chosen: Any) -> tuple[Any, ...]:
-            everything = list(given)
-            for position, value in zip(self.operands, chosen, strict=True):
+        def of_floats(*floats: Any) -> tuple[Any, ...]:
+            everything = list(inputs)
+            for position, value in zip(self.operands, floats, strict=True):
                 everything[position] = value
-            found = self.fn(*everything)
-            return tuple(found[k] for k in self.results)
+            outputs = self.fn(*everything)
+            return tuple(outputs[k] for k in self.results)
 
-        _, pull = jax.vjp(of_floats, *(given[k] for k in self.operands))
+        _, pull = jax.vjp(of_floats, *(inputs[k] for k in self.operands))
         return pull(tuple(gradients))
 
     @property

@@ -1,4 +1,4 @@
-"""What every graph must satisfy between two passes: a structural check that names the node and the user's line."""
+"""The rules for every graph between two passes: a structural check whose errors name the node and the user's line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class InvalidGraphError(TempoError):
 def verify(graph: Graph, *, static: bool = False, after: str = "") -> None:
     """Raise `InvalidGraphError` at the first node that breaks a rule.
 
-    With `static`, shapes, and parameters that make shapes, may not depend on steps (as `pad` leaves the graph). `after`
+    With `static`, shapes, and parameters that determine shapes, may not depend on steps (the form after `pad`). `after`
     names the pass that has just run, for the message.
     """
 
@@ -57,13 +57,13 @@ class _Checks:
         self.graph, self.node, self.bounds, self.static = graph, node, bounds, static
         self.fail: Callable[[str], None] = lambda problem: fail(node, problem)
 
-    def check_symbols(self, symbols: frozenset[Symbol], what: str) -> None:
+    def check_symbols(self, symbols: frozenset[Symbol], place: str) -> None:
         """Only the node's own steps, and bounds of the context, may appear."""
         for symbol in sorted(symbols, key=str):
             if symbol.is_step and symbol not in self.node.domain:
-                self.fail(f"uses step {symbol} in {what}, which is not in its domain {self.node.domain}")
+                self.fail(f"uses step {symbol} in {place}, which is not in its domain {self.node.domain}")
             if not symbol.is_step and symbol not in self.bounds:
-                self.fail(f"uses {symbol} in {what}, which is no bound of the context")
+                self.fail(f"uses {symbol} in {place}, which is not a bound of the context")
 
     def check_domain(self) -> None:
         steps = self.node.domain.steps
@@ -157,7 +157,7 @@ def _check_results(graph: Graph, fail: Callable[[Node, str], None]) -> None:
 
 
 def _check_cycles(graph: Graph, fail: Callable[[Node, str], None]) -> None:
-    """Every cycle goes through a `Merge`: take away nodes whose operands are all taken away, and what stays is a cycle."""
+    """Every cycle goes through a `Merge`: without Merges, removing nodes whose operands are all gone removes every node."""
     waiting = {node.id: len(node.inputs) for node in graph if not isinstance(node.op, Merge)}
     users = graph.users()
     ready = [node.id for node in graph if not waiting.get(node.id)]
@@ -174,7 +174,7 @@ def _check_cycles(graph: Graph, fail: Callable[[Node, str], None]) -> None:
 
 
 def _cycle(graph: Graph, stuck: set[int]) -> list[int]:
-    """A cycle among `stuck` nodes, each of which reads another of them: follow the reads until one comes twice."""
+    """A cycle among `stuck` nodes, each of which reads another one: follow the reads until a node comes twice."""
     path = [min(stuck)]
     while path[-1] not in path[:-1]:
         path.append(next(edge.source for edge in graph[path[-1]].inputs if edge.source in stuck))
@@ -182,7 +182,7 @@ def _cycle(graph: Graph, stuck: set[int]) -> list[int]:
 
 
 def _may_be_equal(branch: TensorType, merged: TensorType) -> bool:
-    """Sizes that depend on steps may be equal on the branch's own points only, so those are not compared."""
+    """Sizes that depend on steps may be equal on the branch's own points only, so this function does not compare them."""
 
     def may_be_equal(a: Expr, b: Expr) -> bool:
         return bool(a.steps or b.steps) or a.terms == b.terms

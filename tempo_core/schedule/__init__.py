@@ -31,7 +31,9 @@ class Scheduled:
 
 
 def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) -> Scheduled:
-    """Schedule a verified graph for `bounds` (all that occur in it, each at least 1); with `dealloc`, also what is freed when.
+    """Schedule a verified graph for `bounds` (all that occur in it, each at least 1).
+
+    With `dealloc`, the program also frees values.
 
     Raises CausalityError where values depend on themselves, BoundsError, NonAffineError.
     """

@@ -1,7 +1,7 @@
-"""From a graph to what the scheduler is told: statements with exact domains, all dependences, and what should run close.
+"""From a graph to the scheduler's input: statements with exact domains, all dependences, and points that should run close.
 
-A node is one statement; a `Merge` is one per branch, because only one branch runs at a point: without the exact regions the
-scheduler would see cycles that do not exist. `Input` and `Constant` are no statements: their values are always there.
+A node is one statement. A `Merge` is one statement per branch, because only one branch runs at a point: without the exact
+regions the scheduler would see cycles that do not exist. `Input` and `Constant` are not statements: their values always exist.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, dependence, doma
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """What runs at one time: a node, or branch `branch` of a `Merge`. `points` has the statement's name as tuple name."""
+    """The unit of scheduling: a node, or branch `branch` of a `Merge`. `points` has the statement's name as tuple name."""
 
     name: str
     node: Node
@@ -48,7 +48,7 @@ class Read:
 
 
 def value_name(node_id: int) -> str:
-    """The tuple name of a node's points, whichever statement computes them."""
+    """The tuple name of a node's points, the same for all statements that compute them."""
     return f"n{node_id}"
 
 
@@ -69,13 +69,13 @@ class Constraints:
     @cached_property
     def of_node(self) -> dict[int, tuple[Statement, ...]]:
         """The statements that compute a node."""
-        found: dict[int, tuple[Statement, ...]] = {}
+        statements: dict[int, tuple[Statement, ...]] = {}
         for statement in self.statements.values():
-            found[statement.node.id] = (*found.get(statement.node.id, ()), statement)
-        return found
+            statements[statement.node.id] = (*statements.get(statement.node.id, ()), statement)
+        return statements
 
     def assuming(self, least: Mapping[Symbol, int], exact: bool = False) -> Constraints:
-        """The same for bounds that are at least (where `exact`, that are) these."""
+        """The same constraints for bounds that are at least `least` (with `exact`: equal to it)."""
         assumptions = self.assumptions
         for k, bound in enumerate(self.bounds):
             value = isl.Val(least[bound], CONTEXT)
@@ -92,7 +92,7 @@ class Constraints:
         return Constraints(self.graph, self.bounds, statements, reads, assumptions)
 
     def divided(self, pieces: Mapping[str, Sequence[Statement]]) -> Constraints:
-        """The same with pieces, by the name of the statement that they make up, in the place of statements."""
+        """The same constraints with statements replaced by their pieces. `pieces` holds them by the name of the whole statement."""
         statements = {p.name: p for s in self.statements.values() for p in pieces.get(s.name, (s,))}
         reads = []
         for read in self.reads:
@@ -110,23 +110,23 @@ class Constraints:
 
     @cached_property
     def dependences(self) -> tuple[tuple[Statement, Statement, Read | None, isl.Map], ...]:
-        """(reader, source, read, relation of reader to source points); read None is the order of a stateful function's calls."""
-        found: list[tuple[Statement, Statement, Read | None, isl.Map]] = []
+        """(reader, source, read, relation of reader to source points); read is None for the order of a stateful function's calls."""
+        dependences: list[tuple[Statement, Statement, Read | None, isl.Map]] = []
         for read in self.reads:
-            found.extend((read.reader, source, read, part) for source, part in self.between_statements(read, read.relation))
+            dependences.extend((read.reader, source, read, part) for source, part in self.between_statements(read, read.relation))
         for statement in self.statements.values():
             if runs_in_order(statement.node) and statement.node.domain.steps:
                 before = _predecessors(statement)
                 if not before.is_empty():
-                    found.append((statement, statement, None, before))
-        return tuple(found)
+                    dependences.append((statement, statement, None, before))
+        return tuple(dependences)
 
     @cached_property
     def near(self) -> tuple[tuple[Statement, Statement, isl.Map], ...]:
-        """(reader, source, relation): what should run close together, one affine source point a reader point.
+        """(reader, source, relation): points that should run close together, one affine source point per reader point.
 
-        Of several reads of one source only the farthest counts: told of both `r[t]` and `r[t + 4]`, isl gives up on a loop
-        for reader and source together, although one that is 4 late suits both.
+        Of several reads of one source only the farthest counts. With both `r[t]` and `r[t + 4]`, isl gives up on a common
+        loop for reader and source, although a loop with the reader 4 iterations late suits both.
         """
         farthest: dict[tuple[str, str], tuple[float, Statement, Statement, isl.Map]] = {}
         for read in self.reads:
@@ -142,21 +142,21 @@ class Constraints:
 
 
 def _ahead(point: Expr, step: Symbol) -> float:
-    """How far ahead of the reader a point lies along a step; a point that does not move with it is as far as can be."""
+    """How far ahead of the reader a point lies along a step; infinity for a point that does not move with the step."""
     distance = point - step.expr
     return float(distance.constant) if distance.is_constant else math.inf
 
 
 def used_bounds(graph: Graph) -> frozenset[Symbol]:
-    """The bounds that occur in domains, indices and conditions: those that a schedule needs numbers for."""
-    found: frozenset[Symbol] = frozenset()
+    """The bounds that occur in domains, indices and conditions: a schedule needs numbers for them."""
+    bounds: frozenset[Symbol] = frozenset()
     for node in graph:
-        found |= bounds_of(node.domain, *(part for edge in node.inputs for part in (*edge.index, edge.condition)))
-    return found
+        bounds |= bounds_of(node.domain, *(part for edge in node.inputs for part in (*edge.index, edge.condition)))
+    return bounds
 
 
 def constraints_of(graph: Graph) -> Constraints:
-    """The statements of a verified graph and what they read. Raises NonAffineError."""
+    """The statements of a verified graph and their reads. Raises NonAffineError."""
     bounds = tuple(sorted(used_bounds(graph), key=lambda b: b.name))
     assumptions = Frame((), bounds).box().params()
     statements: dict[str, Statement] = {}
@@ -170,8 +170,8 @@ def constraints_of(graph: Graph) -> Constraints:
             source = graph[edge.source]
             if is_statement(source):
                 relation = _relation(statement, edge.index, source)
-                known = domain_set(value_name(source.id), source.domain)
-                reads.append(Read(statement, slot, edge, relation.intersect_range(known)))
+                source_points = domain_set(value_name(source.id), source.domain)
+                reads.append(Read(statement, slot, edge, relation.intersect_range(source_points)))
     return Constraints(graph, bounds, statements, tuple(reads), assumptions)
 
 
@@ -196,14 +196,14 @@ def _relation(reader: Statement, index: tuple[Index, ...], source: Node) -> isl.
 
 
 def runs_in_order(node: Node) -> bool:
-    """Whether a node's points run in lexicographic order: stateful functions, and sinks, whose values arrive in order."""
+    """Whether a node's points run in lexicographic order: true for stateful functions, and for sinks, which get values in order."""
     return isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.stateful)
 
 
 def _predecessors(statement: Statement) -> isl.Map:
-    """Each point to those before it that it must wait for.
+    """The relation of each point to the earlier points that it must wait for.
 
-    On a whole box these are its direct predecessor alone, `(i, t - 1)` or from the first t `(i - 1, T - 1)`.
+    On a whole box a point waits only for its direct predecessor: `(i, t - 1)`, or `(i - 1, T - 1)` for the first t.
     """
     domain, points = statement.node.domain, statement.points
     if domain.condition is not TRUE:

@@ -1,6 +1,6 @@
-"""Memory statements: when each value may be freed, found from the schedule and placed in it.
+"""Memory statements: the times at which values may be freed, computed from the schedule and added to it.
 
-The program's executor of single statements frees values; the staged one folds them into stores and needs none of this.
+The executor of single statements frees values. The staged executor folds values into stores and does not need this.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ def dealloc_name(node_id: int, output: int, piece: int) -> str:
 def with_deallocs(
     schedule: Schedule, bounds: Mapping[Symbol, int], times: dict[str, isl.Map], storage: Mapping[tuple[int, int], Storage]
 ) -> dict[str, isl.Map]:
-    """`times` (statement points to time vectors) and, merged into them, statements that free the values of each output.
+    """`times` (statement points to time vectors), together with the times of statements that free values.
 
-    Only of outputs with several slots: a value in a single one goes when the next takes its place.
-    A value is freed right after its last reader, or after it is computed where nothing reads it. Times get trailing
-    entries: 0 for what runs, a number of its own for each freed output, and then the freed point, so that no two meet.
+    Only outputs with several slots are freed: in a single slot, the next value replaces the last one.
+    A value is freed right after its last reader, or after its own computation if nothing reads it. Times get trailing
+    entries: 0 for a statement of the graph, another number for each freed output, and then the freed point, so that no two
+    times are equal.
     """
     constraints, graph = schedule.constraints, schedule.constraints.graph
     rank = max((len(node.domain.steps) for node in graph), default=0)
@@ -39,30 +40,30 @@ def with_deallocs(
                 continue
             number += 1
             name = value_name(node.id)
-            used: isl.Map | None = None  # also by its own computation
+            uses: isl.Map | None = None  # its own computation is a use too
             for statement in constraints.of_node.get(node.id, ()):
                 computed = times[statement.name].set_tuple_name(isl.dim_type.in_, name)
-                used = computed if used is None else used.union(computed)
-            if used is None:
+                uses = computed if uses is None else uses.union(computed)
+            if uses is None:
                 continue
             for read in constraints.reads:
                 if (read.edge.source, read.edge.output) == (node.id, output):
-                    used = used.union(fixed(read.relation, bounds).reverse().apply_range(times[read.reader.name]))
-            last = used.lexmax().coalesce().make_disjoint()
+                    uses = uses.union(fixed(read.relation, bounds).reverse().apply_range(times[read.reader.name]))
+            last = uses.lexmax().coalesce().make_disjoint()
             for piece, part in enumerate(last.get_basic_maps()):  # affine pieces keep the loops simple
-                freed = isl.Map.from_basic_map(part)
-                freed = freed.set_tuple_name(isl.dim_type.in_, dealloc_name(node.id, output, piece))
-                merged[dealloc_name(node.id, output, piece)] = _extended(freed, number, len(node.domain.steps), rank)
+                dealloc = isl.Map.from_basic_map(part)
+                dealloc = dealloc.set_tuple_name(isl.dim_type.in_, dealloc_name(node.id, output, piece))
+                merged[dealloc_name(node.id, output, piece)] = _extended(dealloc, number, len(node.domain.steps), rank)
     return merged
 
 
-def _extended(theta: isl.Map, number: int, own: int, rank: int) -> isl.Map:
-    """`theta` with entries appended: `number`, the first `own` coordinates of the point, and zeros up to `rank` of them."""
+def _extended(theta: isl.Map, number: int, coordinates: int, rank: int) -> isl.Map:
+    """`theta` with entries appended: `number`, as many coordinates of the point as `coordinates` says, and zeros up to `rank` entries."""
     depth = theta.dim(isl.dim_type.out)
     theta = theta.add_dims(isl.dim_type.out, 1 + rank).fix_val(isl.dim_type.out, depth, isl.Val(number, CONTEXT))
     for k in range(rank):
         position = depth + 1 + k
-        if k < own:
+        if k < coordinates:
             theta = theta.equate(isl.dim_type.in_, k, isl.dim_type.out, position)
         else:
             theta = theta.fix_val(isl.dim_type.out, position, isl.Val(0, CONTEXT))

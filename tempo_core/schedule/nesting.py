@@ -1,10 +1,10 @@
-"""Which loops there are, from the outside in: sequence what must be sequenced, loop over steps, ask isl where it is hard.
+"""The nest of loops, from the outside in: sequences of statements, loops over steps, and isl's scheduler for hard cases.
 
-A step on which every dependence of some statements reads the same or an earlier point is their loop (it carries those
-that read strictly earlier points, which bind nothing inside it; Allen and Kennedy, 1987). Statements that lack the step run
-before, between or after such loops, never inside. Where dependences reach into the future, isl's scheduler (after Pluto)
-finds shifts, reversals and distributions of the loops: `r[t:min(t + 5, T)]` runs in one loop with r, 4 iterations late.
-Where it finds nothing, statements are cut in pieces (`split.py`).
+If every dependence of some statements reads the same or an earlier point along a step, the step is their loop. It carries the
+dependences that read strictly earlier points: they order nothing inside the loop (Allen and Kennedy, 1987). Statements that
+lack the step run before, between or after such loops, never inside. Where dependences reach into the future, isl's scheduler
+(after Pluto) finds shifts, reversals and distributions of the loops: the reader of `r[t:min(t + 5, T)]` runs in one loop with
+r, 4 iterations late. Where isl finds no schedule, statements are cut in pieces (`split.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tempo_core.symbolic.sets import CONTEXT
 
 @dataclass(frozen=True)
 class Times:
-    """The time vector of a statement: first `rows`, then what isl found for the steps that are left, if it was asked."""
+    """The time vector of a statement: first `rows`, then isl's times for the remaining steps, if isl was asked."""
 
     rows: tuple[Row, ...]
     rest: isl.Map | None = None
@@ -33,52 +33,53 @@ class Times:
 def nested_times(constraints: Constraints, splitting: bool = False) -> tuple[Constraints, dict[str, isl.Map]]:
     """A time map for each statement; they may differ in length. Raises isl.Error where no schedule is found.
 
-    With `splitting`, for bounds that are numbers, statements may be cut in pieces, which the constraints then have in their
-    place; and there is a schedule, unless a CycleError says which points wait for themselves.
+    With `splitting`, bounds are numbers and statements may be cut in pieces, which replace them in the constraints that are
+    returned. A schedule is then always found, or a CycleError shows points that wait for themselves.
     """
     nesting = _Nesting(constraints, splitting)
     dependences = [Dependence(*each) for each in constraints.dependences]
     nesting.arrange(list(constraints.statements), dependences, constraints.graph.order, ())
     if nesting.pieces:
         constraints = constraints.divided(nesting.pieces)
-    return constraints, {name: _map(constraints, constraints.statements[name], times) for name, times in nesting.found.items()}
+    return constraints, {name: _map(constraints, constraints.statements[name], times) for name, times in nesting.times.items()}
 
 
 class _Nesting:
     def __init__(self, constraints: Constraints, splitting: bool):
         self.constraints, self.statements, self.splitting = constraints, constraints.statements, splitting
-        self.found: dict[str, Times] = {}
-        self.pieces: dict[str, list[Statement]] = {}  # of the statements that are cut
+        self.times: dict[str, Times] = {}  # by the name of the statement
+        self.pieces: dict[str, list[Statement]] = {}  # of each statement that is cut
 
     def has(self, name: str, step: Symbol) -> bool:
         return step in self.statements[name].node.domain
 
     def arrange(self, part: list[str], dependences: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
-        """Give times to the statements of `part`, which share `rows`; `dependences` are those that no outer loop carries."""
+        """Give times to the statements of `part`, which share `rows`; `dependences` are not carried by an outer loop."""
         inside = set(part)
-        own = [d for d in dependences if d.reader.name in inside and d.source.name in inside]
+        inner = [d for d in dependences if d.reader.name in inside and d.source.name in inside]
         steps = [s for s in steps if any(self.has(n, s) for n in part)]
         if not steps:
-            self._in_sequence(part, own, rows)
+            self._in_sequence(part, inner, rows)
             return
         for step in steps:
-            groups = self._groups(part, own, step)
+            groups = self._groups(part, inner, step)
             if groups is None:
                 continue
-            if all(self._direct(group, own, step, steps) for looped, group in groups if looped):
-                self._emit(groups, own, step, steps, rows)
+            if all(self._direct(group, inner, step, steps) for looped, group in groups if looped):
+                self._emit(groups, inner, step, steps, rows)
                 return
-        for step in steps:  # no step is a loop of all: isl arranges those groups for which the first possible step is none
-            groups = self._groups(part, own, step)
+        # No step is a loop of all groups: isl arranges the groups for which the first possible step is not a loop.
+        for step in steps:
+            groups = self._groups(part, inner, step)
             if groups is not None and len(groups) > 1:
-                self._emit(groups, own, step, steps, rows)
+                self._emit(groups, inner, step, steps, rows)
                 return
-        self._ask_isl(part, own, steps, rows)
+        self._ask_isl(part, inner, steps, rows)
 
     def _emit(
         self,
         groups: list[tuple[bool, list[str]]],
-        own: list[Dependence],
+        inner: list[Dependence],
         step: Symbol,
         steps: Sequence[Symbol],
         rows: tuple[Row, ...],
@@ -87,20 +88,20 @@ class _Nesting:
         for number, (looped, group) in enumerate(groups):
             here = (*rows, number) if len(groups) > 1 else rows
             if not looped:
-                self.arrange(group, own, rest, here)
-            elif self._direct(group, own, step, steps):
-                kept = [d for d in own if self._direction(d, step, steps) != "<"]
-                self.arrange(group, kept, rest, (*here, step))
+                self.arrange(group, inner, rest, here)
+            elif self._direct(group, inner, step, steps):
+                remaining = [d for d in inner if self._direction(d, step, steps) != "<"]
+                self.arrange(group, remaining, rest, (*here, step))
             else:
-                self._ask_isl(group, own, steps, here)
+                self._ask_isl(group, inner, steps, here)
 
-    def _in_sequence(self, part: list[str], own: list[Dependence], rows: tuple[Row, ...]) -> None:
-        """Statements without steps left, sources first; branches of recurrences under one condition next to each other."""
-        if any(len(members) > 1 for members in _components(part, own)) or any(d.reader is d.source for d in own):
-            self._split(part, own, (), rows)
+    def _in_sequence(self, part: list[str], inner: list[Dependence], rows: tuple[Row, ...]) -> None:
+        """Statements without remaining steps, sources first; branches of recurrences under one condition next to each other."""
+        if any(len(members) > 1 for members in _components(part, inner)) or any(d.reader is d.source for d in inner):
+            self._split(part, inner, (), rows)
             return
         waits: dict[str, set[str]] = {n: set() for n in part}
-        for d in own:
+        for d in inner:
             waits[d.reader.name].add(d.source.name)
         kind = {n: self._branch_condition(n) for n in part}
         left, last = list(part), None
@@ -111,93 +112,93 @@ class _Nesting:
             left.remove(name)
             for waiting in waits.values():
                 waiting.discard(name)
-            self.found[name] = Times((*rows, number) if len(part) > 1 else rows)
+            self.times[name] = Times((*rows, number) if len(part) > 1 else rows)
 
     def _branch_condition(self, name: str) -> str | None:
         statement = self.statements[name]
         return None if statement.branch is None else str(statement.node.inputs[statement.branch].condition)
 
-    def _groups(self, part: list[str], own: list[Dependence], step: Symbol) -> list[tuple[bool, list[str]]] | None:
+    def _groups(self, part: list[str], inner: list[Dependence], step: Symbol) -> list[tuple[bool, list[str]]] | None:
         """Groups in order: (whether they have the step, names). None where a cycle ties statements with and without it."""
-        components = _components(part, own)
-        of = {n: k for k, members in enumerate(components) for n in members}
+        components = _components(part, inner)
+        component_of = {n: k for k, members in enumerate(components) for n in members}
         kinds = [{self.has(n, step) for n in members} for members in components]
         if any(len(k) > 1 for k in kinds):
             return None
         looped = [True in k for k in kinds]
         costs: dict[int, dict[int, int]] = {k: {} for k in range(len(components))}
-        for d in own:
-            reader, source = of[d.reader.name], of[d.source.name]
+        for d in inner:
+            reader, source = component_of[d.reader.name], component_of[d.source.name]
             if reader != source:
                 costs[reader][source] = int(looped[source] != looped[reader])
-        level = latest_levels(costs)  # as late as readers allow, so that what can share a loop does
+        level = latest_levels(costs)  # as late as readers allow, so that statements share a loop if they can
         grouped: dict[tuple[int, bool], list[str]] = {}
         for k, members in enumerate(components):
             grouped.setdefault((level[k], looped[k]), []).extend(members)
         return [(has, grouped[depth, has]) for depth, has in sorted(grouped)]
 
-    def _direct(self, group: Iterable[str], own: list[Dependence], step: Symbol, steps: Sequence[Symbol]) -> bool:
+    def _direct(self, group: Iterable[str], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol]) -> bool:
         """Whether a plain loop over the step respects every dependence of the group."""
         inside = set(group)
         return all(
             self._direction(d, step, steps) in ("=", "<", "<=")
-            for d in own
+            for d in inner
             if d.reader.name in inside and d.source.name in inside
         )
 
     def _direction(self, d: Dependence, step: Symbol, steps: Sequence[Symbol]) -> str:
-        """Where what is read lies along the step (see `ir/dependence.py`)."""
-        if d.read is None:  # the previous call: of the steps that are left, the first moves last
+        """Where a dependence reads along the step, in the signs of `moved` in `ir/dependence.py`."""
+        if d.read is None:  # the previous call: of the remaining steps, the first moves last
             left = [s for s in d.reader.node.domain.steps if s in steps]
             return "*" if not left or left[0] != step else "<" if len(left) == 1 else "<="
         return direction(self.constraints.graph, d.reader.node, d.read.edge, step)
 
     # -- isl ----------------------------------------------------------------------------------------------------------
 
-    def _ask_isl(self, part: list[str], own: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
-        """Times that isl finds for the steps that are not loops yet; pieces of statements where it finds none."""
+    def _ask_isl(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
+        """isl's times for the steps that are not loops yet; if isl finds none, times for pieces of statements."""
         try:
-            self._by_isl(part, own, rows)
+            self._by_isl(part, inner, rows)
         except isl.Error:
-            self._split(part, own, steps, rows)
+            self._split(part, inner, steps, rows)
 
-    def _split(self, part: list[str], own: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
+    def _split(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
         if not self.splitting:
             raise isl.Error("no time that is affine in the steps orders these statements")
         inside = set(part)
-        own = [d for d in own if d.reader.name in inside and d.source.name in inside]
+        inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
         fixed = tuple(r for r in rows if isinstance(r, Symbol))
-        cut = split.arrange([self.statements[n] for n in part], own, steps, fixed)
-        for statement, (piece, inner) in zip(split.divided([piece for piece, _ in cut]), cut, strict=True):
+        cut = split.arrange([self.statements[n] for n in part], inner, steps, fixed)
+        for statement, (piece, piece_rows) in zip(split.divided([piece for piece, _ in cut]), cut, strict=True):
             self.pieces.setdefault(piece.statement.name, []).append(statement)
-            self.found[statement.name] = Times((*rows, *inner))
+            self.times[statement.name] = Times((*rows, *piece_rows))
 
-    def _by_isl(self, part: list[str], own: list[Dependence], rows: tuple[Row, ...]) -> None:
-        """isl's scheduler; the steps of loops are parameters to it."""
+    def _by_isl(self, part: list[str], inner: list[Dependence], rows: tuple[Row, ...]) -> None:
+        """Times from isl's scheduler. The steps of outer loops are parameters to it."""
         fixed = tuple(r for r in rows if isinstance(r, Symbol))
-        assumed = self.constraints.assumptions
-        points = isl.UnionSet.empty(assumed.get_space())
+        assumptions = self.constraints.assumptions
+        points = isl.UnionSet.empty(assumptions.get_space())
         for name in part:
             points = points.union(isl.UnionSet.from_set(_points_inside(self.statements[name], fixed)))
-        before = isl.UnionMap.empty(assumed.get_space())
-        near = isl.UnionMap.empty(assumed.get_space())
+        before = isl.UnionMap.empty(assumptions.get_space())
+        near = isl.UnionMap.empty(assumptions.get_space())
         inside = set(part)
-        kept = {(d.reader.name, d.source.name, id(d.read)) for d in own}
-        for d in own:
+        inner_reads = {(d.reader.name, d.source.name, id(d.read)) for d in inner}
+        for d in inner:
             if d.reader.name in inside and d.source.name in inside:
                 relation = _relation_inside(d.relation, d.reader, d.source, fixed)
                 if d.reader is d.source and not relation.is_empty() and not _moves(relation):
                     raise isl.Error("a point depends on itself")
                 before = before.union(isl.UnionMap.from_map(relation.reverse()))
         for reader, source, relation in self.constraints.near:
-            if any(k[:2] == (reader.name, source.name) for k in kept) and reader.name in inside and source.name in inside:
+            if any(k[:2] == (reader.name, source.name) for k in inner_reads) and reader.name in inside and source.name in inside:
                 near = near.union(isl.UnionMap.from_map(_relation_inside(relation, reader, source, fixed).reverse()))
-        told = isl.ScheduleConstraints.on_domain(points).set_context(assumed)
-        maps = told.set_validity(before).set_proximity(near).compute_schedule().get_map().get_map_list()
+        problem = isl.ScheduleConstraints.on_domain(points).set_context(assumptions)
+        maps = problem.set_validity(before).set_proximity(near).compute_schedule().get_map().get_map_list()
         for k in range(maps.n_map()):
             theta = maps.get_at(k)
             name = theta.get_tuple_name(isl.dim_type.in_)
-            self.found[name] = Times(rows, _restored(theta, self.statements[name], fixed))
+            self.times[name] = Times(rows, _restored(theta, self.statements[name], fixed))
 
 
 def _moves(relation: isl.Map) -> bool:
@@ -277,6 +278,6 @@ def _map(constraints: Constraints, statement: Statement, times: Times) -> isl.Ma
     return universe.flat_range_product(times.rest.align_params(universe.get_space())).align_params(space)
 
 
-def _components(part: Sequence[str], own: Sequence[Dependence]) -> list[list[str]]:
-    """Strongly connected components of statements, sources before readers, in the given order where that is free."""
-    return strongly_connected(part, [(d.reader.name, d.source.name) for d in own])
+def _components(part: Sequence[str], dependences: Sequence[Dependence]) -> list[list[str]]:
+    """Strongly connected components of statements, sources before readers, otherwise in the order of `part`."""
+    return strongly_connected(part, [(d.reader.name, d.source.name) for d in dependences])

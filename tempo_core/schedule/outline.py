@@ -6,9 +6,9 @@
       for t in 0:200:
         hidden, action, log_prob[i, t]      @ agent.py:33-36
 
-Statements that stand next to each other at one point share a line where they are branches of recurrences of one module or
-optimizer (`policy, adam: start` for first values, `policy, adam: update` for those that follow), or values of one object. A
-condition of one line stands before it. `schedule/program.py` prints every statement.
+Neighbouring statements at one point share a line if they are branches of recurrences of one module or optimizer (`policy,
+adam: start` for first values, `policy, adam: update` for later values), or values of one object. A condition around a single
+line stands in front of that line. `schedule/program.py` prints every statement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tempo_core.ir.ops import Output, Sink, Udf
 from tempo_core.ir.sources import Sources, span
 from tempo_core.schedule.program import Block, Execute, If, Item, Loop, lines
 
-COLUMN = 60  # the users' lines stand at most here
+COLUMN = 60  # the last column at which the user's lines may start
 
 
 def outline(root: Block, graph: Graph, sources: Sources | None = None) -> str:
@@ -50,13 +50,13 @@ class _Outline:
         return "\n".join(f"{text:<{column}}  @ {where}" if where else text for text, where in shown)
 
     def _block(self, block: Block, depth: int) -> Iterator[_Line]:
-        for joined, items in groupby(_flat(block), key=self._joined):
-            several = list(items)
-            if joined is None or len(several) == 1:
-                for item in several:
+        for key, items in groupby(_flat(block), key=self._line_key):
+            neighbours = list(items)
+            if key is None or len(neighbours) == 1:
+                for item in neighbours:
                     yield from self._item(item, depth)
             else:
-                yield from self._together(several, depth)
+                yield from self._shared_line(neighbours, depth)
 
     def _item(self, item: Item, depth: int) -> Iterator[_Line]:
         if isinstance(item, If) and item.orelse is None:
@@ -81,8 +81,8 @@ class _Outline:
 
     # -- statements that share a line ---------------------------------------------------------------------------------
 
-    def _joined(self, item: Item) -> tuple[object, ...] | None:
-        """What items that may share a line have in common; None for what stands by itself."""
+    def _line_key(self, item: Item) -> tuple[object, ...] | None:
+        """The key of an item: neighbours with one key share a line. None for an item with its own line."""
         if isinstance(item, (Block, Loop, If)):
             return None
         if not isinstance(item, Execute):
@@ -96,28 +96,28 @@ class _Outline:
         return ("value", purpose.kind if purpose else head(self.labels[node.id]), *map(str, item.point))
 
     def _purpose(self, node: Node) -> Role | None:
-        """`first policy`, for what serves to make first values of the policy's parameters alone."""
+        """The role that a node serves, such as `first policy`; None for a named node, unless it serves first values."""
         purpose = self.naming.purpose(node)
         is_named = node.id in self.naming.exact and not (purpose and purpose.kind == FIRST)
         return None if is_named else purpose
 
-    def _together(self, items: list[Item], depth: int) -> Iterator[_Line]:
+    def _shared_line(self, items: list[Item], depth: int) -> Iterator[_Line]:
         executes = [item for item in items if isinstance(item, Execute)]
         if len(executes) < len(items):
-            freed = [self.labels[item.node] for item in items if not isinstance(item, (Block, Loop, If))]
-            yield _Line(f"{type(items[0]).__name__.lower()} {label(freed)}", depth=depth)
+            labels = [self.labels[item.node] for item in items if not isinstance(item, (Block, Loop, If))]
+            yield _Line(f"{type(items[0]).__name__.lower()} {label(labels)}", depth=depth)
             return
         nodes = [self.graph[execute.node] for execute in executes]
         point = f"[{', '.join(map(str, executes[0].point))}]" if executes[0].point else ""
         if executes[0].branch is not None:
             heads = Counter(head(node.name) for node in nodes)
-            if max(heads.values()) == 1:  # recurrences that have nothing to do with each other
+            if max(heads.values()) == 1:  # unrelated recurrences
                 for item in items:
                     yield from self._item(item, depth)
                 return
-            what = "start" if self.naming.role_of(nodes[0], executes[0].branch) == FIRST else "update"
+            kind = "start" if self.naming.role_of(nodes[0], executes[0].branch) == FIRST else "update"
             groups = dict.fromkeys(head(node.name) for node in nodes)
-            yield _Line(f"{', '.join(groups)}: {what}{point}", depth=depth)
+            yield _Line(f"{', '.join(groups)}: {kind}{point}", depth=depth)
             return
         where = span([line for execute in executes for line in self._where(execute)])
         purposes = [purpose for purpose in map(self._purpose, nodes) if purpose is not None]
@@ -140,7 +140,7 @@ def _flat(block: Block) -> Iterator[Item]:
             yield child
 
 
-def _common(several: Sequence[str]) -> str:
-    """One name for statements of one head: the one that they share but for the numbers that tell them apart."""
-    plain = {name.split("#", 1)[0] for name in several}
-    return plain.pop() if len(plain) == 1 else head(several[0])
+def _common(names: Sequence[str]) -> str:
+    """One name for statements of one head: their common name without `#2`, `#3`, ..., or else the head."""
+    plain_names = {name.split("#", 1)[0] for name in names}
+    return plain_names.pop() if len(plain_names) == 1 else head(names[0])

@@ -43,7 +43,10 @@ class Schedule:
         return {name: _rows(theta, self.constraints) for name, theta in self.theta.items()}
 
     def text(self, full: bool = True) -> str:
-        """A line a statement: `act[i, t] -> [i, 0, t, 1]`; unless `full`, those of one module or object at like times share one."""
+        """One line per statement: `act[i, t] -> [i, 0, t, 1]`.
+
+        Unless `full`, statements of one module or object at similar times share a line.
+        """
         labels = names(self.constraints.graph)
         lines: list[tuple[str, list[str], list[str]]] = []
         for name, statement in self.constraints.statements.items():
@@ -61,7 +64,10 @@ def _time_line(label: str, steps: Sequence[str], times: Sequence[str]) -> str:
 
 
 def _together(lines: Sequence[tuple[str, list[str], list[str]]]) -> list[tuple[str, list[str], list[str]]]:
-    """Statements of one module or object whose times differ in constants alone, as one line: `adam|1[i] -> [i, 3..28]`."""
+    """The lines, with one line for statements of one module or object: `adam|1[i] -> [i, 3..28]`.
+
+    The times of such statements differ only in constants.
+    """
     groups: dict[tuple[str, ...], list[tuple[str, list[str], list[str]]]] = {}
     for line in lines:
         label, steps, times = line
@@ -69,12 +75,12 @@ def _together(lines: Sequence[tuple[str, list[str], list[str]]]) -> list[tuple[s
         varying = (part if _constant_time(part) is None else "" for part in times)
         groups.setdefault((head(name), branch, ",".join(steps), *varying), []).append(line)
     shown = []
-    for (group, branch, *_), alike in groups.items():
-        if len(alike) == 1:
-            shown += alike
+    for (group, branch, *_), members in groups.items():
+        if len(members) == 1:
+            shown += members
             continue
-        times = [_spread([line[2][k] for line in alike]) for k in range(len(alike[0][2]))]
-        shown.append((f"{group}: {len(alike)} statements" + (f"|{branch}" if branch else ""), alike[0][1], times))
+        times = [_spread([line[2][k] for line in members]) for k in range(len(members[0][2]))]
+        shown.append((f"{group}: {len(members)} statements" + (f"|{branch}" if branch else ""), members[0][1], times))
     return shown
 
 

@@ -24,7 +24,7 @@ class Block:
 class Loop:
     """`for counter in range(start, stop, step)`; `stop` is exclusive, `step` positive.
 
-    A counter is a symbol of its own (its `bound` is ""), named after the step that it carries where one does.
+    The counter is a new symbol (its `bound` is ""). It has the name of the step that it counts, if there is one.
     """
 
     counter: Symbol
@@ -54,7 +54,7 @@ class Execute:
 
 @dataclass(frozen=True)
 class Dealloc:
-    """The value (or, along a `Range`, the values) of an output is read no more."""
+    """Free the value (or, along a `Range`, the values) of an output: nothing reads it any more."""
 
     node: int
     output: int
@@ -103,13 +103,13 @@ def walk(item: Item) -> Iterator[Item]:
 
 
 def leaves(item: Item) -> Iterator[Leaf]:
-    for found in walk(item):
-        if isinstance(found, (Execute, Dealloc, Evict, Load)):
-            yield found
+    for inner in walk(item):
+        if isinstance(inner, (Execute, Dealloc, Evict, Load)):
+            yield inner
 
 
 def substitute(item: Item, values: Mapping[Symbol, IntoExpr]) -> Item:
-    """The item with counters replaced; conditions that become constant stay (see `build.simplified`)."""
+    """The item with counters replaced; conditions that become constant stay (`simplify.simplified` removes them)."""
     if isinstance(item, Block):
         return Block(tuple(substitute(c, values) for c in item.children))
     if isinstance(item, Loop):
@@ -160,7 +160,7 @@ def _evaluated(part: Expr | Index, env: Mapping[Symbol, int]) -> int | range:
 
 
 def text(item: Item, graph: Graph) -> str:
-    """The program, readable: nodes as `ir/naming.py` calls them. Branches of a `Merge` are `name|branch`.
+    """The program, readable: nodes have their names from `ir/naming.py`, and branches of a `Merge` are `name|branch`.
 
     for i in 0:20:
       for t in 0:200:

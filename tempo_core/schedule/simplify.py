@@ -1,4 +1,4 @@
-"""Programs made smaller: conditions that limits of loops decide, loops of one iteration, and loops cut where a condition changes."""
+"""Simpler programs: no conditions that limits of loops decide, no loops of one iteration, loops cut where a condition changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Limits = Mapping[Symbol, tuple[int, int]]  # the least and greatest value of cou
 
 
 def simplified(item: Item, limits: Limits) -> Item:
-    """The item without conditions that are decided by `limits`, loops of at most one iteration, and nested blocks."""
+    """The item without conditions that `limits` decide, without loops of at most one iteration, and without nested blocks."""
     if isinstance(item, Block):
         children: list[Item] = []
         for child in item.children:
@@ -43,15 +43,15 @@ def simplified(item: Item, limits: Limits) -> Item:
             return simplified(substitute(item.body, {item.counter: item.start}), limits)
         inner = _limited(item, limits)
         body = as_block(simplified(item.body, inner))
-        first, body = _taken_out(item, body)
+        first, body = _first_iteration(item, body)
         loop = (Loop(item.counter, item.start, item.stop, item.step, body),) if body.children else ()
         return simplified(Block((*first, *loop)), limits) if first else Block(loop)
     return item
 
 
-def _taken_out(loop: Loop, body: Block) -> tuple[list[Item], Block]:
-    """What stands first in a body and runs in the first iteration only, to run before the loop; and the rest of the body."""
-    found: list[Item] = []
+def _first_iteration(loop: Loop, body: Block) -> tuple[list[Item], Block]:
+    """The items at the start of a body that run in the first iteration only, to run before the loop; and the rest of the body."""
+    first: list[Item] = []
     children = list(body.children)
     length = loop.stop - loop.start
     certain = length.is_constant and length.constant > 0
@@ -65,24 +65,24 @@ def _taken_out(loop: Loop, body: Block) -> tuple[list[Item], Block]:
             break
         rest = conjunction(*(p for p in parts if p != only_first))
         children.pop(0)
-        found.append(substitute(item.then if rest is TRUE else If(rest, item.then), {loop.counter: loop.start}))
-    return found, Block(tuple(children))
+        first.append(substitute(item.then if rest is TRUE else If(rest, item.then), {loop.counter: loop.start}))
+    return first, Block(tuple(children))
 
 
 def _joined(children: list[Item]) -> list[Item]:
     """Neighbours under one condition as one `If`, and under a condition and its opposite as an if and else."""
-    found: list[Item] = []
+    items: list[Item] = []
     for child in children:
-        last = found[-1] if found else None
+        last = items[-1] if items else None
         if isinstance(child, If) and isinstance(last, If) and child.orelse is None:
             if child.condition == last.condition and last.orelse is None:
-                found[-1] = If(last.condition, Block((*last.then.children, *child.then.children)))
+                items[-1] = If(last.condition, Block((*last.then.children, *child.then.children)))
                 continue
             if child.condition == ~last.condition:
-                found[-1] = If(last.condition, last.then, Block((*(last.orelse or Block()).children, *child.then.children)))
+                items[-1] = If(last.condition, last.then, Block((*(last.orelse or Block()).children, *child.then.children)))
                 continue
-        found.append(child)
-    return found
+        items.append(child)
+    return items
 
 
 def _limited(loop: Loop, limits: Limits) -> Limits:
@@ -91,7 +91,7 @@ def _limited(loop: Loop, limits: Limits) -> Limits:
 
 
 def _interval(expr: Expr, limits: Limits) -> tuple[int, int] | None:
-    """The least and greatest value of an affine expression of counters; None where it is more than that."""
+    """The least and greatest value of an affine expression of counters; None for any other expression."""
     low = high = expr.constant
     for monomial, coefficient in expr.terms:
         if not monomial:
@@ -105,7 +105,7 @@ def _interval(expr: Expr, limits: Limits) -> tuple[int, int] | None:
 
 
 def decided(condition: Bool, limits: Limits) -> Bool:
-    """The condition with the comparisons replaced that are always or never true within the limits of counters."""
+    """The condition; comparisons that are always or never true within the limits of counters become constants."""
     if isinstance(condition, Comparison):
         interval = _interval(condition.expr, limits)
         if interval is None:
@@ -128,7 +128,7 @@ def decided(condition: Bool, limits: Limits) -> Bool:
 
 
 def cut(item: Item, limits: Limits) -> Item:
-    """The item with loops cut where a condition on their counter changes that guards more than branches and deallocs."""
+    """The item with loops cut where a condition on their counter changes, unless it guards only branches and deallocs."""
     if isinstance(item, Block):
         return simplified(Block(tuple(cut(c, limits) for c in item.children)), limits)
     if isinstance(item, If):
@@ -146,21 +146,21 @@ def cut(item: Item, limits: Limits) -> Item:
 
 def _cuts(loop: Loop) -> set[int]:
     """The values of a loop's counter, inside its range, at which a condition on it alone changes."""
-    found: set[int] = set()
+    values: set[int] = set()
     for condition in _guards(loop.body):
         for comparison in _comparisons(condition):
             if comparison.symbols == {loop.counter}:
-                found |= set(_changes(comparison, loop.counter))
-    return {value for value in found if loop.start.constant < value < loop.stop.constant}
+                values |= set(_changes(comparison, loop.counter))
+    return {value for value in values if loop.start.constant < value < loop.stop.constant}
 
 
 def _guards(item: Item) -> Iterator[Bool]:
     """The conditions in an item that guard statements other than branches of a `Merge` and deallocs."""
-    for found in walk(item):
-        if isinstance(found, If):
-            guarded = [*leaves(found.then), *(leaves(found.orelse) if found.orelse is not None else ())]
+    for inner in walk(item):
+        if isinstance(inner, If):
+            guarded = [*leaves(inner.then), *(leaves(inner.orelse) if inner.orelse is not None else ())]
             if any(isinstance(leaf, Execute) and leaf.branch is None for leaf in guarded):
-                yield found.condition
+                yield inner.condition
 
 
 def _comparisons(condition: Bool) -> Iterator[Comparison]:
@@ -172,7 +172,7 @@ def _comparisons(condition: Bool) -> Iterator[Comparison]:
 
 
 def _changes(comparison: Comparison, symbol: Symbol) -> Iterator[int]:
-    """The values of `symbol` from which on a comparison that is affine in it has another truth value."""
+    """The values of `symbol` at which the truth value of a comparison changes; none if the comparison is not affine in it."""
     coefficient, constant = comparison.expr.coefficient(symbol), comparison.expr.constant
     if comparison.expr - coefficient * symbol.expr != Expr.of(constant):
         return  # such as t % 5 == 0, which changes too often to cut

@@ -4,8 +4,8 @@ Two points of a tensor are alive together when one is written at or after the ot
 largest distance of two such points along a step, plus one, is the number of slots that suffice there: point p is kept in
 slot `p % slots`.
 
-Often only some points are read later: every hundredth by `x[t // 100 * 100]`, the first by `x[0]`. Then those alone are
-counted, and all others share one more slot: they are read at once, or never.
+Often only some points are read later: every hundredth by `x[t // 100 * 100]`, the first by `x[0]`. Then only those points
+are counted. All others are read at once, or never, and share one more slot.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Storage:
     """The store of one output of a node: point p lives in slot `p % slots`, step by step.
 
     `kind` is "register" (one slot: a local, or a state updated in place), "window" (a circular store) or "block" (all
-    points of a step that is read by ranges, and so contiguous). Along a step with `lasting` points these alone are
+    points of a step that is read by ranges, and so contiguous). Along a step with `lasting` points only these are
     counted, and the last slot is for all others.
     """
 
@@ -57,14 +57,14 @@ class Storage:
 
     @property
     def size(self) -> int:
-        """How many points it holds at a time."""
+        """The number of points that the store holds at a time."""
         return math.prod(self.slots)
 
     def lasting_along(self, axis: int) -> Lasting | None:
         return self.lasting[axis] if self.lasting else None
 
     def slot(self, axis: int, at: Any, choose: Callable[[Any, Any, Any], Any] = _choose) -> Any:
-        """The slot of a coordinate along a step. Of traced coordinates, `choose` is an array's `where`."""
+        """The slot of a coordinate along a step. For traced coordinates, `choose` is an array's `where`."""
         slots, lasting = self.slots[axis], self.lasting_along(axis)
         if lasting is None:
             return at % slots
@@ -93,17 +93,17 @@ class _Folding:
 
     def run(self) -> dict[tuple[int, int], Storage]:
         storage: dict[tuple[int, int], Storage] = {}
-        folded: dict[tuple[object, ...], Storage] = {}  # outputs of one node are often read alike
+        folded: dict[tuple[object, ...], Storage] = {}  # by node and its reads: outputs of one node often have equal reads
         for node in self.constraints.graph:
             if not is_statement(node):
                 continue
             for output in range(len(node.outputs)):
                 reads = self.reads.get((node.id, output), [])
-                alike = (node.id, frozenset((r.reader.name, r.edge.index) for r in reads))
-                if alike not in folded:
+                readers = (node.id, frozenset((r.reader.name, r.edge.index) for r in reads))
+                if readers not in folded:
                     slots, lasting = self._slots(node.id, reads)
-                    folded[alike] = Storage(self._kind(node.id, reads, slots), slots, lasting)
-                storage[node.id, output] = folded[alike]
+                    folded[readers] = Storage(self._kind(node.id, reads, slots), slots, lasting)
+                storage[node.id, output] = folded[readers]
         return storage
 
     def _kind(self, node_id: int, reads: list[Read], slots: tuple[int, ...]) -> str:
@@ -120,7 +120,7 @@ class _Folding:
         ones = (1,) * rank
         far = [read for read in reads if not self._is_local(read)]
         if not far or rank == 0 or node_id not in self.constraints.of_node:
-            return ones, ()  # without statements, nothing is ever there: its reads are of empty ranges
+            return ones, ()  # without statements, the node has no value: its reads are of empty ranges
         together = self._alive_together(node_id, far)
         slots = _fewest(together.deltas(), ones)
         lasting = self._lasting(far, slots)
@@ -128,12 +128,12 @@ class _Folding:
             return slots, ()
         points = _restricted(together, lasting)
         strides = tuple(1 if part is None else part.stride for part in lasting)
-        counted = _fewest(points.deltas(), strides)
-        with_others = tuple(n + (part is not None) for n, part in zip(counted, lasting, strict=True))
-        return (with_others, lasting) if math.prod(with_others) < math.prod(slots) else (slots, ())
+        counts = _fewest(points.deltas(), strides)
+        slots_with_others = tuple(n + (part is not None) for n, part in zip(counts, lasting, strict=True))
+        return (slots_with_others, lasting) if math.prod(slots_with_others) < math.prod(slots) else (slots, ())
 
     def _lasting(self, reads: list[Read], slots: tuple[int, ...]) -> tuple[Lasting | None, ...]:
-        """Along each step, the points that are read later, where to count them alone may take fewer slots."""
+        """Along each step, the points that are read later, if counting only these may take fewer slots; else None."""
         if max(slots) <= 2:
             return (None,) * len(slots)
         points: isl.Set | None = None
@@ -141,16 +141,16 @@ class _Folding:
             part = fixed(read.relation, self.bounds).range()
             points = part if points is None else points.union(part)
         assert points is not None, "there is a read"
-        found: list[Lasting | None] = []
+        choices: list[Lasting | None] = []
         for k, count in enumerate(slots):
             first, last = points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()
             lasting = Lasting(first, last, 1 if first == last else points.get_stride(k).to_python())
             fewer = min(lasting.count, (count - 1) // lasting.stride + 1) + 1 < count
-            found.append(lasting if fewer else None)
-        return tuple(found)
+            choices.append(lasting if fewer else None)
+        return tuple(choices)
 
     def _is_local(self, read: Read) -> bool:
-        """Whether the value is read in the very loop iteration that computes it, so that no later value meets it."""
+        """Whether the read is in the same loop iteration as the computation of the value, so that one slot is enough for it."""
         writers = self.constraints.of_node.get(read.edge.source, ())
         steps = self.constraints.graph[read.edge.source].domain.steps
         if not read.edge.is_own_point(self.constraints.graph[read.edge.source].domain):
@@ -164,44 +164,44 @@ class _Folding:
         return len(writers) == 1 or all(_fixes_point(self.schedule.rows[w.name], depth, len(steps)) for w in writers)
 
     def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Map:
-        """All pairs p, q of points of a node where q is written while p is alive."""
+        """All pairs (p, q) of points of a node such that q is written while p is alive."""
         name = value_name(node_id)
-        written: isl.Map | None = None
+        write_times: isl.Map | None = None
         for statement in self.constraints.of_node[node_id]:
             times = self.theta[statement.name].set_tuple_name(isl.dim_type.in_, name)
-            written = times if written is None else written.union(times)
-        assert written is not None, "a node without statements has no reads"
-        needed: isl.Map | None = None
+            write_times = times if write_times is None else write_times.union(times)
+        assert write_times is not None, "a node without statements has no reads"
+        alive: isl.Map | None = None
         for read in reads:
             times = fixed(read.relation, self.bounds).reverse().apply_range(self.theta[read.reader.name])
-            later = times.lex_gt_map(written)
-            needed = later if needed is None else needed.union(later)
-        return written.lex_le_map(written).intersect(needed)
+            later = times.lex_gt_map(write_times)
+            alive = later if alive is None else alive.union(later)
+        return write_times.lex_le_map(write_times).intersect(alive)
 
 
 def _shared_depth(writer: tuple[Row, ...] | None, reader: tuple[Row, ...] | None, place: list[int]) -> int | None:
-    """The entry up to which both times agree, where it only orders statements and the ones before it fix the point; else None."""
+    """The entry up to which both times agree, if it only orders statements and the entries before it fix the point; else None."""
     if writer is None or reader is None:
         return None
-    for depth, (written, read) in enumerate(zip(writer, reader, strict=True)):
-        moved = [0] * len(read[0])
-        for coefficient, k in zip(written[0], place, strict=True):
-            moved[k] += coefficient
-        if (tuple(moved), *written[1:]) != read:
-            orders = not any(any(row[0]) for row in writer[depth:]) and not any(read[0]) and written[1] == read[1]
-            return depth if orders and written[2] < read[2] else None
+    for depth, (writer_row, reader_row) in enumerate(zip(writer, reader, strict=True)):
+        coefficients = [0] * len(reader_row[0])
+        for coefficient, k in zip(writer_row[0], place, strict=True):
+            coefficients[k] += coefficient
+        if (tuple(coefficients), *writer_row[1:]) != reader_row:
+            orders = not any(any(row[0]) for row in writer[depth:]) and not any(reader_row[0]) and writer_row[1] == reader_row[1]
+            return depth if orders and writer_row[2] < reader_row[2] else None
     return None
 
 
 def _fixes_point(rows: tuple[Row, ...] | None, depth: int | None, rank: int) -> bool:
     """Whether the first entries of a time fix every step, also at points that another statement computes."""
     assert rows is not None
-    alone = [next(k for k, c in enumerate(row[0]) if c) for row in rows[:depth] if sum(map(bool, row[0])) == 1]
-    return set(alone) == set(range(rank))
+    fixed_steps = [next(k for k, c in enumerate(row[0]) if c) for row in rows[:depth] if sum(map(bool, row[0])) == 1]
+    return set(fixed_steps) == set(range(rank))
 
 
 def _restricted(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map:
-    """The pairs of points that are both among the lasting ones."""
+    """The pairs of points of which both are lasting."""
     points = isl.Set.universe(together.get_space().domain())
     local = isl.LocalSpace.from_space(points.get_space())
     for k, part in enumerate(lasting):

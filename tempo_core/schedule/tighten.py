@@ -1,4 +1,4 @@
-"""Loops whose whole body stands under a condition on the counter get limits in its place, which may depend on loops around."""
+"""A condition on the counter around the whole body of a loop becomes limits of the loop, which may depend on outer loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tempo_core.symbolic.expr import Expr, maximum, minimum
 
 
 def tightened(item: Item) -> Item:
-    """The item with conditions that bound a counter, and guard all that its loop runs, turned into limits of the loop.
+    """The item, where a condition that bounds a counter and guards the whole loop becomes limits of the loop.
 
     Rewrite: `for n in 0:N: if 4*n <= t: ...` -> `for n in 0:min(N, t//4 + 1): ...`
     """
@@ -26,24 +26,24 @@ def tightened(item: Item) -> Item:
     if item.step != 1 or not children or len(guards) != len(children):
         return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
     shared = set(guards[0].parts).intersection(*(set(g.parts) for g in guards[1:]))
-    start, stop, used = item.start, item.stop, set()
+    start, stop, limit_parts = item.start, item.stop, set()
     for part in shared:
         limits = _limits(part, item)
         if limits is not None:
             start, stop = maximum(start, limits[0]), minimum(stop, limits[1])
-            used.add(part)
-    if not used:
+            limit_parts.add(part)
+    if not limit_parts:
         return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
-    left = []
+    items = []
     for child in children:
         assert isinstance(child, If)
-        rest = conjunction(*(p for p in child.condition.parts if p not in used))
-        left.append(child.then if rest is TRUE else If(rest, child.then))
-    return Loop(item.counter, start, stop, 1, Block(tuple(left)))
+        rest = conjunction(*(p for p in child.condition.parts if p not in limit_parts))
+        items.append(child.then if rest is TRUE else If(rest, child.then))
+    return Loop(item.counter, start, stop, 1, Block(tuple(items)))
 
 
 def _limits(part: Bool, loop: Loop) -> tuple[Expr, Expr] | None:
-    """(start, stop) that say the same of the loop's counter as a comparison; None where it says something else."""
+    """(start, stop) of the loop's counter, equivalent to a comparison; None if there are no such limits."""
     if not isinstance(part, Comparison) or part.kind not in (">=", "=="):
         return None
     coefficient = part.expr.coefficient(loop.counter)

@@ -46,7 +46,7 @@ class Bool:
 
     @property
     def parts(self) -> tuple[Bool, ...]:
-        """The conditions that all hold where this one does: those of a conjunction, else itself alone."""
+        """The operands of a conjunction; the condition itself if it is not a conjunction. All of them must hold."""
         return (self,)
 
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
@@ -93,7 +93,7 @@ TRUE, FALSE = Truth(True), Truth(False)
 class Comparison(Bool):
     """`expr >= 0`, `expr == 0` or `expr != 0`; `kind` is one of ">=", "==", "!=".
 
-    `is_question` says that the user wrote it, with steps or bounds as the context gave them (`symbolic/user.py`).
+    `is_question` is true if the user wrote the comparison, with steps or bounds of the context (`symbolic/user.py`).
     """
 
     kind: str
@@ -106,9 +106,9 @@ class Comparison(Bool):
         return Comparison("!=" if self.kind == "==" else "==", self.expr)
 
     def __bool__(self) -> bool:
-        """Of `==` and `!=`: whether the expressions are structurally equal, which is what tuples and dataclasses ask.
+        """For `==` and `!=`: whether the expressions are structurally equal (or not). Tuples and dataclasses ask this.
 
-        Where a user compares a step, as in `if t == 0:`, that would quietly never hold: it is refused.
+        A user's comparison of a step raises: `if t == 0:` would otherwise be false at every point, without a warning.
         """
         if self.kind == ">=" or (self.is_question and self.expr.steps):
             return super().__bool__()
@@ -192,12 +192,13 @@ def as_bool(value: object) -> Bool:
     if type(value).__name__ in ("bool", "bool_"):  # Python's and NumPy's
         return TRUE if value else FALSE
     raise ArgumentError(
-        f"{value!r} is no condition on steps", hint="compare steps and bounds, as in t >= 3; choose by data with tp.where"
+        f"{value!r} is not a condition on steps",
+        hint="compare steps and bounds, as in t >= 3; choose by data with tp.where(mask, x, y)",
     )
 
 
 def compare(kind: str, expr: Expr) -> Bool:
-    """`expr kind 0`, folded where `expr` is constant; both directions of `==` and `!=` give one condition."""
+    """`expr kind 0`, folded if `expr` is constant; both directions of `==` and `!=` give one condition."""
     if expr.is_constant:
         value = expr.constant
         return as_bool({">=": value >= 0, "==": value == 0, "!=": value != 0}[kind])

@@ -46,9 +46,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Range:
-    """The timesteps `start, start + stride, ... < stop`; a leading spatial dimension of the value read.
+    """The timesteps `start, start + stride, ... < stop`; the value read has a leading spatial dimension for them.
 
-    `size`, where given, is the static number of elements delivered: past `stop` they are zeros (`passes/pad.py` sets it).
+    `size`, unless None, is the static number of elements that the reader gets: elements past `stop` are zeros (`passes/pad.py`
+    sets it).
     """
 
     start: Expr
@@ -58,7 +59,7 @@ class Range:
 
     @property
     def true_length(self) -> Expr:
-        """How many timesteps are really read (`stop >= start` is required of every range)."""
+        """The number of timesteps that are really read (every range has `stop >= start`)."""
         return (self.stop - self.start + (self.stride - 1)) // self.stride
 
     @property
@@ -109,16 +110,16 @@ def is_full_range(index: Index, step: Symbol) -> bool:
 
 
 def index_steps(indices: Iterable[Index]) -> frozenset[Symbol]:
-    found: frozenset[Symbol] = frozenset()
+    steps: frozenset[Symbol] = frozenset()
     for index in indices:
-        found |= index.steps
-    return found
+        steps |= index.steps
+    return steps
 
 
 def last_needed(index: Index) -> Expr:
-    """One affine source point of an index, for the scheduler: the last that is needed, not clamped.
+    """The last source point that an index needs, as one affine expression for the scheduler. It is not clamped.
 
-    `t:min(t + 5, T)` needs `t + 4`; `t:T` needs `T - 1`; of blocks, `t // 4 * 4:t // 4 * 4 + 4` needs `t + 3` at most. Clamping
+    `t:min(t + 5, T)` needs `t + 4`; `t:T` needs `T - 1`; the block `t // 4 * 4:t // 4 * 4 + 4` needs `t + 3` at most. Clamping
     would hide from the scheduler how far reads reach.
     """
     last = index.expr if isinstance(index, Point) else index.last

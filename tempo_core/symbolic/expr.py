@@ -2,11 +2,11 @@
 
 An `Expr` is a polynomial with integer coefficients over *atoms*: a `Symbol` (a step such as `t` or a bound such as `T`),
 or one of `Minimum`, `Maximum`, `FloorDivide`, `Modulo` of expressions. Equal polynomials have equal terms, so `t + 1 - t`
-is the constant `1` and structural equality decides most questions without a solver.
+is the constant `1`, and structural equality decides most questions without a solver.
 
-Comparisons build a `Bool` (see `symbolic/condition.py` for the connectives). `a == b` is a `Bool` too; its truth value
-says whether the two are *structurally* equal, which is what sets, dicts and tuples of expressions need. What users hold
-(`symbolic/user.py`) refuses a truth value where steps are compared.
+Comparisons build a `Bool` (see `symbolic/condition.py` for the connectives). `a == b` is a `Bool` too. Its truth value
+says whether the two are *structurally* equal: sets, dicts and tuples of expressions need that. The expressions of users
+(`symbolic/user.py`) refuse a truth value where steps are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tempo_core.frontend.tensor import Tensor
 
-    Number: TypeAlias = "float | np.generic | np.ndarray[Any, np.dtype[Any]] | Tensor"  # what makes a tensor of a step: `t * 0.5`
+    Number: TypeAlias = "float | np.generic | np.ndarray[Any, np.dtype[Any]] | Tensor"  # makes a tensor of a step: `t * 0.5`
 
 IntoExpr = Union[int, "Expr"]
 N = TypeVar("N")  # numbers, or traced arrays
@@ -32,7 +32,7 @@ N = TypeVar("N")  # numbers, or traced arrays
 
 @dataclass(frozen=True)
 class Symbol:
-    """A step (`t`, which runs over 0 <= t < T) or, where `bound` is None, a bound (`T`)."""
+    """A step (`t`, which runs over 0 <= t < T) or, if `bound` is None, a bound (`T`)."""
 
     name: str
     bound: str | None = None
@@ -103,7 +103,7 @@ class Modulo:
 
 
 Bounds = dict[Symbol, int]  # a number for each bound
-StepValues = Mapping[Symbol, Any]  # of steps, loop counters and bounds: numbers, or traced scalars
+StepValues = Mapping[Symbol, Any]  # values of steps, loop counters and bounds: numbers, or traced scalars
 Atom = Symbol | Minimum | Maximum | FloorDivide | Modulo
 Monomial = tuple[tuple[Atom, int], ...]
 
@@ -125,8 +125,8 @@ def _monomial_key(monomial: Monomial) -> tuple[int, str]:
 class Expr:
     """A polynomial: `terms` maps monomials to non-zero coefficients, in a fixed order.
 
-    Supports `+ - * // %` with expressions and ints, comparisons (giving `Bool`), and hashing. Multiplying by a float or
-    raising a float to an expression makes a recurrent tensor, by the function that is marked with `@makes_tensors`.
+    Supports `+ - * // %` with expressions and ints, comparisons (giving `Bool`), and hashing. Arithmetic with
+    floats, such as `t * 0.5` or `0.5**t`, makes a recurrent tensor; the function decorated with `@makes_tensors` makes it.
     """
 
     terms: tuple[tuple[Monomial, int], ...]
@@ -149,8 +149,8 @@ class Expr:
             return Expr.of_atom(value)
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise ArgumentError(
-                f"{value!r} is no int and no expression of steps and bounds",
-                hint="sizes, positions and conditions on steps are made of ints, steps and bounds with + - * // %, tp.min, tp.max",
+                f"{value!r} is neither an int nor an expression of steps and bounds",
+                hint="build sizes, positions and conditions on steps from ints, steps and bounds with + - * // %, tp.min, tp.max: tp.min(t + 1, T)",
             )
         number = value.__index__()
         return Expr((((), number),)) if number else Expr(())
@@ -162,18 +162,18 @@ class Expr:
     @staticmethod
     def of_terms(terms: Mapping[Monomial, int]) -> Expr:
         """The sum of monomials times coefficients."""
-        kept = [(m, c) for m, c in terms.items() if c]
-        return Expr(tuple(sorted(kept, key=lambda term: _monomial_key(term[0]))))
+        nonzero = [(m, c) for m, c in terms.items() if c]
+        return Expr(tuple(sorted(nonzero, key=lambda term: _monomial_key(term[0]))))
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
     @property
     def plain(self) -> Expr:
-        """The expression as the compiler keeps it: what users hold is of a class of its own."""
+        """The expression as the compiler keeps it. Expressions of users have another class, `UserExpr`."""
         return self
 
     def by_sign(self) -> tuple[Expr, Expr]:
-        """The terms with positive coefficients, and those with negative ones, negated."""
+        """The terms with positive coefficients, and the negated terms with negative coefficients."""
         positive = Expr(tuple((m, c) for m, c in self.terms if c > 0))
         return positive, Expr(tuple((m, -c) for m, c in self.terms if c < 0))
 
@@ -196,7 +196,7 @@ class Expr:
 
     @property
     def single_atom(self) -> Atom | None:
-        """The atom that this expression is, with coefficient one and nothing added; else None."""
+        """The atom, if this expression is one atom with coefficient one and nothing added; else None."""
         if len(self.terms) == 1 and self.terms[0][1] == 1:
             monomial = self.terms[0][0]
             if len(monomial) == 1 and monomial[0][1] == 1:
@@ -205,21 +205,21 @@ class Expr:
 
     @functools.cached_property
     def symbols(self) -> frozenset[Symbol]:
-        found: set[Symbol] = set()
+        symbols: set[Symbol] = set()
         for atom in self.atoms:
             if isinstance(atom, Symbol):
-                found.add(atom)
+                symbols.add(atom)
             else:
                 for part in _parts(atom):
-                    found |= part.symbols
-        return frozenset(found)
+                    symbols |= part.symbols
+        return frozenset(symbols)
 
     @property
     def steps(self) -> frozenset[Symbol]:
         return frozenset(s for s in self.symbols if s.is_step)
 
     def coefficient(self, atom: Atom) -> int:
-        """The coefficient of the bare monomial `atom` (0 where it does not stand alone)."""
+        """The coefficient of the term that consists of `atom` alone (0 if there is no such term)."""
         for monomial, value in self.terms:
             if monomial == ((atom, 1),):
                 return value
@@ -229,7 +229,7 @@ class Expr:
         if not self.is_constant:
             raise SymbolicValueError(
                 f"`{self}` is symbolic; its value is known when the program runs",
-                hint="a loop over time is a recurrence over a step, not a loop in Python",
+                hint="write a loop over time as a recurrence over a step, not as a loop in Python: x[t + 1] = x + 1",
             )
         return self.constant
 
@@ -238,15 +238,16 @@ class Expr:
     def __float__(self) -> float:
         return float(int(self))
 
-    if not TYPE_CHECKING:  # which would take an expression for a domain
+    if not TYPE_CHECKING:  # with `__iter__`, type checkers accept an expression as a domain
 
         def __iter__(self) -> NoReturn:
             raise SymbolicValueError(
-                f"cannot iterate over `{self}`", hint="domain=(t,) has a comma; a loop over time is a recurrence over a step"
+                f"cannot iterate over `{self}`",
+                hint="a domain has a comma: domain=(t,); a loop over time is a recurrence: x[t + 1] = x + 1",
             )
 
     def __bool__(self) -> bool:
-        """Whether a constant is not 0. What is symbolic has no truth value: it is a number that is not known yet."""
+        """Whether a constant is not 0. A symbolic expression has no truth value, because its number is not known yet."""
         if not self.is_constant:
             raise SymbolicValueError(
                 f"`{self}` is symbolic and has no truth value while the program is built",
@@ -257,7 +258,7 @@ class Expr:
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Expr:
-        """This expression with symbols replaced at once (not one after the other)."""
+        """This expression with all symbols replaced at once (not one after the other)."""
         if not any(s in values for s in self.symbols):
             return self
         return self._fold(
@@ -539,7 +540,7 @@ F = TypeVar("F", bound="Callable[[Any], Any]")
 
 
 def makes_tensors(function: F) -> F:
-    """Decorator of the function by which an expression that is used as a number becomes a tensor."""
+    """Decorator of the function that turns an expression into a tensor, where the expression is used as a number."""
     Expr._to_tensor = staticmethod(function)
     return function
 
@@ -570,28 +571,28 @@ def _reduce(operation: Callable[[Any, Any], Any], values: Any) -> Any:
 
 
 def _extremum(kind: type[Minimum] | type[Maximum], sign: int, values: tuple[IntoExpr, ...]) -> Expr:
-    """Flatten nested extrema, drop arguments that another beats by a constant, keep a canonical order."""
+    """Flatten nested extrema, drop arguments that another one beats by a constant, and sort the rest."""
     if not values:
         raise ArgumentError("min and max need at least one argument", hint="tp.min(t + 5, T)")
     flat: list[Expr] = []
     for value in map(Expr.of, values):
         atom = value.single_atom
         flat.extend(atom.args if isinstance(atom, kind) else (value,))
-    kept: list[Expr] = []
+    arguments: list[Expr] = []
     for value in flat:
-        beaten = False
-        for index, other in enumerate(kept):
+        is_superfluous = False
+        for index, other in enumerate(arguments):
             difference = value - other
             if difference.is_constant:
                 if sign * difference.constant > 0:
-                    kept[index] = value
-                beaten = True
+                    arguments[index] = value
+                is_superfluous = True
                 break
-        if not beaten:
-            kept.append(value)
-    if len(kept) == 1:
-        return kept[0]
-    return Expr.of_atom(kind(tuple(sorted(kept, key=lambda e: (not e.steps, str(e))))))
+        if not is_superfluous:
+            arguments.append(value)
+    if len(arguments) == 1:
+        return arguments[0]
+    return Expr.of_atom(kind(tuple(sorted(arguments, key=lambda e: (not e.steps, str(e))))))
 
 
 def minimum(*values: IntoExpr) -> Expr:

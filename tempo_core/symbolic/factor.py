@@ -1,4 +1,4 @@
-"""Factors of bounds alone, taken out of an expression: `B*t + B - B*max(t - 3, 0)` is B times the length of a window."""
+"""Takes factors of bounds out of an expression: `B*t + B - B*max(t - 3, 0)` is `B` times the length of a window."""
 
 from __future__ import annotations
 
@@ -20,43 +20,44 @@ class Product:
 
 
 def products(expr: Expr, coupled: Iterable[frozenset[Symbol]] = ()) -> tuple[list[Product], Expr]:
-    """`expr` as a sum of products with different expressions of steps, and the rest, which has no steps.
+    """`expr` as a sum of products, each with its own expression of steps, and the remaining terms, which have no steps.
 
-    Terms whose steps vary independently of each other are in different products; `coupled` are steps that do not.
+    Terms whose steps vary independently of each other are in different products. The steps in one set of `coupled` do not vary
+    independently.
 
     >>> t, B = Symbol("t", "T").expr, Symbol("B").expr
     >>> products(B * t + B - B * maximum(t - 3, 0) + 7)
     ([Product(factor=B, expr=t - max(t - 3, 0) + 1)], 7)
     """
     expr = factored(expr)
-    together: Groups[Symbol] = Groups()
+    step_groups: Groups[Symbol] = Groups()
     for steps in (*coupled, *(_steps(monomial) for monomial, _ in expr.terms)):
         for step in steps:
-            together.join(step, min(steps, key=str))
-    rest: dict[Monomial, int] = {}
-    multiplied: dict[tuple[Monomial, Symbol], dict[Monomial, int]] = {}  # by the bounds and a representative of the steps
+            step_groups.join(step, min(steps, key=str))
+    rest_terms: dict[Monomial, int] = {}
+    terms_by_product: dict[tuple[Monomial, Symbol], dict[Monomial, int]] = {}  # by the bounds and a representative of the steps
     for monomial, coefficient in expr.terms:
         of_steps = tuple(item for item in monomial if _steps((item,)))
         of_bounds = tuple(item for item in monomial if not _steps((item,)))
         if of_steps:
-            group = together.of(min(_steps(of_steps), key=str))
-            multiplied.setdefault((of_bounds, group), {})[of_steps] = coefficient
+            group = step_groups.of(min(_steps(of_steps), key=str))
+            terms_by_product.setdefault((of_bounds, group), {})[of_steps] = coefficient
         else:
-            rest[of_bounds] = coefficient
+            rest_terms[of_bounds] = coefficient
     factors: dict[Expr, Expr] = {}  # B*t - t is (B - 1)*t: multiples of one expression are one product
-    for (of_bounds, _), terms in multiplied.items():
+    for (of_bounds, _), terms in terms_by_product.items():
         part = Expr.of_terms(terms)
         common = math.gcd(*terms.values()) * (1 if part.terms[0][1] > 0 else -1)
         part = Expr(tuple((m, c // common) for m, c in part.terms))
         factors[part] = factors.get(part, Expr.of(0)) + common * Expr.of_terms({of_bounds: 1})
-    found = []
-    left = Expr.of_terms(rest)
+    parts = []
+    rest = Expr.of_terms(rest_terms)
     for part, factor in factors.items():
         if factor.terms:  # else the terms cancel
-            share = _quotient(left, factor)
-            left = left - share * factor
-            found.append(Product(factor, part + share))
-    return found, left
+            share = _quotient(rest, factor)
+            rest = rest - share * factor
+            parts.append(Product(factor, part + share))
+    return parts, rest
 
 
 def _steps(monomial: Monomial) -> frozenset[Symbol]:
@@ -64,16 +65,16 @@ def _steps(monomial: Monomial) -> frozenset[Symbol]:
 
 
 def _quotient(expr: Expr, factor: Expr) -> Expr:
-    """How often a factor is in an expression without steps: the part of it that is plainly a multiple of the factor."""
+    """How many times `factor` is contained in an expression without steps. Only obvious multiples count."""
     leading, divisor = factor.terms[0]
-    whole, left = Expr.of(0), expr
+    total, remaining = Expr.of(0), expr
     for monomial, coefficient in expr.terms:
         for quotient in _divided(monomial, coefficient, leading, divisor):
             part = Expr.of_terms({quotient: coefficient // divisor})
-            following = left - part * factor
-            if len(following.terms) < len(left.terms):
-                whole, left = whole + part, following
-    return whole
+            difference = remaining - part * factor
+            if len(difference.terms) < len(remaining.terms):
+                total, remaining = total + part, difference
+    return total
 
 
 def _divided(monomial: Monomial, coefficient: int, by: Monomial, divisor: int) -> list[Monomial]:
@@ -81,9 +82,9 @@ def _divided(monomial: Monomial, coefficient: int, by: Monomial, divisor: int) -
     powers = dict(monomial)
     for atom, power in by:
         powers[atom] = powers.get(atom, 0) - power
-    left = tuple((atom, power) for atom, power in powers.items() if power)
-    fits = coefficient % divisor == 0 and sum(power for _, power in left) <= 1 and all(power > 0 for _, power in left)
-    return [left] if fits else []
+    factors = tuple((atom, power) for atom, power in powers.items() if power)
+    fits = coefficient % divisor == 0 and sum(power for _, power in factors) <= 1 and all(power > 0 for _, power in factors)
+    return [factors] if fits else []
 
 
 def factored(expr: Expr) -> Expr:
@@ -113,14 +114,14 @@ def _factored_atom(atom: Atom) -> Expr:
 
 
 def _only_factor(expr: Expr) -> Product:
-    """An expression as one product, whose factor may be moved out of a min or max."""
+    """An expression as one product. Its factor may be moved out of a min or max."""
     if expr.steps:
         parts, rest = products(expr, [expr.steps])
         if len(parts) == 1 and not rest.terms:
             (part,) = parts
-            for each in (part, Product(-part.factor, -part.expr)):
-                if provably_nonnegative(each.factor):
-                    return each
+            for candidate in (part, Product(-part.factor, -part.expr)):
+                if provably_nonnegative(candidate.factor):
+                    return candidate
     return Product(Expr.of(1), expr)
 
 
@@ -132,7 +133,7 @@ def _common(args: list[Expr]) -> Monomial:
 
 
 def _is_positive(atom: Atom) -> bool:
-    """Whether a factor may be moved out of a min without a change of its sign."""
+    """Whether a factor may be moved out of a min: it has no steps and is not negative."""
     return not _steps(((atom, 1),)) and provably_nonnegative(Expr.of_atom(atom))
 
 

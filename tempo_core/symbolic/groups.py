@@ -31,5 +31,5 @@ class Groups(Generic[T]):
         return member
 
     def join(self, member: T, other: T) -> None:
-        """Make one group of those of `member` and `other`, represented by the representative of `other`."""
+        """Join the groups of `member` and `other`. The representative of `other` represents the joined group."""
         self._parent[self.of(member)] = self.of(other)

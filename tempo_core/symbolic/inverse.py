@@ -1,4 +1,4 @@
-"""Dependences reversed: which points read a given one, as points and ranges again."""
+"""Reversed dependences: the points that read a source point, as points and ranges again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo
 from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, dependence, domain_set
 from tempo_core.symbolic.translate import as_parameters, condition_within, single_expression, symbols_by_name
 
-_MANY = 6  # pieces of an inverse
+_MOST_PIECES = 6  # of an inverse
 
 
 @dataclass(frozen=True)
 class Inverse:
-    """Who reads a source point: one point or range per step of the reader, in the *source's* steps, where `condition` holds."""
+    """The readers of a source point: one point or range per step of the reader, in the *source's* steps, where `condition` holds."""
 
     index: tuple[Index, ...]
     condition: Bool
@@ -28,9 +28,10 @@ class Inverse:
 
 @functools.lru_cache(maxsize=4096)
 def invert(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> Inverse:
-    """The dependence reversed: the reader points that read a given source point.
+    """The reversed dependence: the reader points that read a source point.
 
-    Raises GradientError where they are not an independent range (evenly strided) per reader step; `hulls` then says between which.
+    Raises GradientError unless the readers are one independent, evenly strided range per reader step. `hulls` gives limits of
+    the readers in all cases.
 
     >>> t = Symbol("t", "T")
     >>> invert(Domain((t,)), (Range(t.expr, Symbol("T").expr),), Domain((t,)))
@@ -39,30 +40,30 @@ def invert(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domai
     readers = _readers(reader_domain, index, source_domain)
     if readers.is_empty():
         return Inverse(tuple(full_range(s) for s in reader_domain.steps), FALSE)
-    found, exact = _reversed(readers, reader_domain, index, source_domain)
+    inverse, exact = _reversed(readers, reader_domain, index, source_domain)
     if not exact:
         text = ", ".join(map(str, index))
         raise GradientError(
             f"the reads [{text}] at {reader_domain} have no inverse: the points that read one value are not a range per step"
         )
-    return found
+    return inverse
 
 
 @functools.lru_cache(maxsize=4096)
 def hulls(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> tuple[Inverse, ...]:
-    """A point or range per step of the reader that holds all reader points of a source point, and perhaps others between them.
+    """A point or range per step of the reader. It contains all reader points of a source point, and perhaps others between them.
 
-    Several, each for source points of its own, where the first or the last reader is no single expression.
+    There are several, each for different source points, if the first or the last reader is not a single expression.
 
     >>> i, t = Symbol("i", "I"), Symbol("t", "T")
-    >>> (found,) = hulls(Domain((i, t)), (Point(i.expr + t.expr),), Domain((t,)))
-    >>> print(*found.index)
+    >>> (hull,) = hulls(Domain((i, t)), (Point(i.expr + t.expr),), Domain((t,)))
+    >>> print(*hull.index)
     0:min(t + 1, I) max(t - I + 1, 0):t + 1
     """
-    found: list[Inverse] = []
+    inverses: list[Inverse] = []
     waiting = [_readers(reader_domain, index, source_domain)]
     while waiting:
-        if len(found) + len(waiting) > _MANY:  # looser, but one
+        if len(inverses) + len(waiting) > _MOST_PIECES:  # one loose hull in place of many
             return (Inverse(tuple(full_range(s) for s in reader_domain.steps), TRUE),)
         readers = waiting.pop()
         if not readers.is_empty():
@@ -70,23 +71,23 @@ def hulls(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain
             if len(parts) > 1:
                 waiting += [readers.intersect_domain(part) for part in parts]
             else:
-                found.append(_reversed(readers, reader_domain, index, source_domain)[0])
-    return tuple(found)
+                inverses.append(_reversed(readers, reader_domain, index, source_domain)[0])
+    return tuple(inverses)
 
 
 def _readers(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> isl.Map:
-    """Source points to the points that read them."""
+    """The relation of source points to the points that read them."""
     return dependence("", reader_domain, "", source_domain, index).intersect_range(domain_set("", source_domain)).reverse()
 
 
 def _along(readers: isl.Map, k: int) -> isl.Map:
-    """Source points to the values of one reader step."""
+    """The relation of source points to the values of one reader step."""
     rank = readers.dim(isl.dim_type.out)
     return readers.project_out(isl.dim_type.out, k + 1, rank - k - 1).project_out(isl.dim_type.out, 0, k).coalesce()
 
 
 def _where_limits_change(readers: isl.Map, source_domain: Domain) -> list[isl.Set]:
-    """The pieces of the first limit of a reader step that is no single expression."""
+    """The pieces of the first limit of a reader step that is not a single expression; empty if there is no such limit."""
     symbols = _symbols(readers, source_domain)
     for k in range(readers.dim(isl.dim_type.out)):
         along = _along(readers, k)
@@ -103,30 +104,30 @@ def _symbols(readers: isl.Map, source_domain: Domain) -> dict[str, Expr]:
 
 
 def _reversed(readers: isl.Map, reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> tuple[Inverse, bool]:
-    """The hull of each source point's readers, and whether it holds nothing else."""
+    """The hull of each source point's readers, and whether the hull contains only readers."""
     bounds = bounds_of(reader_domain, source_domain, *index)
     symbols = symbols_by_name(source_domain.steps, bounds)
     strides = (1, *sorted(_strides(reader_domain.condition, *index) - {1}))
-    found: list[Index] = []
+    indices: list[Index] = []
     exact = True
-    whole: isl.Map | None = None
+    product: isl.Map | None = None
     for k, step in enumerate(reader_domain.steps):
         along = _along(readers, k)
-        whole = along if whole is None else whole.flat_range_product(along)
+        product = along if product is None else product.flat_range_product(along)
         plain = step not in index_steps(index) and reader_domain.condition is TRUE
         at, is_exact = (full_range(step), True) if plain else _inverse_step(step, along, strides, symbols)
-        found.append(at)
+        indices.append(at)
         exact = exact and is_exact
-    if whole is not None and not whole.is_subset(readers):
+    if product is not None and not product.is_subset(readers):
         exact = False
-    read = readers.domain()
-    known = domain_set("", source_domain).intersect_params(Frame((), bounds).box().params())
-    return Inverse(tuple(found), condition_within(read, known, symbols)), exact
+    read_points = readers.domain()
+    source_points = domain_set("", source_domain).intersect_params(Frame((), bounds).box().params())
+    return Inverse(tuple(indices), condition_within(read_points, source_points, symbols)), exact
 
 
 def _strides(condition: Bool, *index: Index) -> set[int]:
-    """Distances at which readers of one point may lie: strides of slices, and what indices and conditions are divided by."""
-    found = {i.stride for i in index if isinstance(i, Range)}
+    """Possible distances between readers of one point: the strides of slices, and the divisors in indices and conditions."""
+    strides = {i.stride for i in index if isinstance(i, Range)}
     waiting: list[Bool | Expr] = [condition]
     for i in index:
         waiting += [i.expr] if isinstance(i, Point) else [i.start, i.stop]
@@ -142,12 +143,12 @@ def _strides(condition: Bool, *index: Index) -> set[int]:
                     waiting += atom.args
                 elif isinstance(atom, (FloorDivide, Modulo)):
                     waiting.append(atom.numerator)
-                    found |= {atom.denominator.constant} if atom.denominator.is_constant else set()
-    return found
+                    strides |= {atom.denominator.constant} if atom.denominator.is_constant else set()
+    return strides
 
 
 def _inverse_step(step: Symbol, along: isl.Map, strides: tuple[int, ...], symbols: Mapping[str, Expr]) -> tuple[Index, bool]:
-    """`along` (source point to values of one reader step) as a point or range, and whether that says it all."""
+    """`along` (source points to values of one reader step) as a point or range, and whether that is exact."""
     lowest, highest = _limits(along)
     context = as_parameters(along.domain())
     start, last = _limit(along, lowest, context, symbols, False), _limit(along, highest, context, symbols, True)
@@ -174,9 +175,9 @@ def _limits(along: isl.Map) -> tuple[isl.PwAff, isl.PwAff]:
 
 
 def _limit(along: isl.Map, limit: isl.PwAff, context: isl.Set, symbols: Mapping[str, Expr], upper: bool) -> Expr | None:
-    """The least or greatest value of a relation as one expression; None where that is none.
+    """The least or greatest value of a relation as one expression; None if it is not a single expression.
 
-    What isl makes of `t <= 1, t < T` is `1 if T >= 2 else 0`; the constraints themselves say `min(1, T - 1)`.
+    For `t <= 1, t < T`, isl gives `1 if T >= 2 else 0`; the constraints themselves give `min(1, T - 1)`.
     """
     try:
         return single_expression(as_parameters(limit), context, symbols)
@@ -185,7 +186,7 @@ def _limit(along: isl.Map, limit: isl.PwAff, context: isl.Set, symbols: Mapping[
     basic = along.get_basic_maps()
     if len(basic) != 1 or basic[0].dim(isl.dim_type.div):
         return None
-    found: isl.PwAff | None = None
+    tightest: isl.PwAff | None = None
     parts: list[Expr] = []
     for constraint in basic[0].get_constraints():
         sign = -1 if upper else 1
@@ -201,16 +202,16 @@ def _limit(along: isl.Map, limit: isl.PwAff, context: isl.Set, symbols: Mapping[
             parts.append(single_expression(as_parameters(bound), context, symbols))
         except NonAffineError:
             return None
-        found = bound if found is None else found.min(bound) if upper else found.max(bound)
-    if found is None or not found.is_equal(limit):
+        tightest = bound if tightest is None else tightest.min(bound) if upper else tightest.max(bound)
+    if tightest is None or not tightest.is_equal(limit):
         return None
     return minimum(*parts) if upper else maximum(*parts)
 
 
 def _after(last: Expr) -> Expr:
-    """`last + 1`, moved into a min or max: `min(t + 3, T - 1) + 1` is better read as `min(t + 4, T)`."""
+    """`last + 1`, moved into a min or max: `min(t + 3, T - 1) + 1` becomes the simpler `min(t + 4, T)`."""
     for atom in last.atoms:
         if isinstance(atom, (Minimum, Maximum)) and (last - Expr.of_atom(atom)).is_constant:
-            more = (last - Expr.of_atom(atom)).constant + 1
-            return (minimum if isinstance(atom, Minimum) else maximum)(*(a + more for a in atom.args))
+            offset = (last - Expr.of_atom(atom)).constant + 1
+            return (minimum if isinstance(atom, Minimum) else maximum)(*(a + offset for a in atom.args))
     return last + 1

@@ -1,4 +1,4 @@
-"""Reads expressions and conditions back from the text that they print: `min(t + 5, T)`, `(t >= 1) & (i == 0)`."""
+"""Reads expressions and conditions from their printed text: `min(t + 5, T)`, `(t >= 1) & (i == 0)`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction, disjun
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 
 Kind = TypeVar("Kind", Expr, Bool)
-_CALLED = {True: "an expression", False: "a condition"}
+_KIND_NAMES = {True: "an expression", False: "a condition"}
 
 _ARITHMETIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -33,7 +33,7 @@ _TRUTHS: dict[str, Bool] = {"true": TRUE, "false": FALSE}
 
 
 def parse(text: str, symbols: Mapping[str, Symbol]) -> Expr | Bool:
-    """The expression or condition that `text` says, over the named `symbols`. Raises `ValueError` where it says none."""
+    """The expression or condition in `text`, over the named `symbols`. Raises `ValueError` if `text` is neither."""
     try:
         return _build(ast.parse(text.strip(), mode="eval").body, symbols)
     except SyntaxError:
@@ -57,7 +57,7 @@ def _build(tree: ast.expr, symbols: Mapping[str, Symbol]) -> Any:
         case ast.Name(id=name) if name in _TRUTHS:
             return _TRUTHS[name]
         case ast.Name(id=name):
-            raise ValueError(f"unknown step or bound `{name}`; known are {', '.join(symbols) or 'none'}")
+            raise ValueError(f"unknown step or bound `{name}`; there are {', '.join(symbols) or 'none'}")
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
             return Expr.of(number)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -89,5 +89,5 @@ def _truth(tree: ast.expr, symbols: Mapping[str, Symbol]) -> Bool:
 
 def _expect(kind: type[Kind], value: Expr | Bool, text: str) -> Kind:
     if not isinstance(value, kind):
-        raise ValueError(f"`{text}` is {_CALLED[type(value) is Expr]}, and {_CALLED[kind is Expr]} is needed here")
+        raise ValueError(f"`{text}` is {_KIND_NAMES[type(value) is Expr]}, and {_KIND_NAMES[kind is Expr]} is needed here")
     return value

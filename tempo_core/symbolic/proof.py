@@ -1,6 +1,6 @@
-"""Quick, incomplete proofs over boxes: what is obvious about an expression when every step satisfies 0 <= t < T.
+"""Quick, incomplete proofs over boxes: obvious facts about an expression when every step satisfies 0 <= t < T.
 
-The exact questions go to isl (`relation.py`); these keep conditions out of the graph that hold everywhere anyway.
+Exact questions go to isl (`relation.py`). These proofs keep conditions that hold everywhere out of the graph.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo
 
 
 def distribute(expression: Expr) -> list[list[Expr]] | None:
-    """The expression as a minimum of maxima: rows are combined by min, entries in a row by max. None if it has no such form."""
+    """The expression as the minimum of rows, each the maximum of its entries. None if it has no such form."""
     for atom in expression.atoms:
         if not isinstance(atom, (Minimum, Maximum)):
             continue
@@ -51,7 +51,7 @@ def _nonnegative_polynomial(expression: Expr) -> bool:
     for atom in expression.atoms:
         coefficient = sum((c for m, c in lowest.terms if m == ((atom, 1),)), 0)
         if isinstance(atom, Symbol) and atom.is_step:
-            if coefficient < 0:  # the step's greatest value is its bound less one
+            if coefficient < 0:  # the step's greatest value is its bound - 1
                 lowest = lowest - atom.expr * coefficient + (atom.bound_expr - 1) * coefficient
         elif isinstance(atom, Modulo) and atom.denominator.is_constant and coefficient < 0:
             lowest = lowest - Expr.of_atom(atom) * coefficient + (atom.denominator - 1) * coefficient
@@ -71,7 +71,7 @@ def _is_obvious(part: Bool) -> bool:
 
 
 def unless_obvious(condition: Bool) -> Bool:
-    """The condition, less its parts that obviously hold."""
+    """The condition without the parts that obviously hold."""
     return conjunction(*(p for p in condition.parts if not holds_everywhere(p)))
 
 

@@ -1,4 +1,4 @@
-"""Exact questions about domains and dependences, answered by isl: largest values, and samples of what goes wrong.
+"""Exact questions about domains and dependences, answered by isl: largest values, and sample points at which a rule is broken.
 
 Results come back as `Expr`, `Bool` and numbers. Besides `sets`, `translate`, `inverse` and `schedule/`, this is the only place
 that imports islpy.
@@ -21,16 +21,16 @@ from tempo_core.symbolic.proof import distribute, provably_nonnegative
 from tempo_core.symbolic.sets import AFFINE_HINT, CONTEXT, Frame, bounds_of, dependence, domain_set
 from tempo_core.symbolic.translate import single_expression, symbols_by_name
 
-_OPERATIONS = 300_000  # how long isl may look for one maximum: a tenth of a second
-_SMALL = ((2, 5), (2, None), (1, None))  # ranges of bounds to look for samples in, the most readable first
+_OPERATIONS = 300_000  # isl's limit in the search for one maximum: a tenth of a second
+_SMALL = ((2, 5), (2, None), (1, None))  # (least, greatest) bounds of samples, the most readable samples first
 
 
 @functools.lru_cache(maxsize=4096)
 def maximum_over(expr: Expr, domain: Domain) -> Expr:
-    """The least upper bound of `expr` over `domain`, in bounds only; a looser one where that is not a single expression.
+    """The least upper bound of `expr` over `domain`, in bounds only; a looser upper bound if the least is not a single expression.
 
-    Factors of bounds change nothing about what is found: of `B * x` it is B times that of x.
-    Raises NonAffineError where `expr` is not affine and no simple bound is safe.
+    A factor of bounds goes through: the result for `B * x` is B times the result for x.
+    Raises NonAffineError if `expr` is not affine and no simple bound is safe.
 
     >>> t, T = Symbol("t", "T").expr, Symbol("T").expr
     >>> maximum_over(minimum(t + 5, T) - t, Domain((Symbol("t", "T"),)))
@@ -57,24 +57,24 @@ def maximum_over(expr: Expr, domain: Domain) -> Expr:
 
 
 def _connected(parts: Sequence[Product], coupled: Sequence[frozenset[Symbol]]) -> list[list[Product]]:
-    """Products in groups: those of different groups have steps that vary independently, so that their maxima add up."""
-    together: Groups[Symbol] = Groups()
+    """Products in groups. The steps of different groups vary independently, so the maxima of the groups add up."""
+    step_groups: Groups[Symbol] = Groups()
     for steps in (*coupled, *(part.expr.steps for part in parts)):
         for step in steps:
-            together.join(step, min(steps, key=str))
+            step_groups.join(step, min(steps, key=str))
     groups: dict[Symbol, list[Product]] = {}
     for part in parts:
-        groups.setdefault(together.of(min(part.expr.steps, key=str)), []).append(part)
+        groups.setdefault(step_groups.of(min(part.expr.steps, key=str)), []).append(part)
     return list(groups.values())
 
 
 def minimum_over(expr: Expr, domain: Domain) -> Expr:
-    """The greatest lower bound of `expr` over `domain`, as `maximum_over`."""
+    """The greatest lower bound of `expr` over `domain`, with the limits and errors of `maximum_over`."""
     return -maximum_over(-expr, domain)
 
 
 def _exact_maximum(expr: Expr, domain: Domain) -> Expr:
-    """Raises NonAffineError where `expr` is not affine, or its maximum is not a single expression."""
+    """The maximum; raises NonAffineError if `expr` is not affine, or if its maximum is not a single expression."""
     bounds = bounds_of(domain, expr)
     frame, parameters = Frame(domain.steps, bounds), Frame((), bounds)
     points = domain_set("", domain).align_params(frame.space)
@@ -82,14 +82,14 @@ def _exact_maximum(expr: Expr, domain: Domain) -> Expr:
     if values.is_empty():
         return Expr.of(0)
     greatest = values.dim_max(0).project_domain_on_params()
-    simple = _upper_bound(expr)  # isl's text of a result depends on what isl did before: ours is taken where it is exact
+    simple = _upper_bound(expr)  # the form of isl's result depends on isl's earlier work: ours is better if it is exact
     if parameters.expression(simple).project_domain_on_params().intersect_domain(greatest.domain()).is_equal(greatest):
         return simple
     return single_expression(greatest, parameters.box().params(), symbols_by_name((), bounds))
 
 
 def _maximum_of_sum(parts: Sequence[Product], domain: Domain) -> Expr:
-    """An upper bound of a sum of products: the sum of their maxima, or, where that is less, the sum by rising factors."""
+    """An upper bound of a sum of products: the sum of their maxima, or the sum by rising factors if that is less."""
     total = Expr.of(0)
     for part in parts:
         total = total + _maximum_of_product(part, domain)
@@ -113,26 +113,26 @@ def _maximum_of_product(part: Product, domain: Domain) -> Expr:
 
 
 def _by_rising_factors(parts: Sequence[Product]) -> list[Product] | None:
-    """The same sum with differences of factors: `B*x + y` is `(B - 1)*x + (x + y)`, where x and y may cancel in part.
+    """The same sum with differences of factors: `B*x + y` is `(B - 1)*x + (x + y)`, where x and y may partly cancel.
 
-    None where there is one product, or where it is not plain which factor is the largest.
+    None for a single product, or if the order of the factors is not provable.
     """
     signed = [p if provably_nonnegative(p.factor) else Product(-p.factor, -p.expr) for p in parts]
-    left, total, found = list(signed), Expr.of(0), []
-    while left:
-        largest = next((p for p in left if all(provably_nonnegative(p.factor - q.factor) for q in left)), None)
+    remaining, total, sums = list(signed), Expr.of(0), []
+    while remaining:
+        largest = next((p for p in remaining if all(provably_nonnegative(p.factor - q.factor) for q in remaining)), None)
         if largest is None or not provably_nonnegative(largest.factor):
             return None
-        left.remove(largest)
+        remaining.remove(largest)
         total = total + largest.expr
-        found.append((largest.factor, total))
-    nexts = [factor for factor, _ in found[1:]] + [Expr.of(0)]
-    steps = [Product(factor - following, total) for (factor, total), following in zip(found, nexts, strict=True)]
+        sums.append((largest.factor, total))
+    nexts = [factor for factor, _ in sums[1:]] + [Expr.of(0)]
+    steps = [Product(factor - following, total) for (factor, total), following in zip(sums, nexts, strict=True)]
     return [p for p in steps if p.factor.terms] if len(parts) > 1 else None
 
 
 def _maximum_by_parts(expr: Expr, domain: Domain) -> Expr:
-    """An upper bound of what is not affine: of a min the least of its parts' bounds, of a polynomial the sum of its terms'."""
+    """An upper bound of a non-affine expression: for a min the least bound of its parts, else the sum of its terms' bounds."""
     rows = distribute(expr)
     if rows is None or rows == [[expr]]:
         return _interval(expr, lambda part: (minimum_over(part, domain), maximum_over(part, domain)))[1]
@@ -140,7 +140,7 @@ def _maximum_by_parts(expr: Expr, domain: Domain) -> Expr:
 
 
 def _upper_bound(expr: Expr) -> Expr:
-    """A safe upper bound over all `0 <= step < bound`: the least of those of what `expr` is a minimum of."""
+    """A safe upper bound over all `0 <= step < bound`: if `expr` is a minimum, the least bound of its parts."""
     rows = distribute(expr)
     if rows is None:
         return _interval(expr)[1]
@@ -153,14 +153,14 @@ Limits = Callable[[Expr], tuple[Expr, Expr]]
 def _interval(expr: Expr, of_part: Limits | None = None) -> tuple[Expr, Expr]:
     """Safe (least, greatest) values of an expression over all `0 <= step < bound`, term by term.
 
-    `of_part` gives those of what stands inside min, max and `//`; by default that is done term by term too.
+    `of_part` gives these values for the expressions inside min, max and `//`; by default it is `_interval`.
     """
     low, high = Expr.of(0), Expr.of(0)
     for monomial, coefficient in expr.terms:
         least, greatest = Expr.of(1), Expr.of(1)
         for atom, power in monomial:
             a, b = _atom_interval(atom, of_part or _interval)
-            if (len(monomial) > 1 or power > 1) and not provably_nonnegative(a):  # a product with what may be negative
+            if (len(monomial) > 1 or power > 1) and not provably_nonnegative(a):  # a product with a factor that may be negative
                 raise NonAffineError(f"no upper bound is known for `{expr}`", hint=AFFINE_HINT)
             least, greatest = least * a**power, greatest * b**power
         low, high = (
@@ -191,7 +191,7 @@ def outside(
 ) -> dict[str, int] | None:  # fmt: skip
     """Values of steps and bounds at which a read leaves the source's domain, or a range stops before it starts; None if nowhere.
 
-    Without `bounds` all bounds >= 1 are considered, small ones first; with them, those alone.
+    Without `bounds`, all bounds >= 1 are considered, small ones first; with `bounds`, only these.
     """
     reads = dependence("", reader_domain, "", source_domain, index, reader_condition)
     wrong = reads.subtract_range(domain_set("", source_domain)).domain()

@@ -1,4 +1,4 @@
-"""Domains as integer sets and indices as relations of isl, with bounds as parameters, known to be at least 1 and nothing more."""
+"""Domains as integer sets of isl, and indices as relations. Bounds are parameters, assumed only to be at least 1."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, D
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
 
-CONTEXT = isl.Context()  # one for the process: isl objects of different contexts must not meet
+CONTEXT = isl.Context()  # one for the process: isl objects of two contexts cannot be combined
 CONTEXT.set_ast_build_detect_min_max(1)
 CONTEXT.set_on_error(isl.on_error.CONTINUE)
 
-AFFINE_HINT = "use sums of steps and bounds, integer multiples, //, % by numbers, min and max"
+AFFINE_HINT = "use sums of steps and bounds, integer multiples, // and % by numbers, tp.min and tp.max: tp.min(2 * t + 1, T)"
 
 
 class Frame:
@@ -45,7 +45,7 @@ class Frame:
             if isinstance(atom, Symbol):
                 if atom not in self._position:
                     raise NonAffineError(
-                        f"`{expr}` uses `{atom}`, which is no step here; there are {[s.name for s in self.steps]}"
+                        f"`{expr}` uses `{atom}`, which is not a step here; there are {[s.name for s in self.steps]}"
                     )
                 kind, position = self._position[atom]
                 kind = isl.dim_type.in_ if kind == isl.dim_type.set else kind
@@ -100,17 +100,17 @@ class Frame:
 
 def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
     """All bounds that occur in some domains, conditions, expressions and indices."""
-    found: set[Symbol] = set()
+    symbols: set[Symbol] = set()
     for part in parts:
         if isinstance(part, Domain):
-            found |= part.condition.symbols | set(part.steps)
+            symbols |= part.condition.symbols | set(part.steps)
         elif isinstance(part, Point):
-            found |= part.expr.symbols
+            symbols |= part.expr.symbols
         elif isinstance(part, Range):
-            found |= part.start.symbols | part.stop.symbols
+            symbols |= part.start.symbols | part.stop.symbols
         else:
-            found |= part.symbols
-    return frozenset(s.bound_symbol if s.bound else s for s in found)
+            symbols |= part.symbols
+    return frozenset(s.bound_symbol if s.bound else s for s in symbols)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -138,9 +138,10 @@ def dependence(
     index: tuple[Index, ...],
     condition: Bool = TRUE,
 ) -> isl.Map:
-    """Reader points to the source points that they read through `index`, where `condition` (in the reader's steps) holds.
+    """The relation of reader points to the source points that they read through `index`.
 
-    Not restricted to the source's domain, so that reads outside of it can be seen.
+    `condition` (in the reader's steps) holds at the reader points. The relation is not restricted to the source's domain, so
+    that it shows reads outside of the domain.
 
     >>> t = Symbol("t", "T")
     >>> past = (Range(Expr.of(0), t.expr + 1),)
@@ -167,7 +168,7 @@ def dependence(
 
 
 def _conjuncts(limit: Expr, kind: type[Minimum] | type[Maximum]) -> tuple[Expr, ...]:
-    """Limits that together say the same: below `min(a, b)` is below a and below b, which keeps the relation one piece."""
+    """Limits that together mean `limit`: below `min(a, b)` is below a and below b. With them the relation stays in one piece."""
     for atom in limit.atoms:
         if isinstance(atom, kind) and limit.coefficient(atom) == 1:
             return tuple(part + (limit - Expr.of_atom(atom)) for part in atom.args)

@@ -1,4 +1,4 @@
-"""isl's expressions and sets as ours: what its AST builder says, and functions of parameters as one `Expr`."""
+"""From isl's expressions and sets to our own: its ASTs, and functions of parameters as one `Expr`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def condition_from_ast(tree: isl.AstExpr, symbols: Mapping[str, Expr]) -> Bool:
 
 
 def as_parameters(value: isl.Set | isl.PwAff) -> isl.Set | isl.PwAff:
-    """The same set or function with its steps made parameters, which is what isl's AST builder talks about."""
+    """The same set or function with its steps turned into parameters, as isl's AST builder needs them."""
     if isinstance(value, isl.PwAff):
         count = value.dim(isl.dim_type.in_)
         names = [value.get_dim_name(isl.dim_type.in_, k) for k in range(count)]
@@ -96,25 +96,25 @@ def symbols_by_name(steps: Iterable[Symbol], bounds: Iterable[Symbol]) -> dict[s
 
 
 def single_expression(value: isl.PwAff, context: isl.Set, symbols: Mapping[str, Expr]) -> Expr:
-    """`value`, a function of parameters alone, as one expression that is right in `context`. Raises NonAffineError."""
+    """`value`, a function of parameters only, as one expression that is right in `context`. Raises NonAffineError."""
     value = value.gist(context).coalesce()
     build = isl.AstBuild.from_context(context)
     try:
         return expression_from_ast(build.expr_from_pw_aff(value), symbols)
     except NonAffineError:
         pieces = [isl.PwAff.from_aff(piece) for _, piece in value.get_pieces()]
-        for count in range(1, min(len(pieces), 4) + 1):  # isl sees a min or max only where no piece is superfluous
-            for some in itertools.combinations(pieces, count):
+        for count in range(1, min(len(pieces), 4) + 1):  # isl sees a min or max only if no piece is superfluous
+            for subset in itertools.combinations(pieces, count):
                 for combine, join in ((isl.PwAff.min, minimum), (isl.PwAff.max, maximum)):
-                    if functools.reduce(combine, some).intersect_domain(value.domain()).is_equal(value):
-                        return join(*(expression_from_ast(build.expr_from_pw_aff(piece), symbols) for piece in some))
+                    if functools.reduce(combine, subset).intersect_domain(value.domain()).is_equal(value):
+                        return join(*(expression_from_ast(build.expr_from_pw_aff(piece), symbols) for piece in subset))
         raise
 
 
-def condition_within(points: isl.Set, known: isl.Set, symbols: Mapping[str, Expr]) -> Bool:
-    """When a point that is in `known` is in `points`."""
-    needed = points.coalesce().gist(known).coalesce()
-    if needed.is_equal(isl.Set.universe(needed.get_space())):
+def condition_within(points: isl.Set, region: isl.Set, symbols: Mapping[str, Expr]) -> Bool:
+    """The condition under which a point of `region` is in `points`."""
+    condition = points.coalesce().gist(region).coalesce()
+    if condition.is_equal(isl.Set.universe(condition.get_space())):
         return TRUE
-    build = isl.AstBuild.from_context(as_parameters(known))
-    return condition_from_ast(build.expr_from_set(as_parameters(needed)), symbols)
+    build = isl.AstBuild.from_context(as_parameters(region))
+    return condition_from_ast(build.expr_from_set(as_parameters(condition)), symbols)

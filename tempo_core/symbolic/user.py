@@ -1,10 +1,10 @@
-"""What users hold of steps and bounds: expressions whose comparisons are questions about points, and have no truth value.
+"""The expressions of users. Their comparisons are questions about points, and have no truth value.
 
-`if t == 0:` in a program that is being built would quietly never hold, and Python asks dicts, tuples and dataclasses of the
-compiler the same question, where "are these the same expression?" is what is meant. The two are told apart by what is
-compared: a context gives its user `UserExpr`s, all arithmetic on them gives such again, and `Expr.of` takes them into the
-compiler as plain expressions, which are compared by their structure. Dicts work for both: equal expressions have equal hashes,
-and different ones different hashes, so that a dict asks only about equals.
+`t == 0` has two meanings. A user asks "at which points is t zero?": `if t == 0:` would never hold while a program is built,
+without a warning. The compiler's dicts, tuples and dataclasses ask "are these the same expression?". The class of the operands
+tells the two apart: a context gives its user `UserExpr`s, arithmetic on them gives `UserExpr`s again, and `Expr.of` turns them
+into plain expressions for the compiler, which are compared by their structure. Dicts work for both: equal expressions have
+equal hashes, and different expressions have different hashes, so a dict compares only equal expressions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
 
 
 class UserExpr(Expr):
-    """An expression that a user holds. As the key of a dict it is its plain expression."""
+    """An expression that a user holds. A dict does not distinguish it from its plain expression."""
 
     def __init__(self, expr: Expr):
         super().__init__(expr.terms)
@@ -86,7 +86,7 @@ class UserExpr(Expr):
         return self._same(other, operator.ne)
 
     def _same(self, other: object, operation: Callable[[Any, Any], Any]) -> Any:
-        """`==` and `!=`. Two steps, each by itself, are the same or not: `t in (i, t)` looks for one."""
+        """`==` and `!=`. For two bare symbols the result has a truth value, so that `t in (i, t)` works."""
         are_names = isinstance(other, Expr) and isinstance(self.single_atom, Symbol) and isinstance(other.single_atom, Symbol)
         condition = operation(self.plain, other.plain if isinstance(other, Expr) else other)
         return condition if are_names else of_user(condition)
@@ -105,7 +105,7 @@ class UserExpr(Expr):
 
 
 def of_user(value: Any) -> Any:
-    """An expression or a comparison as the user's; all else as it is."""
+    """An expression or a comparison in the user's form; any other value as it is."""
     if isinstance(value, Expr):
         return value if isinstance(value, UserExpr) else UserExpr(value)
     return replace(value, is_question=True) if isinstance(value, Comparison) else value

@@ -1,7 +1,7 @@
-"""The op set: one frozen dataclass an op, with its shape and dtype rule in `infer`.
+"""The op set: one frozen dataclass per op, with its shape and dtype rule in `infer`.
 
 Ops are stateless and know nothing of time: temporal indexing is on the graph's edges. An op's fields are its static
-parameters; sizes may be symbolic expressions. Operands have equal shapes where an op is elementwise (the frontend inserts
+parameters; sizes may be symbolic expressions. The operands of an elementwise op have equal shapes (the frontend inserts
 `Broadcast` and `Cast`). Kernels, gradients, vectorization and padding rules are tables keyed by these classes, elsewhere.
 """
 

@@ -1,4 +1,4 @@
-"""What every op is: a frozen dataclass with its shape and dtype rule in `infer`; and the checks that rules share."""
+"""The base of all ops, a frozen dataclass with its shape and dtype rule in `infer`; and the checks that rules share."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Op:
     @property
     def symbols(self) -> frozenset[Symbol]:
         """The steps and bounds in the op's own parameters."""
-        found: set[Symbol] = set()
+        symbols: set[Symbol] = set()
         for f in fields(self):
             value = getattr(self, f.name)
             for part in value if isinstance(value, tuple) else (value,):
                 if isinstance(part, (Expr, Bool)):
-                    found |= part.symbols
-        return frozenset(found)
+                    symbols |= part.symbols
+        return frozenset(symbols)
 
 
 def along(type: TensorType, axis: int) -> TensorType:

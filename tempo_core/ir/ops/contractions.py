@@ -45,10 +45,10 @@ class Conv(Op):
     """Convolution, as in deep learning (the kernel is not flipped), of (x, w) over their spatial dimensions.
 
     x is `[*batch, *spatial, channels]`, w is `[*kernel, channels // groups, features]`, the result `[*batch, *out, features]`:
-    `out[p, f] = sum over k, c of x[p * stride + k * dilation - low, c] * w[k, c, f]`, where x holds zeros outside of it, and
-    `spread - 1` zeros between two of its elements. With `groups`, the channels and the features are cut into as many blocks,
-    and each block of features sees one block of channels. The fields hold one number a spatial dimension; `high` zeros (or,
-    below 0, that many elements less) stand past the end. The gradients of a convolution are convolutions.
+    `out[p, f] = sum over k, c of x[p * stride + k * dilation - low, c] * w[k, c, f]`, where x is zero outside of its axes, and
+    has `spread - 1` zeros between two of its elements. With `groups`, the channels and the features are cut into as many blocks,
+    and each block of features sees one block of channels. The fields hold one number per spatial dimension; `high` zeros
+    stand past the end (a negative `high` cuts elements off). The gradients of a convolution are convolutions.
     """
 
     strides: tuple[int, ...]
@@ -67,16 +67,16 @@ class Conv(Op):
         """The size of output dimension k for an input and a kernel of these sizes."""
         return (self.span(k, size) + self.low[k] + self.high[k] - self.extent(k, kernel)) // self.strides[k] + 1
 
-    def high_for(self, k: int, size: Expr, kernel: Expr, wanted: Expr) -> Expr:
-        """What `high` of dimension k has to be for an output of size `wanted`."""
-        return (wanted - 1) * self.strides[k] + self.extent(k, kernel) - self.low[k] - self.span(k, size)
+    def high_for(self, k: int, size: Expr, kernel: Expr, out: Expr) -> Expr:
+        """The value of `high` of dimension k that gives an output of size `out`."""
+        return (out - 1) * self.strides[k] + self.extent(k, kernel) - self.low[k] - self.span(k, size)
 
     def span(self, k: int, size: Expr) -> Expr:
         """The size of x with the zeros between its elements."""
         return (size - 1) * self.spread[k] + 1
 
     def extent(self, k: int, kernel: Expr) -> Expr:
-        """How many elements a kernel of this size reaches over."""
+        """The number of elements that a kernel of this size reaches over."""
         return (kernel - 1) * self.dilation[k] + 1
 
     def infer(self, inputs: Types) -> Types:

@@ -1,4 +1,4 @@
-"""Elementwise ops: operands of one shape, which is the result's."""
+"""Elementwise ops: the operands have one shape, and the result has it too."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Unary(Op):
 class Binary(Op):
     """An elementwise function of two operands of one type; `fn` is one of `BINARY`.
 
-    Integer `floordiv` and `mod` round down,
-    and are 0 where the divisor is; integers wrap around."""
+    Integer `floordiv` and `mod` round down, and are 0 where the divisor is 0; integers wrap around.
+    """
 
     fn: str
 
@@ -74,8 +74,8 @@ class Compare(Op):
 class Where(Op):
     """`where(condition, a, b)`, elementwise.
 
-    With a `length` it is a mask: the condition holds at the first `length` positions along `axis`, and nowhere else. That is
-    stated by what makes the condition (`passes/pad.py`), for passes that compute no more than is kept (`passes/tile.py`).
+    With a `length` it is a mask: the condition holds at the first `length` positions along `axis`, and nowhere else.
+    `passes/pad.py` builds such masks and states the length. `passes/tile.py` uses it to compute only what the mask keeps.
     """
 
     axis: int = 0

@@ -15,7 +15,7 @@ class Gather(Op):
     """`x[..., index, ...]` along `axis`, for (x, int32 index): the index's dimensions stand where `axis` stood.
 
     The first `batch` dimensions of both operands are shared (`axis >= batch`). A scalar index removes the axis.
-    Indices outside the axis are clamped to its ends; of an axis without elements there are zeros.
+    Indices outside the axis are clamped to its ends; an axis without elements gives zeros.
     """
 
     axis: int

@@ -30,7 +30,7 @@ class Reduce(Op):
 
 @dataclass(frozen=True)
 class Argmax(Op):
-    """The first position of the greatest element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
+    """The first position of the greatest element along `axis`, as int32; of the first NaN if there is one; 0 without elements."""
 
     axis: int
 
@@ -77,9 +77,8 @@ class CumMax(Op):
 class LinearScan(Op):
     """First-order linear recurrence of (coefficients c, terms b) along `axis`: `y[k] = b[k] + c[k] * y[k - 1]`.
 
-    With `reverse`, `y[k] = b[k] + c[k] * y[k + 1]`; the value before the first element is zero, and where `c[k]` is 0, what was before is
-    forgotten, be it infinite or NaN. Discounted returns and
-    generalised advantage estimation are of this form.
+    With `reverse`, `y[k] = b[k] + c[k] * y[k + 1]`. The value before the first element is zero. A `c[k]` of 0 forgets the
+    value before, also if it is infinite or NaN. Discounted returns and generalised advantage estimation have this form.
     """
 
     axis: int

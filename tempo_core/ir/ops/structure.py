@@ -25,8 +25,8 @@ class Merge(Op):
 class Udf(Op):
     """A user's function of arrays. `kind` "jax": traceable by JAX; "host": called with NumPy arrays, never inside XLA.
 
-    A `stateful` one is called once a point, in the order of the points, and is never removed, shared or vectorized.
-    `fn` takes one array an operand and returns a sequence with one array an entry of `types`; it is compared by identity.
+    A `stateful` function is called once per point, in the order of the points, and is never removed, shared or vectorized.
+    `fn` takes one array per operand and returns a sequence with one array per entry of `types`; it is compared by identity.
     """
 
     fn: Callable[..., Any]
@@ -35,8 +35,8 @@ class Udf(Op):
     stateful: bool = False
     name: str = "udf"
     where: str = field(default="", compare=False, repr=False)  # the user's line
-    number: int = field(default=0, compare=False, repr=False)  # tells calls of one line apart
-    results: tuple[str, ...] = field(default=(), compare=False, repr=False)  # what the user calls each of several results
+    number: int = field(default=0, compare=False, repr=False)  # distinguishes calls on one line
+    results: tuple[str, ...] = field(default=(), compare=False, repr=False)  # the user's names for several results
 
     def infer(self, inputs: Types) -> Types:
         return self.types
@@ -61,7 +61,7 @@ class Sink(Op):
 class Output(Op):
     """A result of the program: its operand is handed to the caller under position `position`. Gives nothing.
 
-    A `partial` one may read points where its operand does not exist: they are zeros in it.
+    A `partial` result may read points at which its operand does not exist: it is zero there.
     """
 
     position: int
@@ -73,11 +73,11 @@ class Output(Op):
 
 @dataclass(frozen=True, eq=False)
 class Dataflowed:
-    """The body of a fused island: `instructions` are (op, operand slots, where results go), over numbered slots.
+    """The body of a fused island: `instructions` are (op, operand slots, result slots), over numbered slots.
 
     Slots `0 .. len(input_types) - 1` hold the island's operands; each instruction appends its outputs. `results` names
-    the slots that the island gives, `slot_types` the type of every slot. `origins` says of each result what the user calls it
-    (or "") and the user's line; there may be none.
+    the slots that the island gives, `slot_types` the type of every slot. `origins` holds the user's name (or "") and the user's
+    line for each result; it may be empty.
     """
 
     input_types: tuple[TensorType, ...]

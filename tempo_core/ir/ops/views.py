@@ -52,7 +52,7 @@ class Broadcast(Op):
 
 @dataclass(frozen=True)
 class Slice(Op):
-    """Elements `start, start + stride, ... < stop` of `axis`; zeros where these are outside it.
+    """Elements `start, start + stride, ... < stop` of `axis`; zeros at positions outside the axis.
 
     A `start` or `stop` that depends on steps is allowed.
     """
@@ -72,7 +72,7 @@ class Slice(Op):
 class Pad(Op):
     """`low` zeros before and `high` zeros after the elements of `axis`. The amounts may depend on steps.
 
-    Negative amounts cut elements off.
+    A negative amount cuts elements off.
     """
 
     axis: int

@@ -131,7 +131,7 @@ def test_functions_of_one_name_are_told_apart():
     assert list(functions.values()) == [first, second]
     again = parse(to_text(graph), functions)
     assert [node.op.fn for node in again if isinstance(node.op, Sink)] == [first, second, first]
-    with pytest.raises(GraphTextError, match="no name in the given table"):
+    with pytest.raises(GraphTextError, match="no name in the table"):
         to_text(graph, {})
 
 
@@ -142,14 +142,14 @@ def test_comments_and_empty_lines_are_passed_over():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("%0 = Iota(size=Z)() : int32[4] over ()", "line 2: unknown step or bound `Z`; known are t, T"),
+        ("%0 = Iota(size=Z)() : int32[4] over ()", "line 2: unknown step or bound `Z`; there are t, T"),
         ("%0 = Iota(length=4)() : int32[4] over ()", "Iota has no field `length`; it has size"),
         ("%0 = Frobnicate()() : int32[4] over ()", "unknown op `Frobnicate`"),
-        ("%0 = Iota(size=4)() : int32[4] over (T)", "`T` is no step of this graph"),
-        ("%0 = Iota(size=4)() : int32 over ()", "`int32` is no type"),
+        ("%0 = Iota(size=4)() : int32[4] over (T)", "`T` is not a step of this graph"),
+        ("%0 = Iota(size=4)() : int32 over ()", "`int32` is not a type"),
         ("%0 = Iota(size=t >= 1)() : int32[4] over ()", "is a condition, and an expression is needed"),
         ("%0 = Flip(axis=0)(%1[t] if t) : int32[4] over ()", "is an expression, and a condition is needed"),
-        ("%0 = Flip(axis=0)(1[t]) : int32[4] over ()", "`1[t]` is no edge"),
+        ("%0 = Flip(axis=0)(1[t]) : int32[4] over ()", "`1[t]` is not an edge"),
         ("x = Iota(size=4)() : int32[4] over ()", "a node reads"),
         ('%0 = Sink(fn="log")() over ()', 'no function is given for "log"'),
         ("%0 = Dataflow()() : int32[4] over () {", "an island ends with a line `}`"),

@@ -52,7 +52,7 @@ def test_both_directions_of_an_equality_are_one_condition():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("t + Z", "unknown step or bound `Z`; known are b, i, t, B, I, T"),
+        ("t + Z", "unknown step or bound `Z`; there are b, i, t, B, I, T"),
         ("t +", "`t +` is not an expression of steps and bounds"),
         ("t / 2", "`t / 2` is not an expression"),
         ("0 <= t < T", "is not an expression"),
