@@ -91,7 +91,9 @@ def _statements(scope: ast.AST) -> Iterator[ast.stmt]:
         if isinstance(child, _NESTED):
             yield child
         elif isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            if isinstance(child, ast.stmt) and (not hasattr(child, "body") or isinstance(child, (ast.With, ast.For))):
+            if isinstance(child, ast.stmt) and (
+                not hasattr(child, "body") or isinstance(child, (ast.With, ast.For, ast.AsyncWith, ast.AsyncFor))
+            ):
                 yield child
             yield from _statements(child)
 

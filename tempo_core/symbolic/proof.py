@@ -55,10 +55,16 @@ def _nonnegative_polynomial(expression: Expr) -> bool:
                 lowest = lowest - atom.expr * coefficient + (atom.bound_expr - 1) * coefficient
         elif isinstance(atom, Modulo) and atom.denominator.is_constant and coefficient < 0:
             lowest = lowest - Expr.of_atom(atom) * coefficient + (atom.denominator - 1) * coefficient
-        elif isinstance(atom, FloorDivide) and atom.denominator.is_constant and not provably_nonnegative(atom.numerator):
+        elif isinstance(atom, (FloorDivide, Modulo)) and not _is_nonnegative(atom):
             return False
     shifted = lowest.substitute({s: s.expr + 1 for s in lowest.symbols if not s.is_step})
     return all(c >= 0 for _, c in shifted.terms)
+
+
+def _is_nonnegative(atom: FloorDivide | Modulo) -> bool:
+    """Whether a quotient or a remainder is surely not negative: its divisor is positive, and a quotient's numerator not negative."""
+    is_positive = provably_nonnegative(atom.denominator - 1)
+    return is_positive and (isinstance(atom, Modulo) or provably_nonnegative(atom.numerator))
 
 
 def holds_everywhere(condition: Bool) -> bool:

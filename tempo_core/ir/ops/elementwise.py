@@ -66,7 +66,11 @@ class Compare(Op):
 
     def infer(self, inputs: Types) -> Types:
         same_shape(self.fn, inputs)
-        check(inputs[0].dtype == inputs[1].dtype, f"{self.fn} takes operands of one dtype, got {inputs}", DTypeError)
+        check(
+            inputs[0].dtype == inputs[1].dtype,
+            f"{self.fn} takes operands of one dtype, got {inputs[0]} and {inputs[1]}",
+            DTypeError,
+        )
         return (TensorType("bool", inputs[0].shape),)
 
 

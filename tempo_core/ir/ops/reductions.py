@@ -86,7 +86,11 @@ class LinearScan(Op):
 
     def infer(self, inputs: Types) -> Types:
         same_shape("linear scan", inputs)
-        check(inputs[0].dtype == inputs[1].dtype, f"a linear scan takes operands of one dtype, got {inputs}", DTypeError)
+        check(
+            inputs[0].dtype == inputs[1].dtype,
+            f"a linear scan takes operands of one dtype, got {inputs[0]} and {inputs[1]}",
+            DTypeError,
+        )
         check(inputs[0].dtype != "bool", f"a linear scan takes numbers, got {inputs[0]}; cast with .astype('int32')", DTypeError)
         return (along(inputs[1], self.axis),)
 

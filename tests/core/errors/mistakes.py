@@ -62,5 +62,5 @@ def wrong_line(mistake: Mistake) -> str:
 
 def without_lines(text: str) -> str:
     """A message whose lines and unnamed tensors have no numbers, so that it stays when what is above them changes."""
-    text = re.sub(r"%\d+", "%", re.sub(r"[\w./-]+\.py:\d+", "program.py", text))
+    text = re.sub(r"(?<!\W[a-z])%\d+", "%", re.sub(r"[\w./-]+\.py:\d+", "program.py", text))
     return re.sub(r"\s*# w\S*(?=\n|$)", "", text)
