@@ -206,8 +206,8 @@ class Program(Generic[R]):
         if self._staged is None:
             return f"{changed}: {kept}; interpreted, nothing to compile"
         self._staged.lower_all()
-        count, known = len(self._staged.segments), self._staged.known()
-        return f"{changed}: {kept}; {count - known} of {count} XLA programs recompiled"
+        count, reusable = len(self._staged.segments), self._staged.reusable()
+        return f"{changed}: {kept}; {count - reusable} of {count} XLA programs recompiled"
 
     @checked
     def with_bounds(self, bounds: Mapping[Expr, int]) -> Program[R]:
