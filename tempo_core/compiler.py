@@ -101,7 +101,7 @@ def checked_bounds(context: BaseContext, bounds: Mapping[Expr, int], complete: b
         if isinstance(value, (bool, Expr)) or not hasattr(value, "__index__") or not 1 <= value.__index__() <= _LARGEST_BOUND:
             raise BoundsError(
                 f"the bound {key} is {value!r}; it must be an int of at least 1",
-                hint=f"use a number from 1 to {_LARGEST_BOUND} (steps are int32 numbers): {{{key}: 1}}",
+                hint=f"use a number from 1 to {_LARGEST_BOUND} (steps are int32 numbers): {{{key}: 100}}",
             )
         numbers[symbol] = value.__index__()
     missing = [name for name, symbol in symbols.items() if symbol not in numbers]
