@@ -50,7 +50,7 @@ def quoted(where: str) -> str:
 
 
 class TempoError(Exception):
-    """Base of all errors that Tempo raises for what the user wrote or fed.
+    """The base class of all errors about a user's program or inputs.
 
     `message` says which rule was broken; `where` is the user's `file:line`; `hint` says what to write instead.
     """

@@ -121,7 +121,7 @@ def call_host(what: str, fn: Callable[..., Any], where: str, operands: Sequence[
     """
     try:
         return fn(*operands, **point) if what.startswith("sink") else fn(*operands)
-    except Exception as error:  # KeyboardInterrupt and its kind pass
+    except Exception as error:  # KeyboardInterrupt and similar exceptions pass
         kind, text = type(error).__name__, next(iter(str(error).strip().splitlines()), "")
         arguments = ", ".join(f"{x.dtype}[{', '.join(map(str, x.shape))}]" for x in operands) or "nothing"
         named = "".join(f", {name}={value}" for name, value in point.items()) if what.startswith("sink") else ""

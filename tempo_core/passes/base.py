@@ -1,4 +1,4 @@
-"""What a pass is, and the editing that passes share."""
+"""The base class of passes, and the editing functions that passes share."""
 
 from __future__ import annotations
 

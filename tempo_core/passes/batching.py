@@ -40,7 +40,7 @@ class Batch:
         return self.step.bound_expr
 
     def wide(self, slot: int) -> Edge:
-        """An operand with the leading dimension, repeated along it where it has none."""
+        """An operand with the leading dimension. An operand without it is repeated along it."""
         edge, has = self.operands[slot]
         if has:
             return edge

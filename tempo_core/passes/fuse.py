@@ -134,7 +134,7 @@ def _joined_sources(graph: Graph, node: Node) -> Iterator[int]:
 
 
 def _absorb(graph: Graph, order: list[int], islands: Groups[int]) -> None:
-    """Put an island into its reader, where one other island alone reads its values, and only at the same point."""
+    """Join an island with the island that reads its values, if only one does, and only at the same point."""
     users = graph.users()
     members: dict[int, set[int]] = {}
     for node_id in order:

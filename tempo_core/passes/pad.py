@@ -115,7 +115,7 @@ class _Padding:
             self.lengths[(node.id, 0)] = type.shape
 
     def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
-        """The edge with static range sizes."""
+        """The edge, with a static size for each range whose length varies."""
         index = tuple(
             replace(i, size=self.largest(i.true_length, domain))
             if isinstance(i, Range) and i.size is None and i.true_length.steps
@@ -129,7 +129,7 @@ class _Padding:
         value = edge
         for axis, size in enumerate(true_shape):
             if isinstance(build.like.op, ops.Output) and size.steps:
-                continue  # a result is trimmed when it is handed out
+                continue  # results are trimmed at the end of a run
             largest = self.largest(size, build.like.domain)
             if build.type(value).shape[axis] != largest:
                 value = build.add(ops.Slice(axis, Expr.of(0), largest), replace(value, condition=TRUE))
@@ -230,7 +230,7 @@ def _dot(work: _Work) -> Edge:
 
 
 def _conv(work: _Work) -> Edge:
-    """Zeros past the true sizes, as the convolution itself sees them; `high` is set for the largest output."""
+    """The convolution sees zeros past the true sizes. `high` is chosen for the largest output."""
     op: ops.Conv = work.op
     n, (x, w) = op.spatial, work.true_shapes
     before = len(x) - n - 1

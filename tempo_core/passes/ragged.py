@@ -39,7 +39,7 @@ def elements(build: Builder, value: Edge, true_shape: Sequence[Expr], element_nu
 
 
 def _strides(shape: Sequence[Expr]) -> list[Expr]:
-    """How many elements lie between neighbours along each axis."""
+    """The number of elements from one neighbour to the next along each axis."""
     return [ops.product(tuple(shape[axis + 1 :])) for axis in range(len(shape))]
 
 

@@ -1,4 +1,4 @@
-"""Simplification rules, as data: one row a rule, each with its name and its algebra.
+"""Simplification rules, as data: one row for each rule, with its name and its algebra.
 
 A rule takes a `View` of a node and returns the edge (in the node's own steps) that its readers can read instead, or None. It holds in every
 dtype that reaches it, for infinities, NaN, zeros with a sign and the ends of integers, except for what its row states as `up_to`. Each row is
@@ -53,7 +53,7 @@ class View:
         edge = self.edge(slot)
         source = self.graph[edge.source]
         if not all(hasattr(i, "expr") for i in edge.index):
-            return None  # a slice of results is not the result on a slice for every op
+            return None  # for some ops, a slice of the results is not the result of a slice
         return read_at(source.inputs[inner_slot], source.domain, edge)
 
     def number(self, slot: int) -> int | float | None:
@@ -192,7 +192,7 @@ def _reduce_reduce(view: View) -> Edge | None:
 
 
 def _reduce_of_permuted(view: View) -> Edge | None:
-    """The order of axes does not matter to a reduction over them; the kept ones are permuted after it."""
+    """The order of axes does not matter to a reduction over them; the kept axes are permuted after it."""
     first = view.operand()
     inner = view.inner() if isinstance(first, ops.Permute) else None
     if inner is None:

@@ -66,7 +66,7 @@ def _must_run(node: Node) -> bool:
 
 
 def _weight(node: Node) -> int:
-    """What a second copy of a node costs, roughly."""
+    """The rough cost of a second copy of a node."""
     return 0 if isinstance(node.op, CHEAP) else 10 if isinstance(node.op, HEAVY) else 1
 
 

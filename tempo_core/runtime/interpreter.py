@@ -187,7 +187,7 @@ class Statement:
         self.compute = self._kernel()
 
     def run(self, state: State, at: Coordinates) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """Read, compute and store the values at point `at`: the operands and the values."""
+        """Read operands, compute values and store them, at point `at`. Returns the operands and the values."""
         node = self.node
         env = dict(zip(node.domain.steps, at, strict=True))
         operands = tuple(read(state.stores, env) for read in self.readers)

@@ -1,4 +1,4 @@
-"""`Config(check_numerics=True)`: which statement first gave a value that is not finite.
+"""`Config(check_numerics=True)`: find the statement that first gave a value that is not finite.
 
 An error reports a NaN or an infinity that reaches an output, a function on the host, or a recurrence (a value that is carried
 from point to point). It names the statement where that value began. A NaN begins where no operand holds a NaN; an infinity begins
@@ -33,7 +33,7 @@ Coordinates = tuple[int, ...]
 Call = tuple[str, int]  # (name, number) of a function on the host; unlike node ids, passes do not change it
 Returned = dict[tuple[Call, Coordinates], tuple[Array, ...]]
 FLAG: Key = (-1, 0)  # the store in which a device program notes what it saw
-NAN, INFINITE = 1, 2  # its bits
+NAN, INFINITE = 1, 2  # the bits in that store
 
 
 def traced_flag(values: Sequence[Array]) -> Any:
@@ -68,7 +68,7 @@ def _floats(value: Array) -> Any:
 
 
 def host_call(node: Node) -> Call:
-    """Which function on the host a node calls."""
+    """The function on the host that a node calls."""
     assert isinstance(node.op, Udf)
     return node.op.name, node.op.number
 

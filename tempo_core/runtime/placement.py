@@ -34,7 +34,7 @@ def _choose(condition: Any, value: Any, other: Any) -> Any:
 
 
 class Placement:
-    """Reads and writes traced stores. `bounds` are numbers; the steps in an `StepValues` may be traced.
+    """Reads and writes traced stores. `bounds` are numbers; the steps in `StepValues` may be traced.
 
     The dimensions of a store are, logically, one for each step with several slots, then the value's own.
     """

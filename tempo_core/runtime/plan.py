@@ -28,7 +28,7 @@ class Plan:
     schedule: str
     tensors: tuple[StoredTensor, ...]
     device_programs: tuple[str, ...]
-    outline: str = ""  # the schedule, short
+    outline: str = ""  # the schedule in short form
 
     @property
     def compiles(self) -> int:

@@ -382,7 +382,7 @@ def _operation(node: Node, branch: int | None) -> str:
 
 # -- values -----------------------------------------------------------------------------------------------------------
 
-SHOWN = 8  # elements of a value that is shown whole
+SHOWN = 8  # values of up to so many elements are shown whole
 
 
 def value_text(value: Any) -> str:

@@ -53,9 +53,9 @@ class Segment:
     items: list[Item | Fetch] = field(default_factory=list)
     compiled: Callable[..., Any] | None = None
     reads: tuple[Key, ...] = ()  # stores that it only reads
-    writes: tuple[Key, ...] = ()  # stores that it changes, given by donation
+    writes: tuple[Key, ...] = ()  # stores that it changes, passed by donation
     inputs: tuple[str, ...] = ()  # fed arrays that it reads
-    lowered: Any = None  # its XLA program before compilation, where that is known in advance
+    lowered: Any = None  # its XLA program before compilation, if `lower_all` has traced it
 
     @property
     def fetches(self) -> list[Execute]:
@@ -96,7 +96,9 @@ class Staged:
         self.segments: list[Segment] = []
         outside = {id(item) for item in _outside(scheduled.root)}
         every = [leaf for leaf in leaves(scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
-        self.kept_outputs = {(leaf.node, 0) for leaf in every if id(leaf) not in outside}  # inside loops: stores to the end
+        self.kept_outputs = {
+            (leaf.node, 0) for leaf in every if id(leaf) not in outside
+        }  # outputs inside of loops: their stores live to the end
         storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
         self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend)
         self.items = self._split(scheduled.root, ())
@@ -380,7 +382,7 @@ class _Run:
         point = {s.name: int(e.evaluate(counters)) for s, e in zip(steps, execute.point, strict=True)}
         if isinstance(op, Sink):
             self.sinking.append((execute.node, operands, point))
-            if len(self.sinking) > 1:  # one late: the device is busy with what follows
+            if len(self.sinking) > 1:  # a sink gets its values one call late, while the device works on
                 self._deliver()
             return
         assert isinstance(op, Udf)
