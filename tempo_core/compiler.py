@@ -58,17 +58,17 @@ def compile_context(
     try:
         graph = pipeline.run(source, passes, finished)
     except InvalidGraphError:
-        schedule(source, numbers)  # values that depend on themselves confuse passes: CausalityError says so better
+        schedule(source, numbers)  # values that depend on themselves confuse passes: a CausalityError explains this better
         raise
     backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
 
     def for_bounds(numbers: Bounds, timing: dict[str, float]) -> Program[Any]:
-        """What depends on the bounds: the schedule, and what is run. Nothing above but the check does."""
+        """The stages that depend on the bounds: the schedule, and the program that runs. Of the stages above, only the check does."""
         start = time.perf_counter()
         try:
             scheduled = schedule(graph, graph.all_bounds(numbers), dealloc=is_interpreted(graph, config))
         except CausalityError:
-            schedule(source, numbers)  # whose cycle is of the statements that the user wrote
+            schedule(source, numbers)  # raises with a cycle of statements that the user wrote
             raise
         timing["schedule"] = time.perf_counter() - start
         return Program(source, scheduled, results, config, timing, context, backend, rebound)
@@ -88,54 +88,57 @@ def compile_context(
 
 
 def checked_bounds(context: BaseContext, bounds: Mapping[Expr, int], complete: bool = True) -> Bounds:
-    """Bounds by symbol: exactly those of the context (or some, unless `complete`), each a number of at least 1."""
-    known = {step.bound_symbol.name: step.bound_symbol for step in context.steps}
-    found: Bounds = {}
-    usage = f"ctx.run({{{', '.join(f'{n}: ...' for n in known)}}}, ...)"
+    """Bounds by symbol, each a number of at least 1: all those of the context, or some of them if `complete` is false."""
+    symbols = {step.bound_symbol.name: step.bound_symbol for step in context.steps}
+    numbers: Bounds = {}
+    usage = f"ctx.run({{{', '.join(f'{n}: ...' for n in symbols)}}}, ...)"
     if not isinstance(bounds, Mapping):
         raise BoundsError(f"the bounds are {bounds!r}, not a dict from bounds to numbers", hint=usage)
     for key, value in bounds.items():
-        symbol = known.get(str(key))
+        symbol = symbols.get(str(key))
         if symbol is None:
-            raise BoundsError(f"{key} is no bound of this context", hint=f"its bounds are {', '.join(known) or 'none'}")
+            raise BoundsError(f"{key} is not a bound of this context", hint=f"its bounds are {', '.join(symbols) or 'none'}")
         if isinstance(value, (bool, Expr)) or not hasattr(value, "__index__") or not 1 <= value.__index__() <= _LARGEST_BOUND:
             raise BoundsError(
                 f"the bound {key} is {value!r}; it must be an int of at least 1",
-                hint=f"from 1 to {_LARGEST_BOUND}, as steps are int32 numbers; for no timesteps at all there is nothing to run",
+                hint=f"use a number from 1 to {_LARGEST_BOUND} (steps are int32 numbers): {{{key}: 100}}",
             )
-        found[symbol] = value.__index__()
-    missing = [name for name, symbol in known.items() if symbol not in found]
+        numbers[symbol] = value.__index__()
+    missing = [name for name, symbol in symbols.items() if symbol not in numbers]
     if missing and complete:
         raise BoundsError(f"the bound {missing[0]} is not given", hint=usage)
-    return found
+    return numbers
 
 
 def checked_config(config: Config | None) -> Config:
-    """The options of a compilation; the usual ones where none are given."""
+    """The options of a compilation. The default is `Config()`."""
     if config is None:
         return Config()
     if not isinstance(config, Config):
-        raise ConfigError(f"the config is {config!r}", hint='config=tp.Config(backend="numpy")')
+        raise ConfigError(f"the config is {config!r}, not a tp.Config", hint='config=tp.Config(backend="numpy")')
     return config
 
 
 def checked_tiles(context: BaseContext, config: Config) -> tuple[tuple[str, int], ...]:
-    """The sizes of tiles by step; ConfigError where the config names a step that the context lacks."""
+    """The sizes of tiles by step. Raises ConfigError if the config names a step that the context lacks."""
     names = [step.name for step in context.steps]
     for step in config.unvectorized_steps:
         if step not in names:
             raise ConfigError(
-                f"disable names the step {step!r} in 'vectorize({step})'",
+                f"disable names the step {step!r} in 'vectorize({step})', which the context lacks",
                 hint=f"the context has the steps {', '.join(names) or 'none'}",
             )
     for step, _ in config.tiles:
         if step not in names:
-            raise ConfigError(f"tile names the step {step!r}", hint=f"the context has the steps {', '.join(names) or 'none'}")
+            raise ConfigError(
+                f"tile names the step {step!r}, which the context lacks",
+                hint=f"the context has the steps {', '.join(names) or 'none'}",
+            )
     return config.tiles
 
 
 def results_of(outputs: Outputs) -> tuple[Results, list[Tensor]]:
-    """How results are handed out, in the form of `outputs`: one tensor, tensors by name, or tensors in order."""
+    """The form of the results, which is that of `outputs`: one tensor, tensors by name, or tensors in order. And the tensors."""
     names, single = None, isinstance(outputs, Tensor)
     if isinstance(outputs, Tensor):
         tensors = [outputs]
@@ -144,24 +147,26 @@ def results_of(outputs: Outputs) -> tuple[Results, list[Tensor]]:
     elif isinstance(outputs, Iterable):
         tensors = list(outputs)
     else:
-        raise ArgumentError(f"outputs are {outputs!r}", hint="outputs=[h, loss], outputs={'h': h}, or one tensor: outputs=h")
+        raise ArgumentError(
+            f"outputs are {outputs!r}, not tensors", hint="outputs=[h, loss], outputs={'h': h}, or one tensor: outputs=h"
+        )
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
-            called = f"`{names[position]}`" if names is not None else str(position)
+            label = f"`{names[position]}`" if names is not None else str(position)
             raise ArgumentError(
-                f"output {called} is {tensor!r}, not a tensor of this context",
-                hint="outputs=[h, loss]; numbers are tp.constant(3.0)",
+                f"output {label} is {tensor!r}, not a tensor of this context",
+                hint="outputs=[h, loss]; a number becomes a tensor by tp.constant(3.0)",
             )
     return Results(tuple(map(Result.of, tensors)), names, single), tensors
 
 
 def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
-    """The program's graph with an `Output` for each result, which reads all points of its domain; dead nodes removed."""
+    """The program's graph, with an `Output` for each result, which reads all points of its domain, and without dead nodes."""
     for position, tensor in enumerate(outputs):
         if tensor.context is not context:
             raise ContextError(
                 f"output {position} is {tensor!r}, not a tensor of this context",
-                hint="run it with the context that it was made in",
+                hint="run it with its own context: ctx.run(...)",
             )
     graph = context.graph.copy()
     whole = [_at_its_points(graph, tensor) for tensor in outputs]
@@ -170,13 +175,13 @@ def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
         read = replace(edge, index=tuple(full_range(s) for s in source.domain.steps))
         op = Output(position, partial=tensor.user_condition is not TRUE)
         graph.add(op, [read], domain=Domain(), name=source.name, where=source.where)
-    kept = remove_dead(graph)
-    kept.branch_lines = context.branch_lines
-    return kept
+    live = remove_dead(graph)
+    live.branch_lines = context.branch_lines
+    return live
 
 
 def _at_its_points(graph: Graph, tensor: Tensor) -> Edge:
-    """The tensor read at the points of its own domain: a copy where it is a view of another."""
+    """A read of the tensor at the points of its own domain. If the tensor is a view of another, the read is of a copy."""
     if tensor.edge.is_own_point(tensor.node.domain) and tensor.user_condition is TRUE:
         return tensor.edge
     copy = graph.add(Identity(), [tensor.edge], domain=tensor.domain, where=user_location())
@@ -185,42 +190,44 @@ def _at_its_points(graph: Graph, tensor: Tensor) -> Edge:
 
 # -- programs that were compiled before -------------------------------------------------------------------------------
 
-KEPT = 8  # programs that a context keeps for `run`
+KEPT = 8  # the number of programs that a context keeps for `run`
 
 
 def recalled(
     context: BaseContext, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None
 ) -> Program[Any]:
-    """`compile_context`, or a program that it made before: where graph, outputs and config are the same, and the bounds too,
-    it is used again; with other bounds, what does not depend on them is.
+    """A compiled program, as of `compile_context`, or an earlier program of the context that can be used again.
+
+    If graph, outputs, config and bounds are the same, the earlier program itself is used again. If only the bounds differ, the
+    parts that do not depend on them are.
     """
     config = checked_config(config)
     results, tensors = results_of(outputs)
     numbers = checked_bounds(context, bounds)
-    key = (results, _asked(context, tensors), replace(config, seed=0))
-    known = [program for other, program in context.programs if other == key]
-    same = [program for program in known if program.bounds == numbers]
+    key = (results, _program_key(context, tensors), replace(config, seed=0))
+    candidates = [program for other, program in context.programs if other == key]
+    same = [program for program in candidates if program.bounds == numbers]
     if same:
-        found = same[-1]
-    elif known:
-        found = known[-1].with_bounds(bounds)
+        program = same[-1]
+    elif candidates:
+        program = candidates[-1].with_bounds(bounds)
     else:
-        found = compile_context(context, bounds, outputs, config)
-    kept = [(other, program) for other, program in context.programs if program is not found]
-    context.programs[:] = [*kept, (key, found)][-KEPT:]
-    return found
+        program = compile_context(context, bounds, outputs, config)
+    kept = [(other, earlier) for other, earlier in context.programs if earlier is not program]
+    context.programs[:] = [*kept, (key, program)][-KEPT:]
+    return program
 
 
-def _asked(context: BaseContext, tensors: Sequence[Tensor]) -> tuple[Node, ...]:
-    """All that a program is made of, equal for equal programs: its graph, with what outputs add to it under numbers of its own."""
+def _program_key(context: BaseContext, tensors: Sequence[Tensor]) -> tuple[Node, ...]:
+    """The nodes of a program, equal for equal programs. Nodes that outputs add have ids that do not depend on the context."""
     first = context.graph.next_id
     numbers: dict[int, int] = {}
 
-    def own(node_id: int) -> int:
+    def new_id(node_id: int) -> int:
         return numbers.setdefault(node_id, -1 - len(numbers)) if node_id >= first else node_id
 
     def renumbered(node: Node) -> Node:
-        inputs = tuple(replace(edge, source=own(edge.source)) for edge in node.inputs)
-        return replace(node, id=own(node.id), inputs=inputs, where="")
+        inputs = tuple(replace(edge, source=new_id(edge.source)) for edge in node.inputs)
+        return replace(node, id=new_id(node.id), inputs=inputs, where="")
 
     return tuple(renumbered(node) if node.id >= first else node for node in with_outputs(context, tensors))

@@ -14,17 +14,17 @@ PASSES = ("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "tile"
 
 @dataclass(frozen=True)
 class Config:
-    """How a program is compiled and run.
+    """Options of compiling and running a program.
 
-    seed: of all random numbers; another seed needs no recompilation.
+    seed: the seed of all random numbers. Another seed needs no recompilation.
     backend: "jax", or "numpy" (interpreted only).
-    executor: "staged" makes XLA programs of all that needs no host; "interpreted" runs statement by statement.
-    disable: names of passes to switch off; "vectorize(t)" switches one step of vectorization off.
-    tile: sizes of tiles by step, `{"t": 64}`: reductions over dimensions made of that step's bound run tile by tile. It saves
-        memory where such dimensions are large, and work where they are padded (`k[0:t + 1]`); floats are summed in another order.
-    memory_limit: refuse a plan whose stores take more, in bytes or as "2GiB"; the error lists the largest.
-    check_numerics: raise NumericsError where a value that is not finite reaches an output, a function on the host or a recurrence;
-        it names the statement and the point where that began. The -inf of masks is no error (see `runtime/numerics.py`).
+    executor: "staged" makes XLA programs of all parts that need no host; "interpreted" runs statement by statement.
+    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step.
+    tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
+        saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
+    memory_limit: refuse a plan whose stores need more than this, in bytes or as "2GiB". The error lists the largest stores.
+    check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
+        The error names the statement and the point where it began. The -inf of masks is not an error (see `runtime/numerics.py`).
     """
 
     seed: int = 0
@@ -45,13 +45,13 @@ class Config:
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool) or not hasattr(self.seed, "__index__"):
-            raise ConfigError(f"seed={self.seed!r} is no int", hint="Config(seed=3)")
+            raise ConfigError(f"seed={self.seed!r} is not an int", hint="Config(seed=3)")
         if not isinstance(self.check_numerics, bool):
             raise ConfigError(
                 f"check_numerics={self.check_numerics!r} is neither True nor False", hint="Config(check_numerics=True)"
             )
         if isinstance(self.disable, str) or not isinstance(self.disable, Iterable):
-            raise ConfigError(f"disable={self.disable!r} is no tuple of passes", hint='disable=("fuse",)')
+            raise ConfigError(f"disable={self.disable!r} is not a tuple of passes", hint='Config(disable=("fuse",))')
         object.__setattr__(self, "disable", tuple(self.disable))
         _choose("backend", self.backend, ("jax", "numpy"))
         _choose("executor", self.executor, ("staged", "interpreted"))
@@ -62,7 +62,9 @@ class Config:
             name, _, rest = str(item).partition("(")
             _choose("disable", name, PASSES)
             if "(" in str(item) and (name != "vectorize" or not rest.endswith(")")):
-                raise ConfigError(f"disable={item!r}", hint='only vectorization is switched off by step: "vectorize(t)"')
+                raise ConfigError(
+                    f"disable={item!r} names a step", hint='only vectorization is switched off by step: disable=("vectorize(t)",)'
+                )
 
     def disabled(self, name: str) -> bool:
         return name in self.disable
@@ -78,7 +80,7 @@ class Config:
 
     @property
     def interpreted(self) -> bool:
-        """NumPy arrays cannot be staged."""
+        """Whether programs are interpreted. NumPy arrays cannot be staged."""
         return self.executor == "interpreted" or self.backend == "numpy"
 
 
@@ -88,7 +90,7 @@ def size_in_bytes(size: int | str) -> int:
         return size
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(size), re.IGNORECASE)
     if match is None or isinstance(size, float):
-        raise ConfigError(f"memory_limit={size!r} is no size", hint='a number of bytes, or a text such as "2GiB"')
+        raise ConfigError(f"memory_limit={size!r} is not a size", hint='give a number of bytes, or a text: memory_limit="2GiB"')
     number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
@@ -98,10 +100,12 @@ def _tile_sizes(tile: object) -> tuple[tuple[str, int], ...]:
     try:
         pairs = [(str(step), size) for step, size in (tile.items() if isinstance(tile, Mapping) else tile)]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
-        raise ConfigError(f"tile={tile!r} is no mapping from steps to sizes", hint='tile={"t": 64}') from None
+        raise ConfigError(f"tile={tile!r} is not a mapping from steps to sizes", hint='tile={"t": 64}') from None
     for step, size in pairs:
         if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-            raise ConfigError(f"the tiles of step {step} have the size {size!r}", hint='a number of at least 1: tile={"t": 64}')
+            raise ConfigError(
+                f"the tiles of step {step} have the size {size!r}", hint='give a number of at least 1: tile={"t": 64}'
+            )
     return tuple(sorted((step, size.__index__()) for step, size in pairs))
 
 

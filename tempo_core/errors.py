@@ -1,4 +1,4 @@
-"""Every mistake a user can make, as an exception that names the user's own line, what is wrong and what to write."""
+"""The errors of users, as exceptions. Each names the user's line, says what is wrong, and says what to write instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _JAX = f"{os.sep}jax{os.sep}_src{os.sep}"
-_WIDTH = 100  # of a quoted line of source
+_WIDTH = 100  # the largest length of a quoted line of source
 
 
 @functools.lru_cache(maxsize=4096)
@@ -21,7 +21,7 @@ def _is_users_file(filename: str) -> bool:
 def is_users(frame: FrameType) -> bool:
     """Whether a stack frame runs code outside `tempo_core` and JAX."""
     code = frame.f_code
-    generated = code.co_filename == "<string>" and code.co_name == "__init__"  # of a dataclass
+    generated = code.co_filename == "<string>" and code.co_name == "__init__"  # the generated __init__ of a dataclass
     return not generated and _is_users_file(code.co_filename)
 
 
@@ -36,7 +36,7 @@ def user_location() -> str:
 
 
 def quoted(where: str) -> str:
-    """A `file:line` as errors show it: the file relative to the working directory if it lies there, and the line's text if known.
+    """A `file:line` as errors show it: relative to the working directory if the file lies there, with the line's text if it can be read.
 
     `/home/me/program.py:12` in `/home/me` is `program.py:12: y = x[t + 1]`.
     """
@@ -50,12 +50,12 @@ def quoted(where: str) -> str:
 
 
 class TempoError(Exception):
-    """Base of all errors that Tempo raises for what the user wrote or fed.
+    """The base class of all errors about a user's program or inputs.
 
     `message` says which rule was broken; `where` is the user's `file:line`; `hint` says what to write instead.
     """
 
-    usual_hint: str | None = None  # of a class of errors, where one has no hint of its own
+    usual_hint: str | None = None  # for errors of the class that have no other hint
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None):
         super().__init__(message)
@@ -67,18 +67,18 @@ class TempoError(Exception):
 
 
 class MissingRow(NotImplementedError):
-    """A table that has no row for an op or a function: a mistake in Tempo, and none of its users'.
+    """A table that has no row for an op or a function. This is a mistake in Tempo, not in the user's program.
 
-    The test of that row fails, with its name; tests that only happen to need the row are skipped (`tests/conftest.py`).
+    The test of that row fails, with its name. Tests that merely need the row are skipped (`tests/conftest.py`).
     """
 
 
 class ArgumentError(TempoError, TypeError):
-    """An argument of the wrong kind: what is no tensor, shape, step, number or name where one is meant."""
+    """An argument of the wrong kind, where a tensor, shape, step, number or name is expected."""
 
 
 class DivisionError(TempoError, ZeroDivisionError):
-    """An index that divides by zero, or is taken modulo what is not positive."""
+    """An index that divides by zero, or a modulus that is not positive."""
 
     usual_hint = "indices are divided by positive numbers: t // 2, t % 2"
 
@@ -124,7 +124,7 @@ class CausalityError(TempoError):
 
 
 class BoundsError(TempoError):
-    """A bound that was not given, is unknown, or is too small."""
+    """A bound that is missing, unknown, or too small."""
 
 
 class InputError(TempoError):
@@ -132,11 +132,11 @@ class InputError(TempoError):
 
 
 class SymbolicValueError(TempoError, TypeError):
-    """A tensor, an expression or a condition where Python needs a number or a truth value: it is known only when a program runs."""
+    """A tensor, an expression or a condition where Python needs a number or a truth value. Its value exists only when a program runs."""
 
 
 class GradientError(TempoError):
-    """A gradient that was asked for and does not exist."""
+    """A request for a gradient that does not exist."""
 
 
 class NonAffineError(TempoError):
@@ -148,7 +148,7 @@ class FunctionError(TempoError):
 
 
 class NumericsError(TempoError):
-    """A value that is not finite, found with `Config(check_numerics=True)`."""
+    """A value that is not finite, in a run with `Config(check_numerics=True)`."""
 
 
 class ConfigError(TempoError):
@@ -156,7 +156,7 @@ class ConfigError(TempoError):
 
 
 class OutOfMemoryPlanError(TempoError):
-    """A plan that does not fit the given memory limit."""
+    """A plan that does not fit in the memory limit."""
 
 
 class OutOfMemoryError(TempoError):

@@ -1,4 +1,4 @@
-"""A compiled program: run it, look at what the compiler made of it, step through it, compile it for other bounds."""
+"""A compiled program: run it, inspect it, step through it, compile it for other bounds."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    R = TypeVar("R", covariant=True)  # what a run gives: an array, a dict of arrays, or a list of arrays
+    R = TypeVar("R", covariant=True)  # the results of a run: an array, a dict of arrays, or a list of arrays
 
 
 @dataclass(frozen=True)
 class Result:
-    """How one output is handed out: its domain's steps lead, then its shape, which may vary from point to point.
+    """The form of one output: the steps of its domain lead, then its shape follows, which may vary from point to point.
 
-    A `condition` other than TRUE is one that the user indexed the output with: elsewhere the result is masked.
+    A `condition` other than TRUE comes from the user's index of the output. Where it does not hold, the result is masked.
     """
 
     steps: tuple[Symbol, ...]
@@ -65,13 +65,13 @@ class Result:
         return Result(tensor.domain.steps, tensor.type, tensor.name, condition)
 
     def trimmed(self, value: Any, bounds: Bounds) -> Any:
-        """The array, or nested lists of arrays where the shape varies with a step; masked arrays, or None, at missing points."""
+        """The result: an array, or nested lists if the shape varies with a step. Missing points are masked, or None in lists."""
         points = [bounds[step.bound_symbol] for step in self.steps]
-        if self.type.is_static:  # the value may still be padded, where it is one point of what varies
+        if self.type.is_static:  # the value may still be padded, if it is one point of a tensor whose shape varies
             sizes = (*points, *(size.evaluate(bounds) for size in self.type.shape))
             array = np.asarray(value)
             array = array if array.shape == sizes else array[tuple(slice(0, n) for n in sizes)]
-            return _own(array) if self.condition is TRUE else self._masked(array, points, bounds)
+            return _writable(array) if self.condition is TRUE else self._masked(array, points, bounds)
 
         def rows(part: Any, steps: tuple[Symbol, ...], at: dict[Symbol, int]) -> Any:
             if steps:
@@ -79,7 +79,7 @@ class Result:
             if not self.condition.evaluate({**bounds, **at}):
                 return None
             sizes = tuple(size.evaluate({**bounds, **at}) for size in self.type.shape)
-            return _own(np.asarray(part)[tuple(slice(0, n) for n in sizes)])
+            return _writable(np.asarray(part)[tuple(slice(0, n) for n in sizes)])
 
         return rows(value, self.steps, {})
 
@@ -95,32 +95,32 @@ class Result:
         return f"{self.type}{over}" + ("" if self.condition is TRUE else f" where {self.condition}")
 
 
-def _own(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A result that the caller may write into: not what was fed, nor another result. JAX's arrays are read-only, and stay so."""
+def _writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A result that the caller may write into: it shares no memory with inputs or other results. JAX's arrays stay read-only."""
     return array.copy() if array.flags.writeable else array
 
 
 @dataclass(frozen=True)
 class Results:
-    """All outputs, in the form in which they were asked for: `names` of a dict, or one tensor by itself, or a sequence."""
+    """All outputs, in the form of `outputs`: a dict with `names`, one tensor (`is_single`), or a sequence."""
 
     each: tuple[Result, ...]
     names: tuple[str, ...] | None = None
     is_single: bool = False
 
-    def given(self, values: Mapping[int, Any], bounds: Bounds) -> Any:
-        """What `run` gives, for the values by position."""
-        found = [result.trimmed(values[k], bounds) for k, result in enumerate(self.each)]
+    def form(self, values: Mapping[int, Any], bounds: Bounds) -> Any:
+        """The results of a run, from the values by position."""
+        arrays = [result.trimmed(values[k], bounds) for k, result in enumerate(self.each)]
         if self.is_single:
-            return found[0]
-        return found if self.names is None else dict(zip(self.names, found, strict=True))
+            return arrays[0]
+        return arrays if self.names is None else dict(zip(self.names, arrays, strict=True))
 
 
 class Program(Generic[R]):
-    """A compiled program: run it with any inputs, look at what the compiler made of it, or step through it.
+    """A compiled program: run it with any inputs, inspect it, or step through it.
 
-    `source` is the program as it was written, `graph` what the passes made of it; `message` says what was compiled anew where
-    the program was made of another by `with_bounds`.
+    `source` is the program as it was written; `graph` is the graph after all passes. If the program comes from another one by
+    `with_bounds`, `message` says which parts were compiled anew.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Program(Generic[R]):
         self.results, self.config, self.timing, self.backend = results, config, timing, backend
         self.bounds: Bounds = {b: n for b, n in scheduled.bounds.items() if b not in scheduled.graph.derived}
         self.message = ""
-        self._domains = context.inputs  # those that no output needs may be fed, and are ignored
+        self._domains = context.inputs  # inputs that no output needs may be fed, and are ignored
         self._lines = context.branch_lines
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
@@ -153,10 +153,10 @@ class Program(Generic[R]):
     def run(self, inputs: Inputs | None = None, seed: int | None = None) -> R:
         """The outputs, as NumPy arrays whose leading dimensions are the steps of the output's domain, in the context's order.
 
-        A list, or what `outputs` was: a dict, or one tensor. Outputs whose shape varies with a step are nested lists of arrays.
-        `inputs` gives each input by name an array, an iterator of values or a function of the steps (see `tp.input`); `seed`
-        is that of the config unless it is given. Raises InputError for inputs that do not fit. A run that an exception ended
-        leaves nothing behind: the program can run again.
+        The form is that of `outputs`: a list, a dict, or one array. Outputs whose shape varies with a step are nested lists of
+        arrays. `inputs` has, for each input by name, an array, an iterator of values or a function of the steps (see `tp.input`).
+        `seed` is by default that of the config. Raises InputError for inputs that do not fit. After an exception, the program
+        can run again.
         """
         fed = self._fed(inputs)
         chosen = self.config.seed if seed is None else seed
@@ -170,59 +170,66 @@ class Program(Generic[R]):
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise self.plan().out_of_memory(str(error)) from error
-        found: R = self.results.given(values, self.bounds)
-        return found
+        results: R = self.results.form(values, self.bounds)
+        return results
 
     @checked
     def stepping(self, inputs: Inputs | None = None, seed: int | None = None, as_written: bool = False) -> Session[R]:
-        """A session that runs the program statement by statement (interpreted), and shows each with its values.
+        """A session that runs the program statement by statement (interpreted), and shows each statement with its values.
 
-        With `as_written`, the statements are those of the program before all passes, one an operation that the user wrote, and
-        all values are kept, to be looked at.
+        With `as_written`, the statements are those of the program before all passes, one for each operation that the user wrote.
+        All values are then kept, so that you can look at them.
         """
         scheduled = self.scheduled if not as_written else schedule(self.source, self.bounds)
         fed, chosen = self._fed(inputs), self.config.seed if seed is None else seed
         interpreter = Interpreter(scheduled, self.backend, chosen, self._watch(fed, chosen))
         if as_written:
-            interpreter.storage = {}  # every value stays, to be looked at
+            interpreter.storage = {}  # every value stays
         return Session(
-            scheduled, interpreter, fed, lambda found: self.results.given(found, self.bounds), self._branch_lines(), self._domains
+            scheduled,
+            interpreter,
+            fed,
+            lambda values: self.results.form(values, self.bounds),
+            self._branch_lines(),
+            self._domains,
         )
 
     def _branch_lines(self) -> dict[tuple[str, str], Sequence[str]]:
-        """For recurrences by name and line, as node numbers change: the lines that assign their branches."""
+        """For each recurrence, by name and line (node ids change): the lines that assign its branches."""
         merges = [node for node in self.source if isinstance(node.op, Merge)]
         return {(node.name, node.where): self._lines.get(node.id, ()) for node in merges}
 
     @checked
     def step(self, inputs: Inputs | None = None, seed: int | None = None) -> Session[R]:
-        """The statements one after the other, each when it has run: `for step in program.step(inputs): print(step)`."""
+        """Run statement by statement, and give each statement after it ran: `for step in program.step(inputs): print(step)`."""
         return self.stepping(inputs, seed)
 
     def compared_to(self, other: Program[Any]) -> str:
-        """What has to be compiled anew here, beside what `other` has compiled, and what is used again."""
+        """A message that says which parts are compiled anew here, and which parts of `other` are used again."""
         changed = ", ".join(f"{b}: {other.bounds[b]} -> {n}" for b, n in self.bounds.items() if n != other.bounds[b])
-        kept = f"passes reused, scheduled anew in {self.timing['schedule']:.2g} s"
+        reuse = f"passes reused, scheduled anew in {self.timing['schedule']:.2g} s"
         if self._staged is None:
-            return f"{changed}: {kept}; interpreted, nothing to compile"
+            return f"{changed}: {reuse}; interpreted, nothing to compile"
         self._staged.lower_all()
-        count, known = len(self._staged.segments), self._staged.known()
-        return f"{changed}: {kept}; {count - known} of {count} XLA programs recompiled"
+        count, reusable = len(self._staged.segments), self._staged.reusable()
+        return f"{changed}: {reuse}; {count - reusable} of {count} XLA programs recompiled"
 
     @checked
     def with_bounds(self, bounds: Mapping[Expr, int]) -> Program[R]:
-        """The program for other bounds; those that are not given stay. What the passes made, and XLA programs that stay the
-        same, are used again: `message`, which is logged too (logger "tempo"), says what is not. Raises as `compile` does.
+        """The program for other bounds. Bounds that are left out stay as they are.
+
+        The graph after the passes, and XLA programs that stay the same, are used again. `message` says which parts are not; it is
+        logged too (logger "tempo"). Raises the errors of `compile`.
         """
         return self._rebound(self, bounds)
 
     def _watch(self, fed: Feeds, seed: int) -> Watch | None:
-        """Looks for values that are not finite, if the config asks for that."""
+        """A watch for values that are not finite, if the config asks for it."""
         if not self.config.check_numerics:
             return None
 
         def search(watch: Watch) -> None:
-            """The program as it was written, in NumPy, until a value that is not finite reaches something."""
+            """Run the program as it was written, in NumPy, until such a value reaches an output, a host function or a recurrence."""
             interpreter = Interpreter(schedule(self.source, self.bounds), NumpyBackend(), seed, repeated=watch.returned)
             ran = interpreter.steps(interpreter.state(Feeds(fed.arrays, {})))
             statements = (Ran(each.node, each.branch, each.point, each.operands, each.values) for each in ran)
@@ -233,20 +240,20 @@ class Program(Generic[R]):
     def _fed(self, inputs: Inputs | None) -> Feeds:
         return checked_inputs(self.inputs, self._domains, {} if inputs is None else inputs)
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
+    # -- inspection ---------------------------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> dict[str, InputSpec]:
-        """What a run must be fed with, by name."""
+        """The inputs that a run needs, by name."""
         return input_specs(self.source, self._domains, self.bounds)
 
     @property
     def outputs(self) -> dict[str, Result]:
-        """What a run gives: by the names that `outputs` had, else by the tensors' own, else by position."""
+        """The results of a run, by the names of `outputs`, else by the names of the tensors, else by position."""
         names = self.results.names
         if names is None:
-            own = [result.name for result in self.results.each]
-            names = tuple(n if n and own.count(n) == 1 else str(k) for k, n in enumerate(own))
+            tensor_names = [result.name for result in self.results.each]
+            names = tuple(n if n and tensor_names.count(n) == 1 else str(k) for k, n in enumerate(tensor_names))
         return dict(zip(names, self.results.each, strict=True))
 
     @property
@@ -256,7 +263,7 @@ class Program(Generic[R]):
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds in our own passes and schedule, and in XLA, so far."""
+        """Seconds so far in Tempo's passes and schedule, and in XLA."""
         return sum(self.timing.values()) + (self._staged.compile_seconds if self._staged is not None else 0.0)
 
     def __repr__(self) -> str:
@@ -267,9 +274,9 @@ class Program(Generic[R]):
 
     @checked
     def text(self, kind: str = "program", full: bool = False) -> str:
-        """What the compiler made: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan".
+        """The program as text: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan".
 
-        Tensors of one module, optimizer or object share a line in the last four; `full` gives each statement and store its own.
+        Tensors of one module, optimizer or object share a line in the last four; with `full`, each statement and store has its own.
         The plan shows the user's lines too.
         """
         makers = {
@@ -281,12 +288,12 @@ class Program(Generic[R]):
             "source": lambda: ir_text.to_text(self.source, full_constants=False),
         }
         if kind not in makers:
-            raise TempoError(f"no text {kind!r}", hint=f"one of {', '.join(makers)}")
+            raise TempoError(f"there is no text {kind!r}", hint=f"one of {', '.join(makers)}: program.text('plan')")
         return makers[kind]()
 
     @checked
     def draw(self, path: str | Path, full: bool = False) -> None:
-        """Write the final graph as .svg or Graphviz .dot. What belongs together shares a box, unless `full` is asked for."""
+        """Write the final graph as .svg or Graphviz .dot. Nodes that belong together share a box; with `full`, each has its own."""
         draw(self.graph, path, full, self._sources)
 
     def plan(self) -> Plan:

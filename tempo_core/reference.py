@@ -1,7 +1,7 @@
 """The oracle: a program's outputs by recursion over its recurrence equations, in NumPy, with memoisation.
 
-No passes, no schedule, no storage: each value is asked for at a point, asks for what it reads, and is kept. Slow, and right
-where the equations are. Every feature and every random program is tested against it.
+It has no passes, no schedule and no storage. A value at a point first requests the values that it reads; then it is computed, and
+kept. The oracle is slow, and right if the equations are. Every feature and every random program is tested against it.
 """
 
 from __future__ import annotations
@@ -49,37 +49,37 @@ def evaluate(
     dtype: str | None = None,
     structure: Structure | None = None,
 ) -> list[Any]:
-    """The values of `outputs`: what `program.run(inputs)` of the compiled program gives, up to the rounding of floats.
+    """The values of `outputs`: equal to those of `program.run(inputs)` of the compiled program, up to the rounding of floats.
 
-    A list with one array `[*bounds of the tensor's domain, *shape]` an output; nested lists of arrays where the shape varies
-    with a step. Without `outputs`, the operands of the graph's `Output` nodes, by position: so that graphs can be compared
-    before and after a pass (there, a range may pass over points that its source's condition leaves out, and a branch that is
-    selected elementwise may not exist for these bounds: zeros).
+    The result is a list with one array `[*bounds of the tensor's domain, *shape]` for each output, or nested lists of arrays if
+    the shape varies with a step. Without `outputs`, it lists the operands of the graph's `Output` nodes, by position, so that
+    graphs can be compared before and after a pass. (In such graphs, a range may contain points that its source's condition
+    leaves out, and a branch that is selected elementwise may not exist for these bounds. Both give zeros.)
 
-    With `dtype="float64"`, floats of all dtypes are evaluated in float64, for finite differences and to see what rounding does;
-    random numbers and user-defined functions keep their precision.
+    With `dtype="float64"`, floats of all dtypes are evaluated in float64: for finite differences, and to see the effect of
+    rounding. Random numbers and user-defined functions keep their precision.
 
-    `structure` is kept between evaluations of one graph for the same bounds: a dictionary, empty at first, of which value reads
-    which.
+    `structure` is a dictionary, empty at first, that says which value reads which. It is kept between evaluations of one graph
+    for the same bounds.
 
     A stateful function is called in the order of its points, up to the last that is needed. Sinks are not called.
     Raises CausalityError at a value that depends on itself, OutOfDomainError at a read outside of a domain,
-    UncoveredPointError at a point that no branch defines, BoundsError and InputError for what is not given.
+    UncoveredPointError at a point that no branch defines, BoundsError and InputError for missing bounds and inputs.
     """
     graph = program.graph if isinstance(program, BaseContext) else program
     numbers = _bounds(graph, bounds)
     fed = _arrays(graph, program.inputs if isinstance(program, BaseContext) else {}, numbers, inputs or {})
     oracle = _Oracle(graph, numbers, fed, seed, _wider(dtype), outputs is not None, structure)
     if outputs is None:
-        found = sorted((n for n in graph if isinstance(n.op, Output)), key=lambda n: n.op.position)  # type: ignore[attr-defined]
-        return [oracle.read(node.inputs[0], {}) for node in found]
+        nodes = sorted((n for n in graph if isinstance(n.op, Output)), key=lambda n: n.op.position)  # type: ignore[attr-defined]
+        return [oracle.read(node.inputs[0], {}) for node in nodes]
     return [oracle.everywhere(t.edge, t.domain, t.type, partly=t.user_condition is not TRUE) for t in outputs]
 
 
 def _arrays(
     graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds: StepValues, inputs: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """What is fed, as arrays; iterators and functions are collected."""
+    """The inputs as arrays. Values of iterators and functions are collected."""
     specs = input_specs(graph, domains, bounds)
     return {n: Feed(specs[n], v).collected() if n in specs and not is_array(v) else v for n, v in inputs.items()}
 
@@ -87,13 +87,13 @@ def _arrays(
 def mistakes(
     graph: Graph, bounds: Mapping[Expr, int] | Mapping[Symbol, int], structure: Structure | None = None
 ) -> dict[type[TempoError], TempoError]:
-    """What is wrong with a program, found by going through all points of all of its nodes: one error of each kind.
+    """The mistakes in a program, one error of each kind, from all points of all of its nodes.
 
-    OutOfDomainError, UncoveredPointError, CausalityError, and IndexingError for spatial slices that stop before they start.
-    The graph is to have its `Output` nodes (`compiler.with_outputs`). Nothing is computed.
+    Kinds are OutOfDomainError, UncoveredPointError, CausalityError, and IndexingError for spatial slices that stop before they
+    start. The graph must have its `Output` nodes (`compiler.with_outputs`). Nothing is computed.
     """
     dry = _Dry(graph, _bounds(graph, bounds), {}, 0, wide=False, strict=True, structure=structure)
-    found: dict[type[TempoError], TempoError] = {}
+    errors: dict[type[TempoError], TempoError] = {}
     for node in graph:
         if isinstance(node.op, Output) and node.op.partial:
             continue
@@ -101,12 +101,12 @@ def mistakes(
             try:
                 dry.demand((node.id, at))
             except TempoError as error:
-                found.setdefault(type(error), error)
-    return found
+                errors.setdefault(type(error), error)
+    return errors
 
 
 def empty_branches(graph: Graph, up_to: int = 5) -> list[tuple[Node, int]]:
-    """Branches of recurrences that define no point, whatever the bounds (of those that are at most `up_to`)."""
+    """Branches of recurrences that define no point, for any bounds up to `up_to`."""
     merges = [node for node in graph if isinstance(node.op, Merge)]
     unused = {(node.id, number) for node in merges for number in range(len(node.inputs))}
     names = [bound for bound in graph.bounds() if bound not in graph.derived]
@@ -116,13 +116,13 @@ def empty_branches(graph: Graph, up_to: int = 5) -> list[tuple[Node, int]]:
             if any((node.id, number) in unused for number in range(len(node.inputs))):
                 for at in oracle.points(node.domain, partly=True):
                     env = oracle.env(node.domain, at)
-                    taken = [number for number, edge in enumerate(node.inputs) if edge.condition.evaluate(env)]
-                    unused.difference_update({(node.id, number) for number in taken[:1]})
+                    defining = [number for number, edge in enumerate(node.inputs) if edge.condition.evaluate(env)]
+                    unused.difference_update({(node.id, number) for number in defining[:1]})
     return [(graph[node], number) for node, number in sorted(unused)]
 
 
-def _bounds(graph: Graph, given: Mapping[Any, int]) -> StepValues:
-    numbers = {str(key): int(value) for key, value in given.items()}
+def _bounds(graph: Graph, bounds: Mapping[Any, int]) -> StepValues:
+    numbers = {str(key): int(value) for key, value in bounds.items()}
     missing = [bound for bound in graph.bounds() if bound.name not in numbers and bound not in graph.derived]
     if missing:
         raise BoundsError(f"the bound {missing[0]} is not given")
@@ -137,10 +137,10 @@ def _wider(dtype: str | None) -> bool:
 
 @dataclass(frozen=True)
 class _Read:
-    """Which points of a node an edge reads at a point of its reader: `points` in row-major order of the ranges' `lengths`.
+    """The points of a node that an edge reads at a point of its reader: `points`, in row-major order of the ranges' `lengths`.
 
-    `sizes` are the lengths that are delivered: a range's tail, past its true length, holds zeros. `fixed` are the source's
-    steps that are read at one point.
+    `sizes` are the lengths in the value of the edge: past its true length, a range holds zeros. `fixed` are the steps of the
+    source that are read at one point.
     """
 
     edge: Edge
@@ -154,11 +154,11 @@ class _Read:
         return ((self.edge.source, at) for at in self.points)
 
 
-Structure = dict[Place, tuple[tuple[_Read, ...], list[Place]]]  # what each value reads, and what must happen before it
+Structure = dict[Place, tuple[tuple[_Read, ...], list[Place]]]  # the reads of each value, and the places that come first
 
 
 class _Oracle:
-    """Values of a graph for given bounds, inputs and seed, kept once they are known."""
+    """Values of a graph for some bounds, inputs and seed. Values are kept after they are computed."""
 
     def __init__(
         self,
@@ -172,17 +172,17 @@ class _Oracle:
     ):
         self.graph, self.bounds, self.inputs, self.seed, self.wide, self.strict = graph, bounds, inputs, seed, wide, strict
         self.backend = NumpyBackend()
-        self.structure = structure if structure is not None and strict else {}  # what values need
+        self.structure = structure if structure is not None and strict else {}  # the needs of each value
         self.sizes: dict[Symbol, int] = {}  # by step
-        self.known: dict[Place, tuple[Array, ...]] = {}
+        self.values: dict[Place, tuple[Array, ...]] = {}
         self.before: dict[int, dict[At, At | None]] = {}  # for stateful functions: the point before each point
 
     # -- values -------------------------------------------------------------------------------------------------------
 
     def everywhere(self, edge: Edge, domain: Domain, type: TensorType, partly: bool = False) -> Any:
-        """What an edge reads at all points of `domain`, stacked; nested lists where the shape varies.
+        """The values of an edge at all points of `domain`, stacked, or in nested lists if the shape varies.
 
-        Where `domain` has holes and may have them (`partly`), a masked array, or None in lists.
+        With `partly`, `domain` may have holes. They are masked, or None in lists.
         """
         values = {at: self.read(edge, self.env(domain, at)) for at in self.points(domain, partly)}
         sizes = tuple(self.bound(s) for s in domain.steps)
@@ -197,19 +197,19 @@ class _Oracle:
         return np.ma.MaskedArray(whole, mask)
 
     def read(self, edge: Edge, env: StepValues) -> Any:
-        """The value of an edge for a reader at `env`, which holds the reader's steps and, once filled in, the bounds."""
+        """The value of an edge for a reader at `env`, which holds the reader's steps. The bounds are added here."""
         read = self.reads(edge, {**self.bounds, **env}, None)
         for place in read.places:
             self.demand(place)
         return self.value(read)
 
-    def demand(self, wanted: Place) -> None:
-        """Make a value known, and first all that it depends on: depth first, with a stack of our own."""
-        path: dict[Place, tuple[_Read, ...]] = {}  # values that wait for others, in the order in which they asked
-        stack = [wanted]
+    def demand(self, goal: Place) -> None:
+        """Compute a value, and before it all values that it depends on: depth first, with an explicit stack."""
+        path: dict[Place, tuple[_Read, ...]] = {}  # values that wait for others, in the order of their requests
+        stack = [goal]
         while stack:
             place = stack[-1]
-            if place in self.known:
+            if place in self.values:
                 stack.pop()
                 continue
             if place not in path:
@@ -217,18 +217,18 @@ class _Oracle:
                     self.structure[place] = self.needs(place)
                 reads, first = self.structure[place]
                 path[place] = reads
-                missing = [p for p in itertools.chain(first, *(r.places for r in reads)) if p not in self.known]
+                missing = [p for p in itertools.chain(first, *(r.places for r in reads)) if p not in self.values]
                 for other in missing:
                     if other in path:
                         raise self.cycle(list(path), other)
                 stack.extend(reversed(missing))
                 if missing:
                     continue
-            self.known[place] = self.computed(place, path.pop(place))
+            self.values[place] = self.computed(place, path.pop(place))
             stack.pop()
 
     def needs(self, place: Place) -> tuple[tuple[_Read, ...], list[Place]]:
-        """What a value reads, and what else must happen before it."""
+        """The reads of a value, and the other places that must come before it."""
         node, at = self.graph[place[0]], place[1]
         env = self.env(node.domain, at)
         first: list[Place] = []
@@ -261,7 +261,7 @@ class _Oracle:
             return self.backend.kernel(op, operands, env, self.seed)
         if isinstance(op, Cast):
             op = Cast(self.dtype(op.dtype))
-        if isinstance(op, Udf):  # it was written for the dtypes that it is declared with
+        if isinstance(op, Udf):  # it takes the dtypes of its declaration
             operands = [x.astype(np.float32) if x.dtype == np.float64 else x for x in operands]
         results = self.backend.kernel(op, operands, env, self.seed)
         return tuple(r.astype(self.dtype(t.dtype)) if is_float(t.dtype) else r for r, t in zip(results, types, strict=True))
@@ -271,19 +271,19 @@ class _Oracle:
         return "float64" if self.wide and is_float(declared) else declared
 
     def fed(self, name: str, type: TensorType, leading: tuple[int, ...] = ()) -> Array:
-        """What is fed under a name: `type`, after `leading` dimensions."""
+        """The input of a name: an array of `type`, after `leading` dimensions."""
         if name not in self.inputs:
             raise InputError(f"the input `{name}` is not given")
         array = np.asarray(self.inputs[name]).astype(numpy_dtype(self.dtype(type.dtype)))
         shape = (*leading, *(size.evaluate(self.bounds) for size in type.shape))
         if array.shape != shape:
-            raise InputError(f"the input `{name}` has shape {array.shape}; declared is {shape}")
+            raise InputError(f"the input `{name}` has shape {array.shape}; its declared shape is {shape}")
         return array
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
     def reads(self, edge: Edge, env: StepValues, reader: Node | None) -> _Read:
-        """The points that an edge reads for a reader at `env`. Raises where one does not exist."""
+        """The points that an edge reads for a reader at `env`. Raises OutOfDomainError if one does not exist."""
         source = self.graph[edge.source]
         along: list[Sequence[int]] = []
         lengths, sizes, fixed = [], [], {}
@@ -305,15 +305,15 @@ class _Oracle:
         for at in points if source.domain.condition is not TRUE else ():
             if not source.domain.condition.evaluate(self.env(source.domain, at)):
                 if not self.strict and (lengths or not source.domain.condition.steps):
-                    self.known[source.id, at] = tuple(self.zeros(t, self.env(source.domain, at)) for t in source.outputs)
+                    self.values[source.id, at] = tuple(self.zeros(t, self.env(source.domain, at)) for t in source.outputs)
                     continue
                 raise self.outside(source, edge, env, reader, f"it exists only where {source.domain.condition}")
         return _Read(edge, points, tuple(lengths), tuple(sizes), fixed)
 
     def value(self, read: _Read) -> Any:
-        """What a read delivers, once all its points are known; nested lists where their shapes vary."""
+        """The value of a read whose points are all computed; nested lists if their shapes vary."""
         source = self.graph[read.edge.source]
-        parts = [self.known[place][read.edge.output] for place in read.places]
+        parts = [self.values[place][read.edge.output] for place in read.places]
         if not read.lengths:
             return parts[0]
         type = source.outputs[read.edge.output]
@@ -326,12 +326,12 @@ class _Oracle:
         if read.lengths == read.sizes:
             return whole
         padded = np.zeros((*read.sizes, *parts[0].shape), whole.dtype)
-        kept = tuple(slice(min(n, size)) for n, size in zip(read.lengths, read.sizes, strict=True))
-        padded[kept] = whole[kept]
+        filled = tuple(slice(min(n, size)) for n, size in zip(read.lengths, read.sizes, strict=True))
+        padded[filled] = whole[filled]
         return padded
 
     def empty(self, type: TensorType, read: _Read) -> Array:
-        """A read of no points, in the shape of the source, which does not vary along the ranges."""
+        """The value of a read of no points. The shape of the source does not vary along its ranges."""
         value = self.zeros(type, {**self.bounds, **read.fixed})
         return np.zeros((*read.sizes, *value.shape), value.dtype)
 
@@ -380,7 +380,7 @@ class _Oracle:
 
 
 class _Dry(_Oracle):
-    """Which values need which, without their computation."""
+    """An oracle that goes through the needs of values, and computes nothing."""
 
     def needs(self, place: Place) -> tuple[tuple[_Read, ...], list[Place]]:
         node = self.graph[place[0]]
@@ -395,7 +395,7 @@ class _Dry(_Oracle):
 
 
 def _stacked(values: Mapping[At, Any], sizes: tuple[int, ...], static: bool) -> Any:
-    """Values by position as one array, or as nested lists."""
+    """Values by position as one array if `static`, else as nested lists."""
     if static:
         parts = list(values.values())
         return np.stack(parts).reshape((*sizes, *parts[0].shape)) if sizes else parts[0]

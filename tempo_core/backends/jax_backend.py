@@ -1,4 +1,4 @@
-"""Kernels in JAX: each can be traced, alone or inside a whole staged program."""
+"""Kernels in JAX. Each can be traced, alone or inside of a whole staged program."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tempo_core.backends.base import Array, Backend, Setting, host_udf, is_stati
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 
-# How float32 contractions multiply. None is XLA's default: full float32 on the CPU; on newer GPUs TensorFloat-32 (10 bits of
-# mantissa, several times as fast), which is what training wants. `lax.Precision.HIGHEST` forces full float32 there.
+# The precision of products in float32 contractions. None is XLA's default: full float32 on the CPU; on newer GPUs TensorFloat-32
+# (10 bits of mantissa, several times as fast), which is good for training. `lax.Precision.HIGHEST` forces full float32 there.
 DOT_PRECISION: lax.Precision | None = None
 
 UNARY = {
@@ -37,12 +37,12 @@ def cast(at: Setting, op: ops.Cast, x: Array) -> Array:
 
 
 def supported(dtype: str) -> np.dtype[Any]:
-    """The dtype, which JAX would make a 32-bit one in silence where 64 bits are off. Raises DTypeError there."""
+    """The dtype of a name. Raises DTypeError for 64 bits if JAX's 64-bit mode is off: JAX would silently take 32 bits."""
     wanted = numpy_dtype(dtype)
     if wanted.itemsize == 8 and not jax.config.jax_enable_x64:
         raise DTypeError(
             f"{dtype} needs JAX's 64-bit mode, which is off",
-            hint=f'use {dtype[:-2]}32, or jax.config.update("jax_enable_x64", True) before anything runs',
+            hint=f'use {dtype[:-2]}32, or write before anything runs: jax.config.update("jax_enable_x64", True)',
         )
     return wanted
 
@@ -72,7 +72,7 @@ def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
 
 
 def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Array) -> Array:
-    """One element after the other on the CPU; a tree of log2(n) parallel rounds elsewhere, where each round is a launch.
+    """A recurrence: one element after the other on the CPU; elsewhere a tree of log2(n) parallel rounds, each a launch.
 
     Measured on two CPU cores, in microseconds: (128, 8) 6 in order, 31 as a tree; (1000, 512) 170 and 1,040. Unrolling the
     loop only made it slower.
@@ -92,12 +92,12 @@ def scan_in_order(c: Array, b: Array, reverse: bool) -> Array:
     return lax.scan(step, jnp.zeros(b.shape[1:], b.dtype), (c, b), reverse=reverse)[1]
 
 
-@functools.partial(jax.jit, static_argnums=2)  # called outside of a program, it would be a launch an operation
+@functools.partial(jax.jit, static_argnums=2)  # outside of a program, each operation would be a launch
 def scan_as_a_tree(c: Array, b: Array, reverse: bool) -> Array:
     """The same in parallel: affine maps `y -> b + c * y` are composed, pairs of pairs.
 
-    That multiplies coefficients with each other before they meet a value, where the order of the recurrence never does. So that
-    these products neither overflow (infinite times a value of 0 would be NaN) nor vanish, they are kept as fraction and exponent.
+    This multiplies coefficients with each other before they meet a value; the recurrence itself never does. These products could
+    overflow (infinite times a value of 0 would be NaN) or vanish. To avoid both, they are kept as fraction and exponent.
     """
     if not jnp.issubdtype(b.dtype, jnp.floating):
         return lax.associative_scan(_composed_integers, (c, b), reverse=reverse)[1]
@@ -119,7 +119,7 @@ def _composed_integers(first: tuple[Array, Array], second: tuple[Array, Array]) 
 
 
 def carried_part(coefficient: Array, before: Array) -> Array:
-    """`coefficient * before`, where a coefficient of zero forgets what was before, be it infinite or NaN: a reset is one."""
+    """`coefficient * before`. A coefficient of zero gives zero even if `before` is infinite or NaN: it is a reset."""
     return jnp.where(coefficient == 0, jnp.zeros_like(before), coefficient * before)
 
 
@@ -145,7 +145,7 @@ def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
     padding, spread = list(zip(map(at.size, op.low), map(at.size, op.high), strict=True)), op.spread
     source = jnp.reshape(x, (math.prod(batch), *x.shape[-n - 1 :]))
     if any(amount < 0 for pair in padding for amount in pair):
-        # Cut beforehand: XLA's convolution on the CPU (jaxlib 0.10) gives wrong numbers for padding such as (-1, 1) in two dimensions.
+        # Cut first: XLA's convolution on the CPU (jaxlib 0.10) gives wrong numbers for padding such as (-1, 1) in two dimensions.
         widths = [(*pair, distance - 1) for pair, distance in zip(padding, spread, strict=True)]
         source = lax.pad(source, jnp.zeros((), x.dtype), [(0, 0, 0), *widths, (0, 0, 0)])
         padding, spread = [(0, 0)] * n, (1,) * n
@@ -168,7 +168,7 @@ def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
 
 
 def _window(x: Array, axis: int, start: Any, size: int) -> Array:
-    """Elements `start ... start + size` of an axis, zeros where they are outside it; `start` may be traced."""
+    """Elements `start ... start + size` of an axis, with zeros for those outside of it. `start` may be traced."""
     length = x.shape[axis]
     if is_static(start):
         first = min(max(start, 0), length)
@@ -176,7 +176,7 @@ def _window(x: Array, axis: int, start: Any, size: int) -> Array:
         before = min(max(-start, 0), size)
         return _padded(inside, axis, before, size - before - inside.shape[axis])
     if size <= length:
-        first = jnp.clip(start, 0, length - size)  # where the window sticks out, it is moved inside, and its elements back
+        first = jnp.clip(start, 0, length - size)  # a window that sticks out is moved inside; then its elements move back
         inside = lax.dynamic_slice_in_dim(x, first, size, axis)
         place = jnp.clip(start - first + size, 0, 2 * size)
         return lax.dynamic_slice_in_dim(_padded(inside, axis, size, size), place, size, axis)
@@ -224,13 +224,13 @@ def scatter_add(at: Setting, op: ops.ScatterAdd, updates: Array, index: Array) -
     axis, size = op.axis - op.batch, at.size(op.size)
 
     def add(updates: Array, index: Array) -> Array:
-        if index.ndim == 0:  # a comparison with the positions, which XLA fuses, in place of a scatter, which it does not
+        if index.ndim == 0:  # XLA fuses a comparison with the positions; it does not fuse a scatter
             shape = (*updates.shape[:axis], size, *updates.shape[axis:])
             here = lax.broadcasted_iota(jnp.int32, shape, axis) == jnp.broadcast_to(index, shape)
             spread = lax.broadcast_in_dim(updates, shape, [k for k in range(len(shape)) if k != axis])
             return jnp.where(here, spread, jnp.zeros(shape, updates.dtype))
         shape = (*updates.shape[:axis], size, *updates.shape[axis + index.ndim :])
-        places = jnp.where(index < 0, jnp.full_like(index, size), index)  # JAX would count negative ones from the end
+        places = jnp.where(index < 0, jnp.full_like(index, size), index)  # JAX would count negative places from the end
         return jnp.zeros(shape, updates.dtype).at[(*(slice(None),) * axis, places)].add(updates, mode="drop")
 
     return _batched(add, op.batch)(shared.wide(updates), index).astype(updates.dtype)

@@ -1,4 +1,4 @@
-"""Kernels in NumPy: for the interpreter and the reference, and to check the JAX ones against."""
+"""Kernels in NumPy: for the interpreter and the reference, and as a check of the JAX kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNARY = {
 
 
 def cast(at: Setting, op: ops.Cast, x: Array) -> Array:
-    """As XLA converts: floats to integers saturate, and NaN becomes 0."""
+    """The conversions of XLA: floats saturate when they become integers, and NaN becomes 0."""
     dtype = numpy_dtype(op.dtype)
     if dtype.kind in "iu" and x.dtype.kind not in "iub":
         limits = np.iinfo(dtype)
@@ -60,7 +60,9 @@ def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Arr
     result = np.zeros_like(b)
     before = np.zeros(b.shape[1:], b.dtype)
     for k in reversed(range(len(b))) if op.reverse else range(len(b)):
-        before = b[k] + np.where(c[k] == 0, 0, c[k] * before).astype(b.dtype)  # a zero forgets even what is infinite or NaN
+        before = b[k] + np.where(c[k] == 0, 0, c[k] * before).astype(
+            b.dtype
+        )  # a zero coefficient gives zero, even after an infinity or NaN
         result[k] = before
     return np.moveaxis(result, 0, op.axis).astype(terms.dtype)
 
@@ -84,7 +86,7 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
 
 
 def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
-    """Windows of x, contracted with the kernel, one group of channels after the other."""
+    """Contract windows of x with the kernel, one group of channels after the other."""
     n, groups = op.spatial, at.size(op.groups)
     batch, space, kernel = x.shape[: -n - 1], tuple(range(1, n + 1)), w.shape[:n]
     spread = shared.wide(x).reshape((math.prod(batch), *x.shape[-n - 1 :]))
@@ -121,7 +123,7 @@ def _spread(x: Array, axis: int, distance: int) -> Array:
 
 
 def _window(x: Array, axis: int, start: int, size: int) -> Array:
-    """Elements `start ... start + size` of an axis, zeros where they are outside it."""
+    """Elements `start ... start + size` of an axis, with zeros for those outside of it."""
     first, last = max(start, 0), min(start + size, x.shape[axis])
     before = (slice(None),) * axis
     if first == start and last == start + size:
@@ -148,7 +150,7 @@ def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
 
 
 def _batch_grids(shape: tuple[int, ...], rank: int) -> tuple[Array, ...]:
-    """For each batch dimension its positions, shaped to broadcast against an index of `rank` dimensions."""
+    """For each batch dimension, its positions in a shape that broadcasts against an index of `rank` dimensions."""
     return tuple(np.arange(n).reshape((n, *(1,) * (rank - k - 1))) for k, n in enumerate(shape))
 
 
@@ -159,9 +161,9 @@ def gather(at: Setting, op: ops.Gather, x: Array, index: Array) -> Array:
     if not op.batch:
         return np.take(x, index, axis=op.axis)
     grids = _batch_grids(x.shape[: op.batch], index.ndim)
-    taken = np.moveaxis(x, op.axis, op.batch)[(*grids, index)]  # batch, index, before the axis, after it
+    elements = np.moveaxis(x, op.axis, op.batch)[(*grids, index)]  # batch, index, before the axis, after it
     wide = index.ndim - op.batch
-    return np.moveaxis(taken, range(op.batch, op.batch + wide), range(op.axis, op.axis + wide))
+    return np.moveaxis(elements, range(op.batch, op.batch + wide), range(op.axis, op.axis + wide))
 
 
 def scatter_add(at: Setting, op: ops.ScatterAdd, updates: Array, index: Array) -> Array:
@@ -170,9 +172,9 @@ def scatter_add(at: Setting, op: ops.ScatterAdd, updates: Array, index: Array) -
     inside = (index >= 0) & (index < size)
     total = np.zeros((*updates.shape[: op.batch], size + 1, *source.shape[index.ndim :]), source.dtype)
     grids = _batch_grids(updates.shape[: op.batch], index.ndim)
-    np.add.at(total, (*grids, np.where(inside, index, size)), source)  # the extra element takes what is outside
-    kept = total[(*(slice(None),) * op.batch, slice(size))]
-    return np.moveaxis(kept, op.batch, op.axis).astype(updates.dtype)
+    np.add.at(total, (*grids, np.where(inside, index, size)), source)  # the extra element takes the updates outside
+    result = total[(*(slice(None),) * op.batch, slice(size))]
+    return np.moveaxis(result, op.batch, op.axis).astype(updates.dtype)
 
 
 # -- user-defined functions -------------------------------------------------------------------------------------------
@@ -182,13 +184,13 @@ def udf(at: Setting, op: ops.Udf, *operands: Array) -> tuple[Array, ...]:
     with np.errstate(**_USER_ERRORS):
         if op.kind == "host":
             return host_udf(at, op, *operands)
-        from tempo_core.backends.jax_backend import JaxBackend  # NumPy programs without such functions need no JAX
+        from tempo_core.backends.jax_backend import JaxBackend  # NumPy programs without such functions do not need JAX
 
         jax = JaxBackend()
         return traced_udf(at, op, lambda result: np.asarray(jax.xp.asarray(result)), list(map(jax.to_device, operands)))
 
 
-_USER_ERRORS: Any = np.geterr()  # what NumPy does about errors in user's functions is not ours to change
+_USER_ERRORS: Any = np.geterr()  # users' functions keep NumPy's settings for floating-point errors
 
 
 class NumpyBackend(Backend):

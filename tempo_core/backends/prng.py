@@ -1,10 +1,11 @@
 """Random numbers as a pure function of (seed, stream, coordinates, element), the same for NumPy and JAX.
 
-Counter-based: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC '11). A key
-of (seed, stream) takes in all but the last coordinate of a point, two a block; the block cipher then encrypts (element, last
-coordinate). A point of three steps costs two blocks: the rounds are most of what XLA has to compile in a small program. No
-state: any order of evaluation, and any batching of points, gives the same numbers. Integer arithmetic wraps, so bits and
-uniform numbers are equal bit for bit on both libraries; normal ones differ by the rounding of log and cos.
+The generator is counter-based: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+SC '11). The first key is (seed, stream). All coordinates of a point but the last are mixed into the key, two in each block. The block
+cipher then encrypts (element, last coordinate). A point of three steps costs two blocks; in a small program, these rounds are
+most of the work of XLA's compiler. There is no state: any order of evaluation, and any batching of points, gives the same
+numbers. Integer arithmetic wraps, so bits and uniform numbers are equal bit for bit on both libraries. Normal numbers differ by
+the rounding of log and cos.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _PARITY = np.uint32(0x1BD11BDA)
 
 
 def threefry2x32(xp: Any, key: tuple[Array, Array], counter: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The two words that encrypt the two words of `counter` under `key`: uint32 arrays of one shape (or scalars)."""
+    """Encrypt the two words of `counter` with `key`: two uint32 arrays of one shape (or scalars)."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     a, b = counter[0] + schedule[0], counter[1] + schedule[1]
     for group in range(5):
@@ -47,12 +48,12 @@ def random_words(xp: Any, seed: Any, stream: int, coordinates: Sequence[Array], 
 
     `seed` is an int (taken modulo 2**32) or a uint32 scalar.
     """
-    with np.errstate(over="ignore"):  # wrapping is meant; NumPy warns of it for scalars
+    with np.errstate(over="ignore"):  # wrapping is intended; NumPy warns about it for scalars
         key = (_word(xp, seed), _word(xp, stream))
         words = [_word(xp, c) for c in coordinates]
         zero = xp.zeros(words[0].shape if words else (), np.uint32)
         outer, last = words[:-1], words[-1] if words else zero
-        for position in range(0, len(outer), 2):  # two coordinates a block
+        for position in range(0, len(outer), 2):  # two coordinates in each block
             pair = (outer[position], outer[position + 1] if position + 1 < len(outer) else zero)
             spread = (xp.broadcast_to(key[0], zero.shape), xp.broadcast_to(key[1], zero.shape))
             key = threefry2x32(xp, spread, pair)
@@ -63,7 +64,7 @@ def random_words(xp: Any, seed: Any, stream: int, coordinates: Sequence[Array], 
 
 
 def _column(xp: Any, word: Array, like: Array) -> Array:
-    """A key's word at each point, with a dimension for elements."""
+    """The word of a key at each point, with a dimension for elements."""
     return xp.broadcast_to(word, like.shape)[..., None]
 
 
@@ -71,7 +72,7 @@ def random(xp: Any, kind: str, seed: Any, stream: int, coordinates: Sequence[Arr
     """Random numbers `[*c, *shape]` for int32 coordinates of shape `c` (`()` where there are none).
 
     "bits": uint32; "uniform": float32 in [0, 1), multiples of 2**-24; "normal": float32, finite, at most 6.7 away from 0.
-    The number at an element depends on seed, stream, the point's coordinates and the element's row-major index alone.
+    The number at an element depends only on the seed, the stream, the point's coordinates and the element's row-major index.
     """
     count = math.prod(shape)
     first, second = random_words(xp, seed, stream, coordinates, -(-count // 2))  # each block gives two elements
@@ -84,7 +85,7 @@ def random(xp: Any, kind: str, seed: Any, stream: int, coordinates: Sequence[Arr
 
 
 def _uniform(bits: Array) -> Array:
-    """[0, 1): the upper 24 bits, so that no number rounds up to 1."""
+    """Numbers in [0, 1), from the upper 24 bits, so that none rounds up to 1."""
     return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 

@@ -1,6 +1,6 @@
-"""Kernels that read the same under NumPy and `jax.numpy`. Each keeps to the dtypes that the ops declare.
+"""Kernels that are the same code for NumPy and `jax.numpy`. Their results have the dtypes that the ops declare.
 
-Numbers in 16 bits are accumulated in 32: sums, products, scans and contractions round once, at the end.
+16-bit numbers are accumulated in 32 bits: sums, products, scans and contractions round once, at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NARROW = (numpy_dtype("bfloat16"), numpy_dtype("float16"))
 
 
 def wide(x: Array) -> Array:
-    """`x` in the dtype to accumulate in: 16-bit floats as float32, others as they are."""
+    """`x` in the dtype in which it is accumulated: float32 for 16-bit floats, its own dtype for others."""
     return x.astype(np.float32) if x.dtype in _NARROW else x
 
 
@@ -56,7 +56,7 @@ def _sigmoid(xp: Any, x: Array) -> Array:
 
 
 def _power(xp: Any, x: Array, y: Array) -> Array:
-    """Integers to negative powers round towards zero: 1 and -1 stay, others give 0."""
+    """Powers. Negative powers of integers round towards zero: those of 1 and -1 are 1 or -1, others are 0."""
     if np.issubdtype(y.dtype, np.signedinteger):
         result, zero = xp.power(x, xp.maximum(y, y.dtype.type(0))), x.dtype.type(0)
         unit = xp.where(y % 2 == 0, xp.abs(x), x)
@@ -65,7 +65,7 @@ def _power(xp: Any, x: Array, y: Array) -> Array:
 
 
 def _quotient(name: str) -> Callable[[Any, Array, Array], Array]:
-    """Division that rounds down, or its remainder: 0 where an integer divisor is 0, whose quotient hardware does not define."""
+    """Division that rounds down, or its remainder. An integer divided by 0 gives 0, as hardware does not define that quotient."""
 
     def function(xp: Any, x: Array, y: Array) -> Array:
         if not np.issubdtype(y.dtype, np.integer):
@@ -106,7 +106,7 @@ UNARY: Mapping[str, Callable[[Any, Array], Array]] = {
     "not": lambda xp, x: xp.logical_not(x),
     "isfinite": lambda xp, x: xp.isfinite(x),
     "isnan": lambda xp, x: xp.isnan(x),
-}  # "erf" is each backend's own
+}  # each backend has its own "erf"
 
 BINARY: Mapping[str, Callable[[Any, Array, Array], Array]] = {
     "add": lambda xp, x, y: xp.add(x, y),
@@ -119,7 +119,7 @@ BINARY: Mapping[str, Callable[[Any, Array, Array], Array]] = {
     "minimum": lambda xp, x, y: xp.minimum(x, y),
     "floordiv": _quotient("floor_divide"),
     "mod": _quotient("mod"),
-    "and": lambda xp, x, y: xp.bitwise_and(x, y),  # on bool, these are the logical ones
+    "and": lambda xp, x, y: xp.bitwise_and(x, y),  # for bool, these are the logical functions
     "or": lambda xp, x, y: xp.bitwise_or(x, y),
     "xor": lambda xp, x, y: xp.bitwise_xor(x, y),
 }
@@ -162,9 +162,9 @@ def identity(at: Setting, op: ops.Identity, x: Array) -> Array:
 
 
 def _least(dtype: Any) -> Any:
-    """What `max` gives for no elements."""
+    """The maximum of no elements."""
     least = False if dtype == np.bool_ else np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else -math.inf
-    return np.dtype(dtype).type(least)  # in its own dtype: JAX takes a Python int for an int32
+    return np.dtype(dtype).type(least)  # with its dtype: for JAX, a Python int is an int32
 
 
 def _greatest(dtype: Any) -> Any:
@@ -191,7 +191,7 @@ def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
 
 
 def discount_weights(gamma: float, size: int) -> np.ndarray[Any, Any]:
-    """`gamma**k` as float64 `[size]`: each power by itself, so that no error accumulates and late ones fade to 0."""
+    """`gamma**k` as float64 `[size]`. Each power is computed by itself: no error accumulates, and late powers fade to 0."""
     return np.power(float(gamma), np.arange(size, dtype=np.float64))
 
 

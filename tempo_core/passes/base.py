@@ -1,4 +1,4 @@
-"""What a pass is, and the editing that passes share."""
+"""The base class of passes, and the editing functions that passes share."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Pass:
 
 @dataclass
 class Builder:
-    """Adds nodes to a graph on behalf of a node that is being rewritten: same domain and line of the user's.
+    """Adds nodes to a graph for a node that is being rewritten (`like`). They have its domain and its line of the user's program.
 
-    They have no name: the pass gives the node's name to the one that has its value.
+    The new nodes have no name. The pass gives the name of `like` to the node that has its value.
     """
 
     graph: Graph
@@ -41,24 +41,28 @@ class Builder:
 
     def add(self, op: Op, *inputs: Edge, domain: Domain | None = None) -> Edge:
         """A new node's first output, read at the identity."""
-        chosen = domain or self.domain or self.like.domain
-        node = self.graph.add(op, inputs, domain=chosen, where=self.like.where)
-        return Edge(node.id, identity(chosen))
+        points = domain or self.domain or self.like.domain
+        node = self.graph.add(op, inputs, domain=points, where=self.like.where)
+        return Edge(node.id, identity(points))
 
     def type(self, edge: Edge) -> TensorType:
         return self.graph.edge_type(edge)
 
 
 def read_at(inner: Edge, inner_domain: Domain, outer: Edge) -> Edge | None:
-    """What `outer`, a read of a node over `inner_domain`, sees of `inner`, a read made by that node."""
+    """The read that two reads make together: `outer` reads a node over `inner_domain`, and that node reads `inner`.
+
+    None where no single edge says it (a slice of a slice).
+    """
     combined = compose(inner, inner_domain.steps, outer.index)
     return None if combined is None else replace(combined, condition=outer.condition)
 
 
 def redirect(graph: Graph, replacements: dict[int, Edge]) -> bool:
-    """Make every reader of a key's (only) output read the value's edge instead, which is in the key node's own steps.
+    """Replace reads of nodes: every reader of node `k` reads the edge `replacements[k]` instead.
 
-    Readers that cannot (a slice of a slice) keep reading the old node. Gives whether there was one that could.
+    A replaced node has one output, and its edge is written in the node's steps. Readers whose read does not combine with that
+    edge (a slice of a slice) keep reading the old node. Returns whether any read has changed.
     """
     changed = False
     _hand_over_names(graph, replacements)
@@ -71,7 +75,7 @@ def redirect(graph: Graph, replacements: dict[int, Edge]) -> bool:
 
 
 def _hand_over_names(graph: Graph, replacements: dict[int, Edge]) -> None:
-    """Give the name of what is replaced to what has its value at the same points, unless that has a name."""
+    """Give the name of a replaced node to the node that has its value at the same points, unless that node has a name."""
     for old, edge in replacements.items():
         node, source = graph[old], graph[edge.source]
         if node.name and not source.name and len(source.outputs) == 1 and is_identity(edge, source, node.domain):
@@ -91,7 +95,7 @@ def _redirected(graph: Graph, edge: Edge, replacements: dict[int, Edge]) -> Edge
 
 
 def remove_dead(graph: Graph, roots: Iterable[Node] | None = None) -> Graph:
-    """The nodes that `roots` (by default outputs, sinks, stateful functions) need."""
+    """The graph of the nodes that `roots` need. By default the roots are outputs, sinks and stateful functions."""
     stack = [n.id for n in (graph.roots() if roots is None else roots)]
     alive = set(stack)
     while stack:
@@ -99,9 +103,9 @@ def remove_dead(graph: Graph, roots: Iterable[Node] | None = None) -> Graph:
             if edge.source not in alive:
                 alive.add(edge.source)
                 stack.append(edge.source)
-    kept = graph.copy()
-    kept.nodes = {i: n for i, n in graph.nodes.items() if i in alive}
-    return kept
+    live = graph.copy()
+    live.nodes = {i: n for i, n in graph.nodes.items() if i in alive}
+    return live
 
 
 def renumbered(graph: Graph) -> Graph:
@@ -115,37 +119,38 @@ def renumbered(graph: Graph) -> Graph:
 
 
 def operand_domains(node: Node, domain: Domain) -> list[Domain]:
-    """Where the operands of a node over `domain` are needed: those of a `Merge` only at the points that their branch defines.
+    """For each operand of a node over `domain`, the points at which it is needed.
 
-    Elsewhere a branch's read may leave its source's domain. Where conditions speak of steps that `domain` lacks (branches
-    that are selected elementwise), all operands are needed everywhere.
+    An operand of a `Merge` is needed only at the points that its branch defines. Elsewhere the branch's read may leave its
+    source's domain. If a condition mentions steps that `domain` lacks (branches that are selected elementwise), all operands
+    are needed everywhere.
     """
     conditions = [e.condition for e in node.inputs]
     if not isinstance(node.op, Merge) or any(not c.steps <= set(domain.steps) for c in conditions):
         return [domain] * len(conditions)
-    taken: Bool = FALSE
-    found = []
+    earlier: Bool = FALSE
+    domains = []
     for condition in conditions:
-        found.append(Domain(domain.steps, domain.condition & condition & ~taken))
-        taken = taken | condition
-    return found
+        domains.append(Domain(domain.steps, domain.condition & condition & ~earlier))
+        earlier = earlier | condition
+    return domains
 
 
 def condition_without(condition: Bool, step: Symbol) -> Bool:
-    """The parts of a condition that do not speak of `step`."""
+    """The parts of a condition that do not mention `step`."""
     return conjunction(*(p for p in condition.parts if step not in p.symbols))
 
 
 def positions(build: Builder, start: Expr, size: Expr, stride: int = 1) -> Edge:
-    """`start, start + stride, ...`: `size` numbers."""
-    counted = build.add(Iota(size))
+    """The `size` numbers `start, start + stride, ...`."""
+    offsets = build.add(Iota(size))
     if stride != 1:
-        counted = build.add(Binary("mul"), counted, build.add(Broadcast((size,), ()), literal(build, "int32", stride)))
-    return build.add(Binary("add"), counted, build.add(Broadcast((size,), ()), build.add(Eval(start))))
+        offsets = build.add(Binary("mul"), offsets, build.add(Broadcast((size,), ()), literal(build, "int32", stride)))
+    return build.add(Binary("add"), offsets, build.add(Broadcast((size,), ()), build.add(Eval(start))))
 
 
 def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ...]) -> Edge:
-    """`value` where `inside`, a boolean tensor over its `axes`, holds; zeros elsewhere."""
+    """`value` where `inside` holds, zeros elsewhere. `inside` is a boolean tensor over `axes` of the value."""
     type = build.type(value)
     zero = build.add(Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
     return build.add(Where(), build.add(Broadcast(type.shape, axes), inside), value, zero)

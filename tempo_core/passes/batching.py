@@ -1,7 +1,8 @@
-"""Vectorization rules: an op over operands of which some have a new leading dimension, one row an op.
+"""Vectorization rules, one row for each op: how to compute an op for all points of a step at once.
 
-A rule takes the op, its operands as (edge, has the leading dimension), their types without it, and builds the edge of the
-result with a leading dimension of the step's bound.
+The points are a new leading dimension, whose size is the step's bound. Some operands have it. A rule takes the op, its
+operands as pairs (edge, whether it has the leading dimension), and their types without that dimension. The rule builds the
+edge of the result, which has the leading dimension.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Operand = tuple[Edge, bool]
 
 @dataclass(frozen=True)
 class Batch:
-    """What a rule works with. `types` and `results` are without the leading dimension, of size `size`."""
+    """The input of a rule. `types` and `results` are without the leading dimension, whose size is `size`."""
 
     op: Any
     operands: Sequence[Operand]
@@ -39,7 +40,7 @@ class Batch:
         return self.step.bound_expr
 
     def wide(self, slot: int) -> Edge:
-        """An operand with the leading dimension, repeated along it where it has none."""
+        """An operand with the leading dimension. An operand without it is repeated along it."""
         edge, has = self.operands[slot]
         if has:
             return edge
@@ -65,10 +66,10 @@ def batched(
     step: Symbol,
     build: Builder,
 ) -> Edge | None:
-    """The vectorized op's result. None where the op keeps several outputs and was put in place of the node itself."""
+    """The edge of the vectorized op's result. None where the op may have several outputs: the rule has then replaced the node itself."""
     batch = Batch(op, operands, types, results, step, build)
     if not any(has for _, has in operands) and step not in op.symbols and not isinstance(op, ops.Udf):
-        # Nothing varies with the step but the domain asks for it: compute once, repeat.
+        # Nothing varies with the step, but the domain has it: compute the value once, and repeat it.
         value = build.add(op, *(edge for edge, _ in operands))
         shape = (batch.size, *results[0].shape)
         return build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), value)
@@ -82,7 +83,7 @@ def _elementwise(batch: Batch) -> Edge:
 
 
 def _where(batch: Batch) -> Edge:
-    """A mask stays one along its axis, unless its length differs from point to point."""
+    """A mask stays a mask along its axis, unless its length differs from point to point."""
     op: ops.Where = batch.op
     if op.length is not None:
         op = ops.Where() if batch.step in op.length.steps else replace(op, axis=op.axis + 1)
@@ -90,7 +91,7 @@ def _where(batch: Batch) -> Edge:
 
 
 def _one_axis(batch: Batch) -> Edge:
-    """Ops with one axis parameter: it moves by one."""
+    """Ops with one axis parameter: the axis moves by one."""
     return batch.build.add(replace(batch.op, axis=batch.op.axis + 1), *batch.all_wide())
 
 
@@ -114,7 +115,10 @@ def _broadcast(batch: Batch) -> Edge:
 
 
 def _dot(batch: Batch) -> Edge:
-    """Both vary: one more batch dimension. One varies: its leading dimension is a free one, then moved to the front."""
+    """Both operands vary: the leading dimension becomes a batch dimension.
+
+    One operand varies: its leading dimension becomes a free dimension of the product, and is moved to the front.
+    """
     (left, left_has), (right, right_has) = batch.operands
     op: ops.Dot = batch.op
     if left_has and right_has:
@@ -130,7 +134,11 @@ def _dot(batch: Batch) -> Edge:
 
 
 def _conv(batch: Batch) -> Edge:
-    """x takes any number of leading dimensions. Kernels that vary are more features of one, or, with x, more groups."""
+    """x may have any number of leading dimensions.
+
+    If only the kernel varies, the kernels of all points become features of one kernel. If x varies too, or has groups, they
+    become groups.
+    """
     (x, x_has), (w, w_has) = batch.operands
     op: ops.Conv = batch.op
     build, n = batch.build, op.spatial
@@ -138,15 +146,15 @@ def _conv(batch: Batch) -> Edge:
         return build.add(op, x, w)
     grouped = x_has or op.groups != 1
     kernel = batch.types[1].shape
-    joined = build.add(ops.Permute((*(k + 1 for k in range(n + 1)), 0, n + 2)), w)
-    joined = build.add(ops.Reshape((*kernel[:-1], batch.size * kernel[-1])), joined)
+    kernels = build.add(ops.Permute((*(k + 1 for k in range(n + 1)), 0, n + 2)), w)
+    kernels = build.add(ops.Reshape((*kernel[:-1], batch.size * kernel[-1])), kernels)
     if grouped:
         shape, rank = batch.types[0].shape, batch.types[0].rank
         x = build.add(ops.Permute((*range(1, rank), 0, rank)), batch.wide(0))
         x = build.add(ops.Reshape((*shape[:-1], batch.size * shape[-1])), x)
         op = replace(op, groups=op.groups * batch.size)
     out = batch.results[0].shape
-    result = build.add(ops.Reshape((*out[:-1], batch.size, out[-1])), build.add(op, x, joined))
+    result = build.add(ops.Reshape((*out[:-1], batch.size, out[-1])), build.add(op, x, kernels))
     return batch.front(result, len(out) - 1)
 
 
@@ -173,7 +181,7 @@ def _scatter_add(batch: Batch) -> Edge:
 
 
 def _slice(batch: Batch) -> Edge:
-    """A start that varies with the step becomes a gather; the length does not vary (`pad` ran before)."""
+    """A slice whose start varies with the step becomes a gather. Its length does not vary (`pad` ran before)."""
     op: ops.Slice = batch.op
     if batch.step not in op.symbols:
         return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0))
@@ -182,7 +190,7 @@ def _slice(batch: Batch) -> Edge:
 
 
 def _pad(batch: Batch) -> Edge:
-    """As for slices, where the amounts vary and their sum does not."""
+    """As for slices: where the amounts vary with the step, a gather. Their sum does not vary."""
     op: ops.Pad = batch.op
     if batch.step not in op.symbols:
         return _one_axis(batch)
@@ -190,17 +198,17 @@ def _pad(batch: Batch) -> Edge:
 
 
 def _window(batch: Batch, start: Expr, stride: int, fits: bool) -> Edge:
-    """For each point the elements `start, start + stride, ...` of the op's axis; zeros outside, unless all `fits`."""
+    """For each point, the elements `start, start + stride, ...` of the op's axis; zeros outside of it. If all `fits`, none is outside."""
     build, axis = batch.build, batch.op.axis
-    wanted = grid(start, batch.results[0].shape[axis], stride, batch.step, build)
-    taken = build.add(ops.Gather(axis + 1, 1), batch.wide(0), wanted)
+    places = grid(start, batch.results[0].shape[axis], stride, batch.step, build)
+    elements = build.add(ops.Gather(axis + 1, 1), batch.wide(0), places)
     if fits:
-        return taken
-    shape = build.type(wanted).shape
+        return elements
+    shape = build.type(places).shape
     first, end = build.add(ops.Eval(Expr.of(0))), build.add(ops.Eval(batch.types[0].shape[axis]))
-    after = build.add(ops.Compare("ge"), wanted, build.add(ops.Broadcast(shape, ()), first))
-    before = build.add(ops.Compare("lt"), wanted, build.add(ops.Broadcast(shape, ()), end))
-    return zeros_outside(build, taken, build.add(ops.Binary("and"), after, before), (0, axis + 1))
+    after = build.add(ops.Compare("ge"), places, build.add(ops.Broadcast(shape, ()), first))
+    before = build.add(ops.Compare("lt"), places, build.add(ops.Broadcast(shape, ()), end))
+    return zeros_outside(build, elements, build.add(ops.Binary("and"), after, before), (0, axis + 1))
 
 
 def _eval(batch: Batch) -> Edge:
@@ -213,7 +221,7 @@ def _random(batch: Batch) -> Edge:
 
 
 def _udf(batch: Batch) -> None:
-    """The function is mapped over the operands that vary; the node keeps its outputs."""
+    """Map the function over the operands that vary. The node keeps its outputs."""
     build, op = batch.build, batch.op
     axes = tuple(0 if has else None for _, has in batch.operands)
     edges = [edge for edge, _ in batch.operands]
@@ -235,7 +243,7 @@ RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
 
 
 def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder) -> Edge:
-    """`start, start + stride, ...` (`length` numbers) at all points of a step, which lead."""
+    """The `length` numbers `start, start + stride, ...` at all points of a step. The points are the leading dimension."""
     shape = (step.bound_expr, length)
     starts = evaluated(start, step, build)
     along = build.add(ops.Iota(length))
@@ -262,8 +270,8 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
     def of_expr(expression: Expr) -> Edge:
         if step not in expression.symbols:
             return spread(build.add(ops.Eval(expression)))
-        still = Expr.of_terms({m: c for m, c in expression.terms if not any(_mentions(a, step) for a, _ in m)})
-        parts = [] if not still.terms else [spread(build.add(ops.Eval(still)))]
+        unmoved = Expr.of_terms({m: c for m, c in expression.terms if not any(_mentions(a, step) for a, _ in m)})
+        parts = [] if not unmoved.terms else [spread(build.add(ops.Eval(unmoved)))]
         for monomial, coefficient in expression.terms:
             if not any(_mentions(a, step) for a, _ in monomial):
                 continue

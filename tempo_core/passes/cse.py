@@ -12,7 +12,7 @@ from tempo_core.symbolic.domain import Domain
 
 @dataclass(frozen=True)
 class Cse(Pass):
-    """Compute equal operations once. Equal means: op and parameters, domain, and every operand *with its index*.
+    """Compute equal operations once. Equal operations agree in op, parameters, domain, and every operand *with its index*.
 
     Rewrite: `a = exp(x[t - 1]); b = exp(x[t - 1]); c = exp(x[t])` -> `a = exp(x[t - 1]); c = exp(x[t])`, b's readers read a
     """
@@ -23,20 +23,20 @@ class Cse(Pass):
         graph = graph.copy()
         while True:
             first: dict[tuple[Op, Domain, tuple[Edge, ...]], int] = {}
-            same: dict[int, int] = {}
+            duplicates: dict[int, int] = {}
             for node in graph:
                 if isinstance(node.op, (Merge, Input, Sink, Output)) or (isinstance(node.op, Udf) and node.op.stateful):
                     continue
-                kept = first.setdefault((node.op, node.domain, node.inputs), node.id)
-                if kept != node.id:
-                    same[node.id] = kept
-                    if node.name and not graph[kept].name:
-                        graph.put(replace(graph[kept], name=node.name, where=node.where))
-            if not same:
+                original = first.setdefault((node.op, node.domain, node.inputs), node.id)
+                if original != node.id:
+                    duplicates[node.id] = original
+                    if node.name and not graph[original].name:
+                        graph.put(replace(graph[original], name=node.name, where=node.where))
+            if not duplicates:
                 return remove_dead(graph)
             for node in graph:
-                inputs = tuple(replace(e, source=same.get(e.source, e.source)) for e in node.inputs)
+                inputs = tuple(replace(e, source=duplicates.get(e.source, e.source)) for e in node.inputs)
                 if inputs != node.inputs:
                     graph.put(replace(node, inputs=inputs))
-            for duplicate in same:
+            for duplicate in duplicates:
                 del graph.nodes[duplicate]

@@ -10,7 +10,7 @@ from tempo_core.passes.base import Pass, remove_dead
 
 @dataclass(frozen=True)
 class Dce(Pass):
-    """Keep what outputs, sinks and stateful functions need. Afterwards every node is an ancestor of one of them.
+    """Keep the nodes that outputs, sinks and stateful functions need. Afterwards every node is one of these, or an ancestor of one.
 
     Rewrite: `a = exp(x); b = log(x); output(b)` -> `b = log(x); output(b)`
     """

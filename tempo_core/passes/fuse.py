@@ -16,7 +16,7 @@ from tempo_core.symbolic.domain import Range, identity
 from tempo_core.symbolic.groups import Groups
 
 NEVER_FUSED = (ops.Merge, ops.Input, ops.Output, ops.Sink)
-DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader gets its own
+DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader gets a copy
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _joined_sources(graph: Graph, node: Node) -> Iterator[int]:
 
 
 def _absorb(graph: Graph, order: list[int], islands: Groups[int]) -> None:
-    """Put an island into its reader, where one other island alone reads its values, and only at the same point."""
+    """Join an island with the island that reads its values, if only one does, and only at the same point."""
     users = graph.users()
     members: dict[int, set[int]] = {}
     for node_id in order:
@@ -187,7 +187,7 @@ def _levels(graph: Graph, inner: Nest) -> dict[Vertex, int]:
 def _replace(graph: Graph, members: list[int], exact: Mapping[int, str]) -> None:
     """Put one `Dataflow` node in place of an island's nodes. Its outputs are the values that outside nodes read.
 
-    The island is called by the tensors in it that users named (`exact`).
+    The island's name lists the tensors in it that users named (`exact`).
     """
     inside = set(members)
     first = graph[members[-1]]
@@ -227,9 +227,9 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str]) -> None
         tuple(slots[: len(edges)]), tuple(instructions), results, tuple(slots), origins if any(map(any, origins)) else ()
     )
     computed = [n for n in members if n in exact and not _is_cheap(graph, graph[n])]
-    given = [n for n in members if n in exact and any(n == source for source, _ in read)]
-    fed = {node.name for node in graph.inputs()}  # elements of an input that are picked here are not what is computed
-    name = label([exact[n] for n in computed if exact[n] not in fed] or [exact[n] for n in computed or given])
+    exports = [n for n in members if n in exact and any(n == source for source, _ in read)]
+    input_names = {node.name for node in graph.inputs()}  # an element picked from an input is not computed here
+    name = label([exact[n] for n in computed if exact[n] not in input_names] or [exact[n] for n in computed or exports])
     island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=name, where=first.where)
     for reader in graph:
         inputs = tuple(

@@ -16,12 +16,12 @@ from tempo_core.symbolic.expr import Expr, Minimum, Symbol, minimum
 
 @dataclass(frozen=True)
 class Lift(Pass):
-    """Compute once over the whole step what is otherwise computed anew at each point.
+    """Compute a reduction or recurrence once over the whole step, not anew at each point.
 
-    Prefix and suffix sums become `CumSum`, discounted suffix sums and linear recurrences `LinearScan`, sums over a window of
-    w points log2(w) shifted additions. Nothing is lifted whose operands depend on its results (that is a loop), no
-    window whose operands are made by a loop over the step (it can be reduced as the loop goes), and no recurrence of what the
-    host gives one timestep after the other.
+    Prefix and suffix sums become `CumSum`. Discounted suffix sums and linear recurrences become `LinearScan`. A sum over a
+    window of w points becomes log2(w) shifted additions. Three kinds stay as they are: reductions whose operands depend on
+    their results (those are loops), windows whose operands a loop over the step computes (the loop can reduce them as it
+    goes), and recurrences over values that the host gives one timestep after the other.
 
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
     Rewrite: `a[t] = b[t] + c[t] * a[t + 1]` -> `s = linear_scan(c[0:T], b[0:T], reversed); a[t] = s[t]`
@@ -41,26 +41,26 @@ class Lift(Pass):
 
 
 def _on_cycles(graph: Graph, step: Symbol) -> dict[int, int]:
-    """For nodes on a cycle that a loop over `step` must follow: the number of that cycle."""
-    found: dict[int, int] = {}
+    """For each node on a cycle that a loop over `step` must follow, the number of that cycle."""
+    cycles: dict[int, int] = {}
     for number, inner in enumerate(loop_nest(graph, [s for s in graph.order if s != step]).nests()):
         if inner.cyclic:
-            found.update((v.node, number) for v in inner.vertices)
-    return found
+            cycles.update((v.node, number) for v in inner.vertices)
+    return cycles
 
 
 def _streamed(graph: Graph, step: Symbol, cycle: dict[int, int]) -> set[int]:
-    """The nodes that are made as a loop over `step` goes: those on its cycles, and what reads these point by point."""
-    found, users = set(cycle), graph.users() if cycle else {}
-    waiting = list(found)
+    """The nodes that a loop over `step` computes as it goes: the nodes on its cycles, and those that read them point by point."""
+    nodes, users = set(cycle), graph.users() if cycle else {}
+    waiting = list(nodes)
     while waiting:
         source = graph[waiting.pop()]
         for reader, slot in users[source.id]:
             along = [i for s, i in zip(source.domain.steps, reader.inputs[slot].index, strict=True) if s == step]
-            if reader.id not in found and along and isinstance(along[0], Point) and step in along[0].steps:
-                found.add(reader.id)
+            if reader.id not in nodes and along and isinstance(along[0], Point) and step in along[0].steps:
+                nodes.add(reader.id)
                 waiting.append(reader.id)
-    return found
+    return nodes
 
 
 def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int]], streams: dict[Symbol, set[int]]) -> None:
@@ -87,27 +87,27 @@ def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int
 def _lifted(
     graph: Graph, node: Node, edge: Edge, step: Symbol, index: Range, axis: int, axes: tuple[int, ...], streamed: bool
 ) -> bool:
-    """Replace the node by a scan over the whole step, of which each point takes its element."""
+    """Replace the node by a scan over the whole step. Each point takes its element of the scan. Returns whether a scan fits."""
     t, bound = step.expr, step.bound_expr
     gamma = node.op.gamma if isinstance(node.op, ops.DiscountedSum) else None
     if step in node.domain.condition.steps:
         return False
     build = Builder(graph, node, node.domain.without(step))
     operand = replace(edge, index=tuple(full_range(step) if i is index else i for i in edge.index))
-    scanned: Edge | None = None
+    scan: Edge | None = None
     if index.start == 0 and index.stop == t + 1 and gamma is None:
-        scanned = build.add(ops.CumSum(axis), operand)
+        scan = build.add(ops.CumSum(axis), operand)
     elif index.start == t and index.stop == bound:
-        scanned = _suffix(build, operand, axis, gamma)
+        scan = _suffix(build, operand, axis, gamma)
     elif index.start == t and not streamed:
         width = _window(index, t, bound)
-        scanned = None if width is None else _window_sum(build, operand, axis, width, gamma)
-    if scanned is None:
+        scan = None if width is None else _window_sum(build, operand, axis, width, gamma)
+    if scan is None:
         return False
     inner = Builder(graph, node, node.domain)
-    taken = inner.add(ops.Gather(axis), scanned, inner.add(ops.Eval(t)))
+    element = inner.add(ops.Gather(axis), scan, inner.add(ops.Eval(t)))
     rest = tuple(a - (a > axis) for a in axes if a != axis)
-    result = inner.add(ops.Reduce("sum", rest), taken) if rest else taken
+    result = inner.add(ops.Reduce("sum", rest), element) if rest else element
     final = graph[result.source]
     graph.put(replace(final, id=node.id, name=node.name, where=node.where))
     return True
@@ -126,7 +126,7 @@ def _number(build: Builder, like: Edge, value: float) -> Edge:
 
 
 def _window(index: Range, t: Expr, bound: Expr) -> int | None:
-    """The width w of `t:min(t + w, T)`."""
+    """The width w of `t:min(t + w, T)`; None for other ranges."""
     atom = index.stop.single_atom
     if not isinstance(atom, Minimum) or len(atom.args) != 2 or bound not in atom.args:
         return None

@@ -18,10 +18,10 @@ from tempo_core.symbolic.expr import Expr, Symbol
 
 @dataclass(frozen=True)
 class Narrow(Pass):
-    """Take steps out of a node's domain that neither its operands nor its parameters vary with (loop-invariant code motion).
+    """Remove from a node's domain the steps that neither its operands nor its parameters vary with (loop-invariant code motion).
 
-    A node keeps a step along which some reader takes a range of it. Then, from readers to sources: where all readers of a
-    node read it at one and the same constant along a step, it is computed there alone.
+    A node keeps a step if some reader takes a range of it along that step. After this, from readers to sources: if all readers
+    of a node read it at the same constant point of a step, the node is computed at that point alone.
 
     Rewrite: `a[i, t] = exp(w[i]); b[i, t] = a[i, t] + x[t]` -> `a[i] = exp(w[i]); b[i, t] = a[i] + x[t]`
     Rewrite: `a[t] = exp(x[t]); b[] = a[T - 1]` -> `a[] = exp(x[T - 1]); b[] = a[]`
@@ -44,7 +44,7 @@ class Narrow(Pass):
             return set()
         used = frozenset(s for s in op.symbols if s.is_step).union(*(e.steps for e in node.inputs))
         free = set(node.domain.steps) - used
-        for part in node.domain.condition.parts:  # where it exists along a step alone does not matter to what it is
+        for part in node.domain.condition.parts:  # a condition on free steps alone does not change the value
             free -= part.steps if not part.steps <= free else set()
         for reader in graph if free else ():
             for edge in reader.inputs:
@@ -54,7 +54,7 @@ class Narrow(Pass):
 
 
 def pinned(graph: Graph) -> Graph:
-    """The graph, changed in place, with what all its readers read at one constant point of a step computed there alone."""
+    """Compute a node at one point of a step alone, if all its readers read it at that constant point. Changes and returns `graph`."""
     for node_id in reversed(forward_order(graph)):
         values = _pinned_steps(graph, graph[node_id])
         if values:
@@ -64,25 +64,25 @@ def pinned(graph: Graph) -> Graph:
 
 
 def _pinned_steps(graph: Graph, node: Node) -> dict[Symbol, Expr]:
-    """The steps along which there is one constant point that all readers of a node read, and no condition."""
+    """The steps along which all readers of a node read one constant point, with that point. Steps in its condition are left out."""
     if not node.domain.steps or _is_bound_to_its_points(node.op):
         return {}
     reads = [edge.index for reader in graph for edge in reader.inputs if edge.source == node.id]
-    found: dict[Symbol, Expr] = {}
+    pins: dict[Symbol, Expr] = {}
     for k, step in enumerate(node.domain.steps):
         points = {index[k] for index in reads} if step not in node.domain.condition.steps else set()
         if len(points) == 1 and isinstance(point := points.pop(), Point) and not point.expr.steps:
-            found[step] = point.expr
-    return found
+            pins[step] = point.expr
+    return pins
 
 
 def _narrow(graph: Graph, node: Node, free: set[Symbol]) -> None:
-    kept = [k for k, s in enumerate(node.domain.steps) if s not in free]
+    places = [k for k, s in enumerate(node.domain.steps) if s not in free]
     condition = conjunction(*(part for part in node.domain.condition.parts if not part.steps & free))
-    domain = Domain(tuple(node.domain.steps[k] for k in kept), condition)
+    domain = Domain(tuple(node.domain.steps[k] for k in places), condition)
 
     def shorter(edge: Edge) -> Edge:
-        return replace(edge, index=tuple(edge.index[k] for k in kept)) if edge.source == node.id else edge
+        return replace(edge, index=tuple(edge.index[k] for k in places)) if edge.source == node.id else edge
 
     graph.put(replace(node, domain=domain))
     for reader in graph:
@@ -92,12 +92,12 @@ def _narrow(graph: Graph, node: Node, free: set[Symbol]) -> None:
 
 
 def _is_bound_to_its_points(op: Op) -> bool:
-    """Whether it matters at which points an op runs, beside the values that it gives."""
+    """Whether it matters at which points an op runs, not only which values it gives."""
     return isinstance(op, (Merge, Sink, Output, Input)) or (isinstance(op, Udf) and (op.stateful or op.kind == "host"))
 
 
 def _at(node: Node, values: Mapping[Symbol, Expr]) -> Node:
-    """A node whose parameters, operands and types are those at some values of its steps (which its domain still has)."""
+    """The node with some of its steps replaced by `values` in parameters, operands and types. Its domain still has these steps."""
 
     def fixed(part: Any) -> Any:
         if isinstance(part, tuple):

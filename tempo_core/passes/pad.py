@@ -1,4 +1,4 @@
-"""Static shapes from dynamic ones: each size that varies with a step becomes its largest value, and what is past it is masked."""
+"""Padding: each size that varies with a step becomes its largest value. Elements past the true size are masked."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _varies(edge: Edge) -> bool:
 class _Padding:
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.lengths: dict[tuple[int, int], Lengths] = {}  # true sizes of padded outputs, in the node's steps
+        self.lengths: dict[tuple[int, int], Lengths] = {}  # the true shapes of padded outputs, in the node's steps
 
     def run(self) -> Graph:
         for node_id in forward_order(self.graph):
@@ -84,7 +84,7 @@ class _Padding:
             raise ShapeError(
                 f"{node.label} has a shape that varies with the step: {', '.join(map(str, node.outputs))}",
                 where=node.where,
-                hint="functions of arrays give arrays of one shape: give the largest, and slice it with .spatial",
+                hint="a function of arrays gives arrays of one shape: let it give the largest, and slice the result: y.spatial[0:t + 1]",
             )
         if isinstance(node.op, ops.Output):
             self.graph.put(replace(node, inputs=tuple(operands)))  # the runtime trims results (see compiler.py)
@@ -93,7 +93,7 @@ class _Padding:
         work = _Work(self.graph, node, operands, true_shapes, self)
         result = rule(work)
         final = self.graph[result.source]
-        # The node keeps its id: what was built in its place becomes its operation.
+        # The node keeps its id, and takes over the operation of the last node that was built in its place.
         self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
         if result.source != node.id:
             del self.graph.nodes[result.source]
@@ -101,7 +101,7 @@ class _Padding:
             self.lengths[(node.id, 0)] = node.outputs[0].shape
 
     def _merge(self, node: Node, type: TensorType, operands: list[Edge]) -> None:
-        """A branching tensor of its largest shape: its branches have its true shape at the points that they define."""
+        """Pad a `Merge` to its largest shape. Each branch has the true shape at the points that it defines."""
         static = replace(type, shape=tuple(self.largest(size, node.domain) for size in type.shape))
         edges = []
         for edge, domain in zip(operands, operand_domains(node, node.domain), strict=True):
@@ -115,7 +115,7 @@ class _Padding:
             self.lengths[(node.id, 0)] = type.shape
 
     def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
-        """The edge with static range sizes."""
+        """The edge, with a static size for each range whose length varies."""
         index = tuple(
             replace(i, size=self.largest(i.true_length, domain))
             if isinstance(i, Range) and i.size is None and i.true_length.steps
@@ -125,26 +125,26 @@ class _Padding:
         return replace(edge, index=index)
 
     def _fitted(self, edge: Edge, true_shape: Lengths, build: Builder) -> Edge:
-        """The edge with the sizes that are largest over the reader's own points, which may not be those that the source has."""
+        """The edge, cut to the sizes that are largest over the reader's own points. The source may be larger at other points."""
         value = edge
         for axis, size in enumerate(true_shape):
             if isinstance(build.like.op, ops.Output) and size.steps:
-                continue  # a result is trimmed when it is handed out
-            wanted = self.largest(size, build.like.domain)
-            if build.type(value).shape[axis] != wanted:
-                value = build.add(ops.Slice(axis, Expr.of(0), wanted), replace(value, condition=TRUE))
+                continue  # results are trimmed at the end of a run
+            largest = self.largest(size, build.like.domain)
+            if build.type(value).shape[axis] != largest:
+                value = build.add(ops.Slice(axis, Expr.of(0), largest), replace(value, condition=TRUE))
         return value if value is edge else replace(value, condition=edge.condition)
 
     def largest(self, size: Expr, domain: Domain) -> Expr:
         if not size.steps:
             return size
         most = maximum_over(size, domain)
-        return most if provably_nonnegative(most) else maximum(most, 0)  # for bounds for which the domain is empty, too
+        return most if provably_nonnegative(most) else maximum(most, 0)  # for some bounds the domain may be empty
 
 
 @dataclass
 class _Work:
-    """A node whose operands are padded: what rules need to build its replacement."""
+    """The input of a rule: a node, its padded operands, and what else its replacement is built from."""
 
     graph: Graph
     node: Node
@@ -175,7 +175,7 @@ class _Work:
         return self.build.add(ops.Broadcast(tuple(shape), axes), edge)
 
     def valid(self, length: Expr, size: Expr, shape: Sequence[Expr], axis: int) -> Edge:
-        """Where a position along `axis` is below `length`, in the given shape."""
+        """Whether a position along `axis` is below `length`: a boolean tensor of `shape`."""
         below = self.build.add(ops.Compare("lt"), self.build.add(ops.Iota(size)), self.spread(self.scalar(length), (size,)))
         return self.spread(below, shape, (axis,))
 
@@ -190,7 +190,7 @@ class _Work:
                 edge = self.build.add(ops.Where(axis, self.true_shapes[slot][axis]), keep, edge, filler)
         return edge
 
-    def taken(self, edge: Edge, axis: int, positions: Edge) -> Edge:
+    def elements(self, edge: Edge, axis: int, positions: Edge) -> Edge:
         return self.build.add(ops.Gather(axis), edge, positions)
 
 
@@ -230,7 +230,7 @@ def _dot(work: _Work) -> Edge:
 
 
 def _conv(work: _Work) -> Edge:
-    """Zeros past the true sizes, as the convolution itself sees them; `high` is set for the largest output."""
+    """The convolution sees zeros past the true sizes. `high` is chosen for the largest output."""
     op: ops.Conv = work.op
     n, (x, w) = op.spatial, work.true_shapes
     before = len(x) - n - 1
@@ -238,16 +238,16 @@ def _conv(work: _Work) -> Edge:
         raise ShapeError(
             f"{work.node.label} is a convolution whose {'padding' if any(low.steps for low in op.low) else 'groups'} vary with the step",
             where=work.node.where,
-            hint="pad with tp.pad before it; keep the channels and features of groups the same at every step",
+            hint="keep the channels and features of groups the same at every step, and pad before the convolution: tp.pad(x, ...)",
         )
     operands = work.masked(0, range(before, len(x))), work.masked(1, range(n + 1))
-    wide, kernel, wanted = work.shape(0), work.shape(1), work.node.outputs[0].shape
-    high = tuple(op.high_for(k, wide[before + k], kernel[k], work.static(wanted[before + k])) for k in range(n))
+    wide, kernel, out = work.shape(0), work.shape(1), work.node.outputs[0].shape
+    high = tuple(op.high_for(k, wide[before + k], kernel[k], work.static(out[before + k])) for k in range(n))
     return work.build.add(replace(op, high=high), *operands)
 
 
 def _sized(work: _Work) -> Edge:
-    """Broadcast, Random: to the padded size."""
+    """Broadcast and Random: give the padded size."""
     return work.build.add(replace(work.op, shape=tuple(map(work.static, work.op.shape))), *work.operands)
 
 
@@ -256,19 +256,20 @@ def _iota(work: _Work) -> Edge:
 
 
 def _random(work: _Work) -> Edge:
-    """Numbers are drawn in row-major order: where padding an inner size would change it, they are drawn in one row."""
+    """Numbers are drawn in row-major order. Where padding an inner size would change that order, they are drawn in one row."""
     if not any(size.steps for size in work.op.shape[1:]):
         return _sized(work)
     shape = tuple(map(work.static, work.op.shape))
     row = work.build.add(replace(work.op, shape=(ops.product(shape),)), *work.operands)
-    return work.taken(row, 0, ragged.numbers(work.build, work.op.shape, shape))
+    return work.elements(row, 0, ragged.numbers(work.build, work.op.shape, shape))
 
 
 def _reshape(work: _Work) -> Edge:
-    """Sizes that vary keep their place among the elements: what stands before and after each must stay together.
+    """Reshape a value with sizes that vary. There are three cases.
 
-    One varying size may take in the dimensions after it, or give some up: its elements still come first, the padding last.
-    Other reshapes take each element from where its number says.
+    The varying sizes stay, with as many elements between them as before: a reshape of the padded value. One varying size takes
+    in the dimensions after it, or gives some up: a reshape too, because the true elements still come first and the padding
+    last. In all other reshapes each element is gathered by its row-major number.
     """
     before, after = work.true_shapes[0], work.op.shape
     varying = [s for s in before if s.steps]
@@ -277,8 +278,8 @@ def _reshape(work: _Work) -> Edge:
     target = _regrouped(work, before, after)
     if target is not None:
         return work.build.add(ops.Reshape(target), *work.operands)
-    wanted = ragged.numbers(work.build, after, tuple(map(work.static, after)))
-    return ragged.taken(work.build, work.operands[0], before, wanted)
+    numbers = ragged.numbers(work.build, after, tuple(map(work.static, after)))
+    return ragged.elements(work.build, work.operands[0], before, numbers)
 
 
 def _regrouped(work: _Work, before: Sequence[Expr], after: Sequence[Expr]) -> tuple[Expr, ...] | None:
@@ -295,13 +296,13 @@ def _regrouped(work: _Work, before: Sequence[Expr], after: Sequence[Expr]) -> tu
 
 def _segments(shape: tuple[Expr, ...]) -> list[Expr]:
     """The number of elements between varying dimensions."""
-    found = [Expr.of(1)]
+    counts = [Expr.of(1)]
     for size in shape:
         if size.steps:
-            found.append(Expr.of(1))
+            counts.append(Expr.of(1))
         else:
-            found[-1] = found[-1] * size
-    return found
+            counts[-1] = counts[-1] * size
+    return counts
 
 
 def _slice(work: _Work) -> Edge:
@@ -309,9 +310,9 @@ def _slice(work: _Work) -> Edge:
     length = (op.stop - op.start + (op.stride - 1)) // op.stride
     if not work.is_padded(0, op.axis) and not length.steps:
         return work.build.add(op, *work.operands)
-    wanted = positions(work.build, op.start, work.static(length), op.stride)
+    places = positions(work.build, op.start, work.static(length), op.stride)
     fits = provably_nonnegative(op.start) and provably_nonnegative(work.true_shapes[0][op.axis] - op.stop)
-    return work.taken(work.operands[0], op.axis, wanted) if fits else _taken_or_zero(work, wanted)
+    return work.elements(work.operands[0], op.axis, places) if fits else _elements_or_zero(work, places)
 
 
 def _pad(work: _Work) -> Edge:
@@ -319,21 +320,21 @@ def _pad(work: _Work) -> Edge:
     length = work.true_shapes[0][op.axis]
     if not work.is_padded(0, op.axis) and not op.low.steps and not op.high.steps:
         return work.build.add(op, *work.operands)
-    return _taken_or_zero(work, positions(work.build, -op.low, work.static(length + op.low + op.high)))
+    return _elements_or_zero(work, positions(work.build, -op.low, work.static(length + op.low + op.high)))
 
 
-def _taken_or_zero(work: _Work, wanted: Edge) -> Edge:
-    """The operand's elements at positions `wanted` along the op's axis; zero at those before 0 and from its true length on."""
+def _elements_or_zero(work: _Work, places: Edge) -> Edge:
+    """The operand's elements at `places` along the op's axis. Places before 0, and from the true length on, give zero."""
     axis = work.op.axis
-    size = work.graph.edge_type(wanted).shape
-    after = work.build.add(ops.Compare("ge"), wanted, work.spread(work.scalar(Expr.of(0)), size))
-    before = work.build.add(ops.Compare("lt"), wanted, work.spread(work.scalar(work.true_shapes[0][axis]), size))
+    size = work.graph.edge_type(places).shape
+    after = work.build.add(ops.Compare("ge"), places, work.spread(work.scalar(Expr.of(0)), size))
+    before = work.build.add(ops.Compare("lt"), places, work.spread(work.scalar(work.true_shapes[0][axis]), size))
     inside = work.build.add(ops.Binary("and"), after, before)
-    return zeros_outside(work.build, work.taken(work.operands[0], axis, wanted), inside, (axis,))
+    return zeros_outside(work.build, work.elements(work.operands[0], axis, places), inside, (axis,))
 
 
 def _concat(work: _Work) -> Edge:
-    """Each operand moved to its true offset; later operands overwrite the padding of earlier ones."""
+    """Each operand moves to its true offset. Later operands overwrite the padding of earlier ones."""
     axis = work.op.axis
     if not any(work.is_padded(slot, axis) for slot in range(len(work.operands))):
         return work.build.add(work.op, *work.operands)
@@ -343,7 +344,7 @@ def _concat(work: _Work) -> Edge:
     for slot, length in enumerate(lengths):
         shape = work.shape(slot)
         target = (*shape[:axis], size, *shape[axis + 1 :])
-        moved = work.taken(work.operands[slot], axis, positions(work.build, -offset, size))
+        moved = work.elements(work.operands[slot], axis, positions(work.build, -offset, size))
         if result is None:
             result = moved
         else:
@@ -359,21 +360,21 @@ def _flip(work: _Work) -> Edge:
     if not work.is_padded(0, axis):
         return work.build.add(work.op, *work.operands)
     size = work.shape(0)[axis]
-    return work.taken(work.operands[0], axis, positions(work.build, work.true_shapes[0][axis] - 1, size, -1))
+    return work.elements(work.operands[0], axis, positions(work.build, work.true_shapes[0][axis] - 1, size, -1))
 
 
 def _gather(work: _Work) -> Edge:
-    """Positions are clamped to the true length, not the padded one; of no elements there are zeros."""
+    """Positions are clamped to the true length, not the padded one. A dimension without elements gives zeros."""
     if not work.is_padded(0, work.op.axis):
         return work.build.add(work.op, *work.operands)
     shape = work.shape(1)
     last = work.spread(work.scalar(work.true_shapes[0][work.op.axis] - 1), shape)
     clamped = work.build.add(ops.Binary("minimum"), work.operands[1], last)
-    found = work.build.add(work.op, work.operands[0], clamped)
+    elements = work.build.add(work.op, work.operands[0], clamped)
     if provably_nonnegative(work.true_shapes[0][work.op.axis] - 1):
-        return found
-    some = work.build.add(ops.Eval(work.true_shapes[0][work.op.axis] >= 1))
-    return zeros_outside(work.build, found, some, ())
+        return elements
+    is_nonempty = work.build.add(ops.Eval(work.true_shapes[0][work.op.axis] >= 1))
+    return zeros_outside(work.build, elements, is_nonempty, ())
 
 
 def _scatter(work: _Work) -> Edge:
@@ -383,7 +384,7 @@ def _scatter(work: _Work) -> Edge:
 
 
 def _host(work: _Work) -> Edge:
-    """Functions on the host get their arrays in the true shapes: padded ones are cut by lengths given beside them."""
+    """Functions on the host get arrays of the true shapes: their lengths are further operands, to which padded arrays are cut."""
     if isinstance(work.op, ops.Udf) and work.op.kind == "jax":
         return _refused(work)
     varying = [tuple(a for a, size in enumerate(shape) if size.steps) for shape in work.true_shapes]
@@ -395,7 +396,7 @@ def _refused(work: _Work) -> Edge:
     raise ShapeError(
         f"{work.node.label} takes a dimension that varies with the step",
         where=work.node.where,
-        hint="functions of arrays need shapes that are the same at every step: reduce the dimension, or slice 0:T",
+        hint="functions of arrays need shapes that are the same at every step: reduce the dimension, or read all of it: x[0:T]",
     )
 
 

@@ -22,7 +22,7 @@ Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
 
 
 def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), tiles: Sequence[tuple[str, int]] = ()) -> list[Pass]:
-    """The passes in their order, less the disabled ones (by name). `tiles` are the steps to tile, with the sizes of tiles."""
+    """The passes in their order, without the `disabled` ones (by name). `tiles` are the steps to tile, with the sizes of tiles."""
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
     passes = [
         Dce(),
@@ -46,7 +46,7 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
 def run(graph: Graph, passes: Sequence[Pass], hook: Hook | None = None) -> Graph:
     """Apply the passes one after the other; `hook` sees each one's result (to verify, print or time it).
 
-    The final graph is numbered anew, so that its text does not depend on how it came about.
+    The final graph is numbered anew, so that its text does not depend on how the passes built it.
     """
     for each in passes:
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Elements of a shape that varies, found by their row-major numbers: what `pad` needs where padding changes those numbers."""
+"""Elements of a padded value by their row-major numbers. `pad` needs them where padding changes these numbers."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tempo_core.symbolic.expr import Expr
 
 
 def numbers(build: Builder, true_shape: Sequence[Expr], padded: Sequence[Expr]) -> Edge:
-    """The row-major number, in its true shape, of each element of a padded one: int32 of the padded shape.
+    """For each element of a padded shape, its row-major number in the true shape: int32 of the padded shape.
 
-    Elements that are padding get numbers too, of other elements or of none.
+    Padding elements get numbers too. These belong to other elements, or to none.
     """
     shape, strides = tuple(padded), _strides(true_shape)
-    found = None
+    total = None
     for axis, size in enumerate(shape):
         along = build.add(ops.Binary("mul"), build.add(ops.Iota(size)), _scalar(build, strides[axis], (size,)))
         part = build.add(ops.Broadcast(shape, (axis,)), along)
-        found = part if found is None else build.add(ops.Binary("add"), found, part)
-    return _scalar(build, Expr.of(0), shape) if found is None else found
+        total = part if total is None else build.add(ops.Binary("add"), total, part)
+    return _scalar(build, Expr.of(0), shape) if total is None else total
 
 
-def taken(build: Builder, value: Edge, true_shape: Sequence[Expr], wanted: Edge) -> Edge:
+def elements(build: Builder, value: Edge, true_shape: Sequence[Expr], element_numbers: Edge) -> Edge:
     """The elements of a padded value at row-major numbers of its true shape."""
-    shape, strides = build.type(wanted).shape, _strides(true_shape)
+    shape, strides = build.type(element_numbers).shape, _strides(true_shape)
     padded = build.type(value).shape
     place = _scalar(build, Expr.of(0), shape)
     for size, stride, distance in zip(true_shape, strides, _strides(padded), strict=True):
-        row = build.add(ops.Binary("floordiv"), wanted, _scalar(build, stride, shape))
+        row = build.add(ops.Binary("floordiv"), element_numbers, _scalar(build, stride, shape))
         coordinate = build.add(ops.Binary("mod"), row, _scalar(build, size, shape))
         moved = build.add(ops.Binary("mul"), coordinate, _scalar(build, distance, shape))
         place = build.add(ops.Binary("add"), place, moved)
@@ -39,7 +39,7 @@ def taken(build: Builder, value: Edge, true_shape: Sequence[Expr], wanted: Edge)
 
 
 def _strides(shape: Sequence[Expr]) -> list[Expr]:
-    """How many elements lie between neighbours along each axis."""
+    """The number of elements from one neighbour to the next along each axis."""
     return [ops.product(tuple(shape[axis + 1 :])) for axis in range(len(shape))]
 
 

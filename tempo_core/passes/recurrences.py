@@ -1,4 +1,4 @@
-"""First-order linear recurrences, recognised: `a[t] = b[t] + c[t] * a[t ± 1]` becomes a `LinearScan` (or `CumSum`)."""
+"""First-order linear recurrences: `a[t] = b[t] + c[t] * a[t ± 1]` becomes a `LinearScan` (or `CumSum`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Linear = tuple[Edge | None, Edge | None]  # (coefficient, term): coefficient * p
 
 
 def lift_recurrences(graph: Graph) -> None:
-    """Rewrite, in place, each recurrence that is linear in its own neighbour along one step."""
+    """Rewrite, in place, each recurrence that is linear in its neighbour along one step."""
     for step in graph.order:
         cycles = _cycles(graph, step)
         for merge_id in list(cycles):
@@ -30,14 +30,14 @@ def lift_recurrences(graph: Graph) -> None:
 
 
 def _cycles(graph: Graph, step: Symbol) -> dict[int, Nest]:
-    """Recurrences that are alone on their cycle inside loops over the other steps, with that cycle."""
-    found: dict[int, Nest] = {}
+    """For each recurrence that is alone on its cycle, inside of loops over the other steps: that cycle."""
+    cycles: dict[int, Nest] = {}
     for inner in loop_nest(graph, [s for s in graph.order if s != step]).nests():
         if inner.cyclic:
             merges = {v.node for v in inner.vertices if isinstance(graph[v.node].op, ops.Merge)}
             if len(merges) == 1:
-                found[merges.pop()] = inner
-    return found
+                cycles[merges.pop()] = inner
+    return cycles
 
 
 def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:
@@ -58,10 +58,10 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     if delay is None:
         return False
     build = Builder(graph, value, value.domain)
-    found = _linear(graph, build, value, merge, step, {v.node for v in cycle.vertices})
-    if found is None:
+    linear = _linear(graph, build, value, merge, step, {v.node for v in cycle.vertices})
+    if linear is None:
         return False
-    coefficient, term, distance = found
+    coefficient, term, distance = linear
     if coefficient is None or delay + distance not in (-1, 1):
         return False
     reverse = delay + distance == 1
@@ -80,15 +80,15 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     outer = Builder(graph, merge, Domain(tuple(s for s in domain.steps if s != step)))
     index = tuple(full_range(step) if s == step else Point(s.expr) for s in domain.steps)
     scan = outer.add(ops.LinearScan(0, reverse), Edge(coefficients, index), Edge(terms, index))
-    taken = place.add(ops.Gather(0), scan, place.add(ops.Eval(step.expr)))
-    graph.put(replace(graph[taken.source], id=merge.id, name=merge.name, where=merge.where))
+    element = place.add(ops.Gather(0), scan, place.add(ops.Eval(step.expr)))
+    graph.put(replace(graph[element.source], id=merge.id, name=merge.name, where=merge.where))
     return True
 
 
 def _comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
-    """Whether a value is made of what stateful functions or streamed inputs give, one timestep after the other.
+    """Whether a value depends on stateful functions or streamed inputs, which give one timestep after the other.
 
-    A loop takes such values as they come; a scan would have to keep them all first.
+    A loop uses such values as they come. A scan would have to keep them all first.
     """
     waiting, seen = [node_id], {node_id}
     while waiting:
@@ -121,13 +121,13 @@ def _merged(graph: Graph, merge: Node, branch: int, inside: Edge | None, elsewhe
 def _shift(edge: Edge, source: Node, step: Symbol) -> int | None:
     """By how much an edge moves along `step`; None if it does anything else."""
     moved = 0
-    for own, index in edge.by_step(source.domain).items():
+    for source_step, index in edge.by_step(source.domain).items():
         if not isinstance(index, Point):
             return None
-        distance = index.expr - own.expr
-        if not distance.is_constant or (own != step and distance.constant != 0):
+        distance = index.expr - source_step.expr
+        if not distance.is_constant or (source_step != step and distance.constant != 0):
             return None
-        if own == step:
+        if source_step == step:
             moved = distance.constant
     return moved
 
@@ -137,7 +137,7 @@ def _linear(
 ) -> tuple[Edge | None, Edge | None, int] | None:
     """`root` as coefficient * merge[t + distance] + term; None if it is not linear in one neighbour.
 
-    `depends` are the nodes on the recurrence's cycle; all others are constants to it.
+    `depends` are the nodes on the recurrence's cycle. All other nodes are constants for it.
     """
     distances: set[int] = set()
 

@@ -1,11 +1,11 @@
-"""Simplification rules, as data: one row a rule, each with its name and its algebra.
+"""Simplification rules, as data: one row for each rule, with its name and its algebra.
 
 A rule takes a `View` of a node and returns the edge (in the node's own steps) that its readers can read instead, or None. It holds in every
-dtype that reaches it, for infinities, NaN, zeros with a sign and the ends of integers, unless its row says `up_to` what. Each row is tested
-on random numbers in all dtypes (`tests/core/passes/test_rules.py`).
+dtype that reaches it, for infinities, NaN, zeros with a sign and the ends of integers, except for what its row states as `up_to`. Each row is
+tested on random numbers in all dtypes (`tests/core/passes/test_rules.py`).
 
-`x + 0 -> x` gives up the sign of zero: -0.0 + 0.0 is 0.0, and x is -0.0. XLA has the same rule, so that a program compiled without ours gives
--0.0 too.
+`x + 0 -> x` gives up the sign of zero: -0.0 + 0.0 is 0.0, and x is -0.0. XLA has the same rule: a program compiled without ours
+gives -0.0 too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tempo_core.symbolic.proof import provably_nonnegative
 
 @dataclass(frozen=True)
 class View:
-    """A node, with questions that rules ask about its operands."""
+    """A node, and the questions that rules ask about its operands."""
 
     graph: Graph
     node: Node
@@ -49,11 +49,11 @@ class View:
         return self.graph[self.edge(slot).source].op
 
     def inner(self, slot: int = 0, inner_slot: int = 0) -> Edge | None:
-        """What operand `slot` itself reads, as this node would read it; None where that is no single edge."""
+        """The edge by which this node would read input `inner_slot` of operand `slot`. None where no single edge says it."""
         edge = self.edge(slot)
         source = self.graph[edge.source]
         if not all(hasattr(i, "expr") for i in edge.index):
-            return None  # a slice of results is not the result on a slice for every op
+            return None  # for some ops, a slice of the results is not the result of a slice
         return read_at(source.inputs[inner_slot], source.domain, edge)
 
     def number(self, slot: int) -> int | float | None:
@@ -76,9 +76,9 @@ ROUNDING = "the rounding of sums and products in another order"
 
 @dataclass(frozen=True)
 class Rule:
-    """A row: what `op` (of the functions `fn`, or of all) may be replaced by.
+    """A row: the replacement of an `op`, for the functions `fn` of that op or for all.
 
-    `algebra` is the rule as text, before -> after; `up_to` says what of the value may differ, nothing by default; `apply` is the rule.
+    `algebra` is the rule as text, before -> after. `up_to` says in what the value may differ; by default, in nothing. `apply` is the rule.
     """
 
     name: str
@@ -122,7 +122,7 @@ def _fold_numbers(view: View) -> Edge | None:
 
 
 def _twice(view: View) -> Edge | None:
-    """A function that undoes itself, of itself."""
+    """`f(f(x)) -> x`, for a function that is its own inverse."""
     inner = view.operand()
     return view.inner() if isinstance(inner, ops.Unary) and inner.fn == view.op.fn else None
 
@@ -160,7 +160,7 @@ def _broadcast_broadcast(view: View) -> Edge | None:
 
 
 def _sum_of_broadcast(view: View) -> Edge | None:
-    """Where only repeated axes are summed, a product with their size. A sum of nothing is 0, where NaN * 0 is NaN."""
+    """If only repeated axes are summed, the sum is a product with their size. Not for size 0: that sum is 0, but NaN * 0 is NaN."""
     first = view.operand()
     if not isinstance(first, ops.Broadcast) or any(a in first.axes for a in view.op.axes):
         return None
@@ -193,7 +193,7 @@ def _reduce_reduce(view: View) -> Edge | None:
 
 
 def _reduce_of_permuted(view: View) -> Edge | None:
-    """The order of axes does not matter to a reduction over them; the kept ones are permuted after it."""
+    """The order of axes does not matter to a reduction over them; the kept axes are permuted after it."""
     first = view.operand()
     inner = view.inner() if isinstance(first, ops.Permute) else None
     if inner is None:
@@ -206,7 +206,7 @@ def _reduce_of_permuted(view: View) -> Edge | None:
 
 
 def _sum_of_dot_batch(view: View) -> Edge | None:
-    """Summing a batch dimension of a contraction is contracting it: gradients of weights become one product."""
+    """A contraction summed over a batch dimension contracts that dimension too: gradients of weights become one product."""
     dot = view.operand()
     if not isinstance(dot, ops.Dot):
         return None
@@ -227,7 +227,7 @@ def _sum_of_dot_batch(view: View) -> Edge | None:
 
 
 def _dot_of_permuted(slot: int) -> Callable[[View], Edge | None]:
-    """A contraction reads a permuted operand by renumbering its axes, where its output keeps the order of free axes."""
+    """A contraction reads the operand before its permutation, by other axis numbers, if the order of free axes stays."""
 
     def rule(view: View) -> Edge | None:
         first = view.operand(slot)
@@ -255,7 +255,7 @@ def _through(permute: ops.Permute, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _gather_all(view: View) -> Edge | None:
-    """Indexing with 0, 1, ..., size - 1 is the operand itself."""
+    """An operand indexed with 0, 1, ..., size - 1 is the operand itself."""
     index = view.operand(1)
     if (
         not isinstance(index, ops.Iota) or view.type(1).rank != 1
@@ -265,13 +265,13 @@ def _gather_all(view: View) -> Edge | None:
 
 
 def _gather_of_broadcast(view: View) -> Edge | None:
-    """Indexing along an axis that only repeats is repeating the operand to the result's shape."""
+    """An operand that is only repeated along the indexed axis is repeated to the result's shape."""
     first = view.operand(0)
     if not isinstance(first, ops.Broadcast) or view.op.batch or view.op.axis in first.axes:
         return None
     inner = view.inner(0)
     if inner is None or not provably_nonnegative(view.type(0).shape[view.op.axis] - 1):
-        return None  # of no elements there are zeros
+        return None  # a dimension without elements gives zeros
     grown = view.type(1).rank - 1
     axes = tuple(a + grown * (a > view.op.axis) for a in first.axes)
     return view.build.add(ops.Broadcast(view.node.outputs[0].shape, axes), inner)
@@ -357,7 +357,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def by_op(rules: Iterable[Rule]) -> dict[type[Op], tuple[Rule, ...]]:
-    """The rules of each op, in their order: the first that applies is taken."""
+    """The rules of each op, in their order. The first rule that applies is used."""
     table: dict[type[Op], tuple[Rule, ...]] = {}
     for rule in rules:
         table[rule.op] = (*table.get(rule.op, ()), rule)

@@ -20,12 +20,12 @@ COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any
 
 @dataclass(frozen=True)
 class Tile(Pass):
-    """Reduce in tiles, so that neither a whole dimension is held nor more of a padded one computed than there is.
+    """Reduce tile by tile: no whole dimension is held in memory, and nothing past the true length of a padded one is computed.
 
-    Before: shapes are static. For each step t of `sizes`, reductions and contractions over a dimension whose size is made of
-    t's bound T run tile by tile. Tiled with them is all that only they read, up to what reads a range of steps (which then
-    reads a part of it) or what is needed whole (of which tiles are taken). What is past the true length of a padded
-    dimension is not computed. After: the graph has new steps, whose bounds `Graph.derived` gives. Floats are summed in another order.
+    Before: shapes are static. For each step t of `sizes`, reductions and contractions are tiled if they go over a dimension
+    whose size contains t's bound T. The operations that only they read are tiled with them. This ends at reads of ranges of
+    steps, which then read a part of the range, and at values that are needed whole, from which tiles are gathered.
+    After: the graph has new steps, whose bounds `Graph.derived` gives. Floats are summed in another order.
 
     Rewrite (tiles of 64): `y = sum(exp(x[0:T]))` ->
     `p[n] = sum(exp(x[64n : min(64n + 64, T) to 64])); a[n] = p[n] + (a[n - 1] if n >= 1 else 0); y = a[(T - 1) // 64]`
@@ -45,16 +45,16 @@ class Tile(Pass):
 
 
 def _dimensions(graph: Graph, step: Symbol, size: int) -> list[Expr]:
-    """The sizes of reduced dimensions that are made of a step's bound, and are not sure to fit in a tile."""
-    found: dict[Expr, None] = {}
+    """The sizes of reduced dimensions that contain a step's bound, and may not fit in a tile."""
+    dimensions: dict[Expr, None] = {}
     for node in graph:
         types = graph.input_types(node)
         for axes in contracted(node.op):
             whole = next(types[slot].shape[axis] for slot, axis in enumerate(axes) if axis is not None)
-            made_of = step.bound_symbol in whole.symbols and not whole.steps and _is_affine(whole)
-            if made_of and not provably_nonnegative(size - whole):
-                found[whole] = None
-    return list(found)
+            has_bound = step.bound_symbol in whole.symbols and not whole.steps and _is_affine(whole)
+            if has_bound and not provably_nonnegative(size - whole):
+                dimensions[whole] = None
+    return list(dimensions)
 
 
 def _is_affine(expression: Expr) -> bool:
@@ -70,13 +70,13 @@ def _is_affine(expression: Expr) -> bool:
 
 
 def _reduction(node: Node) -> str:
-    """What a reduction does to elements; contractions sum them."""
+    """The function of a reduction. Contractions sum."""
     return node.op.fn if isinstance(node.op, ops.Reduce) else "sum"
 
 
 @dataclass(frozen=True)
 class _Seed:
-    """A reduction over the dimension: which axis of each operand that is, and how long the dimension truly is at each point."""
+    """A reduction over the dimension, with the dimension's axis in each operand and its true length at each point."""
 
     node: Node
     axes: tuple[int | None, ...]
@@ -85,20 +85,20 @@ class _Seed:
 
 
 class _Tiling:
-    """Tiles one dimension, known by its size."""
+    """Tiles one dimension, which its size `whole` identifies."""
 
     def __init__(self, graph: Graph, step: Symbol, whole: Expr, size: int):
         self.graph, self.whole, self.size = graph, whole, size
-        taken = {s.name for s in graph.order} | {b.name for b in graph.bounds()}
+        names = {s.name for s in graph.order} | {b.name for b in graph.bounds()}
         count = 1
         name = f"{step.name}_tile"
-        while name in taken or name.upper() in taken:
+        while name in names or name.upper() in names:
             count += 1
             name = f"{step.name}_tile{count}"
         self.step = Symbol(name, name.upper())
         self.start = self.step.expr * size
         self.users = graph.users()
-        self.made: dict[int, int] = {}  # a node to its tiled version
+        self.tiles: dict[int, int] = {}  # node -> its tiled version
 
     def run(self) -> Graph:
         seeds = list(self._seeds())
@@ -125,12 +125,12 @@ class _Tiling:
                 if all(axis is None or types[slot].shape[axis] == self.whole for slot, axis in enumerate(axes)):
                     fn = _reduction(node)
                     lengths = [self._length(node.inputs[slot], axis, fn) for slot, axis in enumerate(axes) if axis is not None]
-                    length = next((found for found in lengths if found is not None), None)
+                    length = next((n for n in lengths if n is not None), None)
                     yield _Seed(node, axes, length, length is not None and None not in lengths)
                     break
 
     def _length(self, edge: Edge, axis: int, fn: str) -> Expr | None:
-        """The true length of an operand along `axis`, where it is a mask with neutral elements past it."""
+        """The true length of an operand along `axis`, if a mask has put neutral elements past it. Else None."""
         node = self._at(edge)
         if node is None or not isinstance(node.op, ops.Where) or node.op.axis != axis or not self._is_neutral(node.inputs[2], fn):
             return None
@@ -144,7 +144,7 @@ class _Tiling:
         return isinstance(source.op, ops.Constant) and source.op == constant_op(source.op.dtype, NEUTRAL[fn])
 
     def _at(self, edge: Edge) -> Node | None:
-        """What an edge reads, if at the reader's own point."""
+        """The node that an edge reads, if it is read at the reader's own point."""
         source = self.graph[edge.source]
         return source if edge.is_own_point(source.domain) else None
 
@@ -154,31 +154,32 @@ class _Tiling:
         return tiled(node.op, self.graph.input_types(node), node.outputs[0], axis, self.size)
 
     def _requests(self, node: Node, axes: tuple[int | None, ...]) -> Iterator[tuple[int, int]]:
-        """The (source, dimension) that a tiled reader asks for tiles of; what it reads as a range of steps is not among them."""
+        """The pairs (source, dimension) of which a tiled reader needs tiles. Dimensions that are ranges of steps are not among them."""
         for edge, axis in zip(node.inputs, axes, strict=True):
             if axis is not None:
-                own = axis - sum(isinstance(i, Range) for i in edge.index)
-                if own >= 0:
-                    yield edge.source, own
+                source_axis = axis - sum(isinstance(i, Range) for i in edge.index)
+                if source_axis >= 0:
+                    yield edge.source, source_axis
 
     def _chosen(self, seeds: list[_Seed]) -> dict[int, tuple[int, Tiled]]:
-        """What is computed in tiles: (dimension, how). All readers of a node must want tiles of one dimension of it.
+        """The nodes that are computed in tiles, each with its tiled dimension and its rule.
 
-        Counters and what is repeated along the dimension cost nothing, and may also stay for others.
+        All readers of such a node must need tiles of one and the same dimension. Counters, and values that are repeated along
+        the dimension, cost nothing; they may also stay whole for other readers.
         """
         banned: set[int] = set()
         while True:
-            found: dict[int, tuple[int, Tiled]] = {}
-            asked: dict[int, int] = {}  # how many operands of tiled readers a node is
+            rules: dict[int, tuple[int, Tiled]] = {}
+            reads: dict[int, int] = {}  # by how many operands of tiled readers a node is read
             waiting = [request for seed in seeds for request in self._requests(seed.node, seed.axes)]
             refused: set[int] = set()
             while waiting:
                 source, axis = waiting.pop()
-                asked[source] = asked.get(source, 0) + 1
+                reads[source] = reads.get(source, 0) + 1
                 if source in banned or source in refused:
                     continue
-                if source in found:
-                    if found[source][0] != axis:
+                if source in rules:
+                    if rules[source][0] != axis:
                         refused.add(source)
                     continue
                 node = self.graph[source]
@@ -186,30 +187,30 @@ class _Tiling:
                 if rule is None or any(source == seed.node.id for seed in seeds):
                     refused.add(source)
                     continue
-                found[source] = axis, rule
+                rules[source] = axis, rule
                 waiting.extend(self._requests(node, rule.operands))
             refused |= {
                 source
-                for source, (_, rule) in found.items()
-                if any(axis is not None for axis in rule.operands) and asked[source] != len(self.users[source])
+                for source, (_, rule) in rules.items()
+                if any(axis is not None for axis in rule.operands) and reads[source] != len(self.users[source])
             }
             if not refused - banned:
-                return {k: v for k, v in found.items() if k not in banned}
+                return {k: v for k, v in rules.items() if k not in banned}
             banned |= refused
 
     def _is_worthwhile(self, seed: _Seed, chosen: Mapping[int, tuple[int, Tiled]]) -> bool:
-        """Whether an operand is read as a range of steps, or computed, rather than there as a whole."""
+        """Whether an operand is read as a range of steps, or computed in tiles. Operands that are there as a whole gain nothing."""
         for edge, axis in zip(seed.node.inputs, seed.axes, strict=True):
             if axis is None:
                 continue
             ranges = sum(isinstance(i, Range) for i in edge.index)
-            made = chosen.get(edge.source)
-            if axis < ranges or (made is not None and any(a is not None for a in made[1].operands)):
+            choice = chosen.get(edge.source)
+            if axis < ranges or (choice is not None and any(a is not None for a in choice[1].operands)):
                 return True
         return False
 
     def _conditions(self, seeds: list[_Seed], chosen: Mapping[int, tuple[int, Tiled]]) -> dict[int, Bool]:
-        """Where the tiles of each chosen node are needed: the tile numbers below the one length of all that is made of it."""
+        """For each chosen node, where its tiles are needed: at tile numbers below the true length, if all its readers agree on one."""
         lengths: dict[int, set[Expr | None]] = {}
         waiting = [(seed.node, seed.length) for seed in seeds]
         while waiting:
@@ -217,15 +218,17 @@ class _Tiling:
             for edge in reader.inputs:
                 if edge.source in chosen:
                     node = self.graph[edge.source]
-                    known = length is not None and length.steps <= set(node.domain.steps) and not self._moves(edge, length.steps)
-                    here = length if known else None
+                    applies = (
+                        length is not None and length.steps <= set(node.domain.steps) and not self._moves(edge, length.steps)
+                    )
+                    here = length if applies else None
                     if here not in lengths.setdefault(node.id, set()):
                         lengths[node.id].add(here)
                         waiting.append((node, here))
-        return {n: self._needed(next(iter(found))) if len(found) == 1 else TRUE for n, found in lengths.items()}
+        return {n: self._needed(next(iter(ends))) if len(ends) == 1 else TRUE for n, ends in lengths.items()}
 
     def _moves(self, edge: Edge, steps: frozenset[Symbol]) -> bool:
-        """Whether an edge reads another point than the reader's along one of some steps."""
+        """Whether an edge reads, along one of `steps`, another point than the reader's."""
         by_step = edge.by_step(self.graph[edge.source].domain)
         return any(s in steps and not is_own_point(index, s) for s, index in by_step.items())
 
@@ -240,21 +243,21 @@ class _Tiling:
 
     def _node(self, node_id: int, chosen: Mapping[int, tuple[int, Tiled]], conditions: Mapping[int, Bool]) -> int:
         """The tiled version of a node."""
-        if node_id in self.made:
-            return self.made[node_id]
+        if node_id in self.tiles:
+            return self.tiles[node_id]
         node = self.graph[node_id]
         _, rule = chosen[node_id]
         build = Builder(self.graph, node, self._domain(node, conditions[node_id]))
         if isinstance(node.op, ops.Iota):
-            made = positions(build, self.start, Expr.of(self.size))
+            tile = positions(build, self.start, Expr.of(self.size))
         else:
             for edge in node.inputs:
                 if edge.source in chosen:
                     self._node(edge.source, chosen, conditions)
             operands = [self._operand(e, a, chosen, build) for e, a in zip(node.inputs, rule.operands, strict=True)]
-            made = build.add(rule.op, *operands)
-        self.made[node_id] = made.source
-        return made.source
+            tile = build.add(rule.op, *operands)
+        self.tiles[node_id] = tile.source
+        return tile.source
 
     def _operand(self, edge: Edge, axis: int | None, chosen: Mapping[int, tuple[int, Tiled]], build: Builder) -> Edge:
         """The n-th tile of an operand's dimension `axis`."""
@@ -268,7 +271,7 @@ class _Tiling:
             index: tuple[Index, ...] = (*edge.index[:place], self._part(span, build), *edge.index[place + 1 :])
             return replace(edge, index=index)
         if edge.source in chosen:
-            return replace(edge, source=self.made[edge.source], index=(*edge.index, Point(self.step.expr)))
+            return replace(edge, source=self.tiles[edge.source], index=(*edge.index, Point(self.step.expr)))
         return build.add(ops.Gather(axis), edge, positions(build, self.start, Expr.of(self.size)))
 
     def _part(self, span: Range, build: Builder) -> Range:
@@ -281,17 +284,17 @@ class _Tiling:
         return Range(first, stop, span.stride, Expr.of(self.size))
 
     def _holds(self, expression: Expr, build: Builder) -> bool:
-        """Whether an expression is sure not to be negative in the domain of what is being built."""
+        """Whether an expression is surely not negative in the domain of the nodes that `build` adds."""
         assert build.domain is not None
         condition = build.domain.condition
-        known = [Expr.of(0)]
+        facts = [Expr.of(0)]
         for part in condition.parts:
             if isinstance(part, Comparison) and part.kind == ">=":
-                known.append(part.expr)
-        return any(provably_nonnegative(expression - least) for least in known)
+                facts.append(part.expr)
+        return any(provably_nonnegative(expression - least) for least in facts)
 
     def _reduce(self, seed: _Seed, chosen: Mapping[int, tuple[int, Tiled]]) -> None:
-        """The reduction of each tile, their accumulation, and the last accumulated value in place of the node."""
+        """Reduce each tile, accumulate the results, and put the last accumulated value in place of the node."""
         node, type = seed.node, seed.node.outputs[0]
         fn = _reduction(node)
         build = Builder(self.graph, node, self._domain(node, self._needed(seed.length)))

@@ -1,8 +1,8 @@
-"""Tiling rules: which dimension of each operand makes a dimension of an op's result, one row an op.
+"""Tiling rules, one row for each op: from which tiles of its operands an op computes a tile of its result.
 
-A rule takes the op, its operand types and the dimension of its result to tile; it gives, for each operand, the dimension
-that is tiled with it (None: the operand is needed whole), and the op that computes a tile. None where the op cannot be tiled
-along that dimension: then its result is computed whole, and tiles are taken from it.
+A rule takes the op, the types of its operands, and the dimension of its result to tile. It gives, for each operand, the
+dimension that is tiled too (None: the operand is needed whole), and the op that computes a tile. It gives None if the op
+cannot be tiled along that dimension. Then the result is computed whole, and tiles are gathered from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tempo_core.symbolic.expr import Expr
 
 @dataclass(frozen=True)
 class Tiled:
-    """`operands`: the dimension of each operand that is tiled with the result's, or None. `op`: what computes one tile."""
+    """`operands`: for each operand, the dimension that is tiled with the result's, or None. `op`: the op that computes a tile."""
 
     operands: tuple[int | None, ...]
     op: ops.Op
@@ -26,7 +26,7 @@ class Tiled:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a rule works with: the dimension `axis` of the op's result, of type `result`, comes in tiles of `size`."""
+    """The input of a rule: dimension `axis` of the op's result, which has the type `result`, is to be tiled by `size`."""
 
     op: Any
     types: Sequence[TensorType]
@@ -47,7 +47,7 @@ def tiled(op: ops.Op, types: Sequence[TensorType], result: TensorType, axis: int
 
 
 def contracted(op: ops.Op) -> list[tuple[int | None, ...]]:
-    """For each dimension that an op reduces over: which dimension of each operand that is."""
+    """For each dimension that an op reduces over, its axis in each operand."""
     if isinstance(op, ops.Reduce):
         return [(axis,) for axis in op.axes]
     if isinstance(op, ops.Dot):
@@ -67,7 +67,7 @@ def _where(asked: Asked) -> Tiled:
 
 
 def _other_axis(asked: Asked) -> Tiled | None:
-    """Ops that work along one axis, and keep it, leave the others alone."""
+    """Ops that work along one axis and keep it can be tiled along the others."""
     return None if asked.axis == asked.op.axis else Tiled((asked.axis,) * len(asked.types), asked.op)
 
 
@@ -92,7 +92,7 @@ def _permute(asked: Asked) -> Tiled:
 
 
 def _reshape(asked: Asked) -> Tiled | None:
-    """A dimension that a reshape keeps: as large as before, with as many elements in front of it."""
+    """A dimension can be tiled if the reshape keeps it: as large as before, with as many elements in front of it."""
     (operand,) = asked.types
     before = ops.product(asked.result.shape[: asked.axis])
     for k, size in enumerate(operand.shape):
@@ -108,10 +108,10 @@ def _dot(asked: Asked) -> Tiled:
     if asked.axis < batch:
         return Tiled((op.left_batch[asked.axis], op.right_batch[asked.axis]), op)
     free = asked.axis - batch
-    own = op.left_free(left)
-    if free < len(own):
-        return Tiled((own[free], None), op)
-    return Tiled((None, op.right_free(right)[free - len(own)]), op)
+    left_free = op.left_free(left)
+    if free < len(left_free):
+        return Tiled((left_free[free], None), op)
+    return Tiled((None, op.right_free(right)[free - len(left_free)]), op)
 
 
 def _gather(asked: Asked) -> Tiled:
@@ -127,7 +127,7 @@ def _gather(asked: Asked) -> Tiled:
 
 
 def _conv(asked: Asked) -> Tiled | None:
-    """The batch of a convolution, and its features where they are one group; windows along the spatial dimensions overlap."""
+    """The batch of a convolution, and its features if they are one group. Along spatial dimensions, windows overlap."""
     op: ops.Conv = asked.op
     if asked.axis < asked.result.rank - op.spatial - 1:
         return Tiled((asked.axis, None), op)

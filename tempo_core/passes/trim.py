@@ -1,4 +1,4 @@
-"""Dead points: the last point of a step goes from the domains of operations that nobody reads there."""
+"""Dead points: an operation that nobody reads at the last point of a step does not run there."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
-KEPT = (ops.Input, ops.Constant, ops.Output, ops.Sink)
+NEVER_TRIMMED = (ops.Input, ops.Constant, ops.Output, ops.Sink)
 CHEAP = (ops.Merge, ops.Eval, ops.Iota, ops.Broadcast, ops.Gather, ops.Reshape, ops.Identity, ops.Cast, ops.Constant)
 HEAVY = (ops.Dot, ops.Conv, ops.Udf, ops.Argsort)
 
 
 @dataclass(frozen=True)
 class Trim(Pass):
-    """Do not compute at a step's last point what is only needed before it.
+    """Do not compute a value at a step's last point if it is only needed before that point.
 
-    `x[t + 1] = f(x)` needs f(x) up to T - 2, and where it reads an input at t + 1, it is known not to exist at T - 1. What it
-    is made of is then not needed there either, unless something else reads it: without this pass the last iteration, which
-    runs a part of the body, would be compiled apart from the loop. Steps where much stays needed at the last point are left
-    alone, because there the cut would have to be made for what is trimmed.
+    In `x[t + 1] = f(x)`, f(x) is needed up to T - 2. If f reads an input at t + 1, its domain says so: it does not exist at
+    T - 1. Its operands are then not needed at T - 1 either, unless something else reads them. Without this pass, the last
+    iteration would run a part of the body, and would be compiled apart from the loop. A step is left alone if much of its
+    work is needed at the last point: there, the trimmed operations would be the reason for a second copy of the body.
 
     Rewrite: `y[t] = g(x[t]); x[t + 1] = f(y[t], u[t + 1])` -> the same with `y` over `t where t <= T - 2`
     """
@@ -62,11 +62,11 @@ def _trimmed(graph: Graph, step: Symbol) -> Graph:
 
 
 def _must_run(node: Node) -> bool:
-    return isinstance(node.op, KEPT) or (isinstance(node.op, ops.Udf) and (node.op.stateful or node.op.kind == "host"))
+    return isinstance(node.op, NEVER_TRIMMED) or (isinstance(node.op, ops.Udf) and (node.op.stateful or node.op.kind == "host"))
 
 
 def _weight(node: Node) -> int:
-    """What a second copy of a node costs, roughly."""
+    """The rough cost of a second copy of a node."""
     return 0 if isinstance(node.op, CHEAP) else 10 if isinstance(node.op, HEAVY) else 1
 
 
@@ -75,10 +75,10 @@ def _ends_before(graph: Graph, reader: Node, edge: Edge, step: Symbol, trimmed: 
     index = edge.index[graph[edge.source].domain.steps.index(step)]
     last = index.expr if isinstance(index, Point) else index.last
     distance = step.bound_expr - 2 - last
-    known = [Expr.of(0), *_facts(reader.domain.condition), *_facts(edge.condition)]
+    limits = [Expr.of(0), *_facts(reader.domain.condition), *_facts(edge.condition)]
     if trimmed and step in reader.domain:
-        known.append(step.bound_expr - 2 - step.expr)
-    return any(provably_nonnegative(distance - fact) for fact in known)
+        limits.append(step.bound_expr - 2 - step.expr)
+    return any(provably_nonnegative(distance - fact) for fact in limits)
 
 
 def _facts(condition: Bool) -> list[Expr]:
@@ -86,6 +86,6 @@ def _facts(condition: Bool) -> list[Expr]:
     return [part.expr for part in condition.parts if isinstance(part, Comparison) and part.kind == ">="]
 
 
-def _implies(condition: Bool, wanted: Bool) -> bool:
-    assert isinstance(wanted, Comparison)
-    return any(provably_nonnegative(wanted.expr - fact) for fact in _facts(condition))
+def _implies(condition: Bool, conclusion: Bool) -> bool:
+    assert isinstance(conclusion, Comparison)
+    return any(provably_nonnegative(conclusion.expr - fact) for fact in _facts(condition))

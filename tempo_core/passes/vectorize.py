@@ -139,7 +139,7 @@ _NOMINAL = 16  # the value of every bound in comparisons of sizes
 
 
 def _size(graph: Graph, values: set[Key]) -> int:
-    """About how many elements some values have at one point."""
+    """The approximate number of elements of some values at one point."""
     total = 0
     for node_id, output in values:
         size = ops.product(graph[node_id].outputs[output].shape)

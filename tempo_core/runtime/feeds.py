@@ -1,4 +1,4 @@
-"""What a run is fed with: arrays of any library, iterators of one value a point, functions of the steps; checked, and converted."""
+"""The inputs of a run, checked and converted: arrays of any library, iterators with one value a point, functions of the steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = Any  # numpy.ndarray or jax.Array
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a program is fed with under a name: a value `dtype[shape]` at each point of `steps`, of which there are `bounds`."""
+    """The declaration of one input: a value `dtype[shape]` at each point of `steps`, whose bounds are the numbers `bounds`."""
 
     name: str
     declared: str  # the type of all values in one array, as it was written
@@ -50,7 +50,7 @@ class InputSpec:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
     def at(self, point: Coordinates) -> str:
-        """A point as errors name it: `t = 3`."""
+        """A point as errors write it: `t = 3`."""
         return ", ".join(f"{step} = {value}" for step, value in zip(self.steps, point, strict=True))
 
     def error(self, problem: str, hint: str | None = None) -> InputError:
@@ -58,8 +58,8 @@ class InputSpec:
 
 
 def input_specs(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds: Mapping[Symbol, int]) -> dict[str, InputSpec]:
-    """Specs of what a graph is fed with, by name. `domains` gives the steps of each, which graphs do not know of arrays."""
-    found = {}
+    """The specs of a graph's inputs, by name. `domains` gives the steps of each: graphs do not hold the steps of arrays."""
+    specs = {}
     for name, node in graph.fed().items():
         steps, streamed = domains.get(name, ()), not isinstance(node.op, Input)
         extent = tuple(step.bound_expr.evaluate(bounds) for step in steps)
@@ -68,8 +68,8 @@ def input_specs(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds:
         type, names = node.outputs[0], tuple(step.name for step in steps)
         leading = tuple(step.bound_expr for step in steps) if streamed else ()
         declared = str(TensorType(type.dtype, (*leading, *type.shape)))
-        found[name] = InputSpec(name, declared, type.dtype, names, extent, shape, streamed, node.where)
-    return found
+        specs[name] = InputSpec(name, declared, type.dtype, names, extent, shape, streamed, node.where)
+    return specs
 
 
 # -- arrays -----------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def input_specs(graph: Graph, domains: Mapping[str, tuple[Symbol, ...]], bounds:
 def as_array(value: Any) -> Array:
     """An array of any library (through `__array__`, or DLPack where that fails), a number, or nested lists of them.
 
-    What is a JAX array stays on its device. Raises TypeError or ValueError for what is no array.
+    A JAX array stays on its device. Raises TypeError or ValueError for anything that is not an array.
     """
     if isinstance(value, jax.Array):
         return value
@@ -89,14 +89,14 @@ def as_array(value: Any) -> Array:
             raise
         return jax.dlpack.from_dlpack(value)  # on an accelerator, or of a dtype that NumPy lacks
     if array.dtype == object:
-        raise TypeError(f"{type(value).__name__} is no array of numbers")
+        raise TypeError(f"{type(value).__name__} is not an array of numbers")
     return array
 
 
 def is_array(value: Any) -> bool:
     """Whether a value is fed as a whole, not point by point."""
-    known = isinstance(value, (np.ndarray, np.generic, int, float, complex, list, tuple, jax.Array))
-    return known or any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__"))
+    array_like = isinstance(value, (np.ndarray, np.generic, int, float, complex, list, tuple, jax.Array))
+    return array_like or any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__"))
 
 
 def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") -> Array:
@@ -105,7 +105,10 @@ def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") ->
     try:
         array = as_array(value)
     except Exception as error:
-        raise spec.error(f"is no array{here}: {error}", f"an array of shape {shape} and dtype {spec.dtype}") from error
+        raise spec.error(
+            f"is not an array{here}: {error}",
+            f"give an array of shape {shape} and dtype {spec.dtype}: np.zeros({shape}, {spec.dtype!r})",
+        ) from error
     if tuple(array.shape) != shape:
         if at:
             raise spec.error(
@@ -113,70 +116,71 @@ def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") ->
             )
         steps = f"the steps {', '.join(spec.steps)} come first" if spec.steps else "it has no steps"
         raise spec.error(
-            f"has shape {tuple(array.shape)}; declared is {spec.declared}, which is {shape} here",
-            f"an array of shape {shape}: {steps}",
+            f"has shape {tuple(array.shape)}; its declared type is {spec.declared}, with the shape {shape} here",
+            f"give an array of shape {shape}: {steps}",
         )
-    wanted = numpy_dtype(spec.dtype)
-    if array.dtype != wanted:
-        if not _converts(array.dtype, wanted):
+    dtype = numpy_dtype(spec.dtype)
+    if array.dtype != dtype:
+        if not _converts(array.dtype, dtype):
             raise spec.error(
-                f"has dtype {array.dtype}{here}; declared is {spec.dtype}", f"convert it: array.astype({spec.dtype!r})"
+                f"has dtype {array.dtype}{here}; its declared dtype is {spec.dtype}", f"convert it: array.astype({spec.dtype!r})"
             )
-        _check_range(spec, array, wanted, here)
-        array = array.astype(wanted)
+        _check_range(spec, array, dtype, here)
+        array = array.astype(dtype)
     return array
 
 
-def _check_range(spec: InputSpec, array: Array, wanted: np.dtype[Any], here: str) -> None:
-    """Raise InputError for integers that a narrower dtype does not hold."""
-    if wanted.kind not in "iu" or array.dtype.kind not in "iu" or not array.size:
+def _check_range(spec: InputSpec, array: Array, dtype: np.dtype[Any], here: str) -> None:
+    """Raise InputError for integers that do not fit in a narrower dtype."""
+    if dtype.kind not in "iu" or array.dtype.kind not in "iu" or not array.size:
         return
-    limits, low, high = np.iinfo(wanted), int(array.min()), int(array.max())
+    limits, low, high = np.iinfo(dtype), int(array.min()), int(array.max())
     if low < limits.min or high > limits.max:
         number = low if low < limits.min else high
         raise spec.error(
-            f"holds {number}{here}, which {spec.dtype} does not: it goes from {limits.min} to {limits.max}",
+            f"holds {number}{here}, but {spec.dtype} goes from {limits.min} to {limits.max}",
             "declare a wider dtype",
         )
 
 
-def _converts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+def _converts(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     """Whether values may be converted: to the same kind, from bool to any, from integers to floats."""
-    return np.can_cast(given, wanted, "same_kind") or (given.kind in "iub" and (wanted.kind in "iuf" or is_float(wanted.name)))
+    return np.can_cast(source, target, "same_kind") or (source.kind in "iub" and (target.kind in "iuf" or is_float(target.name)))
 
 
 # -- point by point ---------------------------------------------------------------------------------------------------
 
 
 class Feed:
-    """The values of one input, one a point: `take(point)` for all points in their order."""
+    """The values of one input, one for each point: call `take(point)` for all points in their order."""
 
     def __init__(self, spec: InputSpec, value: Any):
         self.spec, self.count = spec, 0
         self._next = self._source(value)
 
     def take(self, at: Coordinates) -> Array:
-        """The value at the next point, which is `at`: an array of NumPy's, or JAX's own. Raises InputError."""
+        """The value at `at`, which is the next point: a NumPy or JAX array. Raises InputError."""
         spec = self.spec
         try:
             value = self._next(at)
         except StopIteration as error:
             needed = " x ".join(map(str, spec.bounds))
             raise spec.error(
-                f"ended at {spec.at(at)}, after {self.count} of {needed} values", "one value a point of its domain"
+                f"ended at {spec.at(at)}, after {self.count} of {needed} values", "give one value for each point of its domain"
             ) from error
         except InputError:
             raise
         except Exception as error:
             raise spec.error(
-                f"failed at {spec.at(at)}: {type(error).__name__}: {error}", "its own lines are in the exception above"
+                f"failed at {spec.at(at)}: {type(error).__name__}: {error}",
+                "the exception above shows the lines of the iterator or function",
             ) from error
         self.count += 1
         array = fitted(spec, value, spec.shape, spec.at(at))
         return array if isinstance(array, jax.Array) else np.array(array)  # its owner may write into it later
 
     def _source(self, value: Any) -> Callable[[Coordinates], Any]:
-        """How the value at a point is found."""
+        """A function that gives the value at a point."""
         spec = self.spec
         if is_array(value):
             array = fitted(spec, value, spec.whole)
@@ -197,7 +201,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Feeds:
-    """What one run is fed with, by name: whole arrays, and streams."""
+    """The inputs of one run, by name: whole arrays, and streams."""
 
     arrays: Mapping[str, Array]
     streams: Mapping[str, Feed]
@@ -206,11 +210,11 @@ class Feeds:
 NOTHING = Feeds({}, {})
 
 
-def checked_inputs(specs: Mapping[str, InputSpec], known: Iterable[str], inputs: Mapping[str, Any]) -> Feeds:
-    """The inputs of a run, checked and converted. `known` names may be fed and are ignored. Raises InputError."""
+def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], inputs: Mapping[str, Any]) -> Feeds:
+    """The inputs of a run, checked and converted. Inputs named in `ignored` may be fed, and are left out. Raises InputError."""
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs are a dict from names to values, not {type(inputs).__name__}", hint="inputs={'x': array}")
-    names = (*specs, *known)
+    names = (*specs, *ignored)
     for name in inputs:
         if not isinstance(name, str):
             raise InputError(
@@ -223,16 +227,17 @@ def checked_inputs(specs: Mapping[str, InputSpec], known: Iterable[str], inputs:
     arrays, streams = {}, {}
     for name, spec in specs.items():
         if name not in inputs:
-            raise spec.error("is not given", f"inputs={{{name!r}: array of shape {spec.whole}}}")
+            raise spec.error("is not given", f"give an array of shape {spec.whole}: inputs={{{name!r}: array}}")
         value = inputs[name]
         pointwise = not is_array(value)
         if pointwise and not _gives_values(value):
             raise spec.error(
-                f"is given a {type(value).__name__}", f"an array of shape {spec.whole}, an iterator, or a function of the steps"
+                f"is given a {type(value).__name__}",
+                f"give an array of shape {spec.whole}, an iterator, or a function of the steps",
             )
         if pointwise and not spec.steps:
             raise spec.error(
-                f"has no domain, and so one value; it is given a {type(value).__name__}", f"an array of shape {spec.shape}"
+                f"has no domain, and so one value; it is given a {type(value).__name__}", f"give an array of shape {spec.shape}"
             )
         if spec.streamed:
             streams[name] = Feed(spec, value)

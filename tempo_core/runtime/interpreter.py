@@ -1,4 +1,4 @@
-"""The interpreter: a scheduled program, statement by statement. For stepping, debugging, NumPy, and shapes that vary."""
+"""The interpreter runs a scheduled program statement by statement: for stepping, debugging, NumPy, and shapes that vary."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tempo_core.symbolic.expr import StepValues, Symbol
 
 
 class Executed(NamedTuple):
-    """A statement that ran: its text (`w|1[0, 3]`), the point of its node, the values that it gave and those that it read.
+    """A statement that ran: its text (`w|1[0, 3]`), the point of its node, the values that it gave, and its operands.
 
-    `place` is its number among the `Execute` leaves of the program, `counters` are those of the loops around it.
+    `place` is its number among the `Execute` leaves of the program. `counters` are the counters of the loops around it.
     """
 
     statement: str
@@ -41,20 +41,22 @@ class Executed(NamedTuple):
 
 
 class State(NamedTuple):
-    """What one run changes."""
+    """The parts of a run that change as it goes."""
 
     stores: Stores
     results: dict[int, Any]
     streams: Mapping[str, Feed]
 
 
-Runs = Callable[[State, StepValues], Iterator[Executed]]  # an item of the program: what it runs at given loop counters
+Runs = Callable[
+    [State, StepValues], Iterator[Executed]
+]  # an item of the program, as a function that runs it at some loop counters
 
 
 class Interpreter:
     """Runs a scheduled program on a backend. Nothing is kept from run to run.
 
-    Values are dropped by the program's `Dealloc` statements; those that have none, when another value takes their slot.
+    The program's `Dealloc` statements drop values. A value without such a statement is dropped when another takes its slot.
     """
 
     def __init__(
@@ -65,8 +67,10 @@ class Interpreter:
         watch: Watch | None = None,
         repeated: Returned | None = None,
     ):
-        """`watch` looks for values that are not finite. `repeated` makes this a repetition: it gives what host functions returned
-        by node and point, stateful ones are not called again, and sinks not at all.
+        """`watch` looks for values that are not finite.
+
+        With `repeated`, this is a repetition of a run: `repeated` holds the values that host functions returned in that run, by
+        node and point. Stateful functions are not called again, and sinks are not called at all.
         """
         self.graph, self.bounds, self.backend = scheduled.graph, scheduled.bounds, backend
         self.seed = np.uint32(seed & 0xFFFFFFFF)
@@ -79,14 +83,14 @@ class Interpreter:
         self.root = self._prepared(scheduled.root)
 
     def run(self, fed: Feeds = NOTHING) -> dict[int, Any]:
-        """The value of each output by position: as read by its edge, under leading dimensions for steps of its own domain."""
+        """The value of each output, by position: as its edge reads it, after leading dimensions for the steps of the output's domain."""
         state = self.state(fed)
         for _ in self.steps(state):
             pass
         return state.results
 
     def state(self, fed: Feeds = NOTHING) -> State:
-        """What a run starts from."""
+        """The state at the start of a run."""
         return State(Stores(self.graph, self.bounds, self.backend, fed.arrays, self.storage), {}, fed.streams)
 
     def steps(self, state: State) -> Iterator[Executed]:
@@ -173,7 +177,7 @@ class Interpreter:
 
 
 class Statement:
-    """A node, or one branch of a `Merge`, ready to run at any point."""
+    """A node, or one branch of a `Merge`, prepared to run at any point."""
 
     def __init__(self, interpreter: Interpreter, node: Node, branch: int | None):
         self.graph, self.node, self.bounds, self.backend = interpreter.graph, node, interpreter.bounds, interpreter.backend
@@ -183,7 +187,7 @@ class Statement:
         self.compute = self._kernel()
 
     def run(self, state: State, at: Coordinates) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """Read, compute and store the values at point `at`: the operands and the values."""
+        """Read operands, compute values and store them, at point `at`. Returns the operands and the values."""
         node = self.node
         env = dict(zip(node.domain.steps, at, strict=True))
         operands = tuple(read(state.stores, env) for read in self.readers)
@@ -215,7 +219,10 @@ class Statement:
         return operands, values
 
     def _repeat(self, repeated: Returned, operands: tuple[Array, ...], env: StepValues, at: Coordinates) -> tuple[Array, ...]:
-        """What a host function returned at `at` in the run that is repeated; NaN of a stateful one that was not called there."""
+        """The values that a host function returned at `at` in the run that is repeated.
+
+        A stateful function that was not called there gives NaN.
+        """
         op = self.node.op
         assert isinstance(op, Udf)
         values = repeated.get((host_call(self.node), at))
@@ -230,14 +237,14 @@ class Statement:
         return tuple(map(self.backend.to_device, values))
 
     def _kernel(self) -> Callable[[tuple[Array, ...], StepValues], tuple[Array, ...]]:
-        """The node's kernel: compiled where nothing in its shapes changes from point to point."""
+        """The node's kernel: compiled, unless its shapes change from point to point."""
         op, backend, bounds, seed = self.node.op, self.backend, self.bounds, self.seed
         on_host = isinstance(op, Udf) and op.kind == "host"
         if on_host or not _is_static(self.graph, self.node):
             return lambda operands, env: backend.kernel(op, operands, {**bounds, **env}, seed)
         steps = tuple(sorted((s for s in op.symbols if s.is_step), key=lambda s: s.name))
         used = tuple(sorted(((s, bounds[s]) for s in op.symbols if not s.is_step), key=lambda item: item[0].name))
-        if isinstance(op, (Udf, Dataflow)):  # of this program alone
+        if isinstance(op, (Udf, Dataflow)):  # only this program has such an op
             key = (op, steps, used)
             if key not in backend.compiled:
                 backend.compiled[key] = _compiled(backend, op, steps, used)
@@ -277,5 +284,5 @@ def _compiled(backend: Backend, op: Op, steps: Steps, used: Used) -> Callable[..
 
 @functools.lru_cache(maxsize=4096)
 def _shared(kind: type[Backend], op: Op, steps: Steps, used: Used) -> Callable[..., tuple[Array, ...]]:
-    """Equal ops share one function, whichever node, program or run they are of."""
+    """The compiled kernel of an op. Equal ops of all nodes, programs and runs share one function."""
     return _compiled(kind(), op, steps, used)

@@ -1,7 +1,7 @@
-"""Which stores a part of a program needs from before it, and which it surely defines: what loops must carry.
+"""Effects of a part of a program on stores: which it needs from before, and which it surely defines. From them follows what a loop carries.
 
-A value that each iteration defines before it reads it is a local of the loop's body; only the others are carried. Writes
-into a store of several slots define a part of it, so such a store is always carried.
+If each iteration defines a value before it reads it, the value is a local of the loop's body. Other values are carried. A write
+into a store of several slots defines only a part of it, so such a store is always carried.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tempo_core.schedule.program import Item
 
 @dataclass(frozen=True)
 class Effects:
-    """`needs`: read, or partly written, before they are defined. `defines`: surely written. `writes`: perhaps written."""
+    """`needs`: stores that are read, or partly written, before they are defined. `defines`: surely written. `writes`: perhaps written."""
 
     needs: frozenset[Key] = frozenset()
     defines: frozenset[Key] = frozenset()
@@ -36,23 +36,23 @@ class Liveness:
 
     def __init__(self, graph: Graph, storage: Mapping[Key, Storage]):
         self.graph, self.storage = graph, storage
-        self._known: dict[int, tuple[Item, Effects]] = {}
+        self._cache: dict[int, tuple[Item, Effects]] = {}
 
     def is_store(self, key: Key) -> bool:
         """Whether a value lives in several slots."""
         return self.storage[key].size > 1
 
     def reads(self, execute: Execute) -> frozenset[Key]:
-        """What a statement reads; constants and inputs are no stores."""
+        """The stores that a statement reads. Constants and inputs are not stores."""
         node = self.graph[execute.node]
         edges = node.inputs if execute.branch is None else (node.inputs[execute.branch],)
         return frozenset((e.source, e.output) for e in edges if (e.source, e.output) in self.storage)
 
     def of(self, item: Item) -> Effects:
-        known = self._known.get(id(item))
-        if known is None or known[0] is not item:
-            known = self._known[id(item)] = (item, self._effects(item))
-        return known[1]
+        entry = self._cache.get(id(item))
+        if entry is None or entry[0] is not item:
+            entry = self._cache[id(item)] = (item, self._effects(item))
+        return entry[1]
 
     def _effects(self, item: Item) -> Effects:
         if isinstance(item, Block):

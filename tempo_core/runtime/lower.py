@@ -1,4 +1,4 @@
-"""Lowering of a host-free part of a program to one traceable function of its stores."""
+"""Lowering: a part of a program that needs no host becomes one traceable function of its stores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Lowering(Placement):
     def run(
         self, item: Item, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
     ) -> None:
-        """Run an item on `stores`, in place. `live` are the stores that are needed after it."""
+        """Run an item on `stores`, in place. `live` are the stores that are needed after the item."""
         if isinstance(item, Block):
             self._block(item, stores, inputs, counters, seed, live)
         elif isinstance(item, Loop):
@@ -101,11 +101,11 @@ class Lowering(Placement):
         stores.update(zip(written, final, strict=True))
 
     def _flag(self, stores: Stores) -> tuple[Key, ...]:
-        """Where it is noted that values are not finite, if that is asked for."""
+        """The store that notes values that are not finite, if the program has it."""
         return (FLAG,) if FLAG in stores else ()
 
     def _only_moves(self, block: Block) -> bool:
-        """Whether a block only moves values into recurrences: cheaper to select than to branch."""
+        """Whether a block only moves values into recurrences. A selection is then cheaper than a branch."""
         return all(isinstance(c, Execute) and c.branch is not None for c in block.children)
 
     def _ensure(self, execute: Execute, stores: Stores) -> None:
@@ -123,7 +123,7 @@ class Lowering(Placement):
         return [self.read(edge, stores, inputs, env) for edge in self.edges(execute)]
 
     def edges(self, execute: Execute) -> tuple[Edge, ...]:
-        """What a statement reads."""
+        """The edges that a statement reads."""
         node = self.graph[execute.node]
         return node.inputs if execute.branch is None else (node.inputs[execute.branch],)
 

@@ -1,4 +1,4 @@
-"""The stores of a plan as a table: each by itself, or those of one module, optimizer or object in one row."""
+"""The stores of a plan as a table: one row for each store, or one for all stores of a module, optimizer or object."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 WIDTH = 100
-SMALL = 0.01  # of all bytes: stores below share the last row
-PAIR = 2  # so many tensors of a group are still shown one by one
-FEW = 10  # rows that are shown however small they are
+SMALL = 0.01  # a share of all bytes: smaller stores share the last row
+PAIR = 2  # groups of up to so many tensors have a row for each tensor
+FEW = 10  # so many rows are shown, however small they are
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class StoredTensor:
     slots: tuple[int, ...]
     bytes: int
     persistent: bool  # lives between device programs (else a local of one)
-    group: str = ""  # what it is of: a module, an optimizer, an object of the user's; recurrences apart from other values
-    noun: str = "tensors"  # what several of its group are called
+    group: str = ""  # its module, optimizer or object of the user's; recurrences have groups apart from other values
+    noun: str = "tensors"  # the word for several tensors of its group
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One line of the table: `name`, and how many tensors it stands for."""
+    """One line of the table, for one tensor or several (`tensors`)."""
 
     name: str
     type: str
@@ -39,15 +39,15 @@ class _Row:
 
 
 def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor], between: int, full: bool) -> str:
-    """The table of `stored` tensors, the names of the `passing` ones, and the sum; `between` are the bytes between programs."""
+    """The table of `stored` tensors, the sum, and the names of the `passing` ones. `between` is the number of bytes between programs."""
     largest_first = sorted(stored, key=lambda t: -t.bytes)
     rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first, PAIR))
     cells = [("tensor", "type", "store", "slots", "bytes"), *((r.name, r.type, r.kind, r.slots, str(r.bytes)) for r in rows)]
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     total = sum(t.bytes for t in stored)
-    kept = "" if total == between else f", {between} of them between device programs"
-    lines = [*table, f"in all {total} bytes{kept}"] if stored else ["nothing is stored"]
+    persistent = "" if total == between else f", {between} of them between device programs"
+    lines = [*table, f"in all {total} bytes{persistent}"] if stored else ["nothing is stored"]
     if passing:
         names = [t.name for t in passing] if full else [row.name for row in _rows(passing)]
         text = f"one value at a time, inside a program: {', '.join(names)}"
@@ -56,7 +56,7 @@ def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor],
 
 
 def _rows(tensors: Iterable[StoredTensor], alone: int = 1) -> list[_Row]:
-    """A row a group, the largest first; groups of up to `alone` tensors, such as a layer's keys and values, have a row each."""
+    """One row for each group, the largest first. In groups of up to `alone` tensors, such as a layer's keys and values, each has a row."""
     groups: dict[str, list[StoredTensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.group or tensor.name, []).append(tensor)
@@ -76,7 +76,7 @@ def _row(tensors: Sequence[StoredTensor]) -> _Row:
 
 
 def _few(rows: list[_Row]) -> list[_Row]:
-    """The same rows, the small ones at the end as one."""
+    """The same rows, with the small ones at the end joined into one."""
     total = sum(row.bytes for row in rows)
     large = [row for number, row in enumerate(rows) if number < FEW or row.bytes >= SMALL * total]
     rest = [t for row in rows[len(large) :] for t in row.tensors]

@@ -1,13 +1,14 @@
-"""`Config(check_numerics=True)`: which statement first gave a value that is not finite.
+"""`Config(check_numerics=True)`: find the statement that first gave a value that is not finite.
 
-What is reported: a NaN or an infinity that reaches an output, a function on the host, or a recurrence (a value that is carried
-from point to point). Where it began is named: NaN begins where no operand holds one, infinity where all operands are finite.
-What a program masks out, as in `tp.where(x > 0, tp.log(x), 0)`, is not reported, nor is an infinity that was written as a number
-or fed, as the -inf of a masked softmax is, wherever it moves; a NaN that comes of such infinities begins there.
+An error reports a NaN or an infinity that reaches an output, a function on the host, or a recurrence (a value that is carried
+from point to point). It names the statement where that value began. A NaN begins where no operand holds a NaN; an infinity begins
+where all operands are finite. Values that a program masks out, as in `tp.where(x > 0, tp.log(x), 0)`, are not reported. An infinity
+that was written as a number or fed, such as the -inf of a masked softmax, is not reported either, wherever it moves. A NaN that
+such infinities give begins at the statement that gives it.
 
-How: a device program only notes whether there is such a value (two bits, carried through its loops). Where there is one, the
-program as it was written is interpreted in NumPy up to there, with what host functions returned, and each value that is not
-finite carries the statement where it began.
+How it works: a device program only notes whether there is such a value (two bits, carried through its loops). If there is one, the
+program as it was written is interpreted in NumPy up to that place, with the values that host functions returned. Each value that is
+not finite carries the statement where it began.
 """
 
 from __future__ import annotations
@@ -29,37 +30,37 @@ from tempo_core.symbolic.expr import Symbol
 
 Array = Any
 Coordinates = tuple[int, ...]
-Call = tuple[str, int]  # a function on the host, whatever number passes give its node
+Call = tuple[str, int]  # (name, number) of a function on the host; unlike node ids, passes do not change it
 Returned = dict[tuple[Call, Coordinates], tuple[Array, ...]]
-FLAG: Key = (-1, 0)  # where a device program notes what it saw
-NAN, INFINITE = 1, 2  # its bits
+FLAG: Key = (-1, 0)  # the store in which a device program notes what it saw
+NAN, INFINITE = 1, 2  # the bits in that store
 
 
 def traced_flag(values: Sequence[Array]) -> Any:
-    """The bits of traced values."""
-    found = jnp.zeros((), jnp.int32)
+    """The bits (`NAN`, `INFINITE`) of traced values."""
+    bits = jnp.zeros((), jnp.int32)
     for value in values:
         if jnp.issubdtype(value.dtype, jnp.floating):
             nan, infinite = jnp.isnan(value).any(), jnp.isinf(value).any()
-            found = found | jnp.where(nan, NAN, 0) | jnp.where(infinite, INFINITE, 0)
-    return found.astype(jnp.int32)
+            bits = bits | jnp.where(nan, NAN, 0) | jnp.where(infinite, INFINITE, 0)
+    return bits.astype(jnp.int32)
 
 
 def flag(values: Sequence[Array]) -> int:
     """The bits of arrays, or of nested lists of them."""
-    found = 0
+    bits = 0
     for value in values:
         if isinstance(value, list):
-            found |= flag(value)
+            bits |= flag(value)
             continue
         array = _floats(value)
         if array is not None and not np.isfinite(array).all():
-            found |= (NAN if np.isnan(array).any() else 0) | (INFINITE if np.isinf(array).any() else 0)
-    return found
+            bits |= (NAN if np.isnan(array).any() else 0) | (INFINITE if np.isinf(array).any() else 0)
+    return bits
 
 
 def _floats(value: Array) -> Any:
-    """A float array as NumPy's, in float32 at least (NumPy does not know all narrow floats); None for what holds no floats."""
+    """A float array as a NumPy array, in float32 at least (NumPy lacks some narrow floats). None for other arrays."""
     if not is_float(str(value.dtype)):
         return None
     array = np.asarray(value)
@@ -67,29 +68,29 @@ def _floats(value: Array) -> Any:
 
 
 def host_call(node: Node) -> Call:
-    """Which function on the host a node calls."""
+    """The function on the host that a node calls."""
     assert isinstance(node.op, Udf)
     return node.op.name, node.op.number
 
 
 class Watch:
-    """What one run saw: whether a value was not finite, and what host functions and streams gave, to be repeated.
+    """A record of one run: whether a value was not finite, and the values of host functions and streams, for a repetition.
 
-    `search(watch)` raises NumericsError for the statement where such a value began; it returns where all are meant to be so.
+    `search(watch)` raises NumericsError for the statement where such a value began. It returns if all infinities are intended.
     """
 
     def __init__(self, search: Callable[[Watch], None]):
         self.search = search
         self.returned: Returned = {}
-        self.alarm = NAN | INFINITE  # the bits that are looked into
+        self.alarm = NAN | INFINITE  # the bits that start a search
 
     def saw(self, bits: int, where: str | None = None) -> None:
-        """Look into what was seen, if that was not done before and found to be meant so."""
+        """Search for the origin of what was seen, unless an earlier search has shown that it is intended."""
         if bits & self.alarm:
             self.search(self)
             if bits & NAN:
                 raise NumericsError(
-                    "a value is not a number; where it began cannot be told, as it does not happen in NumPy's arithmetic",
+                    "a value is not a number; its origin is unknown, because it does not happen in NumPy's arithmetic",
                     where=where,
                     hint="program.stepping(inputs) shows each statement with its values",
                 )
@@ -111,7 +112,7 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value that is not finite began."""
+    """The statement where a value that is not finite began."""
 
     message: str
     where: str
@@ -125,9 +126,10 @@ def find(
     returned: Returned,
     statements: Iterator[Ran],
 ) -> None:
-    """Raise NumericsError where a value that is not finite reaches something; `statements` run as this iterates.
+    """Raise NumericsError when a value that is not finite reaches an output, a host function or a recurrence.
 
-    `returned` is what stateful host functions gave: what they did not come to is NaN, whose origin is of no interest.
+    `statements` run as this function iterates over them. `returned` holds the values of host functions. Stateful functions that
+    the run did not reach give NaN, whose origin is not reported.
     """
     origins: dict[tuple[Key, Coordinates], Origin | None] = {}
     with np.errstate(all="ignore"):
@@ -160,20 +162,20 @@ def _began(
     value: Array,
     bits: int,
 ) -> Origin | None:
-    """Where a value began: where its operand did, if one is not finite, or here. None for infinities that are meant."""
+    """The origin of a value: that of an operand, if one is not finite, else this statement. None for infinities that are intended."""
     before = [flag((operand,)) for operand in ran.operands]
-    for edge, found in zip(edges, before, strict=True):
-        if found:
+    for edge, operand_bits in zip(edges, before, strict=True):
+        if operand_bits:
             origin = _origin(graph, edge, env, bounds, origins, inputs)
             if origin is not None:
                 return origin
-    is_nan = bool(bits & NAN) and not any(found & NAN for found in before)
+    is_nan = bool(bits & NAN) and not any(operand_bits & NAN for operand_bits in before)
     is_infinite = not is_nan and not any(before)
     if not (is_nan or is_infinite):
         return None
     what, at = "not a number" if is_nan else "infinite", _at(ran.node, ran.at)
     count = _count(value, np.isnan if is_nan else np.isinf)
-    return Origin(f"{_called(ran.node)} is {what}{at}{count}", ran.node.where, _hint(ran))
+    return Origin(f"{_node_text(ran.node)} is {what}{at}{count}", ran.node.where, _hint(ran))
 
 
 def _origin(
@@ -184,7 +186,7 @@ def _origin(
     origins: Mapping[tuple[Key, Coordinates], Origin | None],
     inputs: Mapping[str, Array],
 ) -> Origin | None:
-    """Where what an edge reads began to be not finite: the first point that is known."""
+    """The origin of the values that an edge reads: of the first point that has one."""
     source = graph[edge.source]
     if isinstance(source.op, Input):
         array = inputs[source.op.name]
@@ -201,14 +203,14 @@ def _origin(
             spans.append(range(int(index.expr.evaluate(env)), int(index.expr.evaluate(env)) + 1))
         else:
             spans.append(range(int(index.start.evaluate(env)), int(index.stop.evaluate(env)), index.stride))
-    found = (origins.get((key, at)) for at in itertools.product(*spans))
-    return next((origin for origin in found if origin is not None), None)
+    origins_here = (origins.get((key, at)) for at in itertools.product(*spans))
+    return next((origin for origin in origins_here if origin is not None), None)
 
 
 # -- words ------------------------------------------------------------------------------------------------------------
 
 
-def _called(node: Node) -> str:
+def _node_text(node: Node) -> str:
     what = getattr(node.op, "fn", None)
     op = what if isinstance(what, str) else type(node.op).__name__.lower()
     return f"`{node.name}` ({op})" if node.name else f"the result of {op}"
@@ -220,7 +222,7 @@ def _at(node: Node, at: Coordinates) -> str:
 
 
 def _count(value: Array, of: Callable[[Any], Any]) -> str:
-    """How many elements are wrong, and where the first is."""
+    """Text that says how many elements are wrong, and where the first is."""
     wrong = of(_floats(value))
     first = ", ".join(map(str, np.argwhere(wrong)[0].tolist()))
     return f": {int(wrong.sum())} of {wrong.size} elements, the first at [{first}]" if wrong.ndim else ""
@@ -240,8 +242,8 @@ _HINTS = {
     "div": "the divisor is 0, or the quotient too large: x / tp.maximum(y, 1e-8)",
     "sqrt": "sqrt takes numbers that are not negative, and its gradient is infinite at 0: tp.sqrt(x + 1e-8)",
     "rsqrt": "rsqrt takes positive numbers: tp.rsqrt(x + 1e-8)",
-    "exp": "exp overflows from 89 on in float32: subtract the greatest element, or use softmax and logsumexp",
-    "pow": "fractional powers take numbers that are not negative, negative ones no zeros",
+    "exp": "exp overflows from 89 on in float32: use softmax and logsumexp, or tp.exp(x - x.max(0))",
+    "pow": "fractional powers take numbers that are not negative, and negative powers take no zeros: tp.maximum(x, 1e-8) ** y",
 }
 
 
@@ -251,8 +253,8 @@ def _hint(ran: Ran) -> str:
         array = _floats(operand)
         if array is not None and array.size:
             ranges.append(f"{array.min():.6g}" if array.min() == array.max() else f"{array.min():.6g} to {array.max():.6g}")
-    got = (
+    ranges_text = (
         f"its operands are {' and '.join(ranges)}" if ranges else "program.stepping(inputs) shows each statement with its values"
     )
     advice = _HINTS.get(str(getattr(ran.node.op, "fn", "")))
-    return f"{got}; {advice}" if advice else got
+    return f"{ranges_text}; {advice}" if advice else ranges_text

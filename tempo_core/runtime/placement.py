@@ -1,4 +1,4 @@
-"""How values lie in the arrays of the staged executor: reading an edge from them and writing a point into them, traceably."""
+"""Placement of values in the arrays of the staged executor: traceable reads of edges, and traceable writes of points."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _choose(condition: Any, value: Any, other: Any) -> Any:
 
 
 class Placement:
-    """Reads and writes traced stores. `bounds` are numbers; the steps in an `StepValues` may be traced.
+    """Reads and writes traced stores. `bounds` are numbers; the steps in `StepValues` may be traced.
 
     The dimensions of a store are, logically, one for each step with several slots, then the value's own.
     """
@@ -44,7 +44,7 @@ class Placement:
         self.liveness = Liveness(graph, storage)
         self._moves: dict[Key, tuple[Any, Any, Any, Any]] = {}  # the last selection: value, predicate, alternative, result
         self._layouts: dict[Key, tuple[int, ...]] = {}
-        self._ranged: dict[Key, set[int]] = {}  # the steps, by position, that some operation takes a range of
+        self._ranged: dict[Key, set[int]] = {}  # the positions of steps along which some operation reads a range
         for node in graph:
             for edge in () if isinstance(node.op, Output) else node.inputs:
                 ranges = (k for k, index in enumerate(edge.index) if isinstance(index, Range))
@@ -54,7 +54,7 @@ class Placement:
         return expression.evaluate(env, minimum, maximum)
 
     def type(self, key: Key) -> TensorType:
-        """The type of one value of a store; of an output inside a loop, which is a store too, what it reads."""
+        """The type of one value of a store. An output inside a loop is a store too: its type is that of the value it reads."""
         node = self.graph[key[0]]
         return self.graph.edge_type(node.inputs[0]) if isinstance(node.op, Output) else node.outputs[key[1]]
 
@@ -71,8 +71,8 @@ class Placement:
     def layout(self, key: Key) -> tuple[int, ...]:
         """The logical dimensions of a store in the order in which they lie.
 
-        Slots come first, so that a value is one piece, except those of the one step that is read by ranges: they stand before
-        the value's last dimension, where contractions over them (attention over keys) find them without a transposition.
+        Slots come first, so that a value is one piece. One exception: if ranges are read along one step, its slots stand before
+        the value's last dimension. There, contractions over them (attention over keys) need no transposition.
         """
         if key not in self._layouts:
             leading = [k for k, slots in enumerate(self.storage[key].slots) if slots > 1]
@@ -93,36 +93,36 @@ class Placement:
         if isinstance(source.op, Input):
             return inputs[source.op.name]
         key = (edge.source, edge.output)
-        if isinstance(source.op, Constant):  # one value, at whichever points it is read
+        if isinstance(source.op, Constant):  # the same value at all points
             value, storage = self.backend.kernel(source.op, (), self.bounds, 0)[0], Storage("register", (1,) * len(edge.index))
         else:
             value, storage = stores[key], self.storage[key]
-        axes = list(self.layout(key)) if storage.size > 1 else list(range(value.ndim))  # logical numbers, as they lie
-        spans: list[int] = []  # the numbers of the dimensions that ranges give; those of one slot get negative ones
+        axes = list(self.layout(key)) if storage.size > 1 else list(range(value.ndim))  # logical dimensions, as they lie
+        spans: list[int] = []  # the logical dimensions that ranges give; negative numbers for steps of one slot
         masks: list[tuple[int, Any]] = []
         slotted = 0
         for k, (step, index, slots) in enumerate(zip(source.domain.steps, edge.index, storage.slots, strict=True)):
             bound = self.bounds[step.bound_symbol]
-            own = slotted if slots > 1 else -1 - len(spans)
+            dimension = slotted if slots > 1 else -1 - len(spans)
             slotted += slots > 1
             if isinstance(index, Point):
                 if slots > 1:
                     at = self._slot(storage, k, self.value(index.expr, env), bound)
-                    value = lax.dynamic_index_in_dim(value, at, axes.index(own), keepdims=False)
-                    axes.remove(own)
+                    value = lax.dynamic_index_in_dim(value, at, axes.index(dimension), keepdims=False)
+                    axes.remove(dimension)
                 continue
             size = int(index.length.evaluate(self.bounds))
             if slots == 1:
                 value = jnp.broadcast_to(value, (size, *value.shape))
-                axes.insert(0, own)
+                axes.insert(0, dimension)
             else:
-                value = self._span(value, axes.index(own), index, size, (storage, k, bound), env)
+                value = self._span(value, axes.index(dimension), index, size, (storage, k, bound), env)
             if index.size is not None:
                 masks.append((len(spans), self._inside(index, size, env)))
-            spans.append(own)
-        wanted = spans + sorted(set(axes) - set(spans))
-        if wanted != axes:
-            value = jnp.transpose(value, [axes.index(k) for k in wanted])
+            spans.append(dimension)
+        order = spans + sorted(set(axes) - set(spans))
+        if order != axes:
+            value = jnp.transpose(value, [axes.index(k) for k in order])
         for position, inside in masks:
             shape = [1] * value.ndim
             shape[position] = inside.shape[0]
@@ -139,14 +139,14 @@ class Placement:
         return positions < self.value(index.stop, env)
 
     def _span(self, value: Any, axis: int, index: Range, size: int, along: tuple[Storage, int, int], env: StepValues) -> Any:
-        """Positions `start, start + stride, ...` of a store along `axis`: that of `along` = (storage, which of its steps, its bound)."""
+        """Positions `start, start + stride, ...` of a store along `axis`. `along` is (storage, the position of the step, its bound)."""
         storage, k, bound = along
         slots, lasting = storage.slots[k], storage.lasting_along(k)
         if size == 0:  # for these bounds, the slice is always empty
             return lax.slice_in_dim(value, 0, 0, axis=axis)
         start = self.value(index.start, env)
         whole = slots >= bound
-        if lasting is not None:  # all points that last lie in their order, one after the other
+        if lasting is not None:  # the points that last lie in order, one after the other
             whole = lasting.stride == 1 and slots > lasting.count and index.size is None
             start = start - lasting.first if whole else start
         if whole and is_static(start) and start + (size - 1) * index.stride < slots:
@@ -162,7 +162,7 @@ class Placement:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, key: Key, value: Any, stores: Stores, env: StepValues, predicate: Any) -> None:
-        """Keep a value at its point; with a predicate, only where that holds."""
+        """Write a value at its point. With a predicate, write it only where the predicate holds."""
         if not self.liveness.is_store(key):
             stores[key] = value if predicate is None else self._selected(key, value, stores[key], predicate)
             return
@@ -176,22 +176,22 @@ class Placement:
         place = [*at, *(0,) * value.ndim]
         start = tuple(jnp.asarray(place[k], jnp.int32) for k in layout)
         shape = (*(1,) * len(at), *value.shape)
-        update = value.reshape([shape[k] for k in layout])  # dimensions of size 1 move about, the value's own keep their order
+        update = value.reshape([shape[k] for k in layout])  # dimensions of size 1 move, those of the value keep their order
         if predicate is not None:
             present = lax.dynamic_slice(stores[key], start, update.shape)
             update = jnp.where(predicate, update, present)
         stores[key] = lax.dynamic_update_slice(stores[key], update, start)
 
     def _selected(self, key: Key, value: Any, present: Any, predicate: Any) -> Any:
-        """`value` where the predicate holds. Branches that move one value, one after the other, are one selection."""
+        """`value` where the predicate holds, else `present`. Several branches in a row that move the same value become one selection."""
         last = self._moves.get(key)
         if last is not None and last[0] is value and last[3] is present:
             predicate, present = last[1] | predicate, last[2]
-        chosen = jnp.where(predicate, value, present)
-        self._moves[key] = (value, predicate, present, chosen)
-        return chosen
+        selection = jnp.where(predicate, value, present)
+        self._moves[key] = (value, predicate, present, selection)
+        return selection
 
 
 def _is_aligned(start: Expr, size: int, slots: int) -> bool:
-    """Whether a start is always a multiple of `size`, of which the slots are one too: then what is read lies inside."""
+    """Whether `start` is always a multiple of `size`, and `slots` is one too. A range of that size then lies inside the store."""
     return slots % size == 0 and all(coefficient % size == 0 for _, coefficient in start.terms)

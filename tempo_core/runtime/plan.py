@@ -1,4 +1,4 @@
-"""The plan of a program, before it runs: its schedule, where each tensor lives and in how many bytes, its XLA programs."""
+"""The plan of a program, before it runs: its schedule, the store of each tensor with its size in bytes, and its XLA programs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from tempo_core.runtime.stage import HostIf, HostItem, HostLoop, Segment, Staged
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
 
-_SMALLER = "smaller bounds or shapes, a window instead of a whole step, Config(tile={'t': 64}), Config(disable=('vectorize(t)',))"
+_SMALLER = (
+    "use smaller bounds or shapes, a window instead of a whole step, Config(tile={'t': 64}), Config(disable=('vectorize(t)',))"
+)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`device_programs`: for each XLA program, in what loops the host starts it ("" for once). `compiles` is their number."""
+    """`device_programs`: for each XLA program, the loops in which the host starts it ("" if it runs once). `compiles` is their number."""
 
     schedule: str
     tensors: tuple[StoredTensor, ...]
     device_programs: tuple[str, ...]
-    outline: str = ""  # the schedule, short
+    outline: str = ""  # the schedule in short form
 
     @property
     def compiles(self) -> int:
@@ -34,44 +36,44 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """What lives on the device between programs; temporaries inside one are XLA's own."""
+        """The bytes of the stores that live on the device between XLA programs. XLA itself manages temporaries inside a program."""
         return sum(t.bytes for t in self.tensors if t.persistent)
 
     def check_memory(self, limit: int) -> None:
-        """Raise OutOfMemoryPlanError where the stores, of whatever life, do not fit in `limit` bytes."""
+        """Raise OutOfMemoryPlanError if the stores, also those that live only inside a program, do not fit in `limit` bytes."""
         needed = sum(t.bytes for t in self._stored())
         if needed > limit:
             raise OutOfMemoryPlanError(
-                f"the plan needs {needed:,} bytes for its stores and memory_limit allows {limit:,}; the largest:{_listed(self._stored())}",
-                hint=f"{_SMALLER}, or a higher memory_limit",
+                f"the plan needs {needed:,} bytes for its stores, but memory_limit allows {limit:,}; the largest stores:{_listed(self._stored())}",
+                hint=f"{_SMALLER}, or a higher Config(memory_limit=...)",
             )
 
     def out_of_memory(self, said: str) -> OutOfMemoryError:
-        """The error for a run that found too little memory; `said` is what the device, or NumPy, said about it."""
+        """The error for a run that had too little memory. `said` is the message of the device or of NumPy."""
         said = next(iter(said.strip().splitlines()), "out of memory")
         return OutOfMemoryError(
             f"the run needs more memory than there is ({said}); its largest tensors:{_listed(self.tensors)}",
-            hint=f"{_SMALLER}; Config(memory_limit=...) refuses such a program when it is compiled",
+            hint=f"{_SMALLER}; to refuse such a program when it is compiled: Config(memory_limit=...)",
         )
 
     def _stored(self) -> list[StoredTensor]:
         return [t for t in self.tensors if t.persistent or t.kind != "register"]
 
     def programs_per(self, step: str) -> int:
-        """How many device programs one iteration of the host's loop over `step` starts, inner loops not counted."""
+        """The number of device programs that one iteration of the host's loop over `step` starts, without those of inner loops."""
         return sum(1 for place in self.device_programs if place == step)
 
     def memory(self, full: bool = False) -> str:
-        """The stores as a table, the largest first; values that live in one iteration of a loop are named below it.
+        """The stores as a table, the largest first. Values that live in one iteration of a loop are listed below the table.
 
-        Tensors of one module, optimizer or object share a row, and small stores the last one, unless `full` is asked for.
+        Tensors of one module, optimizer or object share a row, and small stores share the last row. With `full`, each has a row.
         """
         stored = [t for t in self.tensors if t.persistent or math.prod(t.slots) > 1]
         passing = [t for t in self.tensors if t not in stored]
         return memory_text(stored, passing, self.bytes, full)
 
     def text(self, full: bool = False) -> str:
-        """Schedule, stores and device programs; `full` gives each statement and each store a line of its own."""
+        """Schedule, stores and device programs. With `full`, each statement and each store has a line of its own."""
         programs = [
             f"  {number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)
         ]
@@ -86,7 +88,7 @@ class Plan:
 
 
 def _listed(tensors: Sequence[StoredTensor]) -> str:
-    """The largest ones, one a line."""
+    """The five largest tensors, one on each line."""
     largest = sorted(tensors, key=lambda t: -t.bytes)[:5]
     return "".join(f"\n    {t.name}: {t.type} x {math.prod(t.slots)} slots = {t.bytes:,} bytes" for t in largest)
 
@@ -113,15 +115,15 @@ def plan_of(
 
 
 def _places(items: Sequence[HostItem], loops: tuple[str, ...]) -> list[str]:
-    found: list[str] = []
+    places: list[str] = []
     for item in items:
         if isinstance(item, Segment):
-            found.append(", ".join(loops))
+            places.append(", ".join(loops))
         elif isinstance(item, HostLoop):
-            found += _places(item.body, (*loops, item.counter.name))
+            places += _places(item.body, (*loops, item.counter.name))
         elif isinstance(item, HostIf):
-            found += _places(item.then, loops) + _places(item.orelse, loops)
-    return found
+            places += _places(item.then, loops) + _places(item.orelse, loops)
+    return places
 
 
 def _indented(text: str) -> str:

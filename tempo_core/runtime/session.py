@@ -26,23 +26,23 @@ from tempo_core.symbolic.expr import Symbol
 BranchLines = Mapping[tuple[str, str], Sequence[str]]  # (name, line) of a recurrence: the lines that assign its branches
 Target = Union[str, int, Callable[["Step"], Any]]
 Array = np.ndarray[Any, np.dtype[Any]]
-R = TypeVar("R", covariant=True)  # what a run gives
+R = TypeVar("R", covariant=True)  # the results of a run
 
 
 class Step:
-    """A statement that ran, the `number`-th of its session. `str(step)` shows all of it, for a terminal."""
+    """A statement that ran: number `number` of its session. `str(step)` shows all about it, for a terminal."""
 
     def __init__(self, number: int, ran: Executed, program: _Listing):
         self.number, self._ran, self._program = number, ran, program
 
     @property
     def statement(self) -> str:
-        """As the program's text has it, at this point: `h|1[3]`."""
+        """The statement as in the program's text, at this point: `h|1[3]`."""
         return self._ran.statement
 
     @property
     def name(self) -> str:
-        """What the user calls the tensor; the program's own name where they gave none."""
+        """The user's name of the tensor; the program's own name if the user gave none."""
         return self._ran.node.name or self._program.labels[self._ran.node.id]
 
     @property
@@ -57,7 +57,7 @@ class Step:
 
     @property
     def operation(self) -> str:
-        """What was done: `tanh`, `branch 1 of h`, `fused: mul, add, tanh`."""
+        """The operation: `tanh`, `branch 1 of h`, `fused: mul, add, tanh`."""
         return _operation(self._ran.node, self._ran.branch)
 
     @property
@@ -67,12 +67,12 @@ class Step:
 
     @property
     def values(self) -> tuple[Array, ...]:
-        """What the statement gave; for an output or a sink, nothing."""
+        """The values that the statement gave; none for an output or a sink."""
         return () if isinstance(self._ran.node.op, ops.Output) else self._ran.values
 
     @property
     def operands(self) -> dict[str, Array]:
-        """What the statement read, by how it is read: `{"h[2]": ..., "x[0:3]": ...}`."""
+        """The values that the statement read, by the text of each read: `{"h[2]": ..., "x[0:3]": ...}`."""
         node, branch = self._ran.node, self._ran.branch
         edges = node.inputs if branch is None else (node.inputs[branch],)
         env = dict(zip(node.domain.steps, self._ran.point, strict=True))
@@ -86,10 +86,10 @@ class Step:
 
     def __str__(self) -> str:
         at = f"[{', '.join(map(str, self._ran.point))}]" if self._ran.point else ""
-        own = self._program.shown(self._ran.node)
-        given = [f"{own}{f'.{k}' if len(self.values) > 1 else ''}{at}" for k in range(len(self.values))]
+        node_label = self._program.shown(self._ran.node)
+        labels = [f"{node_label}{f'.{k}' if len(self.values) > 1 else ''}{at}" for k in range(len(self.values))]
         rows = [("reads", label, value) for label, value in self.operands.items()]
-        rows += [("gives", label, value) for label, value in zip(given, self.values, strict=True)]
+        rows += [("gives", label, value) for label, value in zip(labels, self.values, strict=True)]
         width = max((len(label) for _, label, _ in rows), default=0)
         loops = ", ".join(f"{name} = {value}" for name, value in self.loops.items())
         head = f"{self.number:>4}  {self.statement}  {self.operation}" + (f"  ({loops})" if loops else "")
@@ -102,9 +102,9 @@ class Step:
 
 
 class Session(Generic[R]):
-    """A run that stops after each statement: `next(session)` runs one, `until` and `go` many, and `value` looks at tensors.
+    """A run that stops after each statement: `for step in session: print(step)`.
 
-    for step in session: print(step)
+    `next(session)` runs one statement, `until` and `go` run many, and `value` looks at tensors.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Session(Generic[R]):
         return self
 
     def __next__(self) -> Step:
-        """Run one statement. Raises StopIteration at the end, and whatever the statement raises, which ends the session."""
+        """Run one statement. Raises StopIteration at the end. An error of the statement is raised too, and ends the session."""
         try:
             ran = next(self._running)
         except StopIteration:
@@ -143,14 +143,14 @@ class Session(Generic[R]):
         return self.current
 
     def next(self, count: int = 1) -> Step | None:
-        """Run `count` statements: the last of them, or None where the program ended before."""
+        """Run `count` statements. Returns the last of them, or None if the program ended before."""
         step = None
         for _ in range(count):
             step = next(self, None)
         return step
 
     def until(self, target: Target, **point: int) -> Step | None:
-        """Run up to and with the next statement that `target` names: that statement, or None where the program ended before.
+        """Run up to the next statement that `target` names, and run it too. Returns it, or None if the program ended before.
 
         A target is a tensor's name ("h", or "h|1" for a branch), a line of the user's ("train.py:12", or 12), or a function of
         the step that says whether to stop. `point` gives steps of the statement's point: `until("h", t=3)`.
@@ -163,28 +163,28 @@ class Session(Generic[R]):
         self.breakpoints.append(self._program.matcher(target, point))
 
     def go(self) -> Step | None:
-        """Run to the next breakpoint: the statement there, or None at the end of the program."""
+        """Run to the next breakpoint. Returns the statement there, or None at the end of the program."""
         return next((step for step in self if any(matches(step) for matches in self.breakpoints)), None)
 
     def finish(self) -> R:
-        """Run to the end, past all breakpoints: what `run` gives."""
+        """Run to the end, past all breakpoints. Returns the results, in the form in which `run` gives them."""
         for _ in self:
             pass
         return self.results
 
     @property
     def results(self) -> R:
-        """What `run` gives, once the program has ended."""
+        """The results of the run, in the form in which `run` gives them. Raises TempoError before the program has ended."""
         if not self.finished:
-            raise TempoError("the program has not ended", hint="session.finish() runs it to its end")
+            raise TempoError("the program has not ended", hint="run it to its end: session.finish()")
         return self._results(self._state.results)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def value(self, name: str, **point: int) -> np.ndarray[Any, Any]:
-        """A tensor's value at a point: `session.value("w", i=3)`. Steps that are not given are those of the current statement.
+        """A tensor's value at a point: `session.value("w", i=3)`. Steps that are left out have their value at the current statement.
 
-        Raises ArgumentError for a tensor or a point that does not exist, or whose value is not there: not yet, or not any more.
+        Raises ArgumentError if the tensor or the point does not exist, or if its value is not there: not yet, or not any more.
         """
         here = {} if self.current is None else {**self.current.loops, **self.current.point}
         if name in self._fed:
@@ -195,32 +195,32 @@ class Session(Generic[R]):
             steps = node.domain.steps
             coordinates = tuple(at.get(step.name, -1) for step in steps)
             for output in self._program.outputs(node, name):
-                held = self._state.stores.values.get((node.id, output), {})
-                if coordinates in held:
-                    return np.asarray(self._state.stores.backend.to_host(held[coordinates]))
+                values = self._state.stores.values.get((node.id, output), {})
+                if coordinates in values:
+                    return np.asarray(self._state.stores.backend.to_host(values[coordinates]))
         node = nodes[0]
-        wanted = _at(node, [str({**here, **point}.get(step.name, "?")) for step in node.domain.steps])
+        place = _at(node, [str({**here, **point}.get(step.name, "?")) for step in node.domain.steps])
         points = [_at(node, list(map(str, at))) for at in sorted(self._state.stores.values.get((node.id, 0), {}))]
-        hint = f"kept now: {', '.join(points[-5:])}" if points else "nothing of it is kept now"
-        raise ArgumentError(f"`{name}`{f' at {wanted}' if wanted else ''} is not there: not yet, or not any more", hint=hint)
+        hint = f"its values now: {', '.join(points[-5:])}" if points else "it has no values now"
+        raise ArgumentError(f"`{name}`{f' at {place}' if place else ''} is not there: not yet, or not any more", hint=hint)
 
     def _input(self, name: str, point: Mapping[str, int]) -> np.ndarray[Any, Any]:
-        """A fed array, or its values at the steps that are given."""
+        """A fed array, or its values at the steps in `point`."""
         array, steps = self._fed[name]
-        known = [step.name for step in steps]
+        names = [step.name for step in steps]
         for step in point:
-            if step not in known:
-                raise ArgumentError(f"the input `{name}` has the steps ({', '.join(known)}), not {step}")
-        index = tuple(point.get(step, slice(None)) for step in known)
+            if step not in names:
+                raise ArgumentError(f"the input `{name}` has the steps ({', '.join(names)}), not {step}")
+        index = tuple(point.get(step, slice(None)) for step in names)
         try:
             return np.asarray(array)[index]
         except IndexError:
-            given = ", ".join(f"{step} = {value}" for step, value in point.items())
-            raise ArgumentError(f"the input `{name}` does not exist at {given}") from None
+            place = ", ".join(f"{step} = {value}" for step, value in point.items())
+            raise ArgumentError(f"the input `{name}` does not exist at {place}") from None
 
     @property
     def where(self) -> str:
-        """The program's loops and statements: `>` before the current one, the counters' values, the user's line."""
+        """The program's loops and statements, with `>` before the current statement, the values of counters, and the user's line."""
         return self._program.text(self.current)
 
     def __str__(self) -> str:
@@ -232,7 +232,7 @@ class Session(Generic[R]):
 
 
 class _Listing:
-    """A program's statements: their names, their lines, and what they read."""
+    """A program's statements: their names, their lines, and their reads."""
 
     def __init__(self, scheduled: Scheduled, branch_lines: BranchLines):
         self.graph: Graph = scheduled.graph
@@ -241,12 +241,12 @@ class _Listing:
         self.labels, self.values = naming.statements(), naming.values()
 
     def names(self, node: Node) -> tuple[str, ...]:
-        """All that a node answers to: its own name, its statements', its values', and those of the tensors in an island."""
+        """All names of a node: its own name, those of its statements and values, and those of the tensors in an island."""
         values = (self.values.get((node.id, k), "") for k in range(len(node.outputs)))
         return (node.name, self.labels[node.id], *values, *node.name.split(", "))
 
     def outputs(self, node: Node, name: str) -> list[int]:
-        """The outputs of a node that a name means: those called so, or all of them where the name is the node's."""
+        """The outputs of a node that a name means: the outputs with that name, or all outputs if it is the node's name."""
         every = range(len(node.outputs))
         exact = [k for k in every if self.values.get((node.id, k)) == name]
         return exact or (list(every) if name in (node.name, self.labels[node.id]) else [])
@@ -257,11 +257,11 @@ class _Listing:
         return assigned[branch] if exact and branch is not None else node.where
 
     def shown(self, node: Node) -> str:
-        """How a node's values are labels: as its statements are, an input by its own name."""
+        """The name of a node's values in labels: that of its statements; for an input, its own name."""
         return node.name if isinstance(node.op, ops.Input) else self.labels[node.id]
 
     def read(self, edge: Edge, env: Mapping[Symbol, int]) -> str:
-        """How an edge reads its source at a point: `x[0:3]`."""
+        """The text of a read at a point: `x[0:3]`."""
         source, values = self.graph[edge.source], {**self.bounds, **env}
         name = self.shown(source)
         parts = []
@@ -290,67 +290,69 @@ class _Listing:
             shown.append(f"{marker} {line:<{width}}  {note}".rstrip())
         return "\n".join(shown)
 
-    # -- what the user names ------------------------------------------------------------------------------------------
+    # -- names of the user --------------------------------------------------------------------------------------------
 
     def named(self, name: str, point: Mapping[str, int]) -> list[Node]:
-        """The nodes that a name means, those whose domain has the point's steps; recurrences first, then the latest.
+        """The nodes that a name means and whose domain has the point's steps: recurrences first, then the latest.
 
-        Fused ones come last: the name of one of their operations is theirs too.
+        Islands come last: they have the names of all their operations.
         """
-        known = [n for n in self.graph if name in self.names(n)]
-        if not known:
+        candidates = [n for n in self.graph if name in self.names(n)]
+        if not candidates:
             raise self._unknown(name, [n.name for n in self.graph if n.name])
-        found = [n for n in known if set(point) <= {s.name for s in n.domain.steps}]
-        if not found:
-            domains = " or ".join(sorted({f"({', '.join(s.name for s in n.domain.steps)})" for n in known}))
+        nodes = [n for n in candidates if set(point) <= {s.name for s in n.domain.steps}]
+        if not nodes:
+            domains = " or ".join(sorted({f"({', '.join(s.name for s in n.domain.steps)})" for n in candidates}))
             raise ArgumentError(f"`{name}` has the steps {domains}, not {', '.join(point)}")
         return sorted(
-            found,
+            nodes,
             key=lambda n: (not isinstance(n.op, ops.Merge), self.labels[n.id] != name, isinstance(n.op, ops.Dataflow), -n.id),
         )
 
     def matcher(self, target: Target, point: Mapping[str, int]) -> Callable[[Step], bool]:
-        """Whether a step is what a target and a point mean. Raises ArgumentError for a target that no statement has."""
+        """A function that says whether a step fits a target and a point. Raises ArgumentError for a target that no statement fits."""
         if callable(target):
-            wanted: Callable[[Step], Any] = target
+            fits: Callable[[Step], Any] = target
         elif isinstance(target, int) or target.rpartition(":")[2].isdigit():
-            wanted = self._line_matcher(str(target))
+            fits = self._line_matcher(str(target))
         else:
-            wanted = self._name_matcher(target)
-        return lambda step: bool(wanted(step)) and all(step.point.get(name) == value for name, value in point.items())
+            fits = self._name_matcher(target)
+        return lambda step: bool(fits(step)) and all(step.point.get(name) == value for name, value in point.items())
 
     def _statements(self) -> list[tuple[Node, int | None]]:
-        found = [(self.graph[item.node], item.branch) for item, _ in lines(self.root, self.labels) if isinstance(item, Execute)]
-        return list(dict.fromkeys(found))
+        statements = [
+            (self.graph[item.node], item.branch) for item, _ in lines(self.root, self.labels) if isinstance(item, Execute)
+        ]
+        return list(dict.fromkeys(statements))
 
     def _line_matcher(self, target: str) -> Callable[[Step], bool]:
-        known = sorted({self.where(node, branch) for node, branch in self._statements()} - {""})
+        places = sorted({self.where(node, branch) for node, branch in self._statements()} - {""})
 
         def matches(where: str) -> bool:
             return where == target or where.endswith((f"/{target}", f":{target}"))
 
-        if not any(map(matches, known)):
+        if not any(map(matches, places)):
             raise ArgumentError(
-                f"no statement is of line {target}", hint=f"statements are of {', '.join(map(_short, known[:8]))}"
+                f"no statement is on line {target}", hint=f"statements are on {', '.join(map(_short, places[:8]))}"
             )
         return lambda step: matches(step.where)
 
     def _name_matcher(self, target: str) -> Callable[[Step], bool]:
         def of(node: Node, branch: int | None) -> tuple[str, ...]:
-            own = self.names(node)
-            return own if branch is None else (*own, f"{self.labels[node.id]}|{branch}")
+            names = self.names(node)
+            return names if branch is None else (*names, f"{self.labels[node.id]}|{branch}")
 
-        known = {name for node, branch in self._statements() for name in of(node, branch) if name}
-        if target not in known:
-            raise self._unknown(target, sorted(known))
+        all_names = {name for node, branch in self._statements() for name in of(node, branch) if name}
+        if target not in all_names:
+            raise self._unknown(target, sorted(all_names))
         return lambda step: target in of(step._ran.node, step._ran.branch)
 
-    def _unknown(self, name: str, known: Sequence[str]) -> ArgumentError:
-        near = difflib.get_close_matches(name, known, 1)
+    def _unknown(self, name: str, names: Sequence[str]) -> ArgumentError:
+        near = difflib.get_close_matches(name, names, 1)
         where = f"did you mean `{near[0]}`? " if near else ""
         return ArgumentError(
             f"no statement is called `{name}`",
-            hint=f"{where}passes rename and remove statements: program.stepping(inputs, as_written=True) has those that you wrote",
+            hint=f"{where}passes rename and remove statements; to see those that you wrote: program.stepping(inputs, as_written=True)",
         )
 
 
@@ -380,11 +382,11 @@ def _operation(node: Node, branch: int | None) -> str:
 
 # -- values -----------------------------------------------------------------------------------------------------------
 
-SHOWN = 8  # elements of a value that is shown whole
+SHOWN = 8  # values of up to so many elements are shown whole
 
 
 def value_text(value: Any) -> str:
-    """A value on one line: all of a small one, the range of a large one."""
+    """A value on one line: all elements of a small value, the range of a large one."""
     if isinstance(value, list):
         return f"{len(value)} values of different shapes"
     array = np.asarray(value)

@@ -1,9 +1,9 @@
-"""The staged executor: host-free parts of a program are single XLA programs; Python runs only what needs the host.
+"""The staged executor: each part of a program that needs no host is one XLA program. Python runs the rest.
 
 A program is split into *segments* (items without host statements, one after the other), host calls, and the loops and
-conditions around them. Before a host call, the segment that precedes it fetches the call's operands; what a call returns
-is put into its stores by the segment that follows. Stores that several segments touch live between them as device arrays,
-and are handed over by donation, so that they are updated in place.
+conditions around them. The segment before a host call fetches the call's operands. The segment after it puts the returned
+values into their stores. Stores that several segments touch live between them as device arrays. They are passed by donation,
+so that they are updated in place.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """Among a segment's items: the operands of a host call or an output, as they are at that place of the program."""
+    """An item of a segment: fetch the operands of a host call or an output, with their values at that place of the program."""
 
     execute: Execute
 
@@ -53,9 +53,9 @@ class Segment:
     items: list[Item | Fetch] = field(default_factory=list)
     compiled: Callable[..., Any] | None = None
     reads: tuple[Key, ...] = ()  # stores that it only reads
-    writes: tuple[Key, ...] = ()  # stores that it changes, given by donation
+    writes: tuple[Key, ...] = ()  # stores that it changes, passed by donation
     inputs: tuple[str, ...] = ()  # fed arrays that it reads
-    lowered: Any = None  # its XLA program before compilation, where that is known in advance
+    lowered: Any = None  # its XLA program before compilation, if `lower_all` has traced it
 
     @property
     def fetches(self) -> list[Execute]:
@@ -92,11 +92,13 @@ class Staged:
     def __init__(self, scheduled: Scheduled, backend: Backend, check_numerics: bool = False):
         self.check_numerics = check_numerics
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
-        self.outputs: list[Execute] = []  # fetched where they stand: later statements may use their stores again
+        self.outputs: list[Execute] = []  # fetched at their place: later statements may use their stores again
         self.segments: list[Segment] = []
         outside = {id(item) for item in _outside(scheduled.root)}
         every = [leaf for leaf in leaves(scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
-        self.kept_outputs = {(leaf.node, 0) for leaf in every if id(leaf) not in outside}  # inside loops: stores to the end
+        self.kept_outputs = {
+            (leaf.node, 0) for leaf in every if id(leaf) not in outside
+        }  # outputs inside of loops: their stores live to the end
         storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
         self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend)
         self.items = self._split(scheduled.root, ())
@@ -117,45 +119,45 @@ class Staged:
     def _is_output(self, item: Item) -> bool:
         return isinstance(item, Execute) and isinstance(self.graph[item.node].op, Output)
 
-    def _segment(self, found: list[HostItem], counters: tuple[Symbol, ...]) -> Segment:
-        """The segment at the end of `found`, a new one where there is none. Sinks give nothing back and may run after it."""
-        for item in reversed(found):
+    def _segment(self, items: list[HostItem], counters: tuple[Symbol, ...]) -> Segment:
+        """The segment at the end of `items`, or a new one. Sinks may run after it, as they return nothing."""
+        for item in reversed(items):
             if isinstance(item, Segment):
                 return item
             if not (isinstance(item, HostCall) and isinstance(self.graph[item.execute.node].op, Sink)):
                 break
         segment = Segment(len(self.segments), counters)
         self.segments.append(segment)
-        found.append(segment)
+        items.append(segment)
         return segment
 
     def _split(self, block: Block, counters: tuple[Symbol, ...]) -> list[HostItem]:
-        found: list[HostItem] = []
+        items: list[HostItem] = []
         for child in block.children:
             if isinstance(child, Execute) and self._is_output(child) and (child.node, 0) not in self.kept_outputs:
-                self._segment(found, counters).items.append(Fetch(child))
+                self._segment(items, counters).items.append(Fetch(child))
                 self.outputs.append(child)
             elif not self._on_host(child):
-                self._segment(found, counters).items.append(child)
+                self._segment(items, counters).items.append(child)
             elif isinstance(child, Loop):
                 inner = (*counters, child.counter)
-                found.append(HostLoop(child.counter, child.start, child.stop, child.step, self._split(child.body, inner)))
+                items.append(HostLoop(child.counter, child.start, child.stop, child.step, self._split(child.body, inner)))
             elif isinstance(child, If):
-                found.append(
+                items.append(
                     HostIf(child.condition, self._split(child.then, counters), self._split(child.orelse or Block(), counters))
                 )
             elif isinstance(child, Block):
-                found.extend(self._split(child, counters))
+                items.extend(self._split(child, counters))
             elif isinstance(child, Execute):
                 if self.graph[child.node].inputs:
-                    self._segment(found, counters).items.append(Fetch(child))
-                found.append(HostCall(child))
+                    self._segment(items, counters).items.append(Fetch(child))
+                items.append(HostCall(child))
                 if self.graph[child.node].outputs:
-                    self._segment(found, counters).puts.append(child)
-        return found
+                    self._segment(items, counters).puts.append(child)
+        return items
 
     def _effects(self, segment: Segment) -> Effects:
-        """Of a segment: puts define what host calls return, fetches read."""
+        """The effects of a segment. Puts define the values that host calls return; fetches read."""
         of = self.lowering.liveness
         total = Effects()
         for put in segment.puts:
@@ -171,20 +173,20 @@ class Staged:
         return Effects(of.reads(item.execute)) if isinstance(item, Fetch) else of.of(item)
 
     def _persistent(self) -> list[Key]:
-        """Stores that live between segments: read from before one, touched by several."""
+        """The stores that live between segments: a segment needs them from before, or several segments touch them."""
         effects = {s.number: self._effects(s) for s in self.segments}
         count: dict[Key, int] = {}
-        for found in effects.values():
-            for key in found.touches:
+        for effect in effects.values():
+            for key in effect.touches:
                 count[key] = count.get(key, 0) + 1
-        needed = frozenset(k for found in effects.values() for k in found.needs)
-        kept = {k for k in count if k in needed or count[k] > 1} | self.kept_outputs
+        needed = frozenset(k for effect in effects.values() for k in effect.needs)
+        persistent = {k for k in count if k in needed or count[k] > 1} | self.kept_outputs
         for segment in self.segments:
-            found = effects[segment.number]
-            segment.writes = tuple(sorted(found.writes & kept))
-            segment.reads = tuple(sorted((found.needs & kept) - found.writes))
+            effect = effects[segment.number]
+            segment.writes = tuple(sorted(effect.writes & persistent))
+            segment.reads = tuple(sorted((effect.needs & persistent) - effect.writes))
             segment.inputs = self._inputs_of(segment)
-        return sorted(kept)
+        return sorted(persistent)
 
     def _inputs_of(self, segment: Segment) -> tuple[str, ...]:
         executes = [item.execute for item in segment.items if isinstance(item, Fetch)]
@@ -234,8 +236,8 @@ class Staged:
             if segment.compiled is None and segment.lowered is None:
                 segment.lowered = self._lowered(segment, self._expected(segment))
 
-    def known(self) -> int:
-        """How many of the traced segments are XLA programs that another program of this backend has compiled."""
+    def reusable(self) -> int:
+        """The number of traced segments whose XLA program this backend has compiled for another program."""
         return sum(1 for s in self.segments if s.lowered is not None and _identity(s.lowered) in self.backend.executables)
 
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
@@ -260,7 +262,7 @@ class Staged:
         return jax.jit(self._function(segment), donate_argnums=0).lower(*arguments)
 
     def _compile(self, segment: Segment, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-        """The XLA program of a segment; one that another program of this backend has compiled is used again."""
+        """The XLA program of a segment. If this backend has compiled it for another program, it is used again."""
         start = time.perf_counter()
         self._check_dtypes(value.dtype for values in arguments[2] for value in values)
         with warnings.catch_warnings():
@@ -276,14 +278,14 @@ class Staged:
         return compiled
 
     def _check_dtypes(self, dtypes: Iterable[Any]) -> None:
-        """Raise DTypeError for a dtype that the device lacks; what goes to it by a call of a program would change in silence."""
+        """Raise DTypeError for a dtype that the device lacks. A call of an XLA program would silently convert such arguments."""
         for dtype in set(dtypes):
             self.backend.zeros((), dtype.name)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def new_stores(self) -> Stores:
-        """Zeros for all stores that live between segments, made at once."""
+        """Zeros for all stores that live between segments, from one XLA program."""
         if self._zeros is None:
             shapes = {k: (self.lowering.shape(k), self.lowering.dtype(k)) for k in self.store_keys}
             self._check_dtypes(dtype for _, dtype in shapes.values())
@@ -291,7 +293,7 @@ class Staged:
         return dict(self._zeros()) if self.store_keys else {}
 
     def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
-        """Run the whole program: the results by position."""
+        """Run the whole program. Returns the results by position."""
         return _Run(self, fed, seed, watch).run()
 
 
@@ -304,12 +306,12 @@ def _outside(item: Item) -> Iterator[Item]:
 
 
 def _identity(lowered: Any) -> tuple[Any, ...]:
-    """What an XLA program is known by: its text, and how its arguments and results are nested."""
+    """The key of an XLA program: its text, and the nesting of its arguments and results."""
     return hashlib.sha256(lowered.as_text().encode()).digest(), lowered.in_tree, lowered.out_tree
 
 
 class _Run:
-    """One run: stores, loop counters, results of host calls not yet put, and values on their way to sinks."""
+    """One run: its stores, loop counters, results of host calls that are not yet in stores, and values on their way to sinks."""
 
     def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None = None):
         self.watch = watch
@@ -325,7 +327,7 @@ class _Run:
     def run(self) -> dict[int, Any]:
         try:
             self._items(self.staged.items, dict(self.lowering.bounds))
-        except Exception:  # what was computed before it is still handed over; not so after an interrupt
+        except Exception:  # sinks still get what was computed before an error; not after an interrupt
             self._deliver_all()
             raise
         self._deliver_all()
@@ -334,7 +336,7 @@ class _Run:
             (results[self._position(execute.node)],) = self.fetched[execute]
         for node, output in self.staged.kept_outputs:
             results[self._position(node)] = self.stores[node, output]
-        return jax.block_until_ready(results)  # where a program failed, reading what it gave would end the process
+        return jax.block_until_ready(results)  # if a program failed, reading its results later would end the process
 
     def _position(self, node: int) -> int:
         op = self.graph[node].op
@@ -380,7 +382,7 @@ class _Run:
         point = {s.name: int(e.evaluate(counters)) for s, e in zip(steps, execute.point, strict=True)}
         if isinstance(op, Sink):
             self.sinking.append((execute.node, operands, point))
-            if len(self.sinking) > 1:  # one late: the device is busy with what follows
+            if len(self.sinking) > 1:  # a sink gets its values one call late, while the device works on
                 self._deliver()
             return
         assert isinstance(op, Udf)
@@ -388,7 +390,7 @@ class _Run:
             self.returned[execute] = (self.streams[op.fn.name].take(tuple(point.values())),)
             self._record(execute, point)
             return
-        # What the host gives stays in its memory until the next device program takes it, with all that it takes, in one call.
+        # Values of the host stay in its memory. The next device program takes them as arguments, all in one call.
         at = Setting(self.staged.backend, self.lowering.point(execute, counters), self.seed)
         self.returned[execute] = host_results(at, op, *jax.block_until_ready(operands))
         self._record(execute, point)

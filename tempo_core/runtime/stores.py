@@ -1,4 +1,4 @@
-"""Where the interpreter keeps values: one array a point, for each output of each node; and how edges read them."""
+"""The interpreter's stores, with one array for each point of each output of each node, and the reads of edges from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Evaluator = Callable[[Mapping[Symbol, int]], int]
 
 
 def evaluator(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Evaluator:
-    """A function from the values of steps (or counters) to the expression's: the common shapes of indices without a walk."""
+    """A function from the values of steps (or counters) to that of the expression. Common indices are computed without a tree walk."""
     fixed = expression.substitute(bounds)
     if isinstance(fixed, Expr):
         constant = fixed.constant
@@ -37,8 +37,8 @@ def evaluator(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Evaluato
 class Stores:
     """All values of one run, by (node id, output) and point.
 
-    Values go when they are freed; with a `storage` by (node id, output), also when a later value takes their
-    slot, which no program does before they were read for the last time.
+    A value goes when it is freed. With a `storage` by (node id, output), it also goes when a later value takes its slot. No
+    program does that before the value was read for the last time.
     """
 
     def __init__(
@@ -74,27 +74,27 @@ class Stores:
             self.values[key].pop(at, None)
 
     def move(self, key: Key, points: Iterable[Coordinates], to: Callable[[Array], Array]) -> None:
-        """Replace values by themselves in other memory."""
+        """Move values to other memory: replace each by `to(value)`."""
         for at in points:
             self.values[key][at] = to(self.values[key][at])
 
     def count(self) -> int:
-        """How many values are kept now."""
+        """The number of values in the stores now."""
         return sum(map(len, self.values.values()))
 
 
 class Reader:
-    """An edge, ready to be read at any point: `reader(stores, env)` gives its value, ranges as leading dimensions.
+    """An edge, prepared to be read at any point: `reader(stores, env)` gives its value, with ranges as leading dimensions.
 
-    Points outside of the source's domain give zeros. Raises UncoveredPointError where a value inside of it is not there; for an
-    `Output` that gives zeros too, and values whose shapes differ from point to point come as nested lists.
+    Points outside of the source's domain give zeros. Raises UncoveredPointError for a point inside of the domain whose value is
+    not there. For an `Output`, such a point gives zeros too, and values whose shapes differ from point to point are nested lists.
     """
 
     def __init__(self, graph: Graph, node: Node, edge: Edge, bounds: Mapping[Symbol, int]):
         self.node, self.edge, self.source, self.bounds = node, edge, graph[edge.source], bounds
         self.key = (edge.source, edge.output)
         self.lenient = isinstance(node.op, Output)
-        self.is_fixed = isinstance(self.source.op, (Input, Constant))  # one value, whatever the point
+        self.is_fixed = isinstance(self.source.op, (Input, Constant))  # the same value at all points
         self.is_point = all(isinstance(i, Point) for i in edge.index)
         self.along: list[tuple[Evaluator, Evaluator | None, int, Evaluator | None]] = []  # start, stop (of ranges), stride, size
         for index in edge.index:
@@ -116,30 +116,30 @@ class Reader:
             (start(env),) if stop is None else range(start(env), stop(env), stride)
             for start, stop, stride, _ in self.along
         ]  # fmt: skip
-        found = []
+        arrays = []
         for at in itertools.product(*spans):
             value = values.get(() if self.is_fixed else at)
-            found.append(stores.backend.to_host(self._missing(at, env) if value is None else value))
+            arrays.append(stores.backend.to_host(self._missing(at, env) if value is None else value))
         lengths = [len(span) for span, (_, stop, _, _) in zip(spans, self.along, strict=True) if stop is not None]
-        if self.lenient and len({value.shape for value in found}) > 1:
-            return _nested(found, lengths)
-        stacked = self._stacked(found, lengths, spans, env)
+        if self.lenient and len({value.shape for value in arrays}) > 1:
+            return _nested(arrays, lengths)
+        stacked = self._stacked(arrays, lengths, spans, env)
         return stacked if self.lenient else stores.backend.to_device(stacked)
 
     def _stacked(
-        self, found: list[np.ndarray[Any, Any]], lengths: list[int], spans: list[Any], env: Mapping[Symbol, int]
+        self, arrays: list[np.ndarray[Any, Any]], lengths: list[int], spans: list[Any], env: Mapping[Symbol, int]
     ) -> np.ndarray[Any, Any]:
         sizes = [
             length if size is None else size(env)
             for length, size in zip(lengths, (size for _, stop, _, size in self.along if stop is not None), strict=True)
         ]
-        if not found:
+        if not arrays:
             first = tuple(span[0] if len(span) else 0 for span in spans)
             return np.zeros((*sizes, *self._shape(first)), numpy_dtype(self.source.outputs[self.edge.output].dtype))
-        stacked = np.stack(found).reshape((*lengths, *found[0].shape))
+        stacked = np.stack(arrays).reshape((*lengths, *arrays[0].shape))
         if sizes == lengths:
             return stacked
-        padded = np.zeros((*sizes, *found[0].shape), stacked.dtype)
+        padded = np.zeros((*sizes, *arrays[0].shape), stacked.dtype)
         padded[tuple(map(slice, lengths))] = stacked
         return padded
 
@@ -158,8 +158,10 @@ class Reader:
         raise UncoveredPointError(f"{text}, {why}", where=self.node.where)
 
     def _is_outside(self, at: Coordinates) -> bool:
-        """Whether a point lies outside of its source's domain. Passes read such points, and mask what they get (users' reads were
-        checked when the program was compiled)."""
+        """Whether a point lies outside of its source's domain.
+
+        Passes read such points, and mask the result. (The reads of users were checked when the program was compiled.)
+        """
         steps = self.source.domain.steps
         point = {**self.bounds, **dict(zip(steps, at, strict=True))}
         inside = all(0 <= value < self.bounds[step.bound_symbol] for step, value in zip(steps, at, strict=True))

@@ -16,7 +16,7 @@ from tests.core.programs import reinforce
         ({"executor": "stage"}, "did you mean 'staged'"),
         ({"disable": ("vectorise",)}, "did you mean 'vectorize'"),
         ({"disable": ("fuse(t)",)}, "only vectorization is switched off by step"),
-        ({"memory_limit": "much"}, "is no size"),
+        ({"memory_limit": "much"}, "is not a size"),
     ],
 )
 def test_wrong_options_name_the_right_ones(options, text):
@@ -46,7 +46,7 @@ def test_bounds_are_checked():
     for bounds, text in [
         ({}, "the bound T is not given"),
         ({T: 0}, "at least 1"),
-        ({t: 3}, "t is no bound"),
+        ({t: 3}, "t is not a bound"),
         ({T: 2.5}, "at least 1"),
     ]:
         with pytest.raises(tp.errors.BoundsError, match=text):

@@ -228,19 +228,23 @@ def endless() -> Iterator[Any]:
 
 
 WRONG: dict[str, tuple[Any, str, str | None]] = {
-    "too short": (lambda: iter(VALUES[:3]), "ended at t = 3, after 3 of 4 values", "one value a point"),
-    "empty": (lambda: iter([]), "ended at t = 0, after 0 of 4 values", "one value a point"),
+    "too short": (lambda: iter(VALUES[:3]), "ended at t = 3, after 3 of 4 values", "give one value for each point"),
+    "empty": (lambda: iter([]), "ended at t = 0, after 0 of 4 values", "give one value for each point"),
     "another shape": (lambda: iter([np.zeros(2), np.zeros(3)]), r"has shape \(3,\) at t = 1; each value is float32\[2\]", None),
-    "complex": (lambda: lambda t: np.zeros(2, "complex64"), "has dtype complex64 at t = 0; declared is float32", None),
+    "complex": (lambda: lambda t: np.zeros(2, "complex64"), "has dtype complex64 at t = 0; its declared dtype is float32", None),
     "words": (lambda: iter(["ab", "cd"]), r"has shape \(\) at t = 0", None),
-    "ragged": (lambda: iter([[1.0, [2.0]]]), "is no array at t = 0", "an array of shape (2,) and dtype float32"),
+    "ragged": (lambda: iter([[1.0, [2.0]]]), "is not an array at t = 0", "give an array of shape (2,) and dtype float32"),
     "raises": (lambda: lambda t: [1, 2][t] / 0, "failed at t = 0: ZeroDivisionError: division by zero", None),
     "takes no steps": (lambda: lambda: 1.0, "failed at t = 0: TypeError: .*unexpected keyword argument 't'", None),
-    "a dict": (lambda: {"a": 1}, "is given a dict", "an array of shape (4, 2), an iterator, or a function of the steps"),
-    "a word": (lambda: "abc", "is given a str", "an array of shape (4, 2), an iterator, or a function of the steps"),
-    "ragged lists": (lambda: [[1.0], [2.0, 3.0]], "is no array", "an array of shape (4, 2) and dtype float32"),
-    "nothing": (lambda: None, "is given a NoneType", "an array of shape (4, 2), an iterator, or a function of the steps"),
-    "one row": (lambda: np.zeros(2), r"has shape \(2,\); declared is float32\[T, 2\], which is \(4, 2\) here", None),
+    "a dict": (lambda: {"a": 1}, "is given a dict", "give an array of shape (4, 2), an iterator, or a function of the steps"),
+    "a word": (lambda: "abc", "is given a str", "give an array of shape (4, 2), an iterator, or a function of the steps"),
+    "ragged lists": (lambda: [[1.0], [2.0, 3.0]], "is not an array", "give an array of shape (4, 2) and dtype float32"),
+    "nothing": (lambda: None, "is given a NoneType", "give an array of shape (4, 2), an iterator, or a function of the steps"),
+    "one row": (
+        lambda: np.zeros(2),
+        r"has shape \(2,\); its declared type is float32\[T, 2\], with the shape \(4, 2\) here",
+        None,
+    ),
 }
 
 

@@ -185,8 +185,8 @@ def test_results_come_at_the_end(walk: Walk) -> None:
     [
         ("scor", "no statement is called `scor`", "did you mean `score`?"),
         ("h|7", "no statement is called", "did you mean `h|"),
-        (1, "no statement is of line 1", "statements are of "),
-        ("elsewhere.py:3", "no statement is of line elsewhere.py:3", "statements are of "),
+        (1, "no statement is on line 1", "statements are on "),
+        ("elsewhere.py:3", "no statement is on line elsewhere.py:3", "statements are on "),
     ],
 )
 def test_targets_that_do_not_exist(walk: Walk, target: Any, text: str, hint: str) -> None:
@@ -227,7 +227,7 @@ def test_values(walk: Walk, backend: str) -> None:
     np.testing.assert_allclose(session.value("score", t=0), 2.0)  # a window: the last is kept
     with pytest.raises(errors.ArgumentError, match="`h` at i = 0, t = 0 is not there: not yet, or not any more") as raised:
         session.value("h", i=0, t=0)
-    assert raised.value.hint == "kept now: i = 1, t = 1"
+    assert raised.value.hint == "its values now: i = 1, t = 1"
 
 
 def test_all_values_of_a_program_as_written(walk: Walk) -> None:
