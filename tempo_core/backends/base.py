@@ -113,18 +113,20 @@ class Backend(ABC):
 # -- user-defined functions -------------------------------------------------------------------------------------------
 
 
-def call_host(what: str, fn: Callable[..., Any], where: str, operands: Sequence[Array], point: Mapping[str, int]) -> Any:
+def call_host(
+    what: str, fn: Callable[..., Any], where: str, operands: Sequence[Array], point: Mapping[str, int], takes_point: bool = False
+) -> Any:
     """Call a user's function, and return its results. `what` names the function.
 
     An exception in the function becomes a FunctionError at the line that declares the function; its cause is the user's own
-    exception. `point` gives the steps of a sink, which takes them as arguments.
+    exception. `point` is where it is called; a sink takes the steps as arguments (`takes_point`).
     """
     try:
-        return fn(*operands, **point) if what.startswith("sink") else fn(*operands)
+        return fn(*operands, **point) if takes_point else fn(*operands)
     except Exception as error:  # KeyboardInterrupt and similar exceptions pass
         kind, text = type(error).__name__, next(iter(str(error).strip().splitlines()), "")
         arguments = ", ".join(f"{x.dtype}[{', '.join(map(str, x.shape))}]" for x in operands) or "nothing"
-        named = "".join(f", {name}={value}" for name, value in point.items()) if what.startswith("sink") else ""
+        named = "".join(f", {name}={value}" for name, value in point.items()) if takes_point else ""
         raise FunctionError(
             f"the {what} raised {kind}{_at(point)}: {text}",
             where=where or None,

@@ -1,4 +1,4 @@
-"""First-order linear recurrences: `a[t] = b[t] + c[t] * a[t ± 1]` becomes a `LinearScan` (or `CumSum`)."""
+"""First-order linear recurrences: `a[t] = b[t] + c[t] * a[t ± 1]` becomes a `LinearScan`."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class Statement:
                 return operands, ()
             arrays = [np.array(self.backend.to_host(x)) for x in operands]  # the function may keep and change them
             point = {step.name: value for step, value in zip(node.domain.steps, at, strict=True)}
-            call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point)
+            call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point, takes_point=True)
             return operands, ()
         if isinstance(node.op, Merge):
             values = operands

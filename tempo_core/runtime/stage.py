@@ -405,7 +405,7 @@ class _Run:
         assert isinstance(node.op, Sink)
         try:
             arrays = [np.asarray(x) for x in jax.block_until_ready(operands)]
-            call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point)
+            call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point, takes_point=True)
         except BaseException:
             self.sinking.clear()  # values come in order or not at all
             raise
