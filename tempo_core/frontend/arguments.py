@@ -157,9 +157,9 @@ def context_of(arguments: Iterable[Any]) -> BaseContext | None:
         if isinstance(argument, BaseTensor):
             return argument.context
         if isinstance(argument, (list, tuple, Mapping)) and argument:
-            found = context_of(argument.values() if isinstance(argument, Mapping) else argument)
-            if found is not None:
-                return found
+            context = context_of(argument.values() if isinstance(argument, Mapping) else argument)
+            if context is not None:
+                return context
     return None
 
 
@@ -200,7 +200,7 @@ class _Call:
         rest = next((p for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.plain, self.rest = [_Row.of(p, function) for p in plain], None if rest is None else _Row.of(rest, function)
         self.by_name = {p.name: _Row.of(p, function) for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        self.is_open = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def usage(self) -> str:
         """How the function is called, without `self`."""
@@ -216,7 +216,7 @@ class _Call:
             count = len(self.plain) - self.has_self
             raise ArgumentError(f"`{self.name}` takes {count} arguments, got {len(args) - self.has_self}", hint=self.usage())
         for key in keywords:
-            if key not in self.by_name and not self.is_open:
+            if key not in self.by_name and not self.takes_any_name:
                 near = difflib.get_close_matches({"dim": "axis", "keepdim": "keepdims"}.get(key, key), self.by_name, 1)
                 hint = f"did you mean {near[0]}=...?" if near else self.usage()
                 raise ArgumentError(f"`{self.name}` has no argument `{key}`", hint=hint)

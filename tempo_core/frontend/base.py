@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 class BaseTensor:
     """A value of type `dtype[shape]` at every point of its `domain`; all tensors that are made are `Tensor`s, which see."""
 
-    _made: ClassVar[type[Tensor]]  # the class of which `view` makes instances
+    _public_class: ClassVar[type[Tensor]]  # the class of which `view` makes instances
 
     def __init_subclass__(cls, is_public: bool = False) -> None:
         super().__init_subclass__()
         if is_public:
-            BaseTensor._made = cls  # type: ignore[assignment]
+            BaseTensor._public_class = cls  # type: ignore[assignment]
 
     def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE):
         self.context = context
@@ -93,7 +93,7 @@ class BaseTensor:
         edge = compose(self.edge, self.domain.steps, indices)
         base: BaseTensor = self
         if edge is None:  # not expressible on the edge: read a copy of this tensor instead
-            base = self._copied()
+            base = self._copy()
             edge = replace(base.edge, index=tuple(indices))
         ragged = self._ragged_step(base, indices)
         if ragged is not None:
@@ -124,9 +124,9 @@ class BaseTensor:
         """A user's key as one index per step of the domain, and the conditions in it."""
         parts = list(key) if isinstance(key, tuple) else [key]
         condition: Bool = TRUE
-        for part in [p for p in parts if isinstance(p, _TRUTHS)]:
+        for part in [p for p in parts if isinstance(p, _CONDITIONS)]:
             condition = condition & as_bool(part)
-        parts = [p for p in parts if not isinstance(p, _TRUTHS)]
+        parts = [p for p in parts if not isinstance(p, _CONDITIONS)]
         steps = self.domain.steps
         if len(parts) > len(steps):
             raise IndexingError(
@@ -143,7 +143,7 @@ class BaseTensor:
                 return step
         return None
 
-    def _copied(self) -> Tensor:
+    def _copy(self) -> Tensor:
         return apply(Identity(), self)
 
 
@@ -208,14 +208,14 @@ def _source_condition(source: Node, edge: Edge) -> Bool:
     indices = edge.by_step(source.domain)
     first = {s: i.expr if isinstance(i, Point) else i.start for s, i in indices.items()}
     last = {s: i.expr if isinstance(i, Point) else i.last for s, i in indices.items()}
-    kept: list[Bool] = []
+    conditions: list[Bool] = []
     for part in condition.parts:
-        ranged = any(isinstance(indices[s], Range) for s in part.steps)
-        if not ranged:
-            kept.append(part.substitute(first))
+        has_range = any(isinstance(indices[s], Range) for s in part.steps)
+        if not has_range:
+            conditions.append(part.substitute(first))
         elif isinstance(part, Comparison) and part.kind == ">=":
-            kept += [part.substitute(first), part.substitute(last)]
-    return conjunction(*kept)
+            conditions += [part.substitute(first), part.substitute(last)]
+    return conjunction(*conditions)
 
 
 def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str = "", where: str | None = None) -> Tensor:
@@ -245,7 +245,7 @@ def of_node(context: BaseContext, node: Node, output: int = 0) -> Tensor:
 
 def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
     """The tensor that reads `edge`, where `condition` holds."""
-    return BaseTensor._made(context, edge, condition)
+    return BaseTensor._public_class(context, edge, condition)
 
 
-_TRUTHS = (Bool, bool, np.bool_)
+_CONDITIONS = (Bool, bool, np.bool_)

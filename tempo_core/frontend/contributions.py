@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 
 
 def as_cases(edge: Edge) -> list[tuple[Edge, Bool]]:
-    """A read at a least or greatest of expressions as reads at each of these, where it is the one; empty if it is no such read."""
-    for position, at in enumerate(edge.index):
-        if not isinstance(at, Point):
+    """A read index a least or greatest of expressions as reads index each of these, where it is the one; empty if it is no such read."""
+    for position, index in enumerate(edge.index):
+        if not isinstance(index, Point):
             continue
-        for atom in at.expr.atoms:
-            factor = sum(c for monomial, c in at.expr.terms if monomial == ((atom, 1),))
-            if not isinstance(atom, (Minimum, Maximum)) or atom in (at.expr - Expr.of_atom(atom) * factor).atoms:
+        for atom in index.expr.atoms:
+            factor = sum(c for monomial, c in index.expr.terms if monomial == ((atom, 1),))
+            if not isinstance(atom, (Minimum, Maximum)) or atom in (index.expr - Expr.of_atom(atom) * factor).atoms:
                 continue
-            found = []
-            for number, chosen in enumerate(atom.args):
+            cases = []
+            for place, argument in enumerate(atom.args):
                 holds: Bool = TRUE
                 for other, rival in enumerate(atom.args):
-                    if other != number:  # among equals the first
-                        ahead = rival - chosen if isinstance(atom, Minimum) else chosen - rival
-                        holds = holds & (ahead >= (1 if other < number else 0))
-                moved = Point(at.expr + (chosen - Expr.of_atom(atom)) * factor)
-                found.append((replace(edge, index=(*edge.index[:position], moved, *edge.index[position + 1 :])), holds))
-            return found
+                    if other != place:  # among equals the first
+                        margin = rival - argument if isinstance(atom, Minimum) else argument - rival
+                        holds = holds & (margin >= (1 if other < place else 0))
+                point = Point(index.expr + (argument - Expr.of_atom(atom)) * factor)
+                cases.append((replace(edge, index=(*edge.index[:position], point, *edge.index[position + 1 :])), holds))
+            return cases
     return []
 
 

@@ -84,8 +84,8 @@ def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor
 
 def _extreme(g: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Ties share the gradient."""
-    chosen = cast(equal(x, _spread(y, x, axes)), g.dtype)
-    return _spread(g / total(chosen, axes), x, axes) * chosen
+    is_extreme = cast(equal(x, _spread(y, x, axes)), g.dtype)
+    return _spread(g / total(is_extreme, axes), x, axes) * is_extreme
 
 
 REDUCE: Mapping[str, Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor] | Zero] = {
@@ -117,23 +117,23 @@ def _cumsum(op: ops.CumSum, operands: Sequence[Tensor], results: Sequence[Tensor
 
 
 def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
-    """Each maximum's gradients, from where it is reached to where the next is, go to the element that reached it."""
+    """Each maximum's gradients, from where it is is_new_maximum to where the next is, go to the element that is_new_maximum it."""
     (x,), (y,), (g,) = operands, results, gradients
     before = _shifted(y, op.axis, backwards=op.reverse)
     size = x.shape[op.axis]
     end = apply(ops.Broadcast(x.shape, (op.axis,)), equal(arange(size), evaluate(size - 1 if op.reverse else Expr.of(0))))
-    reached = cast(logical_or(end, greater(x, before)), g.dtype)
-    until_next = _shifted(1 - reached, op.axis, backwards=not op.reverse)
-    return (reached * linear_scan(until_next, g, op.axis, not op.reverse),)
+    is_new_maximum = cast(logical_or(end, greater(x, before)), g.dtype)
+    until_next = _shifted(1 - is_new_maximum, op.axis, backwards=not op.reverse)
+    return (is_new_maximum * linear_scan(until_next, g, op.axis, not op.reverse),)
 
 
 def _linear_scan(
     op: ops.LinearScan, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> Sequence[Any]:
-    """h = ∂b obeys the scan in the other direction with the coefficients moved by one; ∂c[k] = h[k] * y[k - 1]."""
+    """h = ∂b obeys the scan in the other direction with the coefficients next_coefficients by one; ∂c[k] = h[k] * y[k - 1]."""
     (c, _), (y,), (g,) = operands, results, gradients
-    moved = _shifted(c, op.axis, backwards=not op.reverse)
-    h = linear_scan(moved, g, op.axis, not op.reverse)
+    next_coefficients = _shifted(c, op.axis, backwards=not op.reverse)
+    h = linear_scan(next_coefficients, g, op.axis, not op.reverse)
     return h * _shifted(y, op.axis, backwards=op.reverse), h
 
 
@@ -262,11 +262,11 @@ def _scatter_add(
     op: ops.ScatterAdd, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> Sequence[Any]:
     updates, positions = operands
-    taken = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
+    values = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
     inside = (positions >= 0) & (positions < op.size)  # updates outside were dropped
     wide = positions.rank - op.batch
     axes = tuple(range(op.batch)) + tuple(range(op.axis, op.axis + wide))
-    return where(apply(ops.Broadcast(updates.shape, axes), inside), taken, 0), None
+    return where(apply(ops.Broadcast(updates.shape, axes), inside), values, 0), None
 
 
 def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Any]) -> Sequence[Any]:
@@ -274,16 +274,16 @@ def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gra
     if op.kind != "jax" or op.stateful:
         return [None] * len(operands)
     floats = tuple(k for k, x in enumerate(operands) if is_float(x.dtype))
-    given = tuple(k for k, g in enumerate(gradients) if g is not None)
-    pullback = Pullback(op.fn, len(operands), floats, given)
-    found = udf(
+    slots = tuple(k for k, g in enumerate(gradients) if g is not None)
+    pullback = Pullback(op.fn, len(operands), floats, slots)
+    contributions = udf(
         pullback,
         *operands,
-        *(gradients[k] for k in given),
+        *(gradients[k] for k in slots),
         outputs=[operands[k].type for k in floats],
         name=f"{op.name}_gradient",
     )
-    by_slot = dict(zip(floats, found, strict=True))
+    by_slot = dict(zip(floats, contributions, strict=True))
     return [by_slot.get(k) for k in range(len(operands))]
 
 
@@ -307,7 +307,7 @@ CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows,
     ops.Output: "it has no result",
 }
 _NO_SLOPE = NoGradient("its table of slopes has no row for it", missing=True)
-_NOBODY = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT", missing=True)
+_NO_ROW = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT", missing=True)
 
 
 def gradient_of(op: ops.Op) -> Rule | Zero | NoGradient:
@@ -319,4 +319,4 @@ def gradient_of(op: ops.Op) -> Rule | Zero | NoGradient:
         inner = slope_of(op)
     elif isinstance(op, ops.Reduce):
         inner = REDUCE.get(op.fn, _NO_SLOPE)
-    return inner if isinstance(inner, (Zero, NoGradient)) else GRADIENTS.get(type(op), _NOBODY)
+    return inner if isinstance(inner, (Zero, NoGradient)) else GRADIENTS.get(type(op), _NO_ROW)

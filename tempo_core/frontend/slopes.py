@@ -188,10 +188,10 @@ BINARY: Mapping[str, Slopes | Zero | NoGradient] = {
     "xor": _BITS,
 }
 
-_NOBODY = NoGradient("its table of slopes has no row for it", missing=True)
+_NO_ROW = NoGradient("its table of slopes has no row for it", missing=True)
 
 
 def slope_of(op: ops.Unary | ops.Binary) -> Slope | Slopes | Zero | NoGradient:
     """The row of an op's function."""
     table: Mapping[str, Slope | Slopes | Zero | NoGradient] = UNARY if isinstance(op, ops.Unary) else BINARY
-    return table.get(op.fn, _NOBODY)
+    return table.get(op.fn, _NO_ROW)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
     """Steps given by the user, checked and in the context's order."""
     context = BaseContext.current()
-    found: list[Symbol] = []
+    distinct_steps: list[Symbol] = []
     for item in domain:
         step = item if isinstance(item, Symbol) else item.single_atom if isinstance(item, Expr) else None
         if not isinstance(step, Symbol) or step not in context.steps:
@@ -34,10 +34,10 @@ def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
                 f"{shown(item)} is not a step of this context",
                 hint=f"steps are {', '.join(s.name for s in context.steps) or 'none'}; domain=(t,) takes them as the context gave them",
             )
-        if step in found:
+        if step in distinct_steps:
             raise ContextError(f"the domain names the step {step} twice", hint="a tensor varies with each of its steps once")
-        found.append(step)
-    return step_order(found, context.steps)
+        distinct_steps.append(step)
+    return step_order(distinct_steps, context.steps)
 
 
 @checked
@@ -49,7 +49,7 @@ def input(
     requires_grad: bool = False,
     streamed: bool = False,
 ) -> Tensor:
-    """A tensor that is fed when the program runs, under `name`: `inputs={name: value}`.
+    """A tensor that is tensor when the program runs, under `name`: `inputs={name: value}`.
 
     `value` is an array `[*bounds of the domain, *shape]`, an iterator of one array `[*shape]` a point of the domain in the order
     of the points, or a function of the steps, `fn(t=3) -> array`, called in that order. Iterators and functions are collected into
@@ -59,33 +59,33 @@ def input(
     context = BaseContext.current()
     check_dtype(dtype)
     if not name:
-        raise ArgumentError("an input needs a name, to be fed by", hint='tp.input("x", (3,), domain=(t,))')
+        raise ArgumentError("an input needs a name, to be tensor by", hint='tp.input("x", (3,), domain=(t,))')
     if name in context.inputs:
         raise ArgumentError(f"there is an input `{name}` already", hint="give each input a name of its own")
     if requires_grad and not is_float(dtype):
         raise DTypeError(f"the input `{name}` has dtype {dtype}; gradients exist for floats only")
     steps, sizes = domain_steps(domain), shape_of(shape)
-    for varying in (size for size in sizes if size.steps):
+    for varying_size in (size for size in sizes if size.steps):
         raise ShapeError(
-            f"the input `{name}` has a size {varying}, which varies with a step",
+            f"the input `{name}` has a size {varying_size}, which varies with a step",
             hint="feed the largest size, and slice: x.spatial[0:t + 1]",
         )
     if streamed:
         if not steps:
             raise ArgumentError(
-                f"the streamed input `{name}` has no domain", hint="domain=(t,): one value is fed at each point of it"
+                f"the streamed input `{name}` has no domain", hint="domain=(t,): one value is tensor at each point of it"
             )
         source = ops.Udf(Fed(name), (TensorType(dtype, sizes),), "host", stateful=True, name=name)
-        fed = apply(source, domain=Points(steps), name=name)
+        tensor = apply(source, domain=Points(steps), name=name)
     else:
-        fed = apply(ops.Input(name, dtype, (*(s.bound_expr for s in steps), *sizes)), name=name)
+        tensor = apply(ops.Input(name, dtype, (*(s.bound_expr for s in steps), *sizes)), name=name)
         for step in steps:  # the leading dimension is indexed away, one step after the other
-            fed = apply(ops.Gather(0), fed, evaluate(step.expr), name=name)
+            tensor = apply(ops.Gather(0), tensor, evaluate(step.expr), name=name)
     context.inputs[name] = steps
     if requires_grad:
-        fed = apply(ops.Identity(), fed, name=name)
-        context.leaves.append(fed)
-    return fed
+        tensor = apply(ops.Identity(), tensor, name=name)
+        context.leaves.append(tensor)
+    return tensor
 
 
 @checked

@@ -28,16 +28,16 @@ class Spatial:
         """The elements at `key`: `x.spatial[0]`, `x.spatial[:, 1:t]`, `x.spatial[..., None]`, `x.spatial[positions]`."""
         parts = list(key) if isinstance(key, tuple) else [key]
         x = self.tensor
-        wanted = sum(1 for p in parts if p is not None and p is not Ellipsis)
-        if wanted > x.rank:
+        count = sum(1 for p in parts if p is not None and p is not Ellipsis)
+        if count > x.rank:
             raise IndexingError(
-                f"{wanted} spatial indices for {x!r}, which has {x.rank} dimensions", hint="x[...] indexes its steps"
+                f"{count} spatial indices for {x!r}, which has {x.rank} dimensions", hint="x[...] indexes its steps"
             )
         dots = [k for k, p in enumerate(parts) if p is Ellipsis]
         if len(dots) > 1:
             raise IndexingError("`...` may stand once in a spatial index", hint="write `:` for the other dimensions")
         if dots:
-            parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - wanted)
+            parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - count)
         axis = 0
         for part in parts:
             if part is None:

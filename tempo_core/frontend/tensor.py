@@ -46,7 +46,7 @@ class Tensor(BaseTensor, is_public=True):
     def materialized(self) -> Tensor:
         """This tensor as a node of its own, read at the identity."""
         source = self.node
-        return self if self.edge.is_own_point(source.domain) else self._copied()
+        return self if self.edge.is_own_point(source.domain) else self._copy()
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.lines import assignment
 from tempo_core.symbolic.domain import identity
 
-DEEPEST = 2  # `metrics.loss` is one level deep
-MOST = 256  # entries of one container that are looked at
+MAX_DEPTH = 2  # `metrics.loss` is one level deep
+MAX_ENTRIES = 256  # entries of one container that are looked at
 _VIEWS = (ops.Identity, ops.Cast, ops.Gather, ops.Reshape, ops.Permute, ops.Slice)  # what shows a part of a function's result
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType, FunctionType)
 
@@ -54,30 +54,30 @@ def remember(context: Any) -> None:
         frame = frame.f_back
     if frame is None:
         return
-    code, known = frame.f_code, context.variables
+    code, variables_by_key = frame.f_code, context.variables
     for root, name, tensor in _tensors(context, dict(frame.f_locals)):
         edge = tensor.__dict__["edge"]
         if edge.index == identity(context.graph[edge.source].domain):  # else it is a view of a tensor at other points
             variable = Variable(name, root, code.co_filename, code.co_name, code.co_firstlineno)
-            known.setdefault((edge.source, edge.output), variable)
+            variables_by_key.setdefault((edge.source, edge.output), variable)
 
 
 def _tensors(context: Any, variables: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """(variable, name, tensor) for all tensors of a context that variables hold: those that are variables themselves first."""
     level = [(root, root, value) for root, value in variables.items() if not root.startswith("_")]
-    seen: set[int] = {id(context)}
-    for depth in range(DEEPEST + 1):
-        below = []
+    visited: set[int] = {id(context)}
+    for depth in range(MAX_DEPTH + 1):
+        next_level = []
         for root, name, value in level:
-            if isinstance(value, _PLAIN) or id(value) in seen:
+            if isinstance(value, _PLAIN) or id(value) in visited:
                 continue
-            seen.add(id(value))
+            visited.add(id(value))
             if _is_tensor(value):
                 if value.__dict__["context"] is context:
                     yield root, name, value
-            elif depth < DEEPEST:
-                below += [(root, inner if name == "self" else f"{name}.{inner}", part) for inner, part in _parts(value)]
-        level = below
+            elif depth < MAX_DEPTH:
+                next_level += [(root, inner if name == "self" else f"{name}.{inner}", part) for inner, part in _parts(value)]
+        level = next_level
 
 
 def _is_tensor(value: Any) -> bool:
@@ -96,7 +96,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     else:
         state = getattr(value, "__dict__", None)
         pairs = [(k, part) for k, part in state.items() if not k.startswith("_")] if isinstance(state, dict) else []
-    return pairs[:MOST]
+    return pairs[:MAX_ENTRIES]
 
 
 def named(graph: Graph, context: Any) -> Graph:
@@ -130,11 +130,11 @@ def _name_result(graph: Graph, node: Node, output: int, name: str) -> None:
 
 def lines(graph: Graph, context: Any) -> dict[str, str]:
     """The user's line of each name in a graph with names: where the variable is assigned, or where the tensor is made."""
-    found: dict[str, str] = {}
-    for (number, _), variable in context.variables.items():
-        if number in graph.nodes:
-            found.setdefault(variable.name, variable.line(graph[number].where))
+    line_of: dict[str, str] = {}
+    for (node_id, _), variable in context.variables.items():
+        if node_id in graph.nodes:
+            line_of.setdefault(variable.name, variable.line(graph[node_id].where))
     for node in graph:
         if node.name:
-            found.setdefault(node.name, node.where)
-    return found
+            line_of.setdefault(node.name, node.where)
+    return line_of

@@ -62,12 +62,12 @@ class Convolution(Module):
         return y if self.bias is None else y + self.bias
 
     def _per_dimension(self, what: str, value: int | Sequence[int]) -> tuple[int, ...]:
-        found = (value,) * self.dimensions if isinstance(value, int) else tuple(value)
-        if len(found) != self.dimensions or any(v < 1 for v in found):
+        numbers = (value,) * self.dimensions if isinstance(value, int) else tuple(value)
+        if len(numbers) != self.dimensions or any(v < 1 for v in numbers):
             raise ShapeError(
                 f"{type(self).__name__} with the {what} {value}", hint=f"a positive int, or {self.dimensions} of them"
             )
-        return found
+        return numbers
 
 
 class Conv1d(Convolution):

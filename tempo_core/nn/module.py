@@ -111,7 +111,7 @@ class Module(Generic[Out]):
         for child in self._children.values():
             for name, parameter in child.parameters().items():
                 if found.setdefault(name, parameter) is not parameter:
-                    raise _taken(name)
+                    raise _duplicate_name(name)
         return found
 
     # -- names --------------------------------------------------------------------------------------------------------
@@ -199,19 +199,19 @@ class Module(Generic[Out]):
         return _indexed(self, index, {})
 
 
-def _indexed(module: M, index: Key, made: dict[int, Module[object]]) -> M:
-    if id(module) in made:
-        return made[id(module)]  # type: ignore[return-value]
+def _indexed(module: M, index: Key, views: dict[int, Module[object]]) -> M:
+    if id(module) in views:
+        return views[id(module)]  # type: ignore[return-value]
     view = copy.copy(module)
-    made[id(module)] = view
-    read = {id(p): p[index] if p.domain.steps else p for p in module._parameters.values()}
-    view.__dict__["_parameters"] = {name: read[id(p)] for name, p in module._parameters.items()}
-    view.__dict__["_children"] = {name: _indexed(child, index, made) for name, child in module._children.items()}
+    views[id(module)] = view
+    tensors = {id(p): p[index] if p.domain.steps else p for p in module._parameters.values()}
+    view.__dict__["_parameters"] = {name: tensors[id(p)] for name, p in module._parameters.items()}
+    view.__dict__["_children"] = {name: _indexed(child, index, views) for name, child in module._children.items()}
     for attribute, value in module.__dict__.items():
-        if isinstance(value, Tensor) and id(value) in read:
-            view.__dict__[attribute] = read[id(value)]
+        if isinstance(value, Tensor) and id(value) in tensors:
+            view.__dict__[attribute] = tensors[id(value)]
         elif isinstance(value, Module) and attribute != "_parent":
-            view.__dict__[attribute] = _indexed(value, index, made)
+            view.__dict__[attribute] = _indexed(value, index, views)
     return view
 
 
@@ -230,7 +230,7 @@ def _free_name(default: str) -> str:
     return name
 
 
-def _taken(name: str) -> TempoError:
+def _duplicate_name(name: str) -> TempoError:
     return TempoError(
         f"two parameters are named {name}",
         hint="give the modules names of their own, such as Linear(..., name='head') or Sequential(..., name='critic')",
@@ -239,24 +239,24 @@ def _taken(name: str) -> TempoError:
 
 def _check_free(name: str) -> None:
     if name in BaseContext.current().parameters:
-        raise _taken(name)
+        raise _duplicate_name(name)
 
 
 def _rename(moved: list[tuple[Module[object], str, str]]) -> None:
-    """Give parameters the names that follow from where their modules are now; `moved` has module, own name, name before."""
-    for module, own, before in moved:
-        module._parameters[own].context.parameters.pop(_joined(before, own), None)
-    for module, own, before in moved:
-        name, parameter = _joined(module.name, own), module._parameters[own]
+    """Give parameters the names that follow from where their modules are now; `moved` has module, local_name name, name old_prefix."""
+    for module, local_name, old_prefix in moved:
+        module._parameters[local_name].context.parameters.pop(_joined(old_prefix, local_name), None)
+    for module, local_name, old_prefix in moved:
+        name, parameter = _joined(module.name, local_name), module._parameters[local_name]
         context = parameter.context
         if name in context.parameters:
-            raise _taken(name)
+            raise _duplicate_name(name)
         context.parameters[name] = parameter
         for node in _parameter_nodes(parameter, module.fed):
             op = node.op
             if isinstance(op, ops.Input):
                 op = replace(op, name=name)
-                context.inputs[name] = context.inputs.pop(_joined(before, own))
+                context.inputs[name] = context.inputs.pop(_joined(old_prefix, local_name))
             context.graph.put(replace(node, op=op, name=name))
 
 

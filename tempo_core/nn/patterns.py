@@ -29,11 +29,11 @@ class Pattern:
 
     def slices(self, t: IntoExpr, T: IntoExpr) -> tuple[Slice, ...]:
         """The slices at position t, checked to be slices."""
-        found = self.reach(Expr.of(t), Expr.of(T))
-        parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        result = self.reach(Expr.of(t), Expr.of(T))
+        parts = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if not parts or not all(isinstance(part, slice) for part in parts):
             raise IndexingError(
-                f"the attention pattern `{self.name}` gives {found!r} at {t}",
+                f"the attention pattern `{self.name}` gives {result!r} at {t}",
                 hint="return a slice, such as slice(0, t + 1), or a tuple of slices that do not overlap",
             )
         return parts
@@ -67,8 +67,8 @@ def _ends(part: Slice, T: IntoExpr) -> tuple[Any, Any, int]:
 
 def _evaluated(expression: Expr, values: Mapping[Symbol, Tensor]) -> Tensor:
     """An expression with tensors for some symbols; the others (steps and bounds) have their own values."""
-    known: dict[Symbol, Any] = {symbol: fn.evaluate(symbol.expr) for symbol in expression.symbols if symbol not in values}
-    return fn.as_tensor(expression.evaluate({**known, **values}, fn.minimum_of, fn.maximum_of))
+    other_values: dict[Symbol, Any] = {symbol: fn.evaluate(symbol.expr) for symbol in expression.symbols if symbol not in values}
+    return fn.as_tensor(expression.evaluate({**other_values, **values}, fn.minimum_of, fn.maximum_of))
 
 
 causal = Pattern("causal", lambda t, T: slice(0, t + 1))

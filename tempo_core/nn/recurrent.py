@@ -86,15 +86,15 @@ class Cell(Module[Out]):
         step = time_step(x, over, self)
         check_width(self, x, self.n_in)
         shape: tuple[IntoExpr, ...] = (*x.shape[:-1], self.hidden)
-        given = tuple(initial) if isinstance(initial, (tuple, list)) else (initial,)
+        initial_parts = tuple(initial) if isinstance(initial, (tuple, list)) else (initial,)
         if initial is None:
-            given *= len(self.states)
-        if len(given) != len(self.states):
+            initial_parts *= len(self.states)
+        if len(initial_parts) != len(self.states):
             raise ShapeError(
-                f"{self.name} has the states {', '.join(self.states)}; {len(given)} initial value(s) are given",
+                f"{self.name} has the states {', '.join(self.states)}; {len(initial_parts)} initial value(s) are initial_parts",
                 hint=f"initial=({', '.join(self.states)})" if len(self.states) > 1 else "initial=h",
             )
-        first = [fn.zeros(shape, self.dtype) if g is None else fn.broadcast_to(fn.as_tensor(g), shape) for g in given]
+        first = [fn.zeros(shape, self.dtype) if g is None else fn.broadcast_to(fn.as_tensor(g), shape) for g in initial_parts]
         others = {s for p in self.parameters().values() for s in p.domain.steps} | set(x.domain.steps)
         others |= {s for f in first for s in f.domain.steps}
         names = [f"{self.name}.{state}" for state in self.states]
@@ -132,10 +132,10 @@ class GRUCell(Cell[Tensor]):
 
     def next_state(self, x: Tensor, state: State) -> State:
         (h,) = state
-        ours, carried = self.input(x), self.state(h)
-        reset = fn.sigmoid(self.gate(ours, 0) + self.gate(carried, 0))
-        update = fn.sigmoid(self.gate(ours, 1) + self.gate(carried, 1))
-        new = fn.tanh(self.gate(ours, 2) + reset * self.gate(carried, 2))
+        from_input, from_state = self.input(x), self.state(h)
+        reset = fn.sigmoid(self.gate(from_input, 0) + self.gate(from_state, 0))
+        update = fn.sigmoid(self.gate(from_input, 1) + self.gate(from_state, 1))
+        new = fn.tanh(self.gate(from_input, 2) + reset * self.gate(from_state, 2))
         return ((1 - update) * new + update * h,)
 
 

@@ -80,5 +80,5 @@ class RoPE(Module):
         cosine, sine = self.rotation(position)
         half = self.width // 2
         first, second = x.spatial[..., :half], x.spatial[..., half:]
-        turned = fn.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
-        return turned.astype(x.dtype)
+        rotated = fn.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+        return rotated.astype(x.dtype)

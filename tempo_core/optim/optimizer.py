@@ -79,17 +79,17 @@ class Optimizer:
 
     def gradients(self) -> list[Tensor]:
         """The gradients of the parameters, clipped."""
-        found = [wide(p.grad) for p in self.params.values()]
+        gradients = [wide(p.grad) for p in self.params.values()]
         if self.max_grad_value is not None:
-            found = clip_by_value(found, self.max_grad_value)
-        return found if self.max_grad_norm is None else clip_by_global_norm(found, self.max_grad_norm)
+            gradients = clip_by_value(gradients, self.max_grad_value)
+        return gradients if self.max_grad_norm is None else clip_by_global_norm(gradients, self.max_grad_norm)
 
     def decayed_gradients(self) -> list[Tensor]:
         """The clipped gradients of the loss and of `weight_decay / 2` times the squared norm of the parameters."""
-        found = self.gradients()
+        gradients = self.gradients()
         if not self.weight_decay:
-            return found
-        return [g + self.weight_decay * wide(p) for p, g in zip(self.params.values(), found, strict=True)]
+            return gradients
+        return [g + self.weight_decay * wide(p) for p, g in zip(self.params.values(), gradients, strict=True)]
 
     def state(self, like: Recurrence, name: str) -> Recurrence:
         """Optimizer state of the parameter's shape: zeros at the first point of its domain.
@@ -105,9 +105,9 @@ class Optimizer:
         Its name begins with the optimizer's: `adam.m(w)`.
         """
         full_name = f"{type(self).__name__.lower()}.{name}"
-        made = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], full_name)
-        carry(made, first)
-        return made
+        state = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], full_name)
+        carry(state, first)
+        return state
 
     def step(self) -> dict[str, Tensor]:
         """Assign the next value of every parameter; gives those values by name, at the point that they are computed from."""

@@ -103,8 +103,8 @@ def einsum(subscripts: str, *operands: Value) -> Tensor:
         batch, over = [k for k in shared if k in later], [k for k in shared if k not in later]
         axes = [tuple(term.index(k) for k in group) for group in (over, batch) for term in (left, right)]
         product = apply(ops.Dot(*axes), a, b)
-        kept = [k for k in left if k not in shared] + [k for k in right if k not in shared]
-        parts[:2] = [(product, "".join(batch + kept))]
+        free = [k for k in left if k not in shared] + [k for k in right if k not in shared]
+        parts[:2] = [(product, "".join(batch + free))]
     x, term = _without(*parts[0], set(result))
     return transpose(x, *(term.index(letter) for letter in result)) if result else x
 
@@ -115,10 +115,10 @@ def _stretched(x: Tensor, term: str, other: Tensor, other_term: str, letters: Se
     return squeeze(x, [term.index(k) for k in gone]), "".join(k for k in term if k not in gone)
 
 
-def _without(x: Tensor, term: str, wanted: set[str]) -> tuple[Tensor, str]:
-    """`x` summed over the letters that are not wanted."""
-    axes = [k for k, letter in enumerate(term) if letter not in wanted]
-    return (total(x, axes) if axes else x), "".join(letter for letter in term if letter in wanted)
+def _without(x: Tensor, term: str, letters: set[str]) -> tuple[Tensor, str]:
+    """`x` summed over the letters that are not letters."""
+    axes = [k for k, letter in enumerate(term) if letter not in letters]
+    return (total(x, axes) if axes else x), "".join(letter for letter in term if letter in letters)
 
 
 def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
@@ -130,13 +130,13 @@ def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
     dots = [x.rank - len(term.replace("...", "")) if "..." in term else 0 for x, term in zip(operands, terms, strict=True)]
     deepest = max(dots, default=0)
     signs = "".join(map(str, range(deepest)))  # digits: letters are the user's
-    found = [term.replace("...", signs[deepest - count :]) for term, count in zip(terms, dots, strict=True)]
-    for x, term, before in zip(operands, found, terms, strict=True):
+    expanded_terms = [term.replace("...", signs[deepest - count :]) for term, count in zip(terms, dots, strict=True)]
+    for x, term, user_term in zip(operands, expanded_terms, terms, strict=True):
         if len(term) != x.rank or min(dots) < 0:
-            raise ShapeError(f'the term "{before}" of einsum "{text}" does not fit {x!r}, which has {x.rank} dimensions')
+            raise ShapeError(f'the term "{user_term}" of einsum "{text}" does not fit {x!r}, which has {x.rank} dimensions')
         if len(set(term)) != len(term):
-            raise ShapeError(f'the term "{before}" of einsum "{text}" has a letter twice', hint="take tp.diagonal(x) first")
-    everything = "".join(found)
+            raise ShapeError(f'the term "{user_term}" of einsum "{text}" has a letter twice', hint="take tp.diagonal(x) first")
+    everything = "".join(expanded_terms)
     result = (
         right.replace("...", signs)
         if arrow
@@ -145,13 +145,13 @@ def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
     if len(set(result)) != len(result) or not set(result) <= set(everything):
         raise ShapeError(f'the result "{right}" of einsum "{text}" has a letter twice, or one that no operand has')
     sizes: dict[str, Expr] = {}
-    for x, term in zip(operands, found, strict=True):
+    for x, term in zip(operands, expanded_terms, strict=True):
         for letter, size in zip(term, x.shape, strict=True):
-            known = sizes.setdefault(letter, size)
-            if known != size and not (letter.isdigit() and 1 in (known, size)):
-                raise ShapeError(f'the letter {letter} of einsum "{text}" has the sizes {known} and {size}')
-            sizes[letter] = size if known == 1 else known
-    return found, result
+            previous = sizes.setdefault(letter, size)
+            if previous != size and not (letter.isdigit() and 1 in (previous, size)):
+                raise ShapeError(f'the letter {letter} of einsum "{text}" has the sizes {previous} and {size}')
+            sizes[letter] = size if previous == 1 else previous
+    return expanded_terms, result
 
 
 @checked
@@ -192,10 +192,10 @@ def conv(
 
 
 def _per_dimension(value: int | Sequence[int], n: int, what: str) -> tuple[int, ...]:
-    found = (value,) * n if isinstance(value, int) else tuple(value)
-    if len(found) != n or any(v < 1 for v in found):
+    numbers = (value,) * n if isinstance(value, int) else tuple(value)
+    if len(numbers) != n or any(v < 1 for v in numbers):
         raise ShapeError(f"a convolution over {n} dimensions with the {what} {value}", hint=f"a positive int, or {n} of them")
-    return found
+    return numbers
 
 
 def _padding(
@@ -205,12 +205,12 @@ def _padding(
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
             raise ShapeError(f"unknown padding {padding!r}", hint='"SAME", "VALID", or pairs such as [(1, 1), (0, 2)]')
-        found = []
+        margins = []
         for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
             outputs = (size + stride - 1) // stride
             total = maximum((outputs - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
-            found.append((total // 2, total - total // 2) if padding.upper() == "SAME" else (Expr.of(0), Expr.of(0)))
-        return found
+            margins.append((total // 2, total - total // 2) if padding.upper() == "SAME" else (Expr.of(0), Expr.of(0)))
+        return margins
     amounts = [padding] * len(sizes) if isinstance(padding, (int, Expr)) else padding
     pairs: list[Any] = [(p, p) if isinstance(p, (int, Expr)) else tuple(p) for p in amounts]
     if len(pairs) != len(sizes) or any(len(pair) != 2 for pair in pairs):

@@ -99,18 +99,18 @@ def check_dtype(dtype: str) -> None:
 def shape_of(shape: Shape) -> tuple[Expr, ...]:
     """A user's shape, or one size, as expressions. Raises ShapeError for what is no shape."""
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
-    found = []
+    expressions = []
     for size in sizes:
         try:
-            found.append(Expr.of(size))
+            expressions.append(Expr.of(size))
         except TypeError:
             raise ShapeError(
                 f"{shown(size)} cannot be a size" if size is not shape else f"{shown(shape)} is no shape",
                 hint="a shape is a tuple of ints and expressions of bounds, such as (3, T), or () for a number",
             ) from None
-        if found[-1].is_constant and found[-1].constant < 0:
-            raise ShapeError(f"a size of the shape {shown(shape)} is negative: {found[-1]}", hint="sizes are 0 or more")
-    return tuple(found)
+        if expressions[-1].is_constant and expressions[-1].constant < 0:
+            raise ShapeError(f"a size of the shape {shown(shape)} is negative: {expressions[-1]}", hint="sizes are 0 or more")
+    return tuple(expressions)
 
 
 @checked
@@ -157,8 +157,8 @@ def cast(x: Tensor, dtype: str) -> Tensor:
 def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(x.rank))
-    chosen = (axis,) if isinstance(axis, int) else tuple(axis)
-    for a in chosen:
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    for a in axes:
         if not -x.rank <= a < x.rank:
             valid = (
                 f"its axes are {', '.join(map(str, range(x.rank)))}"
@@ -166,7 +166,7 @@ def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
                 else "it is a number; a slice such as x[0:T] adds a dimension"
             )
             raise ShapeError(f"axis {a} of {x!r}, which has {x.rank} dimensions", hint=valid)
-    return tuple(sorted({a % x.rank for a in chosen}))
+    return tuple(sorted({a % x.rank for a in axes}))
 
 
 def one_axis(x: Tensor, axis: int) -> int:

@@ -183,8 +183,8 @@ def hypot(x: Value, y: Value) -> Tensor:
     swapped = greater(absolute(b), absolute(a))
     high, low = where(swapped, b, a), where(swapped, a, b)
     size = absolute(high)
-    endless = equal(size, math.inf)
-    ratio = where(endless, 0, low) / where(logical_or(endless, equal(size, 0)), 1, high)
+    is_infinite = equal(size, math.inf)
+    ratio = where(is_infinite, 0, low) / where(logical_or(is_infinite, equal(size, 0)), 1, high)
     return size * sqrt(1 + ratio * ratio)
 
 

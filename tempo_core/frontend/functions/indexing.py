@@ -45,21 +45,21 @@ def at_position(x: Tensor, axis: int, position: Value) -> Tensor:
     at = one_axis(x, axis)
     if isinstance(position, (int, np.integer)) and is_int(position):
         position = _position(x, at, int(position))
-    where_to = (
+    positions = (
         position
         if isinstance(position, BaseTensor)
         else evaluate(position)
         if isinstance(position, Expr)
         else _positions(position)
     )
-    if where_to.dtype == "bool" or is_float(where_to.dtype):
+    if positions.dtype == "bool" or is_float(positions.dtype):
         hint = (
             "a mask would make a shape that depends on data: tp.where(mask, x, 0)"
-            if where_to.dtype == "bool"
+            if positions.dtype == "bool"
             else '.astype("int32")'
         )
-        raise IndexingError(f"axis {at} of {x!r} is indexed by {where_to.dtype}; positions are integers", hint=hint)
-    return apply(ops.Gather(at), x, cast(where_to, "int32"))
+        raise IndexingError(f"axis {at} of {x!r} is indexed by {positions.dtype}; positions are integers", hint=hint)
+    return apply(ops.Gather(at), x, cast(positions, "int32"))
 
 
 def _position(x: Tensor, axis: int, position: int) -> Expr:
@@ -96,17 +96,17 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     if indices.rank != x.rank:
         raise ShapeError(f"take_along_axis of {x!r} by {indices!r}", hint="both have as many dimensions")
     at = one_axis(x, axis)
-    values, wanted = moveaxis(x, at, -1), moveaxis(cast(indices, "int32"), at, -1)
-    batch = broadcast_shapes(values.shape[:-1], wanted.shape[:-1])
-    values, wanted = (broadcast_to(v, (*batch, v.shape[-1])) for v in (values, wanted))
-    return moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, wanted), -1, at)
+    values, positions = moveaxis(x, at, -1), moveaxis(cast(indices, "int32"), at, -1)
+    batch = broadcast_shapes(values.shape[:-1], positions.shape[:-1])
+    values, positions = (broadcast_to(v, (*batch, v.shape[-1])) for v in (values, positions))
+    return moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, positions), -1, at)
 
 
 @checked
 def take_along_last(x: Tensor, indices: Tensor) -> Tensor:
     """`x[..., indices]`, one position of the last axis for each leading position (shape of `indices`)."""
-    chosen = one_hot(indices, x.shape[-1], x.dtype)
-    return total(x * chosen, -1)
+    is_position = one_hot(indices, x.shape[-1], x.dtype)
+    return total(x * is_position, -1)
 
 
 @checked
@@ -121,8 +121,8 @@ def index_add(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tenso
 
     Updates broadcast to the shape of `take(x, indices, axis)`.
     """
-    at, positions, given = _written(x, indices, updates, axis)
-    return x + scatter_add(given, positions, x.shape[at], at)
+    at, positions, values = _aligned_updates(x, indices, updates, axis)
+    return x + scatter_add(values, positions, x.shape[at], at)
 
 
 @checked
@@ -131,25 +131,25 @@ def scatter(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
 
     Updates broadcast to the shape of `take(x, indices, axis)`.
     """
-    if x.dtype == "bool":  # what is written is added to zeros
+    if x.dtype == "bool":  # what is sums is added to zeros
         return cast(scatter(cast(x, "int8"), indices, cast(as_tensor(updates, x), "int8"), axis), "bool")
-    at, positions, given = _written(x, indices, updates, axis)
+    at, positions, values = _aligned_updates(x, indices, updates, axis)
     if positions.rank:  # drop all but the last update of each position: the last of equal ones, once they are sorted
         count = positions.rank
-        given = reshape(given, (*x.shape[:at], ops.product(positions.shape), *given.shape[at + count :]))
+        values = reshape(values, (*x.shape[:at], ops.product(positions.shape), *values.shape[at + count :]))
         positions = flatten(positions)
         order = argsort(positions)
-        ordered, given = take(positions, order), take(given, order, at)
+        ordered, values = take(positions, order), take(values, order, at)
         after = pad(
             apply(ops.Slice(0, Expr.of(1), ordered.shape[0]), ordered + 1), 0, 0, 1
         )  # 0, no position plus 1, past the end
         positions = where(equal(after, ordered + 1), -1, ordered)
-    written = scatter_add(given, positions, x.shape[at], at)
-    hit = scatter_add(full(positions.shape, 1, "int32"), positions, x.shape[at]) > 0
-    return where(apply(ops.Broadcast(x.shape, (at,)), hit), written, x)
+    sums = scatter_add(values, positions, x.shape[at], at)
+    is_written = scatter_add(full(positions.shape, 1, "int32"), positions, x.shape[at]) > 0
+    return where(apply(ops.Broadcast(x.shape, (at,)), is_written), sums, x)
 
 
-def _written(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int, Tensor, Tensor]:
+def _aligned_updates(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int, Tensor, Tensor]:
     at, positions = one_axis(x, axis), cast(as_tensor(indices), "int32")
     shape = (*x.shape[:at], *positions.shape, *x.shape[at + 1 :])
     return at, positions, broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)

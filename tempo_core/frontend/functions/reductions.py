@@ -158,9 +158,9 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     """`log(sum(exp(x)))` along `axis`, without overflow: -inf of only -inf, inf where one is inf. There it is the greatest, with its gradient."""
     high = greatest(x, axis, keepdims=True)
-    endless = equal(absolute(high), math.inf)
-    shift = where(endless, 0, high).detach()
-    result = where(endless, high, log(total(exp(where(endless, 0, x - shift)), axis, keepdims=True)) + shift)
+    is_infinite = equal(absolute(high), math.inf)
+    shift = where(is_infinite, 0, high).detach()
+    result = where(is_infinite, high, log(total(exp(where(is_infinite, 0, x - shift)), axis, keepdims=True)) + shift)
     return result if keepdims else squeeze(result, axis)
 
 

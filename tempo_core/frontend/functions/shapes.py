@@ -131,11 +131,11 @@ def reshape(x: Tensor, *shape: Shape) -> Tensor:
     if len(unknown) > 1:
         raise ShapeError(f"only one size can be -1 in a reshape of {x!r}")
     if unknown:
-        known = ops.product(tuple(s for k, s in enumerate(sizes) if k != unknown[0]))
+        rest = ops.product(tuple(s for k, s in enumerate(sizes) if k != unknown[0]))
         whole = ops.product(x.shape)
-        quotient = whole // known if known != 0 else Expr.of(0)
-        if quotient * known != whole:
-            quotient = _symbolic_quotient(whole, known, x)
+        quotient = whole // rest if rest != 0 else Expr.of(0)
+        if quotient * rest != whole:
+            quotient = _symbolic_quotient(whole, rest, x)
         sizes[unknown[0]] = quotient
     elif ops.product(tuple(sizes)) != ops.product(x.shape):
         symbolic = next((size for size in x.shape if not size.is_constant), None)
@@ -148,10 +148,10 @@ def reshape(x: Tensor, *shape: Shape) -> Tensor:
     return x if tuple(sizes) == x.shape else apply(ops.Reshape(tuple(sizes)), x)
 
 
-def _symbolic_quotient(whole: Expr, known: Expr, x: Tensor) -> Expr:
-    """`whole / known` where each is a single product."""
-    if len(whole.terms) == 1 and len(known.terms) == 1:
-        (numerator, a), (denominator, b) = whole.terms[0], known.terms[0]
+def _symbolic_quotient(whole: Expr, rest: Expr, x: Tensor) -> Expr:
+    """`whole / rest` where each is a single product."""
+    if len(whole.terms) == 1 and len(rest.terms) == 1:
+        (numerator, a), (denominator, b) = whole.terms[0], rest.terms[0]
         powers = dict(numerator)
         for atom, power_of in denominator:
             powers[atom] = powers.get(atom, 0) - power_of
@@ -161,7 +161,7 @@ def _symbolic_quotient(whole: Expr, known: Expr, x: Tensor) -> Expr:
                 for _ in range(power_of):
                     result = result * Expr.of_atom(atom)
             return result
-    raise ShapeError(f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {known}", hint="write the size out")
+    raise ShapeError(f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {rest}", hint="write the size out")
 
 
 @checked
