@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @checked
 def backward(loss: Tensor) -> None:
-    """Differentiate a tensor, summed over its points and elements; gradients are then in `.grad` of the leaves, and add up.
+    """Differentiate the sum of a tensor over its points and elements. The gradients are then in `.grad` of the leaves; calls add up.
 
     Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
     """
@@ -74,14 +74,17 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
         )
     for target in wrt:
         if not isinstance(target, BaseTensor):
-            raise GradientError(f"a gradient with respect to {shown(target)}, which is no tensor", hint="tp.grad(loss, [x, y])")
+            raise GradientError(
+                f"a gradient with respect to {shown(target)}, which is not a tensor", hint="tp.grad(loss, [x, y])"
+            )
         if target.context is not loss.context:
             raise GradientError(
                 f"{target!r} and {loss!r} are of different contexts", hint="a loss depends on tensors of its own context"
             )
         if not is_float(target.dtype):
             raise GradientError(
-                f"a gradient with respect to {target!r}, which is of no float dtype", hint="differentiate with respect to floats"
+                f"a gradient with respect to {target!r}, which is not of a float dtype",
+                hint="differentiate with respect to floats",
             )
     targets = [t.materialized() for t in wrt]
     return _Reverse(loss.context, loss.materialized(), targets).run()
@@ -104,7 +107,7 @@ def _cyclic_merges(context: BaseContext) -> set[int]:
 
 
 def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
-    """`x` in a shape that it has where it is read: sizes that vary are equal there, if not as expressions (t + 1 and T at T - 1)."""
+    """`x` in `shape`. Where x is read the sizes are equal, even if the expressions are not: t + 1 and T are equal at T - 1."""
     if len(shape) != x.rank:
         return reshape(x, shape)
     for axis, size in enumerate(shape):
@@ -114,7 +117,7 @@ def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
 
 
 def _op_name(node: Node) -> str:
-    """An op as errors name it: by its function, where it has one."""
+    """The name of an op in errors: its function, if it has one, else its class."""
     return f"`{getattr(node.op, 'fn', None) or type(node.op).__name__}`"
 
 
@@ -125,9 +128,9 @@ class _Reverse:
         self.context, self.graph, self.loss, self.targets = context, context.graph, loss, targets
         self.active = self._active_nodes()
         self.partial: dict[Key, list[Tensor]] = {}  # contributions to a value's gradient
-        self.support: dict[Key, Bool] = {}  # where there may be any: elsewhere the gradient is zero
+        self.support: dict[Key, Bool] = {}  # where a gradient may be other than zero
         self.placeholders: dict[int, Tensor] = {}  # gradients of merges that lie on cycles
-        self.overflowing: dict[int, bool] = {}  # nodes whose values may be infinite where nobody needs them
+        self.overflowing: dict[int, bool] = {}  # whether a node may be infinite at points where its value is not needed
 
     def run(self) -> list[Tensor]:
         seed = ones(self.loss.shape, self.loss.dtype)
@@ -154,12 +157,11 @@ class _Reverse:
         total = self._total(key)
         gradient = zeros(target.shape, target.dtype) if total is None else total
         domain = target.domain
-        return (
-            gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)
-        )  # varies with fewer steps
+        # A gradient may vary with fewer steps than its target.
+        return gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)
 
     def _active_nodes(self) -> set[int]:
-        """Nodes between the targets and the loss, along reads that a gradient flows back through."""
+        """Nodes between the targets and the loss, along reads that carry a gradient back."""
         ancestors, stack = {self.loss.edge.source}, [self.loss.edge.source]
         while stack:
             node = self.graph[stack.pop()]
@@ -185,18 +187,17 @@ class _Reverse:
             return False
         if isinstance(op, Udf) and (op.kind != "jax" or op.stateful):
             return False
-        return isinstance(op, Merge) or not isinstance(
-            gradient_of(op), Zero
-        )  # what has no gradient is refused where it is needed
+        # An op without a gradient is an error only where its gradient is needed.
+        return isinstance(op, Merge) or not isinstance(gradient_of(op), Zero)
 
     def _order(self) -> tuple[list[int], list[int]]:
-        """Active nodes, readers before sources, once the edges into the `cut` merges' readers are dropped."""
+        """Active nodes, readers before their sources; and the merges at which cycles are cut. Reads of these merges do not count."""
         cut = [n for n in self.active if isinstance(self.graph[n].op, Merge) and self._on_cycle(n)]
         order: list[int] = []
         done: set[int] = set()
         for start in sorted(self.active, reverse=True):
             stack = [(start, False)]
-            while stack:  # sources first: a reader is placed once all it reads is placed, then the list is reversed
+            while stack:  # sources first: a reader comes after all of its sources, then the list is reversed
                 node_id, ready = stack.pop()
                 if ready:
                     order.append(node_id)
@@ -205,7 +206,7 @@ class _Reverse:
                     stack.append((node_id, True))
                     sources = {e.source for e in self.graph[node_id].inputs} & self.active
                     stack += [(s, False) for s in sources if s not in done and s not in cut]
-        for node_id in cut:  # their gradients are placeholders, known from the start: they come first
+        for node_id in cut:  # their gradients are placeholders, which exist from the start: they come first
             order.remove(node_id)
         return cut + list(reversed(order)), cut
 
@@ -268,18 +269,18 @@ class _Reverse:
         unsafe = support is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
         for edge, contribution, is_needed in zip(node.inputs, contributions, needs_gradient, strict=True):
             if is_needed and contribution is not None:
-                if unsafe:  # where nobody needs the value, it may be infinite: zero times infinity is no gradient
+                if unsafe:  # the value may be infinite where it is not needed: zero times infinity is NaN
                     contribution = where(evaluate(support), contribution, 0)
                 self._pull_back(node, edge, contribution, TRUE, support)
 
     def _support(self, node: Node) -> Bool:
-        """Where a node's gradients may be anything but zero."""
+        """The condition under which a node's gradients may be other than zero."""
         if node.id in self.placeholders:
             return TRUE
         return unless_obvious(disjunction(*(self.support.get((node.id, k), FALSE) for k in range(len(node.outputs)))))
 
     def _may_overflow(self, node_id: int) -> bool:
-        """Whether a value is computed, since the last branching tensor, by what is infinite for some finite operands."""
+        """Whether an op between the last branching tensors and a value may give an infinity for finite operands."""
         if node_id not in self.overflowing:
             node = self.graph[node_id]
             self.overflowing[node_id] = not isinstance(node.op, (Merge, Input)) and (
@@ -288,9 +289,9 @@ class _Reverse:
         return self.overflowing[node_id]
 
     def _pull_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool, support: Bool = TRUE) -> None:
-        """Sum the contributions of all reader points to a source point, and add that to the source's gradient.
+        """Sum the contributions of all reader points to a source point, and add the sum to the source's gradient.
 
-        There are contributions where the reader's domain's condition and `branch` hold; outside of `support` they are zero.
+        Contributions exist where `branch` and the condition of the reader's domain hold; outside of `support` they are zero.
         """
         source = self.graph[edge.source]
         domain = Domain(reader.domain.steps, reader.domain.condition & branch)
@@ -308,11 +309,11 @@ class _Reverse:
     def _sum_back(
         self, reader: Node, edge: Edge, contribution: Tensor, domain: Domain, support: Bool, inverse: Inverse, exact: bool
     ) -> None:
-        """Add, at the source points of an inverse, the contributions of their readers; unless `exact`, it holds others too."""
+        """Add the contributions of the readers to each source point. Unless `exact`, `inverse` also has points that do not read it."""
         source = self.graph[edge.source]
         expanded = contribution
         ranges = [(s, i) for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
-        # Range dimensions along which the contribution does not vary are drop_count: the sum over readers is all that is left.
+        # Range dimensions along which the contribution does not vary are dropped: only the sum over readers remains.
         dense: list[tuple[int, Range]] = []
         drop_count = 0
         for position, (_, span) in enumerate(ranges):
@@ -330,7 +331,7 @@ class _Reverse:
                 else:
                     positions = evaluate(span.start) + arange(span.length) * span.stride
                     expanded = scatter_add(expanded, positions, step.bound_expr, axis)
-        if not exact:  # what the hull holds besides the readers must be zeros
+        if not exact:  # points of the hull that are not readers must contribute zeros
             expanded = self._at_all_points(expanded, domain)
         gathered = self._at_readers(expanded, domain, inverse)
         if not exact:
@@ -339,7 +340,7 @@ class _Reverse:
         gathered = gathered.sum(tuple(range(summed))) if summed else gathered
         repeat = Expr.of(1)
         for step, back in zip(domain.steps, inverse.index, strict=True):
-            if step not in expanded.domain and isinstance(back, Range):  # the same at each reader along this step
+            if step not in expanded.domain and isinstance(back, Range):  # equal contributions of all readers along the step
                 repeat = repeat * back.length
         if repeat != 1:
             gathered = gathered * repeat
@@ -352,29 +353,30 @@ class _Reverse:
         self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), read_condition)
 
     def _range_count(self, value: Tensor, domain: Domain, inverse: Inverse) -> int:
-        """How many dimensions `_at_readers` adds in front."""
+        """The number of dimensions that `_at_readers` adds in front."""
         return sum(isinstance(i, Range) and s in value.domain for s, i in zip(domain.steps, inverse.index, strict=True))
 
     def _at_readers(self, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
-        """What a value over the readers' domain is at the readers of each source point."""
+        """A value over the readers' domain, read at the readers of each source point."""
         keys = [i for s, i in zip(domain.steps, inverse.index, strict=True) if s in value.domain]
         if not keys:
             return value
         if any(isinstance(k, Range) and not provably_nonnegative(k.stop - k.start) for k in keys):
-            return value[(*map(as_key, keys), inverse.condition)]  # where nobody reads, the range would end before it starts
+            # At a point without readers, the range would end before it starts.
+            return value[(*map(as_key, keys), inverse.condition)]
         return value[tuple(map(as_key, keys))]
 
     def _at_all_points(self, value: Tensor, domain: Domain) -> Tensor:
-        """A value over all points of a domain's steps: zeros where the domain's condition does not hold."""
+        """`value` at all points of a domain's steps, with zeros where the domain's condition does not hold."""
         node = self.graph.add(Merge(value.type), domain=Domain(domain.steps), where=value.node.where)
         edge = replace(value.edge, condition=domain.condition & value.domain.condition)
         self.graph.put(replace(node, inputs=(edge, zeros(value.shape, value.dtype).edge)))
         return of_node(self.context, node)
 
     def _zero_unless_read(self, value: Tensor, edge: Edge, source: Node, domain: Domain, inverse: Inverse) -> Tensor:
-        """`value`, gathered from the hull of the readers, with zeros for those that is_read another point.
+        """`value`, gathered from the hull of the readers, with zeros for points that read another point of the source.
 
-        What they is_read of slices is at its absolute position already.
+        Only indices at points are compared: the elements of slices are at their absolute positions already.
         """
         for step, at in edge.by_step(source.domain).items():
             if isinstance(at, Point) and at.expr.steps:

@@ -1,4 +1,4 @@
-"""What a tensor is: a view of a graph node with a temporal index; indexing, and new nodes. `Tensor` adds methods and operators."""
+"""The base of tensors: a view of a graph node with a temporal index; indexing; new nodes. `Tensor` adds methods and operators."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class BaseTensor:
-    """A value of type `dtype[shape]` at every point of its `domain`; all tensors that are made are `Tensor`s, which see."""
+    """A value of type `dtype[shape]` at every point of its `domain`. Every tensor of a program is a `Tensor`, a class derived from this."""
 
-    _public_class: ClassVar[type[Tensor]]  # the class of which `view` makes instances
+    _public_class: ClassVar[type[Tensor]]  # the class whose instances `view` makes
 
     def __init_subclass__(cls, is_public: bool = False) -> None:
         super().__init_subclass__()
@@ -37,28 +37,28 @@ class BaseTensor:
     def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE):
         self.context = context
         self.edge = edge
-        self.user_condition = condition  # what the user indexed with; the rest of the domain's condition follows from the reads
+        self.user_condition = condition  # of the user's index; the rest of the domain's condition follows from the reads
         source = context.graph[edge.source]
         for step, index in edge.by_step(source.domain).items():
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
         self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------------------------
 
     @property
     def type(self) -> TensorType:
-        """dtype and shape, as `float32[3, T]`."""
+        """The dtype and the shape, such as `float32[3, T]`."""
         return self.context.graph.edge_type(self.edge)
 
     @property
     def dtype(self) -> str:
-        """The name of the elements' type, as `"float32"`."""
+        """The name of the elements' type, such as `"float32"`."""
         return self.type.dtype
 
     @property
     def shape(self) -> Sizes:
-        """The sizes, which are expressions; `x.shape == (3, T)` compares them as they are written."""
+        """The sizes, as expressions. `x.shape == (3, T)` compares the expressions, as they are written."""
         return Sizes(self.type.shape)
 
     @property
@@ -73,12 +73,12 @@ class BaseTensor:
 
     @property
     def node(self) -> Node:
-        """The node of the graph that computes it."""
+        """The node of the graph that computes the tensor."""
         return self.context.graph[self.edge.source]
 
     @property
     def name(self) -> str:
-        """What plans, drawings and errors call it; empty if it has no name."""
+        """The name in plans, drawings and errors; empty if the tensor has none."""
         return self.node.name
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class BaseTensor:
         indices, condition = self._indices(key)
         edge = compose(self.edge, self.domain.steps, indices)
         base: BaseTensor = self
-        if edge is None:  # not expressible on the edge: read a copy of this tensor instead
+        if edge is None:  # the edge cannot express the index: read a copy of this tensor instead
             base = self._copy()
             edge = replace(base.edge, index=tuple(indices))
         ragged = self._ragged_step(base, indices)
@@ -118,7 +118,9 @@ class BaseTensor:
         )
 
     def __delitem__(self, key: Any) -> None:
-        raise IndexingError(f"the points of {self!r} cannot be deleted", hint="index where it exists with a condition: x[t >= 3]")
+        raise IndexingError(
+            f"the points of {self!r} cannot be deleted", hint="to leave points out, index with a condition: x[t >= 3]"
+        )
 
     def _indices(self, key: Any) -> tuple[list[Index], Bool]:
         """A user's key as one index per step of the domain, and the conditions in it."""
@@ -161,7 +163,7 @@ def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:
                 )
         if stride < 1:
             raise IndexingError(
-                f"stride {stride} in a slice of step {step}", hint="strides are positive; .flip(0) reverses a slice"
+                f"stride {stride} in a slice of step {step}", hint="strides are positive; to reverse a slice: x[0:T].flip(0)"
             )
         return Range(start, stop, stride)
     if isinstance(part, BaseTensor):
@@ -173,7 +175,8 @@ def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:
         point = Expr.of(part)
     except TypeError:
         raise IndexingError(
-            f"{part!r} cannot index step {step} of {of!r}", hint="use expressions of steps and bounds, or slices"
+            f"{part!r} cannot index step {step} of {of!r}",
+            hint="use expressions of steps and bounds, or slices: x[t - 1], x[0:T]",
         ) from None
     if point.is_constant and point.constant < 0:
         raise IndexingError(
@@ -196,12 +199,12 @@ def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: BaseTenso
     except ArgumentError:
         raise IndexingError(
             f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}",
-            hint="use ints and expressions of steps and bounds",
+            hint="use ints and expressions of steps and bounds: x[t : t + 3]",
         ) from None
 
 
 def _source_condition(source: Node, edge: Edge) -> Bool:
-    """Where the source exists, in the reader's steps. Ranges are checked at both ends where that is exact."""
+    """The condition under which the source exists, in the reader's steps. A range is checked at both ends, if that is exact."""
     condition = source.domain.condition
     if condition is TRUE:
         return TRUE

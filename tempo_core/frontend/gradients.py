@@ -1,8 +1,9 @@
-"""Gradient rules (vector-Jacobian products), one row an op.
+"""Gradient rules (vector-Jacobian products), one row for each op.
 
-A rule takes (op, operands, results, gradients of the results) and gives one contribution an operand, of the operand's type,
-or None where none flows. The functions inside `Unary` and `Binary` have rows of their own, in `frontend/slopes.py`. `CONSTANT` names the ops
-that are constants to differentiation, with the reason. A gradient through an op of neither table is a GradientError.
+A rule takes (op, operands, results, gradients of the results) and gives one contribution for each operand: a tensor of the operand's
+type, or None if no gradient flows. The functions inside `Unary` and `Binary` have rows of their own, in `frontend/slopes.py`.
+`CONSTANT` names the ops that are constants to differentiation, with the reason. A gradient through an op of neither table is a
+GradientError.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor
 
 
 def _extreme(g: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Ties share the gradient."""
+    """Equal extremes share the gradient."""
     is_extreme = cast(equal(x, _spread(y, x, axes)), g.dtype)
     return _spread(g / total(is_extreme, axes), x, axes) * is_extreme
 
@@ -99,7 +100,7 @@ REDUCE: Mapping[str, Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor]
 
 
 def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """For each element the product of the others along `axes`: of those before and those after it, as none may be divided by."""
+    """For each element the product of the others along `axes`: of those before it and those after it. Division would fail at 0."""
     *outer, axis = axes
     products = []
     for reverse in (False, True):
@@ -117,7 +118,7 @@ def _cumsum(op: ops.CumSum, operands: Sequence[Tensor], results: Sequence[Tensor
 
 
 def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
-    """Each maximum's gradients, from where it is is_new_maximum to where the next is, go to the element that is_new_maximum it."""
+    """The gradients of a running maximum, from its first position up to the next maximum, go to the element at that position."""
     (x,), (y,), (g,) = operands, results, gradients
     before = _shifted(y, op.axis, backwards=op.reverse)
     size = x.shape[op.axis]
@@ -130,7 +131,7 @@ def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor
 def _linear_scan(
     op: ops.LinearScan, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> Sequence[Any]:
-    """h = ∂b obeys the scan in the other direction with the coefficients next_coefficients by one; ∂c[k] = h[k] * y[k - 1]."""
+    """h = ∂b obeys the scan in the other direction with the coefficients moved by one; ∂c[k] = h[k] * y[k - 1]."""
     (c, _), (y,), (g,) = operands, results, gradients
     next_coefficients = _shifted(c, op.axis, backwards=not op.reverse)
     h = linear_scan(next_coefficients, g, op.axis, not op.reverse)
@@ -138,7 +139,7 @@ def _linear_scan(
 
 
 def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
-    """`x[k + 1]` (backwards) or `x[k - 1]` at k, zero where there is none."""
+    """`x[k + 1]` (backwards) or `x[k - 1]` at k; zero where there is no such element."""
     size = x.shape[axis]
     if backwards:
         return pad(apply(ops.Slice(axis, Expr.of(1), size), x), axis, 0, 1)
@@ -177,14 +178,14 @@ def _conv(op: ops.Conv, operands: Sequence[Tensor], results: Sequence[Tensor], g
     batch, space = ops.product(x.shape[:before]), tuple(range(n))
     channels, features = w.shape[n], w.shape[-1] // op.groups
 
-    # x: g, spread out, with the kernel flipped, channels and features of each group exchanged.
+    # For x: g, spread out, convolved with the flipped kernel, whose channels and features are exchanged within each group.
     flipped = reshape(flip(w, space), (*kernel, channels, op.groups, features))
     flipped = reshape(transpose(flipped, *space, n + 2, n + 1, n), (*kernel, features, op.groups * channels))
     low = tuple(op.extent(k, kernel[k]) - 1 - op.low[k] for k in space)
     to_x = replace(op, strides=op.spread, spread=op.strides, low=low)
     to_x = replace(to_x, high=tuple(to_x.high_for(k, out[k], kernel[k], sizes[k]) for k in space))
 
-    # w: x with g as the kernel; each of a group's channels is one of a batch, the batch is summed like channels.
+    # For w: x convolved with g as the kernel; a group's channels act as the batch, and the batch is summed like channels.
     of_x = reshape(x, (batch, *sizes, op.groups, channels))
     of_x = reshape(transpose(of_x, n + 2, *(k + 1 for k in space), n + 1, 0), (channels, *sizes, op.groups * batch))
     of_g = transpose(reshape(g, (batch, *out, w.shape[-1])), *(k + 1 for k in space), 0, n + 1)
@@ -225,7 +226,8 @@ def _broadcast(
 def _slice(op: ops.Slice, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
     if op.stride == 1:
-        return (apply(ops.Pad(op.axis, op.start, x.shape[op.axis] - op.stop), g),)  # cut where the slice stood out
+        # Where the slice reached past the end the amount is negative, which cuts.
+        return (apply(ops.Pad(op.axis, op.start, x.shape[op.axis] - op.stop), g),)
     return (scatter_add(g, evaluate(op.start) + arange(g.shape[op.axis]) * op.stride, x.shape[op.axis], op.axis),)
 
 
@@ -270,7 +272,7 @@ def _scatter_add(
 
 
 def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Any]) -> Sequence[Any]:
-    """JAX differentiates what it can trace. Functions on the host, and stateful ones, are constants."""
+    """JAX differentiates functions that it can trace. Host functions and stateful functions are constants."""
     if op.kind != "jax" or op.stateful:
         return [None] * len(operands)
     floats = tuple(k for k, x in enumerate(operands) if is_float(x.dtype))
@@ -302,7 +304,7 @@ CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows,
     ops.Random: "it is a function of integers",
     ops.Compare: "its result is a bool, which is constant between its jumps",
     ops.Argmax: "a position is constant between its jumps, as in JAX",
-    ops.Argsort: "positions are constant between their jumps, as in JAX; what they pick has a gradient, by Gather",
+    ops.Argsort: "positions are constant between their jumps, as in JAX; the elements at them have gradients, by Gather",
     ops.Sink: "it has no result",
     ops.Output: "it has no result",
 }

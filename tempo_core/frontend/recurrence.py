@@ -1,4 +1,4 @@
-"""Recurrences: tensors whose points are assigned by branches, which may read earlier or later points of theirs."""
+"""Recurrences: tensors whose points are assigned by branches. A branch may read earlier or later points of the same tensor."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Recurrence(Tensor):
     """A branching tensor: `x[0] = ...; x[t + 1] = ...`. Branches are tried in the order in which they were assigned."""
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        """Define the points that `key` covers. A key indexes each step by itself plus a constant, reversed, or by a constant.
+        """Define the points that `key` covers. A key indexes each step by the step plus a constant, reversed, or by a constant.
 
-        Conditions in the key are in terms of the key's own steps, as the value is: `x[t + 1, t >= 3] = f(t)` defines x[4] first.
+        The value and the conditions in the key use the steps as the key does: `x[t + 1, t >= 3] = f(t)` defines x[4] first.
         """
         where = user_location()
-        with self.context:  # numbers become tensors of it
+        with self.context:  # so that numbers become tensors of this context
             self._assign(key, value, where)
 
     def _assign(self, key: Key, value: Value, where: str) -> None:
@@ -43,7 +43,7 @@ class Recurrence(Tensor):
         if len(keys) > len(steps):
             raise IndexingError(
                 f"{len(keys)} indices assign {self!r}, whose domain has {len(steps)} steps",
-                hint="values are assigned as a whole, at each point; index an element of a value with .spatial",
+                hint="the value at a point is assigned as a whole: x[t] = ...",
             )
         sources: dict[Symbol, Expr] = {}
         fixed_steps: list[Symbol] = []
@@ -92,7 +92,7 @@ class Recurrence(Tensor):
                 f"a value of type {tensor.type} is assigned to {self!r}",
                 hint=f"its shape is ({', '.join(map(str, type.shape))}) at every point"
                 + (
-                    f"; reduce what varies with {varying}, or pad it to one size"
+                    f"; reduce the dimension that varies with {varying}, or pad it to one size"
                     if varying
                     else ", and the value must broadcast to it"
                 ),
@@ -108,13 +108,13 @@ class Recurrence(Tensor):
 
 
 def _fits(source: str, target: str) -> bool:
-    """Whether values may be converted without being asked to: within a kind, and from bool to integers to floats."""
+    """Whether a value is converted without an explicit cast: within a kind, and from bool to integers to floats."""
     ranks = [0 if d == "bool" else 2 if is_float(d) else 1 for d in (source, target)]
     return ranks[0] <= ranks[1]
 
 
 def _inverse(index: Point, step: Symbol, of: Tensor) -> tuple[Expr, Bool]:
-    """For an assignment at `index(step)`: the step's value in terms of the assigned point, and where that is in range."""
+    """For an assignment at `index(step)`: the step as an expression of the assigned point, and the condition that it is in range."""
     offset = index.expr - step.expr
     if step not in offset.steps and not offset.steps:  # t + c is assigned: at point p, t = p - c
         source = step.expr - offset

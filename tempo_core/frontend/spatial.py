@@ -35,7 +35,9 @@ class Spatial:
             )
         dots = [k for k, p in enumerate(parts) if p is Ellipsis]
         if len(dots) > 1:
-            raise IndexingError("`...` may stand once in a spatial index", hint="write `:` for the other dimensions")
+            raise IndexingError(
+                "`...` may occur once in a spatial index", hint="write `:` for other dimensions: x.spatial[..., :, 0]"
+            )
         if dots:
             parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - count)
         axis = 0
@@ -55,7 +57,7 @@ class Spatial:
     def __setitem__(self, key: Any, value: Any) -> None:
         raise IndexingError(
             f"{self.tensor!r} cannot be assigned to; tensors never change",
-            hint="tp.where chooses by position; x.scatter and x.index_add give a tensor with other elements",
+            hint="make a new tensor: x.scatter(positions, updates), x.index_add(positions, updates), tp.where(mask, x, y)",
         )
 
     def __iter__(self) -> Any:
@@ -70,7 +72,7 @@ def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
     if stride == -1 and part.start is None and part.stop is None:
         return flip(x, axis)
     if stride < 1:
-        raise IndexingError(f"stride {stride} in a spatial slice", hint="strides are positive; .flip(axis) reverses")
+        raise IndexingError(f"stride {stride} in a spatial slice", hint="strides are positive; to reverse an axis: x.flip(axis)")
     start, stop = _end(part.start, Expr.of(0), size), _end(part.stop, size, size)
     if start == 0 and stop == size and stride == 1:
         return x
@@ -89,6 +91,6 @@ def _end(value: Any, default: Expr, size: Expr) -> Expr:
     except TypeError:
         raise IndexingError(
             f"{shown(value)} cannot be an end or the stride of a spatial slice",
-            hint="ints and expressions of steps and bounds; elements that data chooses are taken by x.spatial[int32 tensor]",
+            hint="use ints and expressions of steps and bounds; an int32 tensor picks elements by data: x.spatial[positions]",
         ) from None
     return size + end if end.is_constant and end.constant < 0 else end

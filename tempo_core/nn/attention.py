@@ -21,7 +21,7 @@ from tempo_core.nn.rope import RoPE
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Minimum, Symbol
 
-_UNREACHED_SCORE = -1e30  # a score whose exponential is zero beside any other, and finite, so that its gradient is
+_UNREACHED_SCORE = -1e30  # its exponential is zero beside any other score; it is finite, so that its gradient is too
 
 
 def read_over(x: Tensor, step: Symbol, part: Expr | slice) -> Tensor:
@@ -32,8 +32,8 @@ def read_over(x: Tensor, step: Symbol, part: Expr | slice) -> Tensor:
 def _read_parts(x: Tensor, step: Symbol, parts: Sequence[slice]) -> Tensor:
     """`x` read along a step at several slices, one after the other.
 
-    A slice that ends before some constant point (the first tokens, which attention keeps coming back to) reads a copy of x
-    that exists up to there: so that x itself is kept only for as long as the other slices reach.
+    A slice that ends before a constant point (the first tokens, which every later position reads) reads a copy of x that exists
+    only up to that point. So x itself is kept only for as long as the other slices reach it.
     """
     reads = []
     for part in parts:
@@ -55,7 +55,7 @@ def _copied_where(x: Tensor, condition: Bool) -> Tensor:
 
 
 def _constant_end(stop: Expr) -> int | None:
-    """A number that a slice's end is never above, for any bound; None if there is none."""
+    """A constant that a slice's end never exceeds, for any bound; None if there is no such constant."""
     atom = stop.single_atom
     candidates = atom.args if isinstance(atom, Minimum) else (stop,)
     return min((c.constant for c in candidates if c.is_constant), default=None)
@@ -89,9 +89,14 @@ class GroupedQueryAttention(Module):
     ):
         super().__init__(name, domain, fed, dtype)
         if heads < 1 or key_heads < 1 or heads % key_heads:
-            raise ShapeError(f"{heads} query heads cannot share {key_heads} key heads", hint="heads is a multiple of key_heads")
+            raise ShapeError(
+                f"{heads} query heads cannot share {key_heads} key heads",
+                hint="heads is a multiple of key_heads: heads=8, key_heads=2",
+            )
         if head_width is None and width % heads:
-            raise ShapeError(f"the width {width} is not a multiple of {heads} heads", hint="give head_width")
+            raise ShapeError(
+                f"the width {width} is not a multiple of {heads} heads", hint="give the width of a head: head_width=64"
+            )
         self.width, self.heads, self.key_heads = width, heads, key_heads
         self.head_width = width // heads if head_width is None else head_width
         self.pattern = as_pattern(pattern)
@@ -180,7 +185,8 @@ def time_step(x: Tensor, over: object, module: Module[Any]) -> Symbol:
     atom = over if isinstance(over, Symbol) else over.single_atom if isinstance(over, Expr) else None
     if not isinstance(atom, Symbol) or not atom.is_step:
         raise IndexingError(
-            f"{module.name or type(module).__name__} goes over {over!r}, which is no step", hint="over=t, a step of the context"
+            f"{module.name or type(module).__name__} goes over {over!r}, which is not a step",
+            hint="over=t, a step of the context",
         )
     if atom not in x.domain.steps:
         raise IndexingError(

@@ -17,7 +17,7 @@ class Convolution(Module):
     """A convolution with a bias. Weights are stored [*kernel, n_in // groups, n_out].
 
     Initial weights are uniform in ±1/sqrt(fan_in), or those of `initial`; biases begin at zero. `padding`, `stride`,
-    `dilation` and `groups` are those of `tp.conv`; "CAUSAL" pads so that no output sees what comes after it.
+    `dilation` and `groups` are those of `tp.conv`; "CAUSAL" pads so that no output depends on later elements.
     """
 
     default_name = "conv"

@@ -23,13 +23,13 @@ Initial = Value | Sequence[Value | None] | None  # of a state, or of its parts
 
 
 def state_over(step: Symbol, initial: Tensor, dtype: str, also: Iterable[Symbol], name: str) -> Recurrence:
-    """A recurrence for state that goes along `step`, of the shape of `initial`, over its steps and those in `also` too."""
+    """A recurrence for state that is carried along `step`. It has initial's shape, and also varies with initial's steps and `also`."""
     steps = step_order({step, *initial.domain.steps, *also}, initial.context.steps)
     return recurrence(initial.shape, dtype, [s.expr for s in steps], name)
 
 
 def carry_along(step: Symbol, state: Recurrence, start: Tensor, following: Tensor, reverse: bool = False) -> None:
-    """`tp.carry` along one step: each point of the others has a state of its own."""
+    """`tp.carry` along one step: each point of the other steps has a state of its own."""
     carry(state, start, following, kept=[s.expr for s in state.domain.steps if s != step], reverse=reverse)
 
 
@@ -40,7 +40,7 @@ class Cell(Module[Out]):
     flow back through it (back-propagation through time).
     """
 
-    states: tuple[str, ...]  # what the parts of the state are called
+    states: tuple[str, ...]  # the names of the parts of the state
 
     def __init__(self, n_in: int, hidden: int, name: str | None, domain: Domain, fed: bool, dtype: str):
         super().__init__(name, domain, fed, dtype)
@@ -91,7 +91,7 @@ class Cell(Module[Out]):
             initial_parts *= len(self.states)
         if len(initial_parts) != len(self.states):
             raise ShapeError(
-                f"{self.name} has the states {', '.join(self.states)}; {len(initial_parts)} initial value(s) are initial_parts",
+                f"{self.name} has the states {', '.join(self.states)}; {len(initial_parts)} initial value(s) are given",
                 hint=f"initial=({', '.join(self.states)})" if len(self.states) > 1 else "initial=h",
             )
         first = [fn.zeros(shape, self.dtype) if g is None else fn.broadcast_to(fn.as_tensor(g), shape) for g in initial_parts]

@@ -33,7 +33,7 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         if self.rope_type not in ROPE_TYPES:
-            raise TempoError(f"rope type {self.rope_type!r} is not supported; known are {', '.join(ROPE_TYPES)}")
+            raise TempoError(f"rope type {self.rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
         if self.factor < 1 or (self.rope_type == "llama3" and self.low_freq_factor >= self.high_freq_factor):
             raise TempoError(f"rope needs factor >= 1 and low_freq_factor < high_freq_factor, got {self}")
 

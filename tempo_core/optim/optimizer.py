@@ -70,7 +70,7 @@ class Optimizer:
         for name, param in self.params.items():
             if param.domain.steps != first.domain.steps:
                 raise TempoError(
-                    f"the parameters {first.name} over {first.domain} and {name} over {param.domain} take other updates",
+                    f"the parameters {first.name} over {first.domain} and {name} over {param.domain} take different updates",
                     hint="one optimizer for each domain",
                 )
         self.steps = first.domain.steps
@@ -94,13 +94,13 @@ class Optimizer:
     def state(self, like: Recurrence, name: str) -> Recurrence:
         """Optimizer state of the parameter's shape: zeros at the first point of its domain.
 
-        `name` is the parameter's and the state's: `policy.weight.m` is called `adam.m(policy.weight)`.
+        `name` is the parameter's name and the state's: for `policy.weight.m`, the state is `adam.m(policy.weight)`.
         """
         param, _, kind = name.rpartition(".")
         return self.carried(f"{kind}({param})", fn.zeros(like.shape, wide(like).dtype))
 
     def carried(self, name: str, first: Tensor) -> Recurrence:
-        """State over the parameters' steps that begins as `first`; `tp.carry` assigns how it goes on.
+        """State over the parameters' steps that begins as `first`. Its later points are still to be assigned, by `tp.carry`.
 
         Its name begins with the optimizer's: `adam.m(w)`.
         """
@@ -110,7 +110,7 @@ class Optimizer:
         return state
 
     def step(self) -> dict[str, Tensor]:
-        """Assign the next value of every parameter; gives those values by name, at the point that they are computed from."""
+        """Assign the next value of every parameter. Gives these values by name, at the point from which they are computed."""
         updated: dict[str, Tensor] = {}
         with next(iter(self.params.values())).context:
             for name, change in self.changes().items():
@@ -120,7 +120,7 @@ class Optimizer:
         return updated
 
     def changes(self) -> dict[str, Tensor]:
-        """What is subtracted from each parameter, by name."""
+        """The tensor that is subtracted from each parameter, by name."""
         raise NotImplementedError(f"{type(self).__name__} defines no changes")
 
 

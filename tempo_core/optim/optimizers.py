@@ -79,7 +79,7 @@ class Adam(Optimizer):
         return changes
 
     def _bias_corrections(self) -> list[Tensor]:
-        """`1 - beta**n` at the n-th update, n counted from 1 over the whole domain, as powers carried along."""
+        """`1 - beta**n` at the n-th update, n counted from 1 over the whole domain. The powers are state."""
         dtype = wide(next(iter(self.params.values()))).dtype
         corrections = []
         for beta, name in zip(self.betas, ("beta1_power", "beta2_power"), strict=True):
