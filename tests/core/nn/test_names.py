@@ -155,7 +155,8 @@ MISTAKES: dict[str, tuple[type[TempoError], str, str, Wrong]] = {  # the error, 
         ShapeError, "3 query heads cannot share 2 key heads", "multiple", lambda i, t, x: nn.GroupedQueryAttention(6, 3, 2, (i,)),
     ),
     "attention over no step": (
-        IndexingError, "attention goes over T, which is not a step", "over=t", lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,))(x, over=t.single_atom.bound_expr),
+        IndexingError, "attention goes over T, which is not a step", "over=t",
+        lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,))(x, over=t.single_atom.bound_expr),
     ),
     "attention over a step that is not there": (
         IndexingError, "attention goes over the step i, with which <Tensor x", "or over=t", lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,))(x, over=i),
