@@ -70,21 +70,22 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     """
     if not is_float(loss.dtype):
         raise GradientError(
-            f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: .astype("float32")'
+            f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: loss.astype("float32")'
         )
     for target in wrt:
         if not isinstance(target, BaseTensor):
             raise GradientError(
-                f"a gradient with respect to {shown(target)}, which is not a tensor", hint="tp.grad(loss, [x, y])"
+                f"cannot differentiate with respect to {shown(target)}, which is not a tensor", hint="tp.grad(loss, [x, y])"
             )
         if target.context is not loss.context:
             raise GradientError(
-                f"{target!r} and {loss!r} are of different contexts", hint="a loss depends on tensors of its own context"
+                f"{target!r} and {loss!r} are of different contexts",
+                hint="build the loss and the tensor in one context: with ctx as ((t, T),): ...",
             )
         if not is_float(target.dtype):
             raise GradientError(
-                f"a gradient with respect to {target!r}, which is not of a float dtype",
-                hint="differentiate with respect to floats",
+                f"cannot differentiate with respect to {target!r}, which is not of a float dtype",
+                hint="differentiate with respect to floats: tp.grad(loss, [x])",
             )
     targets = [t.materialized() for t in wrt]
     return _Reverse(loss.context, loss.materialized(), targets).run()

@@ -99,7 +99,7 @@ class BaseTensor:
         if ragged is not None:
             raise IndexingError(
                 f"{self!r} has a shape that varies with {ragged}; a slice over {ragged} would stack tensors of different shapes",
-                hint="reduce the varying dimension first, for example with .sum(0)",
+                hint="reduce the varying dimension first: x.sum(0)",
             )
         points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
         carried = self.user_condition
@@ -133,7 +133,7 @@ class BaseTensor:
         if len(parts) > len(steps):
             raise IndexingError(
                 f"{len(parts)} temporal indices for {self!r}, whose domain has {len(steps)} steps",
-                hint="[] indexes steps only; index spatial dimensions with x.spatial[...] or x.index(dim, i)",
+                hint="[] indexes steps only; to index dimensions: x.spatial[0] or x.index(0, i)",
             )
         indices = [as_index(part, step, self) for part, step in zip(parts, steps, strict=False)]
         indices += [Point(step.expr) for step in steps[len(parts) :]]
@@ -163,13 +163,13 @@ def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:
                 )
         if stride < 1:
             raise IndexingError(
-                f"stride {stride} in a slice of step {step}", hint="strides are positive; to reverse a slice: x[0:T].flip(0)"
+                f"the stride {stride} of a slice of step {step} is not positive", hint="to reverse a slice: x[0:T].flip(0)"
             )
         return Range(start, stop, stride)
     if isinstance(part, BaseTensor):
         raise IndexingError(
             f"step {step} of {of!r} is indexed by a tensor; which timestep is read would depend on data",
-            hint="read a slice such as x[0:T], then .index(0, tensor)",
+            hint="read a slice, and index that: x[0:T].index(0, tensor)",
         )
     try:
         point = Expr.of(part)
@@ -192,7 +192,7 @@ def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: BaseTenso
     if isinstance(part, BaseTensor):
         raise IndexingError(
             f"the {what} of a slice of step {step} of {of!r} is a tensor; which timesteps are read would depend on data",
-            hint="read the largest slice, such as x[0:T], and mask it with tp.where",
+            hint="read the largest slice, and mask it: tp.where(mask, x[0:T], 0)",
         )
     try:
         return Expr.of(part)
@@ -228,7 +228,7 @@ def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str
         if operand.context is not context:
             raise ContextError(
                 f"tensors of different contexts meet in one operation: {operands[0]!r} and {operand!r}",
-                hint="a program is built in one context; hand values over by running: inputs={'x': result}",
+                hint="a program has one context; to hand a value over, run the first program, and feed its result: inputs={'x': result}",
             )
     if domain is None:
         steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)

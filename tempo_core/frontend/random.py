@@ -30,7 +30,8 @@ def uniform(shape: Shape = (), low: float = 0.0, high: float = 1.0, domain: Doma
     """Uniform float32 numbers in [low, high), new ones at each point of `domain`."""
     if not low < high:
         raise ArgumentError(
-            f"uniform numbers from {low} to {high}", hint="low must be less than high: tp.random.uniform((3,), 0.0, 1.0)"
+            f"there are no uniform numbers from {low} to {high}",
+            hint="low must be less than high: tp.random.uniform((3,), 0.0, 1.0)",
         )
     drawn = _draw("uniform", shape, domain)
     return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low

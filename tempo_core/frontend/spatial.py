@@ -31,7 +31,8 @@ class Spatial:
         count = sum(1 for p in parts if p is not None and p is not Ellipsis)
         if count > x.rank:
             raise IndexingError(
-                f"{count} spatial indices for {x!r}, which has {x.rank} dimensions", hint="x[...] indexes its steps"
+                f"{count} spatial indices for {x!r}, which has {x.rank} dimensions",
+                hint="spatial indices are for dimensions; to index steps: x[t - 1]",
             )
         dots = [k for k, p in enumerate(parts) if p is Ellipsis]
         if len(dots) > 1:
@@ -72,7 +73,7 @@ def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
     if stride == -1 and part.start is None and part.stop is None:
         return flip(x, axis)
     if stride < 1:
-        raise IndexingError(f"stride {stride} in a spatial slice", hint="strides are positive; to reverse an axis: x.flip(axis)")
+        raise IndexingError(f"the stride {stride} of a spatial slice is not positive", hint="to reverse an axis: x.flip(axis)")
     start, stop = _end(part.start, Expr.of(0), size), _end(part.stop, size, size)
     if start == 0 and stop == size and stride == 1:
         return x

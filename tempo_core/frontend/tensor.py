@@ -602,7 +602,7 @@ class Tensor(BaseTensor, is_public=True):
 
         def __iter__(self) -> NoReturn:
             raise SymbolicValueError(
-                f"cannot iterate over {self!r}", hint="index its steps with [] and its dimensions with .index"
+                f"cannot iterate over {self!r}", hint="index its steps with x[0], its dimensions with x.index(0, i)"
             )
 
         def __len__(self) -> NoReturn:

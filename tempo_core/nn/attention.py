@@ -186,7 +186,7 @@ def time_step(x: Tensor, over: object, module: Module[Any]) -> Symbol:
     if not isinstance(atom, Symbol) or not atom.is_step:
         raise IndexingError(
             f"{module.name or type(module).__name__} goes over {over!r}, which is not a step",
-            hint="over=t, a step of the context",
+            hint="give a step of the context: over=t",
         )
     if atom not in x.domain.steps:
         raise IndexingError(

@@ -65,7 +65,8 @@ class Convolution(Module):
         numbers = (value,) * self.dimensions if isinstance(value, int) else tuple(value)
         if len(numbers) != self.dimensions or any(v < 1 for v in numbers):
             raise ShapeError(
-                f"{type(self).__name__} with the {what} {value}", hint=f"a positive int, or {self.dimensions} of them"
+                f"{type(self).__name__} cannot have the {what} {value}",
+                hint=f"give a positive int, or {self.dimensions} of them: {what}={(3,) * self.dimensions}",
             )
         return numbers
 

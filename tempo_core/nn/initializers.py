@@ -44,7 +44,7 @@ def uniform(low: float, high: float) -> Initializer:
 def uniform_fan_in(fan_in: int) -> Initializer:
     """Uniform in ±1/sqrt(fan_in)."""
     if fan_in < 1:
-        raise ShapeError(f"weights that read {fan_in} elements", hint="widths are numbers of at least 1")
+        raise ShapeError(f"the weights have a fan_in of {fan_in}", hint="widths are at least 1: tp.nn.Linear(4, 2)")
     limit = 1 / math.sqrt(fan_in)
     return uniform(-limit, limit)
 

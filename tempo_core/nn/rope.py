@@ -65,7 +65,10 @@ class RoPE(Module):
     def __init__(self, width: int, theta: float = 10000.0, scaling: RopeScaling | None = None):
         super().__init__()
         if width % 2 or width < 2:
-            raise TempoError(f"a rotary embedding turns pairs of elements; the width {width} is odd", hint="an even width")
+            raise TempoError(
+                f"a rotary embedding turns pairs of elements; the width {width} is odd",
+                hint="give an even width of at least 2: tp.nn.RoPE(64)",
+            )
         self.width, self.theta, self.scaling = width, theta, scaling
 
     def rotation(self, position: Value) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,7 @@ class Optimizer:
             if param.domain.steps != first.domain.steps:
                 raise TempoError(
                     f"the parameters {first.name} over {first.domain} and {name} over {param.domain} take different updates",
-                    hint="one optimizer for each domain",
+                    hint="make one optimizer for each domain: tp.optim.Adam([w])",
                 )
         self.steps = first.domain.steps
         self.lr = lr(update_count(self.steps)) if callable(lr) else lr

@@ -179,7 +179,7 @@ def conv(
     n = b.rank - 2
     if n < 1 or a.rank < n + 1:
         raise ShapeError(
-            f"a convolution of {a!r} with the kernel {b!r}",
+            f"cannot convolve {a!r} with the kernel {b!r}",
             hint="x is [*batch, *spatial, channels], w is [*kernel, channels // groups, features]",
         )
     strides, dilations = _per_dimension(stride, n, "stride"), _per_dimension(dilation, n, "dilation")
@@ -196,7 +196,10 @@ def conv(
 def _per_dimension(value: int | Sequence[int], n: int, what: str) -> tuple[int, ...]:
     numbers = (value,) * n if isinstance(value, int) else tuple(value)
     if len(numbers) != n or any(v < 1 for v in numbers):
-        raise ShapeError(f"a convolution over {n} dimensions with the {what} {value}", hint=f"a positive int, or {n} of them")
+        raise ShapeError(
+            f"a convolution over {n} dimensions cannot have the {what} {value}",
+            hint=f"give a positive int, or {n} of them: {what}={(1,) * n}",
+        )
     return numbers
 
 

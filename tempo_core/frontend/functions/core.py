@@ -111,7 +111,9 @@ def shape_of(shape: Shape) -> tuple[Expr, ...]:
                 hint="a shape is a tuple of ints and expressions of bounds, such as (3, T), or () for a number",
             ) from None
         if expressions[-1].is_constant and expressions[-1].constant < 0:
-            raise ShapeError(f"a size of the shape {shown(shape)} is negative: {expressions[-1]}", hint="sizes are 0 or more")
+            raise ShapeError(
+                f"a size of the shape {shown(shape)} is negative: {expressions[-1]}", hint="sizes are 0 or more: tp.zeros((3,))"
+            )
     return tuple(expressions)
 
 

@@ -67,7 +67,7 @@ def _position(x: Tensor, axis: int, position: int) -> Expr:
     size = x.shape[axis]
     if size.is_constant and not -size.constant <= position < size.constant:
         valid = f"positions go from {-size.constant} to {size.constant - 1}" if size.constant else "the axis is empty"
-        raise IndexingError(f"position {position} of axis {axis} of {x!r}, whose size is {size}", hint=valid)
+        raise IndexingError(f"position {position} is outside of axis {axis} of {x!r}, whose size is {size}", hint=valid)
     return Expr.of(position) + (size if position < 0 else 0)
 
 
@@ -77,7 +77,8 @@ def _positions(value: Value) -> Tensor:
         return constant(value)  # type: ignore[arg-type]
     except ArgumentError:
         raise IndexingError(
-            f"{shown(value)} is not a position", hint="positions are ints, expressions of steps, lists of ints and int32 tensors"
+            f"{shown(value)} is not a position",
+            hint="positions are ints, expressions of steps, lists of ints and int32 tensors: x.index(0, t)",
         ) from None
 
 
@@ -95,7 +96,7 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     """
     if indices.rank != x.rank:
         raise ShapeError(
-            f"take_along_axis of {x!r} by {indices!r}",
+            f"cannot take {indices!r} along an axis of {x!r}",
             hint="both need the same number of dimensions: tp.take_along_axis(x, tp.argsort(x))",
         )
     at = one_axis(x, axis)
@@ -231,7 +232,8 @@ def triu(x: Tensor, offset: int = 0) -> Tensor:
 def _matrix(x: Tensor) -> tuple[Expr, Expr]:
     if x.rank < 2:
         raise ShapeError(
-            f"a triangle or diagonal of {x!r}, which has {x.rank} dimensions", hint="it takes a matrix, or a stack of them"
+            f"{x!r} has {x.rank} dimensions, and so no triangle or diagonal",
+            hint="give a matrix, or a stack of them: tp.tril(tp.ones((3, 3)))",
         )
     return x.shape[-2], x.shape[-1]
 

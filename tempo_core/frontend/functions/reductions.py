@@ -112,7 +112,7 @@ def norm(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = Fa
     if ord == 2:
         return _root(total(square(x if is_float(x.dtype) else cast(x, "float32")), axis, keepdims))
     if ord not in (1, math.inf):
-        raise ArgumentError(f"a norm of order {ord}", hint="ord=1, ord=2 or ord=math.inf")
+        raise ArgumentError(f"a norm cannot have the order {ord}", hint="ord=1, ord=2 or ord=math.inf")
     return (total if ord == 1 else greatest)(absolute(x), axis, keepdims)
 
 

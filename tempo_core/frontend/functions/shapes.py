@@ -52,7 +52,8 @@ def broadcast_to(x: Tensor, shape: Shape) -> Tensor:
         return x
     if broadcast_shapes(x.shape, target) != target:
         raise ShapeError(
-            f"{x!r} does not broadcast to ({', '.join(map(str, target))})", hint="only missing sizes and sizes of 1 are repeated"
+            f"{x!r} does not broadcast to ({', '.join(map(str, target))})",
+            hint="only missing sizes and sizes of 1 are repeated; to repeat others: x.repeat(3, axis)",
         )
     offset = len(target) - x.rank
     kept = [k for k in range(x.rank) if x.shape[k] == target[k + offset]]
@@ -116,7 +117,7 @@ def arange(start: IntoExpr, stop: IntoExpr | None = None, step: int = 1) -> Tens
     first, last = Expr.of(start), Expr.of(stop)
     if step < 1:
         raise ArgumentError(
-            f"arange with a step of {step}", hint="steps are positive; to reverse the order: tp.arange(n).flip(0)"
+            f"the step of arange is {step}", hint="steps are positive; to reverse the order: tp.arange(n).flip(0)"
         )
     size = last - first if step == 1 else (last - first + (step - 1)) // step
     if size.is_constant and size.constant < 0:
@@ -163,7 +164,10 @@ def _symbolic_quotient(whole: Expr, rest: Expr, x: Tensor) -> Expr:
                 for _ in range(power_of):
                     result = result * Expr.of_atom(atom)
             return result
-    raise ShapeError(f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {rest}", hint="write the size out")
+    raise ShapeError(
+        f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {rest}",
+        hint="write the size out in place of -1: x.reshape(3, T)",
+    )
 
 
 @checked
@@ -262,7 +266,7 @@ def pad(x: Tensor, axis: int, low: IntoExpr = 0, high: IntoExpr = 0) -> Tensor:
     """Zeros before and after the elements of `axis`."""
     for amount in (Expr.of(low), Expr.of(high)):
         if amount.is_constant and amount.constant < 0:
-            raise ShapeError(f"{x!r} is padded by {amount} elements", hint="x.spatial[1:] cuts elements off")
+            raise ShapeError(f"{x!r} is padded by {amount} elements", hint="to cut elements off: x.spatial[1:]")
     return apply(ops.Pad(one_axis(x, axis), Expr.of(low), Expr.of(high)), x)
 
 
