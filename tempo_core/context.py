@@ -1,4 +1,4 @@
-"""Contexts, as users see them: the steps of a program, and its way from the graph to results."""
+"""The context that users hold: the steps of a program, and the methods that compile and run it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tempo_core.program import Program
 class Context(BaseContext):
     """A program's steps. `Context("i", "t")` has the steps i, t with the bounds I, T; `Context(num_dims=2)` names them d0, d1.
 
-    Used as `with ctx as ((i, I), (t, T)):`, it gives each step and its bound as symbolic expressions; recurrent tensors are
-    made inside the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
+    `with ctx as ((i, I), (t, T)):` gives each step and its bound as symbolic expressions; recurrent tensors are made inside
+    of the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
     """
 
     @overload
@@ -33,7 +33,7 @@ class Context(BaseContext):
 
         `bounds` gives each bound a number >= 1.
 
-        Raises a `tempo_core.errors.TempoError` for whatever is wrong with the program, naming the user's line.
+        Raises a `tempo_core.errors.TempoError` that names the user's line, if something is wrong with the program.
         """
         return compile_context(self, bounds, outputs, config)
 
@@ -67,11 +67,11 @@ class Context(BaseContext):
         config: Config | None = None,
         seed: int | None = None,
     ) -> Array | dict[str, Array] | list[Array]:
-        """`compile`, then run: a list with one array an output, the dimensions of its domain leading.
+        """Compile the program and run it: gives a list with one array for each output. The steps of its domain are its first dimensions.
 
-        Given a dict of tensors, `outputs` comes back as a dict of arrays; given one tensor, as one array. A program that was
-        run before (the same graph, outputs and config) is not compiled again, and for other bounds only in parts. What a
-        result is where its shape varies with a step, or where it is not defined everywhere: see `tempo_core.typing.Array`.
+        A dict of tensors as `outputs` gives a dict of arrays; one tensor gives one array. A program that was run before (the
+        same graph, outputs and config) is not compiled again; with other bounds, only parts of it are. `tempo_core.typing.Array`
+        describes a result whose shape varies with a step, and a result that is not defined at every point.
         """
         program: Program[Any] = recalled(self, bounds, outputs, config)
         results: Array | dict[str, Array] | list[Array] = program.run(

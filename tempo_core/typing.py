@@ -1,4 +1,4 @@
-"""Names of types for annotations: what a run gives, and what functions take. `def loss(x: tp.Tensor, target: typing.Value) -> ...`."""
+"""Types for annotations: the results of a run and the arguments of functions. `def loss(x: tp.Tensor, target: typing.Value) -> ...`."""
 
 from tempo_core.frontend.types import (
     Array,

@@ -1,9 +1,9 @@
-"""Arguments of public functions, checked by their annotations: what is no tensor, axis, step or name is refused where it is given.
+"""Checks of the arguments of public functions by their annotations: a wrong tensor, axis, step or name is an error at the call.
 
-A function's annotations say what each parameter takes; `KINDS` says, for each annotation, which values fit and what to write
-instead. Numbers and arrays become tensors where tensors are meant. A call with a tensor among its arguments runs in that
-tensor's context, so that operations on what exists need no `with`. Functions of users, such as the `forward` of a module, are
-checked in the same way, whether their annotations are texts or objects.
+`KINDS` has a row for each annotation: which values fit, and what to write instead of others. Numbers and arrays become tensors
+where the annotation says so. A call with a tensor among its arguments runs in that tensor's context, so that operations on existing
+tensors need no `with`. Users' functions, such as the `forward` of a module, are checked in the same way, whether their annotations
+are texts or objects.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Kind:
-    """What a parameter takes: in words, as a test, and as advice."""
+    """The values that a parameter takes: in words, and as a test; and advice for other values."""
 
     what: str
     fits: Callable[[Any], bool]
@@ -45,26 +45,26 @@ def is_int(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """A Python or NumPy number, or an array of one."""
+    """Whether a value is a Python or NumPy number, or an array that holds one number."""
     return (isinstance(value, (int, float, np.number)) and not isinstance(value, bool)) or (is_array(value) and value.ndim == 0)
 
 
 def is_array(value: Any) -> bool:
-    """An array of NumPy, JAX, or any library that has their protocol."""
+    """Whether a value is an array of NumPy, JAX, or any library that has their protocol."""
     return isinstance(value, (np.ndarray, np.generic)) or (
         not isinstance(value, (BaseTensor, type)) and hasattr(value, "__array__") and hasattr(value, "dtype")
     )
 
 
 def is_value(value: Any) -> bool:
-    """What becomes a tensor: numbers, arrays, lists of them, steps, conditions."""
+    """Whether a value is a tensor or becomes one: numbers, arrays, lists of them, steps, conditions."""
     if isinstance(value, (list, tuple)):
         return bool(value) and all(is_value(item) and not isinstance(item, (BaseTensor, Expr, Bool)) for item in value)
     return isinstance(value, (BaseTensor, Expr, Bool, bool, int, float)) or is_array(value)
 
 
 def is_recurrence(value: Any) -> bool:
-    """A tensor whose points can be assigned, as `tp.recurrence` makes them."""
+    """Whether a value is a tensor whose points can be assigned, as `tp.recurrence` makes them."""
     return isinstance(value, BaseTensor) and type(value).__setitem__ is not BaseTensor.__setitem__
 
 
@@ -88,9 +88,9 @@ def is_tensors(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(map(is_value, value))
 
 
-_TENSOR = "tp.constant(array) makes a tensor of an array; tp.input one that is fed"
-_SIZE = "sizes are ints or expressions of bounds and steps; a number that data decides cannot be one"
-_DOMAIN = "domain=(i, t) takes the steps that the context gave; domain=(t,) has a comma"
+_TENSOR = 'for an array: tp.constant(array); for values that come with the run: tp.input("x", (3,))'
+_SIZE = "sizes are ints or expressions of bounds and steps; a size cannot depend on data"
+_DOMAIN = "a tuple of the context's steps: domain=(i, t), or domain=(t,) with a comma"
 
 KINDS: dict[str, Kind] = {
     "Tensor": Kind("a tensor", is_value, _TENSOR),
@@ -121,11 +121,11 @@ KINDS: dict[str, Kind] = {
     "Sequence[TensorType]": Kind(
         "a list of types", lambda v: isinstance(v, (list, tuple)) and all(isinstance(t, TensorType) for t in v), "outputs=[tp.spec((3,))]"
     ),
-    "Bool | bool": Kind("a condition on steps", lambda v: isinstance(v, (Bool, bool)), "when=t % 5 == 0; what data decides is not known"),
+    "Bool | bool": Kind("a condition on steps", lambda v: isinstance(v, (Bool, bool)), "a condition cannot depend on data: when=t % 5 == 0"),
 }  # fmt: skip
 
 
-_to_tensor: list[Callable[[Any], Any]] = []  # one function: what makes a tensor of a number or array
+_to_tensor: list[Callable[[Any], Any]] = []  # one function, which makes a tensor of a number or array
 
 
 def converts(function: F) -> F:
@@ -135,7 +135,7 @@ def converts(function: F) -> F:
 
 
 def shown(value: Any) -> str:
-    """A value in an error: short, and with its type where that is what is wrong."""
+    """A value as errors show it: short, and by its type where the value itself would not help."""
     if isinstance(value, (BaseTensor, Expr, Bool, Symbol)):
         return f"`{value}`" if not isinstance(value, BaseTensor) else repr(value)
     if is_array(value):
@@ -146,7 +146,7 @@ def shown(value: Any) -> str:
         )
         return f"[{items}]" if isinstance(value, list) else f"({items})"
     if not (value is None or isinstance(value, (str, bool, int, float, complex, list, tuple, dict, set, slice, type))):
-        return f"a {type(value).__name__}"  # whose text may hold an address
+        return f"a {type(value).__name__}"  # its text may contain an address
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -157,15 +157,15 @@ def context_of(arguments: Iterable[Any]) -> BaseContext | None:
         if isinstance(argument, BaseTensor):
             return argument.context
         if isinstance(argument, (list, tuple, Mapping)) and argument:
-            found = context_of(argument.values() if isinstance(argument, Mapping) else argument)
-            if found is not None:
-                return found
+            context = context_of(argument.values() if isinstance(argument, Mapping) else argument)
+            if context is not None:
+                return context
     return None
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A parameter, with the check of its values: None where any value will do, or where the function says more."""
+    """A parameter and its kind; None if any value fits, or if the function's own error says more."""
 
     name: str
     default: Any
@@ -189,7 +189,7 @@ class _Row:
 
 
 class _Call:
-    """What a function takes, and what is said where it is called with something else."""
+    """The parameters of a function, and the errors for calls with wrong arguments."""
 
     def __init__(self, function: Callable[..., Any], name: str):
         self.name = name or getattr(function, "__name__", "function").strip("_")
@@ -200,10 +200,10 @@ class _Call:
         rest = next((p for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.plain, self.rest = [_Row.of(p, function) for p in plain], None if rest is None else _Row.of(rest, function)
         self.by_name = {p.name: _Row.of(p, function) for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        self.is_open = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def usage(self) -> str:
-        """How the function is called, without `self`."""
+        """The function's call as text, without `self`."""
         parts = []
         for p in self.parameters[self.has_self :]:
             star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
@@ -216,7 +216,7 @@ class _Call:
             count = len(self.plain) - self.has_self
             raise ArgumentError(f"`{self.name}` takes {count} arguments, got {len(args) - self.has_self}", hint=self.usage())
         for key in keywords:
-            if key not in self.by_name and not self.is_open:
+            if key not in self.by_name and not self.takes_any_name:
                 near = difflib.get_close_matches({"dim": "axis", "keepdim": "keepdims"}.get(key, key), self.by_name, 1)
                 hint = f"did you mean {near[0]}=...?" if near else self.usage()
                 raise ArgumentError(f"`{self.name}` has no argument `{key}`", hint=hint)
@@ -228,7 +228,7 @@ class _Call:
                     raise ArgumentError(f"the argument `{p.name}` of `{self.name}` {what}", hint=self.usage())
 
     def checked(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments, with tensors in place of numbers where tensors are meant."""
+        """The arguments, with tensors in place of numbers where the annotation is a tensor."""
         plain, rest = self.plain, self.rest
         if len(args) > len(plain) and rest is None:
             self.check_names(args, keywords)
@@ -238,7 +238,7 @@ class _Call:
 
 
 def checked(function: F, name: str = "") -> F:
-    """Decorator: `function`, refusing arguments that its annotations do not allow, and run in the context of its tensors.
+    """Decorator: `function`, which refuses arguments that its annotations do not allow, and runs in the context of its tensors.
 
     Raises ArgumentError: for a wrong kind of value, an unknown or missing argument. Errors call the function `name`.
     """
@@ -260,7 +260,7 @@ def checked(function: F, name: str = "") -> F:
 
 
 def checked_as(name: str) -> Callable[[F], F]:
-    """`checked`, of a function that users know under another name."""
+    """`checked` for a function that users know under another name."""
     return functools.partial(checked, name=name)
 
 
@@ -274,7 +274,7 @@ def method(function: F) -> F:
             return function(*args, **keywords)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # not of this call
+                raise  # the error is not of this call, but comes from inside
             call.check_names(args, keywords)
             raise
 
@@ -285,12 +285,12 @@ _ALIASES = {name: getattr(aliases, name) for name in ("Value", "Shape", "Axes", 
 
 
 def annotation_text(annotation: Any, function: Callable[..., Any] | None = None) -> str:
-    """An annotation as `KINDS` names it. A text is one of ours, or means what it means where `function` was written."""
+    """An annotation as a key of `KINDS`. In Tempo, a text is that key; in a user's function, the text is evaluated in its module."""
     if isinstance(annotation, str):
         if function is None or function.__module__.startswith("tempo_core."):
             return annotation
         try:
-            while isinstance(annotation, str):  # a text in quotes is a text of a text
+            while isinstance(annotation, str):  # a quoted annotation may be a text inside of a text
                 annotation = eval(annotation, getattr(function, "__globals__", {}))
         except Exception:  # a name that only type checkers know
             return str(annotation)
@@ -322,5 +322,5 @@ def _advice(kind: Kind, value: Any) -> str | None:
     if isinstance(value, (list, tuple)) and any(isinstance(v, BaseTensor) for v in value) and kind.fits is is_value:
         return "tp.stack([x, y]) makes one tensor of several"
     if isinstance(value, BaseTensor) and kind.fits not in (is_tensors, is_domain):
-        return "a tensor's values are known when the program runs; here the program is built, and a number is needed"
+        return "a number is needed while the program is built; a tensor has values only when the program runs"
     return kind.hint

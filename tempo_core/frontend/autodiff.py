@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 @checked
 def backward(loss: Tensor) -> None:
-    """Differentiate a tensor, summed over its points and elements; gradients are then in `.grad` of the leaves, and add up.
+    """Differentiate the sum of a tensor over its points and elements. The gradients are then in `.grad` of the leaves; calls add up.
 
     Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
     """
     context = loss.context
     cyclic = _cyclic_merges(context)
     leaves = [r for r in context.recurrences if is_float(r.dtype) and r.edge.source not in cyclic] + context.leaves
-    reached = _ancestors(context, loss.edge.source)
-    leaves = [leaf for leaf in leaves if leaf.edge.source in reached]
+    ancestors = _ancestors(context, loss.edge.source)
+    leaves = [leaf for leaf in leaves if leaf.edge.source in ancestors]
     if not leaves:
         raise GradientError(
             f"{loss!r} depends on no leaf",
@@ -58,8 +58,8 @@ def backward(loss: Tensor) -> None:
         )
     for leaf, gradient in zip(leaves, grad(loss, leaves), strict=True):
         key = (leaf.edge.source, leaf.edge.output)
-        present = context.gradients.get(key)
-        context.gradients[key] = gradient if present is None else present + gradient
+        previous = context.gradients.get(key)
+        context.gradients[key] = gradient if previous is None else previous + gradient
 
 
 @checked
@@ -70,31 +70,35 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     """
     if not is_float(loss.dtype):
         raise GradientError(
-            f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: .astype("float32")'
+            f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: loss.astype("float32")'
         )
     for target in wrt:
         if not isinstance(target, BaseTensor):
-            raise GradientError(f"a gradient with respect to {shown(target)}, which is no tensor", hint="tp.grad(loss, [x, y])")
+            raise GradientError(
+                f"cannot differentiate with respect to {shown(target)}, which is not a tensor", hint="tp.grad(loss, [x, y])"
+            )
         if target.context is not loss.context:
             raise GradientError(
-                f"{target!r} and {loss!r} are of different contexts", hint="a loss depends on tensors of its own context"
+                f"{target!r} and {loss!r} are of different contexts",
+                hint="build the loss and the tensor in one context: with ctx as ((t, T),): ...",
             )
         if not is_float(target.dtype):
             raise GradientError(
-                f"a gradient with respect to {target!r}, which is of no float dtype", hint="differentiate with respect to floats"
+                f"cannot differentiate with respect to {target!r}, which is not of a float dtype",
+                hint="differentiate with respect to floats: tp.grad(loss, [x])",
             )
     targets = [t.materialized() for t in wrt]
     return _Reverse(loss.context, loss.materialized(), targets).run()
 
 
 def _ancestors(context: BaseContext, node_id: int) -> set[int]:
-    found, stack = {node_id}, [node_id]
+    ancestors, stack = {node_id}, [node_id]
     while stack:
         for edge in context.graph[stack.pop()].inputs:
-            if edge.source not in found:
-                found.add(edge.source)
+            if edge.source not in ancestors:
+                ancestors.add(edge.source)
                 stack.append(edge.source)
-    return found
+    return ancestors
 
 
 def _cyclic_merges(context: BaseContext) -> set[int]:
@@ -103,8 +107,8 @@ def _cyclic_merges(context: BaseContext) -> set[int]:
     return {m for m in merges if any(m in _ancestors(context, e.source) for e in context.graph[m].inputs)}
 
 
-def _fitted(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
-    """`x` in a shape that it has where it is read: sizes that vary are equal there, if not as expressions (t + 1 and T at T - 1)."""
+def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
+    """`x` in `shape`. Where x is read the sizes are equal, even if the expressions are not: t + 1 and T are equal at T - 1."""
     if len(shape) != x.rank:
         return reshape(x, shape)
     for axis, size in enumerate(shape):
@@ -113,8 +117,8 @@ def _fitted(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
     return x
 
 
-def _called(node: Node) -> str:
-    """An op as errors name it: by its function, where it has one."""
+def _op_name(node: Node) -> str:
+    """The name of an op in errors: its function, if it has one, else its class."""
     return f"`{getattr(node.op, 'fn', None) or type(node.op).__name__}`"
 
 
@@ -125,9 +129,9 @@ class _Reverse:
         self.context, self.graph, self.loss, self.targets = context, context.graph, loss, targets
         self.active = self._active_nodes()
         self.partial: dict[Key, list[Tensor]] = {}  # contributions to a value's gradient
-        self.support: dict[Key, Bool] = {}  # where there may be any: elsewhere the gradient is zero
+        self.support: dict[Key, Bool] = {}  # where a gradient may be other than zero
         self.placeholders: dict[int, Tensor] = {}  # gradients of merges that lie on cycles
-        self.overflowing: dict[int, bool] = {}  # nodes whose values may be infinite where nobody needs them
+        self.overflowing: dict[int, bool] = {}  # whether a node may be infinite at points where its value is not needed
 
     def run(self) -> list[Tensor]:
         seed = ones(self.loss.shape, self.loss.dtype)
@@ -154,28 +158,27 @@ class _Reverse:
         total = self._total(key)
         gradient = zeros(target.shape, target.dtype) if total is None else total
         domain = target.domain
-        return (
-            gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)
-        )  # varies with fewer steps
+        # A gradient may vary with fewer steps than its target.
+        return gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)
 
     def _active_nodes(self) -> set[int]:
-        """Nodes between the targets and the loss, along reads that a gradient flows back through."""
-        below, stack = {self.loss.edge.source}, [self.loss.edge.source]
+        """Nodes between the targets and the loss, along reads that carry a gradient back."""
+        ancestors, stack = {self.loss.edge.source}, [self.loss.edge.source]
         while stack:
             node = self.graph[stack.pop()]
             for edge in node.inputs:
-                if edge.source not in below and self._carries_gradient(node, edge):
-                    below.add(edge.source)
+                if edge.source not in ancestors and self._carries_gradient(node, edge):
+                    ancestors.add(edge.source)
                     stack.append(edge.source)
         users = self.graph.users()
-        found = {t.edge.source for t in self.targets} & below
-        stack = list(found)
+        active = {t.edge.source for t in self.targets} & ancestors
+        stack = list(active)
         while stack:
             for reader, slot in users[stack.pop()]:
-                if reader.id in below and reader.id not in found and self._carries_gradient(reader, reader.inputs[slot]):
-                    found.add(reader.id)
+                if reader.id in ancestors and reader.id not in active and self._carries_gradient(reader, reader.inputs[slot]):
+                    active.add(reader.id)
                     stack.append(reader.id)
-        return found
+        return active
 
     def _carries_gradient(self, reader: Node, edge: Edge) -> bool:
         op = reader.op
@@ -185,18 +188,17 @@ class _Reverse:
             return False
         if isinstance(op, Udf) and (op.kind != "jax" or op.stateful):
             return False
-        return isinstance(op, Merge) or not isinstance(
-            gradient_of(op), Zero
-        )  # what has no gradient is refused where it is needed
+        # An op without a gradient is an error only where its gradient is needed.
+        return isinstance(op, Merge) or not isinstance(gradient_of(op), Zero)
 
     def _order(self) -> tuple[list[int], list[int]]:
-        """Active nodes, readers before sources, once the edges into the `cut` merges' readers are dropped."""
+        """Active nodes, readers before their sources; and the merges at which cycles are cut. Reads of these merges do not count."""
         cut = [n for n in self.active if isinstance(self.graph[n].op, Merge) and self._on_cycle(n)]
         order: list[int] = []
         done: set[int] = set()
         for start in sorted(self.active, reverse=True):
             stack = [(start, False)]
-            while stack:  # sources first: a reader is placed once all it reads is placed, then the list is reversed
+            while stack:  # sources first: a reader comes after all of its sources, then the list is reversed
                 node_id, ready = stack.pop()
                 if ready:
                     order.append(node_id)
@@ -205,19 +207,19 @@ class _Reverse:
                     stack.append((node_id, True))
                     sources = {e.source for e in self.graph[node_id].inputs} & self.active
                     stack += [(s, False) for s in sources if s not in done and s not in cut]
-        for node_id in cut:  # their gradients are placeholders, known from the start: they come first
+        for node_id in cut:  # their gradients are placeholders, which exist from the start: they come first
             order.remove(node_id)
         return cut + list(reversed(order)), cut
 
     def _on_cycle(self, node_id: int) -> bool:
-        found: set[int] = set()
+        visited: set[int] = set()
         stack = [e.source for e in self.graph[node_id].inputs]
         while stack:
             current = stack.pop()
             if current == node_id:
                 return True
-            if current in self.active and current not in found:
-                found.add(current)
+            if current in self.active and current not in visited:
+                visited.add(current)
                 stack.extend(e.source for e in self.graph[current].inputs)
         return False
 
@@ -243,20 +245,20 @@ class _Reverse:
             gradients = [self._total((node.id, k)) for k in range(len(node.outputs))]
         if all(g is None for g in gradients):
             return
-        wanted = [e.source in self.active and self._carries_gradient(node, e) for e in node.inputs]
-        if not any(wanted):
+        needs_gradient = [e.source in self.active and self._carries_gradient(node, e) for e in node.inputs]
+        if not any(needs_gradient):
             return
         if isinstance(node.op, Merge):
             assert gradients[0] is not None
-            taken: Bool = TRUE
+            remaining: Bool = TRUE
             for edge in node.inputs:
                 if edge.source in self.active:
-                    self._pull_back(node, edge, gradients[0], edge.condition & taken)
-                taken = taken & ~edge.condition
+                    self._pull_back(node, edge, gradients[0], edge.condition & remaining)
+                remaining = remaining & ~edge.condition
             return
         rule = gradient_of(node.op)
         if isinstance(rule, NoGradient):
-            message = f"{_called(node)} has no gradient: {rule.why}"
+            message = f"{_op_name(node)} has no gradient: {rule.why}"
             raise GradientError(message, where=node.where or None, hint=rule.hint) from (
                 MissingRow(message) if rule.missing else None
             )
@@ -264,22 +266,22 @@ class _Reverse:
         operands = [view(self.context, e) for e in node.inputs]
         results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
         contributions = rule(node.op, operands, results, gradients)
-        somewhere = self._support(node)
-        unsafe = somewhere is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
-        for edge, contribution, is_wanted in zip(node.inputs, contributions, wanted, strict=True):
-            if is_wanted and contribution is not None:
-                if unsafe:  # where nobody needs the value, it may be infinite: zero times infinity is no gradient
-                    contribution = where(evaluate(somewhere), contribution, 0)
-                self._pull_back(node, edge, contribution, TRUE, somewhere)
+        support = self._support(node)
+        unsafe = support is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
+        for edge, contribution, is_needed in zip(node.inputs, contributions, needs_gradient, strict=True):
+            if is_needed and contribution is not None:
+                if unsafe:  # the value may be infinite where it is not needed: zero times infinity is NaN
+                    contribution = where(evaluate(support), contribution, 0)
+                self._pull_back(node, edge, contribution, TRUE, support)
 
     def _support(self, node: Node) -> Bool:
-        """Where a node's gradients may be anything but zero."""
+        """The condition under which a node's gradients may be other than zero."""
         if node.id in self.placeholders:
             return TRUE
         return unless_obvious(disjunction(*(self.support.get((node.id, k), FALSE) for k in range(len(node.outputs)))))
 
     def _may_overflow(self, node_id: int) -> bool:
-        """Whether a value is computed, since the last branching tensor, by what is infinite for some finite operands."""
+        """Whether an op between the last branching tensors and a value may give an infinity for finite operands."""
         if node_id not in self.overflowing:
             node = self.graph[node_id]
             self.overflowing[node_id] = not isinstance(node.op, (Merge, Input)) and (
@@ -287,10 +289,10 @@ class _Reverse:
             )
         return self.overflowing[node_id]
 
-    def _pull_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool, somewhere: Bool = TRUE) -> None:
-        """Sum the contributions of all reader points to a source point, and add that to the source's gradient.
+    def _pull_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool, support: Bool = TRUE) -> None:
+        """Sum the contributions of all reader points to a source point, and add the sum to the source's gradient.
 
-        There are contributions where the reader's domain's condition and `branch` hold; outside of `somewhere` they are zero.
+        Contributions exist where `branch` and the condition of the reader's domain hold; outside of `support` they are zero.
         """
         source = self.graph[edge.source]
         domain = Domain(reader.domain.steps, reader.domain.condition & branch)
@@ -300,26 +302,26 @@ class _Reverse:
         except GradientError:
             cases = as_cases(edge)
             for case, holds in cases:  # x[max(t - 1, 0)] is x[t - 1] where t >= 1, and x[0] elsewhere
-                self._pull_back(reader, case, contribution, branch & holds, somewhere)
+                self._pull_back(reader, case, contribution, branch & holds, support)
             exact, inverses = False, () if cases else hulls(domain, edge.index, source.domain)
         for inverse in inverses:
-            self._sum_back(reader, edge, contribution, domain, somewhere, inverse, exact)
+            self._sum_back(reader, edge, contribution, domain, support, inverse, exact)
 
     def _sum_back(
-        self, reader: Node, edge: Edge, contribution: Tensor, domain: Domain, somewhere: Bool, inverse: Inverse, exact: bool
+        self, reader: Node, edge: Edge, contribution: Tensor, domain: Domain, support: Bool, inverse: Inverse, exact: bool
     ) -> None:
-        """Add, at the source points of an inverse, the contributions of their readers; unless `exact`, it holds others too."""
+        """Add the contributions of the readers to each source point. Unless `exact`, `inverse` also has points that do not read it."""
         source = self.graph[edge.source]
         expanded = contribution
         ranges = [(s, i) for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
-        # Range dimensions along which the contribution does not vary are dropped: the sum over readers is all that is left.
+        # Range dimensions along which the contribution does not vary are dropped: only the sum over readers remains.
         dense: list[tuple[int, Range]] = []
-        dropped = 0
+        drop_count = 0
         for position, (_, span) in enumerate(ranges):
-            axis = position - dropped
+            axis = position - drop_count
             narrowed = without_broadcast_axis(expanded, axis) if exact else None
             if narrowed is not None:
-                expanded, dropped = narrowed, dropped + 1
+                expanded, drop_count = narrowed, drop_count + 1
             else:
                 dense.append((position, span))
         for axis, (position, span) in enumerate(dense):
@@ -330,16 +332,16 @@ class _Reverse:
                 else:
                     positions = evaluate(span.start) + arange(span.length) * span.stride
                     expanded = scatter_add(expanded, positions, step.bound_expr, axis)
-        if not exact:  # what the hull holds besides the readers must be zeros
-            expanded = self._everywhere(expanded, domain)
-        gathered = self._gathered(expanded, domain, inverse)
+        if not exact:  # points of the hull that are not readers must contribute zeros
+            expanded = self._at_all_points(expanded, domain)
+        gathered = self._at_readers(expanded, domain, inverse)
         if not exact:
-            gathered = self._where_read(gathered, edge, source, domain, inverse)
-        summed = self._ranges(expanded, domain, inverse)
+            gathered = self._zero_unless_read(gathered, edge, source, domain, inverse)
+        summed = self._range_count(expanded, domain, inverse)
         gathered = gathered.sum(tuple(range(summed))) if summed else gathered
         repeat = Expr.of(1)
         for step, back in zip(domain.steps, inverse.index, strict=True):
-            if step not in expanded.domain and isinstance(back, Range):  # the same at each reader along this step
+            if step not in expanded.domain and isinstance(back, Range):  # equal contributions of all readers along the step
                 repeat = repeat * back.length
         if repeat != 1:
             gathered = gathered * repeat
@@ -347,43 +349,44 @@ class _Reverse:
             position, span = dense[axis]
             step = ranges[position][0]
             gathered = index(gathered, axis, step.expr if span.steps else (step.expr - span.start) // span.stride)
-        gathered = _fitted(gathered, source.outputs[edge.output].shape)
-        read = inverse.condition & somewhere if is_identity(edge, source, reader.domain) else inverse.condition
-        self._contribute((edge.source, edge.output), self._where(source, inverse.condition, gathered), read)
+        gathered = _fit_shape(gathered, source.outputs[edge.output].shape)
+        read_condition = inverse.condition & support if is_identity(edge, source, reader.domain) else inverse.condition
+        self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), read_condition)
 
-    def _ranges(self, value: Tensor, domain: Domain, inverse: Inverse) -> int:
-        """How many dimensions `_gathered` adds in front."""
+    def _range_count(self, value: Tensor, domain: Domain, inverse: Inverse) -> int:
+        """The number of dimensions that `_at_readers` adds in front."""
         return sum(isinstance(i, Range) and s in value.domain for s, i in zip(domain.steps, inverse.index, strict=True))
 
-    def _gathered(self, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
-        """What a value over the readers' domain is at the readers of each source point."""
+    def _at_readers(self, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
+        """A value over the readers' domain, read at the readers of each source point."""
         keys = [i for s, i in zip(domain.steps, inverse.index, strict=True) if s in value.domain]
         if not keys:
             return value
         if any(isinstance(k, Range) and not provably_nonnegative(k.stop - k.start) for k in keys):
-            return value[(*map(as_key, keys), inverse.condition)]  # where nobody reads, the range would end before it starts
+            # At a point without readers, the range would end before it starts.
+            return value[(*map(as_key, keys), inverse.condition)]
         return value[tuple(map(as_key, keys))]
 
-    def _everywhere(self, value: Tensor, domain: Domain) -> Tensor:
-        """A value over all points of a domain's steps: zeros where the domain's condition does not hold."""
+    def _at_all_points(self, value: Tensor, domain: Domain) -> Tensor:
+        """`value` at all points of a domain's steps, with zeros where the domain's condition does not hold."""
         node = self.graph.add(Merge(value.type), domain=Domain(domain.steps), where=value.node.where)
         edge = replace(value.edge, condition=domain.condition & value.domain.condition)
         self.graph.put(replace(node, inputs=(edge, zeros(value.shape, value.dtype).edge)))
         return of_node(self.context, node)
 
-    def _where_read(self, value: Tensor, edge: Edge, source: Node, domain: Domain, inverse: Inverse) -> Tensor:
-        """`value`, gathered from the hull of the readers, with zeros for those that read another point.
+    def _zero_unless_read(self, value: Tensor, edge: Edge, source: Node, domain: Domain, inverse: Inverse) -> Tensor:
+        """`value`, gathered from the hull of the readers, with zeros for points that read another point of the source.
 
-        What they read of slices is at its absolute position already.
+        Only indices at points are compared: the elements of slices are at their absolute positions already.
         """
         for step, at in edge.by_step(source.domain).items():
             if isinstance(at, Point) and at.expr.steps:
-                wanted = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
-                read = equal(self._gathered(wanted, domain, inverse), evaluate(step.expr))
-                value = where(reshape(read, (*read.shape, *(1,) * (value.rank - read.rank))), value, 0)
+                read_point = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
+                is_read = equal(self._at_readers(read_point, domain, inverse), evaluate(step.expr))
+                value = where(reshape(is_read, (*is_read.shape, *(1,) * (value.rank - is_read.rank))), value, 0)
         return value
 
-    def _where(self, source: Node, condition: Bool, value: Tensor) -> Tensor:
+    def _zero_elsewhere(self, source: Node, condition: Bool, value: Tensor) -> Tensor:
         """`value` at the source's points where `condition` holds, zeros elsewhere."""
         guarded = condition & value.domain.condition
         if guarded is TRUE or uncovered(source.domain, [guarded]) is None:

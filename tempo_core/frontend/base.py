@@ -1,4 +1,4 @@
-"""What a tensor is: a view of a graph node with a temporal index; indexing, and new nodes. `Tensor` adds methods and operators."""
+"""The base of tensors: a view of a graph node with a temporal index; indexing; new nodes. `Tensor` adds methods and operators."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ if TYPE_CHECKING:
 
 
 class BaseTensor:
-    """A value of type `dtype[shape]` at every point of its `domain`; all tensors that are made are `Tensor`s, which see."""
+    """A value of type `dtype[shape]` at every point of its `domain`. Every tensor of a program is a `Tensor`, a class derived from this."""
 
-    _made: ClassVar[type[Tensor]]  # the class of which `view` makes instances
+    _public_class: ClassVar[type[Tensor]]  # the class whose instances `view` makes
 
     def __init_subclass__(cls, is_public: bool = False) -> None:
         super().__init_subclass__()
         if is_public:
-            BaseTensor._made = cls  # type: ignore[assignment]
+            BaseTensor._public_class = cls  # type: ignore[assignment]
 
     def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE):
         self.context = context
         self.edge = edge
-        self.user_condition = condition  # what the user indexed with; the rest of the domain's condition follows from the reads
+        self.user_condition = condition  # of the user's index; the rest of the domain's condition follows from the reads
         source = context.graph[edge.source]
         for step, index in edge.by_step(source.domain).items():
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
         self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------------------------
 
     @property
     def type(self) -> TensorType:
-        """dtype and shape, as `float32[3, T]`."""
+        """The dtype and the shape, such as `float32[3, T]`."""
         return self.context.graph.edge_type(self.edge)
 
     @property
     def dtype(self) -> str:
-        """The name of the elements' type, as `"float32"`."""
+        """The name of the elements' type, such as `"float32"`."""
         return self.type.dtype
 
     @property
     def shape(self) -> Sizes:
-        """The sizes, which are expressions; `x.shape == (3, T)` compares them as they are written."""
+        """The sizes, as expressions. `x.shape == (3, T)` compares the expressions, as they are written."""
         return Sizes(self.type.shape)
 
     @property
@@ -73,12 +73,12 @@ class BaseTensor:
 
     @property
     def node(self) -> Node:
-        """The node of the graph that computes it."""
+        """The node of the graph that computes the tensor."""
         return self.context.graph[self.edge.source]
 
     @property
     def name(self) -> str:
-        """What plans, drawings and errors call it; empty if it has no name."""
+        """The name in plans, drawings and errors; empty if the tensor has none."""
         return self.node.name
 
     def __repr__(self) -> str:
@@ -92,14 +92,14 @@ class BaseTensor:
         indices, condition = self._indices(key)
         edge = compose(self.edge, self.domain.steps, indices)
         base: BaseTensor = self
-        if edge is None:  # not expressible on the edge: read a copy of this tensor instead
-            base = self._copied()
+        if edge is None:  # the edge cannot express the index: read a copy of this tensor instead
+            base = self._copy()
             edge = replace(base.edge, index=tuple(indices))
         ragged = self._ragged_step(base, indices)
         if ragged is not None:
             raise IndexingError(
                 f"{self!r} has a shape that varies with {ragged}; a slice over {ragged} would stack tensors of different shapes",
-                hint="reduce the varying dimension first, for example with .sum(0)",
+                hint="reduce the varying dimension first: x.sum(0)",
             )
         points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
         carried = self.user_condition
@@ -118,20 +118,22 @@ class BaseTensor:
         )
 
     def __delitem__(self, key: Any) -> None:
-        raise IndexingError(f"the points of {self!r} cannot be deleted", hint="index where it exists with a condition: x[t >= 3]")
+        raise IndexingError(
+            f"the points of {self!r} cannot be deleted", hint="to leave points out, index with a condition: x[t >= 3]"
+        )
 
     def _indices(self, key: Any) -> tuple[list[Index], Bool]:
         """A user's key as one index per step of the domain, and the conditions in it."""
         parts = list(key) if isinstance(key, tuple) else [key]
         condition: Bool = TRUE
-        for part in [p for p in parts if isinstance(p, _TRUTHS)]:
+        for part in [p for p in parts if isinstance(p, _CONDITIONS)]:
             condition = condition & as_bool(part)
-        parts = [p for p in parts if not isinstance(p, _TRUTHS)]
+        parts = [p for p in parts if not isinstance(p, _CONDITIONS)]
         steps = self.domain.steps
         if len(parts) > len(steps):
             raise IndexingError(
                 f"{len(parts)} temporal indices for {self!r}, whose domain has {len(steps)} steps",
-                hint="[] indexes steps only; index spatial dimensions with x.spatial[...] or x.index(dim, i)",
+                hint="[] indexes steps only; to index dimensions: x.spatial[0] or x.index(0, i)",
             )
         indices = [as_index(part, step, self) for part, step in zip(parts, steps, strict=False)]
         indices += [Point(step.expr) for step in steps[len(parts) :]]
@@ -143,7 +145,7 @@ class BaseTensor:
                 return step
         return None
 
-    def _copied(self) -> Tensor:
+    def _copy(self) -> Tensor:
         return apply(Identity(), self)
 
 
@@ -161,19 +163,20 @@ def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:
                 )
         if stride < 1:
             raise IndexingError(
-                f"stride {stride} in a slice of step {step}", hint="strides are positive; .flip(0) reverses a slice"
+                f"the stride {stride} of a slice of step {step} is not positive", hint="to reverse a slice: x[0:T].flip(0)"
             )
         return Range(start, stop, stride)
     if isinstance(part, BaseTensor):
         raise IndexingError(
             f"step {step} of {of!r} is indexed by a tensor; which timestep is read would depend on data",
-            hint="read a slice such as x[0:T], then .index(0, tensor)",
+            hint="read a slice, and index that: x[0:T].index(0, tensor)",
         )
     try:
         point = Expr.of(part)
     except TypeError:
         raise IndexingError(
-            f"{part!r} cannot index step {step} of {of!r}", hint="use expressions of steps and bounds, or slices"
+            f"{part!r} cannot index step {step} of {of!r}",
+            hint="use expressions of steps and bounds, or slices: x[t - 1], x[0:T]",
         ) from None
     if point.is_constant and point.constant < 0:
         raise IndexingError(
@@ -189,33 +192,33 @@ def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: BaseTenso
     if isinstance(part, BaseTensor):
         raise IndexingError(
             f"the {what} of a slice of step {step} of {of!r} is a tensor; which timesteps are read would depend on data",
-            hint="read the largest slice, such as x[0:T], and mask it with tp.where",
+            hint="read the largest slice, and mask it: tp.where(mask, x[0:T], 0)",
         )
     try:
         return Expr.of(part)
     except ArgumentError:
         raise IndexingError(
             f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}",
-            hint="use ints and expressions of steps and bounds",
+            hint="use ints and expressions of steps and bounds: x[t : t + 3]",
         ) from None
 
 
 def _source_condition(source: Node, edge: Edge) -> Bool:
-    """Where the source exists, in the reader's steps. Ranges are checked at both ends where that is exact."""
+    """The condition under which the source exists, in the reader's steps. A range is checked at both ends, if that is exact."""
     condition = source.domain.condition
     if condition is TRUE:
         return TRUE
     indices = edge.by_step(source.domain)
     first = {s: i.expr if isinstance(i, Point) else i.start for s, i in indices.items()}
     last = {s: i.expr if isinstance(i, Point) else i.last for s, i in indices.items()}
-    kept: list[Bool] = []
+    conditions: list[Bool] = []
     for part in condition.parts:
-        ranged = any(isinstance(indices[s], Range) for s in part.steps)
-        if not ranged:
-            kept.append(part.substitute(first))
+        has_range = any(isinstance(indices[s], Range) for s in part.steps)
+        if not has_range:
+            conditions.append(part.substitute(first))
         elif isinstance(part, Comparison) and part.kind == ">=":
-            kept += [part.substitute(first), part.substitute(last)]
-    return conjunction(*kept)
+            conditions += [part.substitute(first), part.substitute(last)]
+    return conjunction(*conditions)
 
 
 def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str = "", where: str | None = None) -> Tensor:
@@ -225,7 +228,7 @@ def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str
         if operand.context is not context:
             raise ContextError(
                 f"tensors of different contexts meet in one operation: {operands[0]!r} and {operand!r}",
-                hint="a program is built in one context; hand values over by running: inputs={'x': result}",
+                hint="a program has one context; to hand a value over, run the first program, and feed its result: inputs={'x': result}",
             )
     if domain is None:
         steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)
@@ -245,7 +248,7 @@ def of_node(context: BaseContext, node: Node, output: int = 0) -> Tensor:
 
 def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
     """The tensor that reads `edge`, where `condition` holds."""
-    return BaseTensor._made(context, edge, condition)
+    return BaseTensor._public_class(context, edge, condition)
 
 
-_TRUTHS = (Bool, bool, np.bool_)
+_CONDITIONS = (Bool, bool, np.bool_)

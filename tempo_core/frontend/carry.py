@@ -20,7 +20,7 @@ def carry(
     kept: Domain = (),
     reverse: bool = False,
 ) -> None:
-    """Assign all points of the recurrence `x`: it begins as `start`, and `following`, the value after each point, is its next.
+    """Assign all points of the recurrence `x`: the first value is `start`, and the value after each point is `following` there.
 
     The steps of x are loops, the last one innermost; after the last point of a loop comes the first point of the next iteration
     around it. Over (i, t) this is
@@ -33,26 +33,27 @@ def carry(
     `start` at that point. With kept=(i,), the three lines become `x[i, 0] = start` and `x[i, t + 1] = following`. With
     `reverse`, the loops run from their last points to their first: `x[T - 1] = start`, `x[t - 1] = following`.
 
-    `start` has x's shape, and may vary with the steps in `kept`; `following` may vary with all steps of x, and is usually made
-    of x itself. Either may be left out, and assigned by another call or by hand: a parameter begins, is differentiated, and
-    goes on as what its gradient made of it.
+    `start` has x's shape, and may vary with the steps in `kept`; `following` may vary with all steps of x, and is usually
+    computed from x itself. Either may be left out, and assigned by another call or by hand. For example, a parameter first gets
+    its start, and after differentiation a following value that is computed from its gradient:
 
         w = tp.recurrence((3,), domain=(i,), name="w")
         tp.carry(w, tp.zeros((3,)))
         loss.backward()
         tp.carry(w, following=w - 0.1 * w.grad)
 
-    Raises ArgumentError where x is not a recurrence, where all of its steps are kept, and where there is nothing to assign;
-    ContextError for a kept step that x does not have; IndexingError where `start` varies with a loop, or `following` with a
-    step that x does not have; DTypeError and ShapeError as an assignment does.
+    Raises ArgumentError if x is not a recurrence, if all of its steps are kept, or if there is nothing to assign; ContextError
+    for a kept step that x does not have; IndexingError if `start` varies with a loop, or `following` with a step that x does not
+    have; DTypeError and ShapeError as an assignment does.
     """
     if not is_recurrence(x):
         raise ArgumentError(
-            f"what is carried is a recurrence, not {shown(x)}", hint='x = tp.recurrence((3,), domain=(t,), name="x")'
+            f"tp.carry assigns a recurrence, not {shown(x)}", hint='x = tp.recurrence((3,), domain=(t,), name="x")'
         )
     if start is None and following is None:
         raise ArgumentError(
-            f"{x!r} is given neither a start nor what follows", hint="tp.carry(x, start, following), or one of the two"
+            f"tp.carry of {x!r} has neither a start nor a following value",
+            hint="give both, or one: tp.carry(x, start, following)",
         )
     loops = _loops(x, kept)
     if start is not None:
@@ -87,7 +88,8 @@ def _loops(x: Recurrence, kept: Domain) -> list[Symbol]:
     loops = [step for step in x.domain.steps if step not in parallel]
     if not loops:
         raise ArgumentError(
-            f"no step is left along which {x!r} goes on", hint="leave the loop's step out of kept" if names else "domain=(t,)"
+            f"{x!r} has no step left to carry along",
+            hint="leave the loop's step out: kept=()" if names else "give the recurrence a domain: domain=(t,)",
         )
     return loops
 
@@ -98,5 +100,5 @@ def _first(step: Symbol, reverse: bool) -> Expr:
 
 
 def _key(x: Tensor, points: dict[Symbol, Expr]) -> tuple[Expr, ...]:
-    """An index of `x`: the given points of some steps, the same point of the others."""
+    """An index of `x`: the entries of `points` for their steps, the same point for the others."""
     return tuple(points.get(step, step.expr) for step in x.domain.steps)

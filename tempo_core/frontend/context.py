@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class BaseContext:
     """A program's steps. `Context("i", "t")` has the steps i, t with the bounds I, T; `Context(num_dims=2)` names them d0, d1.
 
-    Used as `with ctx as ((i, I), (t, T)):`, it gives each step and its bound as symbolic expressions; recurrent tensors are
-    made inside the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
+    `with ctx as ((i, I), (t, T)):` gives each step and its bound as symbolic expressions; recurrent tensors are made inside
+    of the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
     """
 
     _active: list[BaseContext] = []
@@ -39,24 +39,26 @@ class BaseContext:
             valid = isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
             if not valid or name.upper() == name or name.startswith("_"):
                 shown = f"`{name}`" if isinstance(name, str) else repr(name)
-                raise ArgumentError(f"{shown} cannot name a step", hint='use lower-case names such as "t": its bound is then T')
+                raise ArgumentError(
+                    f"{shown} cannot name a step", hint='use a lower-case name, whose capitals name the bound: tp.Context("t")'
+                )
         for k, name in enumerate(names):
             if name.upper() in {other.upper() for other in names[:k]}:
                 raise ArgumentError(
                     f"the steps {', '.join(names)} share the name {name} or its bound {name.upper()}",
-                    hint="give each step a name of its own",
+                    hint='give each step a name of its own: tp.Context("i", "t")',
                 )
         self.steps = tuple(Symbol(name, name.upper()) for name in names)
         self.graph = Graph(self.steps)
         self.gradients: dict[tuple[int, int], Tensor] = {}
         self.leaves: list[Tensor] = []  # inputs with requires_grad
-        self.inputs: dict[str, tuple[Symbol, ...]] = {}  # the steps of what is fed, by name
-        self.parameters: dict[str, Tensor] = {}  # those of modules, by full name
+        self.inputs: dict[str, tuple[Symbol, ...]] = {}  # the steps of each input, by name
+        self.parameters: dict[str, Tensor] = {}  # the parameters of modules, by full name
         self.recurrences: list[Tensor] = []
         self.branch_lines = self.graph.branch_lines
-        self.builders: list[CodeType | None] = []  # the functions in whose `with` the context is
-        self.variables: dict[tuple[int, int], Variable] = {}  # what the user calls tensors, by node and output
-        self.programs: list[tuple[object, Program]] = []  # what `run` has compiled, the last used last
+        self.builders: list[CodeType | None] = []  # the code of the functions whose `with` entered the context
+        self.variables: dict[tuple[int, int], Variable] = {}  # the user's names for tensors, by node and output
+        self.programs: list[tuple[object, Program]] = []  # the programs that `run` compiled; the most recently used is last
         self._streams = 0
 
     def __enter__(self) -> tuple[tuple[Expr, Expr], ...]:
@@ -83,6 +85,6 @@ class BaseContext:
         return cls._active[-1] if cls._active else None
 
     def next_stream(self) -> int:
-        """A number for the next random call, so that calls draw independent numbers and rebuilding repeats them."""
+        """A number for the next random call. Calls draw independent numbers, and a program that is built again draws the same ones."""
         self._streams += 1
         return self._streams

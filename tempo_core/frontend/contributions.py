@@ -1,4 +1,4 @@
-"""What reverse-mode differentiation asks of a single read, op or contribution."""
+"""Questions of reverse-mode differentiation about a single read, op or contribution."""
 
 from __future__ import annotations
 
@@ -37,29 +37,32 @@ if TYPE_CHECKING:
 
 
 def as_cases(edge: Edge) -> list[tuple[Edge, Bool]]:
-    """A read at a least or greatest of expressions as reads at each of these, where it is the one; empty if it is no such read."""
-    for position, at in enumerate(edge.index):
-        if not isinstance(at, Point):
+    """The cases of a read at a minimum or maximum: `x[max(t - 1, 0)]` is `x[t - 1]` where t >= 1, and `x[0]` elsewhere.
+
+    Gives (read, condition) for each argument of the minimum or maximum; an empty list for any other read.
+    """
+    for position, index in enumerate(edge.index):
+        if not isinstance(index, Point):
             continue
-        for atom in at.expr.atoms:
-            factor = sum(c for monomial, c in at.expr.terms if monomial == ((atom, 1),))
-            if not isinstance(atom, (Minimum, Maximum)) or atom in (at.expr - Expr.of_atom(atom) * factor).atoms:
+        for atom in index.expr.atoms:
+            factor = sum(c for monomial, c in index.expr.terms if monomial == ((atom, 1),))
+            if not isinstance(atom, (Minimum, Maximum)) or atom in (index.expr - Expr.of_atom(atom) * factor).atoms:
                 continue
-            found = []
-            for number, chosen in enumerate(atom.args):
+            cases = []
+            for place, argument in enumerate(atom.args):
                 holds: Bool = TRUE
                 for other, rival in enumerate(atom.args):
-                    if other != number:  # among equals the first
-                        ahead = rival - chosen if isinstance(atom, Minimum) else chosen - rival
-                        holds = holds & (ahead >= (1 if other < number else 0))
-                moved = Point(at.expr + (chosen - Expr.of_atom(atom)) * factor)
-                found.append((replace(edge, index=(*edge.index[:position], moved, *edge.index[position + 1 :])), holds))
-            return found
+                    if other != place:  # of equal arguments the first counts
+                        margin = rival - argument if isinstance(atom, Minimum) else argument - rival
+                        holds = holds & (margin >= (1 if other < place else 0))
+                point = Point(index.expr + (argument - Expr.of_atom(atom)) * factor)
+                cases.append((replace(edge, index=(*edge.index[:position], point, *edge.index[position + 1 :])), holds))
+            return cases
     return []
 
 
 def as_key(back: Index) -> Expr | slice[Expr, Expr, int]:
-    """An index as `[]` takes it."""
+    """An index in the form that `[]` takes."""
     return back.expr if isinstance(back, Point) else slice(back.start, back.stop, back.stride)
 
 
@@ -74,14 +77,14 @@ _UNBOUNDED = (  # a finite operand may give an infinite result, or slope
 
 
 def uses_values(op: Op) -> bool:
-    """Whether an op's gradient rule multiplies by what its operands or results are."""
+    """Whether an op's gradient rule multiplies by the values of its operands or results."""
     if isinstance(op, (Binary, Reduce, Unary)):
         return op.fn not in ("add", "sub", "sum", "neg")
     return not isinstance(op, _LINEAR)
 
 
 def overflows(graph: Graph, node: Node) -> bool:
-    """Whether an op gives infinities for some finite operands: it divides by them, or takes the greatest of nothing."""
+    """Whether an op gives infinities for some finite operands: for example, it divides, or takes the maximum of no elements."""
     op = node.op
     if isinstance(op, Reduce) and op.fn in ("max", "min"):
         shape = graph.edge_type(node.inputs[0]).shape
@@ -90,7 +93,7 @@ def overflows(graph: Graph, node: Node) -> bool:
 
 
 def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
-    """`x` without `axis`, if it only repeats along it; else None."""
+    """`x` without `axis`, if x only repeats its elements along that axis; else None."""
     node = x.node
     if isinstance(node.op, Identity) and not node.op.stop_gradient:
         return None

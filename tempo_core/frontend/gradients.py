@@ -1,8 +1,9 @@
-"""Gradient rules (vector-Jacobian products), one row an op.
+"""Gradient rules (vector-Jacobian products), one row for each op.
 
-A rule takes (op, operands, results, gradients of the results) and gives one contribution an operand, of the operand's type,
-or None where none flows. The functions inside `Unary` and `Binary` have rows of their own, in `frontend/slopes.py`. `CONSTANT` names the ops
-that are constants to differentiation, with the reason. A gradient through an op of neither table is a GradientError.
+A rule takes (op, operands, results, gradients of the results) and gives one contribution for each operand: a tensor of the operand's
+type, or None if no gradient flows. The functions inside `Unary` and `Binary` have rows of their own, in `frontend/slopes.py`.
+`CONSTANT` names the ops that are constants to differentiation, with the reason. A gradient through an op of neither table is a
+GradientError.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor
 
 
 def _extreme(g: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Ties share the gradient."""
-    chosen = cast(equal(x, _spread(y, x, axes)), g.dtype)
-    return _spread(g / total(chosen, axes), x, axes) * chosen
+    """Equal extremes share the gradient."""
+    is_extreme = cast(equal(x, _spread(y, x, axes)), g.dtype)
+    return _spread(g / total(is_extreme, axes), x, axes) * is_extreme
 
 
 REDUCE: Mapping[str, Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor] | Zero] = {
@@ -99,7 +100,7 @@ REDUCE: Mapping[str, Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor]
 
 
 def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """For each element the product of the others along `axes`: of those before and those after it, as none may be divided by."""
+    """For each element the product of the others along `axes`: of those before it and those after it. Division would fail at 0."""
     *outer, axis = axes
     products = []
     for reverse in (False, True):
@@ -117,14 +118,14 @@ def _cumsum(op: ops.CumSum, operands: Sequence[Tensor], results: Sequence[Tensor
 
 
 def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
-    """Each maximum's gradients, from where it is reached to where the next is, go to the element that reached it."""
+    """The gradients of a running maximum, from its first position up to the next maximum, go to the element at that position."""
     (x,), (y,), (g,) = operands, results, gradients
     before = _shifted(y, op.axis, backwards=op.reverse)
     size = x.shape[op.axis]
     end = apply(ops.Broadcast(x.shape, (op.axis,)), equal(arange(size), evaluate(size - 1 if op.reverse else Expr.of(0))))
-    reached = cast(logical_or(end, greater(x, before)), g.dtype)
-    until_next = _shifted(1 - reached, op.axis, backwards=not op.reverse)
-    return (reached * linear_scan(until_next, g, op.axis, not op.reverse),)
+    is_new_maximum = cast(logical_or(end, greater(x, before)), g.dtype)
+    until_next = _shifted(1 - is_new_maximum, op.axis, backwards=not op.reverse)
+    return (is_new_maximum * linear_scan(until_next, g, op.axis, not op.reverse),)
 
 
 def _linear_scan(
@@ -132,13 +133,13 @@ def _linear_scan(
 ) -> Sequence[Any]:
     """h = ∂b obeys the scan in the other direction with the coefficients moved by one; ∂c[k] = h[k] * y[k - 1]."""
     (c, _), (y,), (g,) = operands, results, gradients
-    moved = _shifted(c, op.axis, backwards=not op.reverse)
-    h = linear_scan(moved, g, op.axis, not op.reverse)
+    next_coefficients = _shifted(c, op.axis, backwards=not op.reverse)
+    h = linear_scan(next_coefficients, g, op.axis, not op.reverse)
     return h * _shifted(y, op.axis, backwards=op.reverse), h
 
 
 def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
-    """`x[k + 1]` (backwards) or `x[k - 1]` at k, zero where there is none."""
+    """`x[k + 1]` (backwards) or `x[k - 1]` at k; zero where there is no such element."""
     size = x.shape[axis]
     if backwards:
         return pad(apply(ops.Slice(axis, Expr.of(1), size), x), axis, 0, 1)
@@ -177,14 +178,14 @@ def _conv(op: ops.Conv, operands: Sequence[Tensor], results: Sequence[Tensor], g
     batch, space = ops.product(x.shape[:before]), tuple(range(n))
     channels, features = w.shape[n], w.shape[-1] // op.groups
 
-    # x: g, spread out, with the kernel flipped, channels and features of each group exchanged.
+    # For x: g, spread out, convolved with the flipped kernel, whose channels and features are exchanged within each group.
     flipped = reshape(flip(w, space), (*kernel, channels, op.groups, features))
     flipped = reshape(transpose(flipped, *space, n + 2, n + 1, n), (*kernel, features, op.groups * channels))
     low = tuple(op.extent(k, kernel[k]) - 1 - op.low[k] for k in space)
     to_x = replace(op, strides=op.spread, spread=op.strides, low=low)
     to_x = replace(to_x, high=tuple(to_x.high_for(k, out[k], kernel[k], sizes[k]) for k in space))
 
-    # w: x with g as the kernel; each of a group's channels is one of a batch, the batch is summed like channels.
+    # For w: x convolved with g as the kernel; a group's channels act as the batch, and the batch is summed like channels.
     of_x = reshape(x, (batch, *sizes, op.groups, channels))
     of_x = reshape(transpose(of_x, n + 2, *(k + 1 for k in space), n + 1, 0), (channels, *sizes, op.groups * batch))
     of_g = transpose(reshape(g, (batch, *out, w.shape[-1])), *(k + 1 for k in space), 0, n + 1)
@@ -225,7 +226,8 @@ def _broadcast(
 def _slice(op: ops.Slice, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
     if op.stride == 1:
-        return (apply(ops.Pad(op.axis, op.start, x.shape[op.axis] - op.stop), g),)  # cut where the slice stood out
+        # Where the slice reached past the end the amount is negative, which cuts.
+        return (apply(ops.Pad(op.axis, op.start, x.shape[op.axis] - op.stop), g),)
     return (scatter_add(g, evaluate(op.start) + arange(g.shape[op.axis]) * op.stride, x.shape[op.axis], op.axis),)
 
 
@@ -262,28 +264,28 @@ def _scatter_add(
     op: ops.ScatterAdd, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> Sequence[Any]:
     updates, positions = operands
-    taken = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
+    values = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
     inside = (positions >= 0) & (positions < op.size)  # updates outside were dropped
     wide = positions.rank - op.batch
     axes = tuple(range(op.batch)) + tuple(range(op.axis, op.axis + wide))
-    return where(apply(ops.Broadcast(updates.shape, axes), inside), taken, 0), None
+    return where(apply(ops.Broadcast(updates.shape, axes), inside), values, 0), None
 
 
 def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Any]) -> Sequence[Any]:
-    """JAX differentiates what it can trace. Functions on the host, and stateful ones, are constants."""
+    """JAX differentiates functions that it can trace. Host functions and stateful functions are constants."""
     if op.kind != "jax" or op.stateful:
         return [None] * len(operands)
     floats = tuple(k for k, x in enumerate(operands) if is_float(x.dtype))
-    given = tuple(k for k, g in enumerate(gradients) if g is not None)
-    pullback = Pullback(op.fn, len(operands), floats, given)
-    found = udf(
+    slots = tuple(k for k, g in enumerate(gradients) if g is not None)
+    pullback = Pullback(op.fn, len(operands), floats, slots)
+    contributions = udf(
         pullback,
         *operands,
-        *(gradients[k] for k in given),
+        *(gradients[k] for k in slots),
         outputs=[operands[k].type for k in floats],
         name=f"{op.name}_gradient",
     )
-    by_slot = dict(zip(floats, found, strict=True))
+    by_slot = dict(zip(floats, contributions, strict=True))
     return [by_slot.get(k) for k in range(len(operands))]
 
 
@@ -302,12 +304,12 @@ CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows,
     ops.Random: "it is a function of integers",
     ops.Compare: "its result is a bool, which is constant between its jumps",
     ops.Argmax: "a position is constant between its jumps, as in JAX",
-    ops.Argsort: "positions are constant between their jumps, as in JAX; what they pick has a gradient, by Gather",
+    ops.Argsort: "positions are constant between their jumps, as in JAX; the elements at them have gradients, by Gather",
     ops.Sink: "it has no result",
     ops.Output: "it has no result",
 }
 _NO_SLOPE = NoGradient("its table of slopes has no row for it", missing=True)
-_NOBODY = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT", missing=True)
+_NO_ROW = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT", missing=True)
 
 
 def gradient_of(op: ops.Op) -> Rule | Zero | NoGradient:
@@ -319,4 +321,4 @@ def gradient_of(op: ops.Op) -> Rule | Zero | NoGradient:
         inner = slope_of(op)
     elif isinstance(op, ops.Reduce):
         inner = REDUCE.get(op.fn, _NO_SLOPE)
-    return inner if isinstance(inner, (Zero, NoGradient)) else GRADIENTS.get(type(op), _NOBODY)
+    return inner if isinstance(inner, (Zero, NoGradient)) else GRADIENTS.get(type(op), _NO_ROW)

@@ -1,4 +1,4 @@
-"""Random recurrent tensors: functions of (run seed, call, point), whatever the schedule. `tp.random.normal(shape, domain=(t,))`."""
+"""Random recurrent tensors: `tp.random.normal(shape, domain=(t,))`. The numbers depend on (run seed, call, point), not on the schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tempo_core.symbolic.expr import IntoExpr
 def _draw(kind: str, shape: Shape, domain: Domain) -> Tensor:
     context = BaseContext.current()
     sizes = shape_of(shape)
-    steps = {*domain_steps(domain), *(step for size in sizes for step in size.steps)}  # a size that varies is drawn anew
+    # The steps of sizes count too: a size that varies with a step needs new numbers at each of its points.
+    steps = {*domain_steps(domain), *(step for size in sizes for step in size.steps)}
     coordinates = [evaluate(step.expr) for step in step_order(steps, context.steps)]
     return apply(Random(kind, context.next_stream(), sizes), *coordinates)
 
@@ -28,7 +29,10 @@ def _draw(kind: str, shape: Shape, domain: Domain) -> Tensor:
 def uniform(shape: Shape = (), low: float = 0.0, high: float = 1.0, domain: Domain = ()) -> Tensor:
     """Uniform float32 numbers in [low, high), new ones at each point of `domain`."""
     if not low < high:
-        raise ArgumentError(f"uniform numbers from {low} to {high}", hint="low is less than high")
+        raise ArgumentError(
+            f"there are no uniform numbers from {low} to {high}",
+            hint="low must be less than high: tp.random.uniform((3,), 0.0, 1.0)",
+        )
     drawn = _draw("uniform", shape, domain)
     return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
 
@@ -55,7 +59,7 @@ def permutation(size: IntoExpr, domain: Domain = ()) -> Tensor:
 def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
     """Positions of the last axis drawn with probability softmax(logits), as int32; by Gumbel's trick.
 
-    New draws at each point of the logits' domain, or of `domain` where that is wider.
+    There are new draws at each point of the logits' domain, or of `domain` if that is wider.
     """
     logits = as_tensor(logits)
     if logits.rank == 0 or not is_float(logits.dtype):

@@ -1,7 +1,8 @@
-"""Derivatives of the functions inside `Unary` and `Binary`: one row a function.
+"""Derivatives of the functions inside `Unary` and `Binary`: one row for each function.
 
-A row is a slope (a function that gives the gradient of each operand), `Zero` for what is piecewise constant, or `NoGradient` for a function
-that has a derivative which nobody has written: a gradient through it is an error. A function without a row counts as `NoGradient`.
+A row is one of three: a slope (a function that gives the gradient of each operand); `Zero`, for a piecewise constant function; or
+`NoGradient`, for a function whose derivative is not written: a gradient through it is an error. A function without a row counts as
+`NoGradient`.
 
 Slopes are made of functions that have slopes themselves, so that there are gradients of every order. Each is right in every order at the
 special points of its function (`tests/core/points.py`). That is why some are longer than the textbook's formula.
@@ -51,17 +52,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Zero:
-    """A function whose derivative is zero wherever it has one: no gradient flows through it. `why` says so in words."""
+    """A function whose derivative is zero wherever it has one: no gradient flows through it. `why` is the reason."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class NoGradient:
-    """A function that cannot be differentiated: a gradient through it is a GradientError. `why` says so, `hint` what to write instead."""
+    """A function that cannot be differentiated: a gradient through it is a GradientError. `why` is the reason, `hint` the way out."""
 
     why: str
-    hint: str = "x.detach() ends differentiation here; a formula of other functions has their gradients"
+    hint: str = "write a formula of functions that have gradients, or end differentiation here: x.detach()"
     missing: bool = False  # there is no row: a mistake in Tempo
 
 
@@ -73,21 +74,24 @@ Slopes: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor | N
 
 
 def finite(x: Tensor) -> Tensor:
-    """`x`, and the largest number where it is infinite.
+    """`x`, with the largest finite number in place of infinity.
 
-    For slopes that are even and vanish at infinity: 0 times infinity would be NaN in the next order.
+    For slopes that are even and vanish at infinity. With an infinite x, the next derivative would be 0 times infinity: NaN.
     """
     limits = ml_dtypes.finfo(ml_dtypes.bfloat16) if x.dtype == "bfloat16" else np.finfo(x.dtype)
     return where(equal(absolute(x), math.inf), float(limits.max), x)
 
 
 def one_less_square(x: Tensor) -> Tensor:
-    """`1 - x**2`. The product of `1 - x` and `1 + x` keeps its digits near 1; at 1 its own slopes are 0 times infinity, those of the square are not."""
+    """`1 - x**2`. As `(1 - x) * (1 + x)` it keeps its digits near ±1.
+
+    At ±1 it is the plain formula, because the slopes of the product would be 0 times infinity there.
+    """
     return where(equal(absolute(x), 1), 1 - square(x), (1 - x) * (1 + x))
 
 
 def _exponent(y: Tensor) -> float | None:
-    """The number that a tensor repeats, where it is a constant that does."""
+    """The number that a constant tensor repeats; None for any other tensor."""
     node = y.node
     while isinstance(node.op, ops.Broadcast):
         node = y.context.graph[node.inputs[0].source]
@@ -112,9 +116,9 @@ def _of_power(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor | None
 
 
 def _of_arctan2(g: Tensor, y: Tensor, x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-    """`x / r**2` and `-y / r**2`, computed on the scale of the larger operand: neither overflows nor vanishes. At 0 and infinity they are 0.
+    """`x / r**2` and `-y / r**2`, computed on the scale of the larger operand, so that neither overflows nor vanishes. At 0 and infinity they are 0.
 
-    The formula is the same for every scale, so that the scale is a constant to differentiation.
+    The formula holds for every scale, so the scale counts as a constant in differentiation.
     """
     larger = maximum_of(absolute(x), absolute(y)).detach()
     nowhere = logical_or(equal(larger, 0), equal(larger, math.inf))
@@ -125,7 +129,7 @@ def _of_arctan2(g: Tensor, y: Tensor, x: Tensor, _: Tensor) -> tuple[Tensor, Ten
 
 
 def _of_maximum(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-    """Ties give half to each operand."""
+    """Equal operands get half of the gradient each."""
     share = where(equal(x, y), 0.5, cast(greater_equal(x, y), g.dtype))
     return g * share, g * (1 - share)
 
@@ -188,10 +192,10 @@ BINARY: Mapping[str, Slopes | Zero | NoGradient] = {
     "xor": _BITS,
 }
 
-_NOBODY = NoGradient("its table of slopes has no row for it", missing=True)
+_NO_ROW = NoGradient("its table of slopes has no row for it", missing=True)
 
 
 def slope_of(op: ops.Unary | ops.Binary) -> Slope | Slopes | Zero | NoGradient:
     """The row of an op's function."""
     table: Mapping[str, Slope | Slopes | Zero | NoGradient] = UNARY if isinstance(op, ops.Unary) else BINARY
-    return table.get(op.fn, _NOBODY)
+    return table.get(op.fn, _NO_ROW)

@@ -1,4 +1,4 @@
-"""Where tensors come from: inputs, user-defined functions; and sinks, where they go."""
+"""Inputs, user-defined functions and sinks: how values come into a program and go out of it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
-    """Steps given by the user, checked and in the context's order."""
+    """The user's steps, checked, in the context's order."""
     context = BaseContext.current()
-    found: list[Symbol] = []
+    distinct_steps: list[Symbol] = []
     for item in domain:
         step = item if isinstance(item, Symbol) else item.single_atom if isinstance(item, Expr) else None
         if not isinstance(step, Symbol) or step not in context.steps:
             raise ContextError(
                 f"{shown(item)} is not a step of this context",
-                hint=f"steps are {', '.join(s.name for s in context.steps) or 'none'}; domain=(t,) takes them as the context gave them",
+                hint=f"steps are {', '.join(s.name for s in context.steps) or 'none'}; pass the objects that the context gave: domain=(t,)",
             )
-        if step in found:
-            raise ContextError(f"the domain names the step {step} twice", hint="a tensor varies with each of its steps once")
-        found.append(step)
-    return step_order(found, context.steps)
+        if step in distinct_steps:
+            raise ContextError(f"the domain names the step {step} twice", hint=f"name each step once: domain=({step},)")
+        distinct_steps.append(step)
+    return step_order(distinct_steps, context.steps)
 
 
 @checked
@@ -49,43 +49,43 @@ def input(
     requires_grad: bool = False,
     streamed: bool = False,
 ) -> Tensor:
-    """A tensor that is fed when the program runs, under `name`: `inputs={name: value}`.
+    """A tensor that gets its values when the program runs, under `name`: `inputs={name: value}`.
 
-    `value` is an array `[*bounds of the domain, *shape]`, an iterator of one array `[*shape]` a point of the domain in the order
-    of the points, or a function of the steps, `fn(t=3) -> array`, called in that order. Iterators and functions are collected into
-    an array before the program runs; with `streamed=True`, the program asks for each value when its loop reaches the point, and
-    keeps it for as long as it is needed.
+    `value` is an array `[*bounds of the domain, *shape]`, or an iterator with one array `[*shape]` for each point of the domain, in
+    the order of the points, or a function of the steps, `fn(t=3) -> array`, which is called in that order. The values of iterators
+    and functions are collected into an array before the program runs. With `streamed=True`, the program instead asks for each value
+    when its loop reaches the point, and keeps it for as long as it is needed.
     """
     context = BaseContext.current()
     check_dtype(dtype)
     if not name:
-        raise ArgumentError("an input needs a name, to be fed by", hint='tp.input("x", (3,), domain=(t,))')
+        raise ArgumentError("an input needs a name", hint='tp.input("x", (3,), domain=(t,))')
     if name in context.inputs:
-        raise ArgumentError(f"there is an input `{name}` already", hint="give each input a name of its own")
+        raise ArgumentError(f"there is an input `{name}` already", hint='give each input a name of its own: tp.input("y", (3,))')
     if requires_grad and not is_float(dtype):
         raise DTypeError(f"the input `{name}` has dtype {dtype}; gradients exist for floats only")
     steps, sizes = domain_steps(domain), shape_of(shape)
-    for varying in (size for size in sizes if size.steps):
+    for varying_size in (size for size in sizes if size.steps):
         raise ShapeError(
-            f"the input `{name}` has a size {varying}, which varies with a step",
+            f"the input `{name}` has a size {varying_size}, which varies with a step",
             hint="feed the largest size, and slice: x.spatial[0:t + 1]",
         )
     if streamed:
         if not steps:
             raise ArgumentError(
-                f"the streamed input `{name}` has no domain", hint="domain=(t,): one value is fed at each point of it"
+                f"the streamed input `{name}` has no domain", hint="it gets one value at each point of its domain: domain=(t,)"
             )
         source = ops.Udf(Fed(name), (TensorType(dtype, sizes),), "host", stateful=True, name=name)
-        fed = apply(source, domain=Points(steps), name=name)
+        tensor = apply(source, domain=Points(steps), name=name)
     else:
-        fed = apply(ops.Input(name, dtype, (*(s.bound_expr for s in steps), *sizes)), name=name)
-        for step in steps:  # the leading dimension is indexed away, one step after the other
-            fed = apply(ops.Gather(0), fed, evaluate(step.expr), name=name)
+        tensor = apply(ops.Input(name, dtype, (*(s.bound_expr for s in steps), *sizes)), name=name)
+        for step in steps:  # each step indexes the leading dimension, and so removes it
+            tensor = apply(ops.Gather(0), tensor, evaluate(step.expr), name=name)
     context.inputs[name] = steps
     if requires_grad:
-        fed = apply(ops.Identity(), fed, name=name)
-        context.leaves.append(fed)
-    return fed
+        tensor = apply(ops.Identity(), tensor, name=name)
+        context.leaves.append(tensor)
+    return tensor
 
 
 @checked
@@ -105,15 +105,15 @@ def udf(
     domain: Domain = (),
     name: str = "",
 ) -> tuple[Tensor, ...]:
-    """`fn` of arrays at every point: one tensor an entry of `outputs`.
+    """The results of `fn`, a function of arrays, at every point: one tensor for each entry of `outputs`.
 
-    `kind="jax"`: traceable by JAX, pure; it becomes part of the device program, is vectorized by `jax.vmap` and differentiated
-    by `jax.vjp`. Other functions are constants for differentiation.
-    `kind="host"`: called with NumPy arrays on the host. A `stateful` one is called once a point, in the order of the points.
+    `kind="jax"`: `fn` is pure, and JAX can trace it. It becomes part of the device program; `jax.vmap` vectorizes it and `jax.vjp`
+    differentiates it. Other functions are constants to differentiation.
+    `kind="host"`: `fn` is called with NumPy arrays on the host. A `stateful` one is called once for each point, in their order.
     `domain` adds steps to those of the inputs.
     """
     if kind not in ("jax", "host"):
-        raise ArgumentError(f"unknown kind {kind!r} of user-defined function", hint='"jax" or "host"')
+        raise ArgumentError(f"unknown kind {kind!r} of user-defined function", hint='kind="jax" or kind="host"')
     context = BaseContext.current()
     operands = [as_tensor(x) for x in inputs]
     steps = frozenset(domain_steps(domain)).union(*(o.domain.steps for o in operands))
@@ -132,9 +132,9 @@ def udf(
 
 @checked
 def sink(fn: Callable[..., Any], *tensors: Value, when: Bool | bool = True, name: str = "") -> None:
-    """Hand tensors to `fn(*arrays, **steps)` on the host at each point of their domain where `when` holds, in order.
+    """Call `fn(*arrays, **steps)` on the host with the tensors' values at each point of their domain where `when` holds, in order.
 
-    Values may arrive late (after later work was started), never out of order, and all of them before `run` returns.
+    A call may come late (after later work has started), but never out of order, and all calls come before `run` returns.
     """
     context = BaseContext.current()
     operands = [as_tensor(x) for x in tensors]

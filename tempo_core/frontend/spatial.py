@@ -28,16 +28,19 @@ class Spatial:
         """The elements at `key`: `x.spatial[0]`, `x.spatial[:, 1:t]`, `x.spatial[..., None]`, `x.spatial[positions]`."""
         parts = list(key) if isinstance(key, tuple) else [key]
         x = self.tensor
-        wanted = sum(1 for p in parts if p is not None and p is not Ellipsis)
-        if wanted > x.rank:
+        count = sum(1 for p in parts if p is not None and p is not Ellipsis)
+        if count > x.rank:
             raise IndexingError(
-                f"{wanted} spatial indices for {x!r}, which has {x.rank} dimensions", hint="x[...] indexes its steps"
+                f"{count} spatial indices for {x!r}, which has {x.rank} dimensions",
+                hint="spatial indices are for dimensions; to index steps: x[t - 1]",
             )
         dots = [k for k, p in enumerate(parts) if p is Ellipsis]
         if len(dots) > 1:
-            raise IndexingError("`...` may stand once in a spatial index", hint="write `:` for the other dimensions")
+            raise IndexingError(
+                "`...` may occur once in a spatial index", hint="write `:` for other dimensions: x.spatial[..., :, 0]"
+            )
         if dots:
-            parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - wanted)
+            parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - count)
         axis = 0
         for part in parts:
             if part is None:
@@ -55,7 +58,7 @@ class Spatial:
     def __setitem__(self, key: Any, value: Any) -> None:
         raise IndexingError(
             f"{self.tensor!r} cannot be assigned to; tensors never change",
-            hint="tp.where chooses by position; x.scatter and x.index_add give a tensor with other elements",
+            hint="make a new tensor: x.scatter(positions, updates), x.index_add(positions, updates), tp.where(mask, x, y)",
         )
 
     def __iter__(self) -> Any:
@@ -70,7 +73,7 @@ def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
     if stride == -1 and part.start is None and part.stop is None:
         return flip(x, axis)
     if stride < 1:
-        raise IndexingError(f"stride {stride} in a spatial slice", hint="strides are positive; .flip(axis) reverses")
+        raise IndexingError(f"the stride {stride} of a spatial slice is not positive", hint="to reverse an axis: x.flip(axis)")
     start, stop = _end(part.start, Expr.of(0), size), _end(part.stop, size, size)
     if start == 0 and stop == size and stride == 1:
         return x
@@ -89,6 +92,6 @@ def _end(value: Any, default: Expr, size: Expr) -> Expr:
     except TypeError:
         raise IndexingError(
             f"{shown(value)} cannot be an end or the stride of a spatial slice",
-            hint="ints and expressions of steps and bounds; elements that data chooses are taken by x.spatial[int32 tensor]",
+            hint="use ints and expressions of steps and bounds; an int32 tensor picks elements by data: x.spatial[positions]",
         ) from None
     return size + end if end.is_constant and end.constant < 0 else end

@@ -1,4 +1,4 @@
-"""Recurrent tensors, as users see them: methods, operators, gradients, and what is said to those who use them as arrays."""
+"""The recurrent tensors that users hold: methods, operators, gradients, and errors where a tensor is used as an array."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tensor(BaseTensor, is_public=True):
     Operands of operators broadcast; numbers take the tensor's dtype (`tp.promote`).
     """
 
-    __array_priority__ = 1000  # NumPy arrays leave the operators to us
+    __array_priority__ = 1000  # with an array on the left, NumPy leaves the operator to the tensor
 
     def named(self, name: str) -> Tensor:
         """The same tensor under a name that plans, drawings and errors use."""
@@ -44,15 +44,15 @@ class Tensor(BaseTensor, is_public=True):
         return Spatial(self)
 
     def materialized(self) -> Tensor:
-        """This tensor as a node of its own, read at the identity."""
+        """This tensor as a node of its own, read at the node's own point."""
         source = self.node
-        return self if self.edge.is_own_point(source.domain) else self._copied()
+        return self if self.edge.is_own_point(source.domain) else self._copy()
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
     @property
     def grad(self) -> Tensor:
-        """The gradient that `backward` left here: same shape, dtype and domain as the tensor."""
+        """The gradient that `backward` computed. It has the tensor's shape, dtype and domain."""
         source = self.node
         key = (self.edge.source, self.edge.output)
         if key not in self.context.gradients:
@@ -67,7 +67,7 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def backward(self) -> None:
-        """Differentiate this tensor, summed over its points and elements; gradients are then in `.grad` of the leaves, and add up.
+        """Differentiate the sum of this tensor over its points and elements. The gradients are then in `.grad` of the leaves; calls add up.
 
         Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
         """
@@ -91,37 +91,37 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The greatest element along `axis`; NaN where there is one."""
+        """The greatest element along `axis`; NaN if an element is NaN."""
         return fn.greatest(self, axis, keepdims)
 
     @method
     def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The least element along `axis`; NaN where there is one."""
+        """The least element along `axis`; NaN if an element is NaN."""
         return fn.least(self, axis, keepdims)
 
     @method
     def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """Whether an element along `axis` is not 0, a bool."""
+        """Whether any element along `axis` is not 0, as a bool."""
         return fn.any_of(self, axis, keepdims)
 
     @method
     def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """Whether all elements along `axis` are not 0, a bool."""
+        """Whether all elements along `axis` are not 0, as a bool."""
         return fn.all_of(self, axis, keepdims)
 
     @method
     def count_nonzero(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """How many elements are not 0, as int32."""
+        """The number of elements that are not 0, as int32."""
         return fn.count_nonzero(self, axis, keepdims)
 
     @method
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The mean over `axis`; sizes that vary with the step are divided by at each step."""
+        """The mean over `axis`. A size that varies with a step is the divisor at each point."""
         return fn.mean(self, axis, keepdims)
 
     @method
     def var(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
-        """The variance over `axis`: the mean squared distance from the mean; with `ddof=1` that of a sample."""
+        """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
         return fn.var(self, axis, keepdims, ddof)
 
     @method
@@ -136,12 +136,12 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def argmax(self, axis: int = -1) -> Tensor:
-        """The first position of the greatest element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
+        """The first position of the greatest element along `axis`, as int32. NaN counts as the greatest; without elements it is 0."""
         return fn.argmax(self, axis)
 
     @method
     def argmin(self, axis: int = -1) -> Tensor:
-        """The first position of the least element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
+        """The first position of the least element along `axis`, as int32. NaN counts as the least; without elements it is 0."""
         return fn.argmin(self, axis)
 
     @method
@@ -166,22 +166,22 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def cumsum(self, axis: int = 0, reverse: bool = False) -> Tensor:
-        """Cumulative sum along `axis`; of suffixes with `reverse`."""
+        """The cumulative sum along `axis`; with `reverse`, of the suffixes."""
         return fn.cumsum(self, axis, reverse)
 
     @method
     def cumprod(self, axis: int = 0, reverse: bool = False) -> Tensor:
-        """Cumulative product along `axis`; of suffixes with `reverse`. Once an element is 0, the products are, whatever else is there."""
+        """The cumulative product along `axis`; with `reverse`, of the suffixes. Once an element is 0, the products are 0, whatever the others are."""
         return fn.cumprod(self, axis, reverse)
 
     @method
     def cummax(self, axis: int = 0, reverse: bool = False) -> Tensor:
-        """Cumulative maximum along `axis`; of suffixes with `reverse`. Of equal elements, the first has the gradient."""
+        """The cumulative maximum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
         return fn.cummax(self, axis, reverse)
 
     @method
     def cummin(self, axis: int = 0, reverse: bool = False) -> Tensor:
-        """Cumulative minimum along `axis`; of suffixes with `reverse`. Of equal elements, the first has the gradient."""
+        """The cumulative minimum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
         return fn.cummin(self, axis, reverse)
 
     @method
@@ -193,7 +193,7 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def reshape(self, *shape: Shape) -> Tensor:
-        """The same elements under another shape; one size may be -1."""
+        """The same elements in another shape; one size may be -1."""
         return fn.reshape(self, *shape)
 
     @method
@@ -203,17 +203,17 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def transpose(self, *axes: int | Sequence[int]) -> Tensor:
-        """Axes in the given order (reversed where none is given)."""
+        """`x` with its axes in the order of `axes`; reversed by default."""
         return fn.transpose(self, *axes)
 
     @method
     def swapaxes(self, first: int, second: int) -> Tensor:
-        """Two axes exchanged."""
+        """`x` with two axes exchanged."""
         return fn.swapaxes(self, first, second)
 
     @method
     def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-        """Axes moved to other places; the others keep their order."""
+        """`x` with some axes moved to other places; the others keep their order."""
         return fn.moveaxis(self, source, destination)
 
     @method
@@ -223,7 +223,7 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def squeeze(self, axis: Axes = None) -> Tensor:
-        """`x` without axes of size 1: those given, or all of them."""
+        """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
         return fn.squeeze(self, axis)
 
     @method
@@ -238,7 +238,7 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def split(self, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
-        """`x` cut along `axis`: into as many equal parts, or at the given positions, which may be expressions."""
+        """`x` cut along `axis`: into `parts` equal parts, or at the positions in `parts`, which may be expressions."""
         return fn.split(self, parts, axis)
 
     @method
@@ -248,7 +248,7 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def tile(self, times: Shape) -> Tensor:
-        """`x` as a whole repeated along its last axes, `times` each; more numbers than axes add axes in front."""
+        """The whole of `x` repeated along its last axes, with one number in `times` for each. More numbers than axes add axes in front."""
         return fn.tile(self, times)
 
     # -- elements --------------------------------------------------------------------------------------------------------
@@ -260,12 +260,12 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def take(self, indices: Value, axis: int = 0) -> Tensor:
-        """`x[indices]` along `axis`, of which the shape of `indices` takes the place. Positions outside of it are held at its ends."""
+        """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end."""
         return fn.take(self, indices, axis)
 
     @method
     def take_along_axis(self, indices: Tensor, axis: int = -1) -> Tensor:
-        """Along `axis`, the elements at `indices`, which have positions of their own at each point of the other axes.
+        """The elements at `indices` along `axis`, with separate positions for each place on the other axes.
 
         The other axes broadcast. `take_along_axis(x, argsort(x))` is `sort(x)`.
         """
@@ -273,48 +273,48 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def index_add(self, indices: Value, updates: Value, axis: int = 0) -> Tensor:
-        """`x` with updates added at `indices` along `axis`; twice where a position comes twice, dropped where it is outside.
+        """`x` with updates added at `indices` along `axis`.
 
-        Updates broadcast to the shape of `take(x, indices, axis)`.
+        Updates for one position add up; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
         """
         return fn.index_add(self, indices, updates, axis)
 
     @method
     def scatter(self, indices: Value, updates: Value, axis: int = 0) -> Tensor:
-        """`x` with updates in place of the elements at `indices` along `axis`: the last of those for one position, none outside.
+        """`x` with updates in place of the elements at `indices` along `axis`.
 
-        Updates broadcast to the shape of `take(x, indices, axis)`.
+        The last update for a position counts; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
         """
         return fn.scatter(self, indices, updates, axis)
 
     @method
     def one_hot(self, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
-        """Ones at the positions `x` of a new axis of `size`, the last by default; zeros alone for positions outside."""
+        """Ones at the positions `x` along a new axis of `size` elements, the last by default. A position outside gives only zeros."""
         return fn.one_hot(self, size, dtype, axis)
 
     @method
     def roll(self, shift: IntoExpr, axis: int = 0) -> Tensor:
-        """The elements of `axis` moved `shift` places on (an expression of steps too); those past the end come in at the start."""
+        """The elements of `axis` moved on by `shift` places (an int or an expression); those past the end come in at the start."""
         return fn.roll(self, shift, axis)
 
     @method
     def sort(self, axis: int = -1, descending: bool = False) -> Tensor:
-        """`x` sorted along `axis`, ascending unless said otherwise; NaN comes last."""
+        """`x` sorted along `axis`, in ascending order by default; NaN comes last."""
         return fn.sort(self, axis, descending)
 
     @method
     def top_k(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
-        """The `k` greatest elements along `axis`, greatest first, and their positions (int32); of equal ones the first comes first."""
+        """The `k` greatest elements along `axis`, greatest first, and their positions (int32). Equal elements keep their order."""
         return fn.top_k(self, k, axis)
 
     @method
     def median(self, axis: int = -1) -> Tensor:
-        """The middle element along `axis` in sorted order; the mean of both where there are two. NaN counts as the greatest."""
+        """The middle element along `axis` in sorted order, or the mean of the two middle elements. NaN counts as the greatest."""
         return fn.median(self, axis)
 
     @method
     def diagonal(self, offset: int = 0) -> Tensor:
-        """Of the last two axes the elements where column - row is `offset`, as one last axis."""
+        """The elements of the last two axes at which column - row is `offset`, as one last axis."""
         return fn.diagonal(self, offset)
 
     @method
@@ -324,12 +324,12 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def tril(self, offset: int = 0) -> Tensor:
-        """The last two axes' lower triangle, zeros above: where column - row is at most `offset`."""
+        """The lower triangle of the last two axes, where column - row is at most `offset`; zeros above it."""
         return fn.tril(self, offset)
 
     @method
     def triu(self, offset: int = 0) -> Tensor:
-        """The last two axes' upper triangle, zeros below: where column - row is at least `offset`."""
+        """The upper triangle of the last two axes, where column - row is at least `offset`; zeros below it."""
         return fn.triu(self, offset)
 
     # -- elementwise functions -------------------------------------------------------------------------------------------
@@ -338,8 +338,9 @@ class Tensor(BaseTensor, is_public=True):
     def astype(self, dtype: str) -> Tensor:
         """`x` converted to `dtype`.
 
-        Floats become integers by rounding towards zero; what is out of range becomes the nearest number in it, NaN becomes 0. Integers
-        wrap around. Floats become narrower ones by rounding to the nearest, or infinite. As bool, all but 0 is True, NaN too.
+        A float becomes an integer by rounding towards zero; a float out of range becomes the nearest integer in the range, NaN becomes
+        0. Integers wrap around. A float becomes a narrower float by rounding to the nearest, or infinite. As bools, all numbers but 0
+        are True, and so is NaN.
         """
         return fn.cast(self, dtype)
 
@@ -350,12 +351,12 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def round(self) -> Tensor:
-        """The nearest whole number, as a float; of two, the even one."""
+        """The nearest whole number, as a float; halfway between two, the even one."""
         return fn.rounded(self)
 
     @method
     def clip(self, low: Value | None = None, high: Value | None = None) -> Tensor:
-        """`x` held between `low` and `high`, of which one may be left out."""
+        """`x` limited to the range from `low` to `high`; either end may be left out."""
         return fn.clip(self, low, high)
 
     @method
@@ -445,22 +446,22 @@ class Tensor(BaseTensor, is_public=True):
 
     @method
     def isfinite(self) -> Tensor:
-        """Where numbers are neither infinite nor NaN, a bool."""
+        """Whether each element is neither infinite nor NaN, as a bool."""
         return fn.isfinite(self)
 
     @method
     def isinf(self) -> Tensor:
-        """Where numbers are infinite."""
+        """Whether each element is infinite, as a bool."""
         return fn.isinf(self)
 
     @method
     def isnan(self) -> Tensor:
-        """Where numbers are NaN, a bool."""
+        """Whether each element is NaN, as a bool."""
         return fn.isnan(self)
 
     @method
     def relu(self) -> Tensor:
-        """`max(x, 0)`, whose gradient at 0 is 0."""
+        """`max(x, 0)`. Its gradient at 0 is 0."""
         return fn.relu(self)
 
     @method
@@ -579,7 +580,7 @@ class Tensor(BaseTensor, is_public=True):
     def __pos__(self) -> Tensor:
         return self
 
-    # -- what it is not: an array ----------------------------------------------------------------------------------------
+    # -- errors for uses as an array -------------------------------------------------------------------------------------
 
     if not TYPE_CHECKING:
 
@@ -593,22 +594,22 @@ class Tensor(BaseTensor, is_public=True):
     def _value(self, *_: object, **__: object) -> NoReturn:
         raise SymbolicValueError(
             f"{self!r} has no value while the program is built",
-            hint="run the program for it: ctx.run({T: 10}, outputs=[x]); hand it to code of your own with tp.udf or tp.sink",
+            hint="tp.udf and tp.sink hand values to your own code; to get a value, run the program: ctx.run({T: 10}, outputs=[x])",
         )
 
-    if not TYPE_CHECKING:  # to type checkers, a tensor is no number, no array, and nothing to iterate over
+    if not TYPE_CHECKING:  # for type checkers, a tensor is not a number, not an array, and not iterable
         __array__ = __float__ = __int__ = __index__ = __complex__ = _value
 
         def __iter__(self) -> NoReturn:
             raise SymbolicValueError(
-                f"cannot iterate over {self!r}", hint="index its steps with [] and its dimensions with .index"
+                f"cannot iterate over {self!r}", hint="index its steps with x[0], its dimensions with x.index(0, i)"
             )
 
         def __len__(self) -> NoReturn:
-            raise SymbolicValueError(f"the length of {self!r} may be symbolic", hint="read .shape")
+            raise SymbolicValueError(f"the length of {self!r} may be symbolic", hint="read the size of a dimension: x.shape[0]")
 
     def __array_ufunc__(self, ufunc: np.ufunc, how: str, *inputs: Any, **keywords: Any) -> Tensor:
-        """`array + x`, where NumPy asks first; other functions of NumPy's are refused."""
+        """Operators with an array on the left, such as `array + x`. Other functions of NumPy raise an ArgumentError."""
         operator = _OPERATORS.get(ufunc.__name__)
         if how == "__call__" and operator is not None and not keywords and len(inputs) == 2:
             left, right = inputs
@@ -628,7 +629,8 @@ class Tensor(BaseTensor, is_public=True):
 
     def __bool__(self) -> NoReturn:
         raise SymbolicValueError(
-            f"{self!r} has no truth value while the program is built", hint="use tp.where, or index with a condition on steps"
+            f"{self!r} has no truth value while the program is built",
+            hint="choose by value with tp.where(x > 0, a, b), or index with a condition on steps: x[t > 0]",
         )
 
 
@@ -647,7 +649,7 @@ _RUN = "values are known when the program runs: ctx.run({T: 10}, outputs=[x])"
 _ELSEWHERE = {
     "numpy": _RUN, "item": _RUN, "tolist": _RUN, "cpu": _RUN, "data": _RUN, "T": "x.transpose()", "view": "x.reshape(...)",
     "permute": "x.transpose(1, 0)", "unsqueeze": "x.expand_dims(axis)", "size": "x.shape", "dim": "x.rank", "to": "x.astype(dtype)",
-    "float": 'x.astype("float32")', "int": 'x.astype("int32")', "at": "index_add and scatter write at positions",
+    "float": 'x.astype("float32")', "int": 'x.astype("int32")', "at": "x.index_add(positions, updates) or x.scatter(positions, updates)",
     "requires_grad": "tp.input(..., requires_grad=True); tp.grad(loss, [x]) differentiates with respect to any tensor",
     "clone": "tensors never change; there is nothing to copy", "copy": "tensors never change; there is nothing to copy",
 }  # fmt: skip

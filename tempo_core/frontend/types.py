@@ -1,6 +1,6 @@
-"""Names for what public functions take, and for what users get.
+"""Aliases for the types of the arguments of public functions, and of the results that users get.
 
-`tempo_core.typing` gives them to users, to annotate functions and modules of their own.
+Users import them from `tempo_core.typing`, to annotate their own functions and modules.
 """
 
 from __future__ import annotations
@@ -26,34 +26,37 @@ class SupportsArray(Protocol):
     def __array__(self) -> np.ndarray[Any, Any]: ...
 
 
-# -- what users get ---------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 """One result of a run: an array whose leading dimensions are the steps of the output's domain.
 
-It is a `np.ma.MaskedArray`, which is a `np.ndarray`, where the output was indexed with a condition. An output whose *shape*
-varies with a step, and no other, comes as nested lists of arrays, `Ragged`: no type can tell which outputs these are, as it
-depends on symbolic sizes. Who asks for one writes `cast(Ragged, program.run(...)[0])`.
+It is a `np.ma.MaskedArray`, which is a `np.ndarray`, if the output was indexed with a condition. Only an output whose *shape*
+varies with a step comes as nested lists of arrays instead, `Ragged`. A type cannot tell which outputs are ragged, because that
+depends on symbolic sizes. For such an output write `cast(Ragged, program.run(...)[0])`.
 """
 
 Ragged: TypeAlias = list[Union[Array, "Ragged", None]]
-"""A result whose shape varies with a step: a list with one array a point, nested once a step; None where there is none."""
+"""A result whose shape varies with a step: a list with one array for each point, nested once for each step. None: no value."""
 
-# -- what functions take ----------------------------------------------------------------------------------------------
+# -- arguments --------------------------------------------------------------------------------------------------------
 
 Number: TypeAlias = Union[bool, int, float, np.generic]
 Row: TypeAlias = Sequence[Number]
 Numbers: TypeAlias = Union[Number, Row, Sequence[Row], Sequence[Sequence[Row]], Sequence[Sequence[Sequence[Row]]]]
-"""A number, or lists of numbers of one length each. (Written out, as a text is a list of texts, however deep one looks.)"""
+"""A number, or nested lists of numbers, of one length at each level.
+
+The levels are written out: a recursive alias would accept texts, since a text is a sequence of texts.
+"""
 
 ArrayLike: TypeAlias = Union[Numbers, Array, SupportsArray]
-"""What is known when the program is built: numbers, lists of them, arrays of any library."""
+"""A value that exists when the program is built: a number, a list of numbers, or an array of any library."""
 
 Value: TypeAlias = Union["Tensor", Expr, Bool, ArrayLike]
-"""What is, or becomes, a tensor: a tensor, a number, an array, an expression of steps and bounds, a condition on steps."""
+"""A tensor, or a value that becomes one: a number, an array, an expression of steps and bounds, a condition on steps."""
 
 Positions: TypeAlias = Union["Tensor", Expr, int, np.integer[Any], Array, SupportsArray, Sequence[int]]
-"""Which elements of a dimension: an int, an expression of steps, or integers, as an array, a list or a tensor."""
+"""Positions along a dimension: an int, an expression of steps, or integers in an array, a list or a tensor."""
 
 Shape: TypeAlias = Union[IntoExpr, Sequence[IntoExpr]]
 """Sizes, which may be expressions of bounds and steps; one size stands for a shape of one dimension."""
@@ -62,19 +65,19 @@ Axes: TypeAlias = Union[int, Sequence[int], None]
 """An axis, several, or all."""
 
 AxisPairs: TypeAlias = Union[int, Sequence[Union[int, Sequence[int]]]]
-"""The axes that two operands share: how many, or the first's and the second's."""
+"""The axes that two operands share: their number, or a pair (axes of the first, axes of the second)."""
 
 Domain: TypeAlias = Iterable[Expr]
-"""Steps, as the context gave them: `domain=(i, t)`."""
+"""The context's steps: `domain=(i, t)`."""
 
 Condition: TypeAlias = Union[Bool, bool]
-"""Where something holds, in terms of steps: `t % 5 == 0`."""
+"""A condition on steps: `t % 5 == 0`."""
 
 End: TypeAlias = Union[IntoExpr, None]
 Slice: TypeAlias = "slice[End, End, End]"
 Index: TypeAlias = Union[IntoExpr, Condition, "Slice"]
 Key: TypeAlias = Union[Index, tuple[Index, ...]]
-"""A temporal index: for each step a point or a slice; and conditions on steps."""
+"""A temporal index: a point or a slice for each step, and conditions on steps."""
 
 SpatialIndex: TypeAlias = Union[IntoExpr, "Slice", EllipsisType, "Tensor", Array, Sequence[int], None]
 SpatialKey: TypeAlias = Union[SpatialIndex, tuple[SpatialIndex, ...]]
@@ -84,6 +87,6 @@ Bounds: TypeAlias = Mapping[Expr, int]
 """A number for each bound: `{T: 100}`."""
 
 Feed: TypeAlias = Union[ArrayLike, Iterable[ArrayLike], Callable[..., ArrayLike]]
-"""What feeds an input: an array, an iterator of one array a point, or a function of the steps."""
+"""A value for an input: an array, an iterator with one array for each point, or a function of the steps."""
 
 Inputs: TypeAlias = Mapping[str, Feed]

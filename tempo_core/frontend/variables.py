@@ -1,8 +1,8 @@
-"""What the user calls tensors: the variables of the function that builds the program.
+"""The user's names for tensors: the variables of the function that builds the program.
 
-When the `with` of a context ends, and when a program is compiled inside of it, the variables of the function that holds the `with`
-are looked through. A tensor that is one of them, or that lies in one (a field of an object, an entry of a dict or a list), is called
-so: `loss`, `step.reward`, `metrics.entropy`. The names serve readers only; nothing that is computed depends on them.
+When the `with` of a context ends, and when a program is compiled inside of it, the variables of the function that contains the
+`with` are searched. A tensor in a variable, or in a field of an object or an entry of a dict or list in a variable, gets that name:
+`loss`, `step.reward`, `metrics.entropy`. The names serve readers only; no result depends on them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.lines import assignment
 from tempo_core.symbolic.domain import identity
 
-DEEPEST = 2  # `metrics.loss` is one level deep
-MOST = 256  # entries of one container that are looked at
-_VIEWS = (ops.Identity, ops.Cast, ops.Gather, ops.Reshape, ops.Permute, ops.Slice)  # what shows a part of a function's result
+MAX_DEPTH = 2  # `metrics.loss` is one level deep
+MAX_ENTRIES = 256  # entries of one container that are searched
+_VIEWS = (ops.Identity, ops.Cast, ops.Gather, ops.Reshape, ops.Permute, ops.Slice)  # ops that show a part of a function's result
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType, FunctionType)
 
 
@@ -36,48 +36,48 @@ class Variable:
     first: int
 
     def line(self, where: str) -> str:
-        """The line that assigns the variable; `where`, the line of the operation, if that cannot be told."""
+        """The line that assigns the variable. If it cannot be found: `where`, the line of the operation."""
         return assignment(self.file, self.function, self.first, self.root, where) or where
 
 
 def builder() -> CodeType | None:
-    """The code of the user's function whose `with` enters a context now; None where our own code does."""
+    """The code of the user's function whose `with` enters a context now; None if Tempo's own code enters it."""
     frame = sys._getframe(2)  # 0: here, 1: __enter__
     return frame.f_code if is_users(frame) else None
 
 
 def remember(context: Any) -> None:
-    """Note the variables of the function that is building the context's program now; there is none outside of its `with`."""
+    """Record the variables of the function that builds the context's program now. Outside of the `with` there is no such function."""
     frame: FrameType | None = sys._getframe(1)
     building = set(context.builders) - {None}
     while frame is not None and frame.f_code not in building:
         frame = frame.f_back
     if frame is None:
         return
-    code, known = frame.f_code, context.variables
+    code, variables_by_key = frame.f_code, context.variables
     for root, name, tensor in _tensors(context, dict(frame.f_locals)):
         edge = tensor.__dict__["edge"]
-        if edge.index == identity(context.graph[edge.source].domain):  # else it is a view of a tensor at other points
+        if edge.index == identity(context.graph[edge.source].domain):  # otherwise it is a view of a tensor at other points
             variable = Variable(name, root, code.co_filename, code.co_name, code.co_firstlineno)
-            known.setdefault((edge.source, edge.output), variable)
+            variables_by_key.setdefault((edge.source, edge.output), variable)
 
 
 def _tensors(context: Any, variables: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """(variable, name, tensor) for all tensors of a context that variables hold: those that are variables themselves first."""
+    """(variable, name, tensor) for each tensor of the context in `variables`. Tensors that are variables themselves come first."""
     level = [(root, root, value) for root, value in variables.items() if not root.startswith("_")]
-    seen: set[int] = {id(context)}
-    for depth in range(DEEPEST + 1):
-        below = []
+    visited: set[int] = {id(context)}
+    for depth in range(MAX_DEPTH + 1):
+        next_level = []
         for root, name, value in level:
-            if isinstance(value, _PLAIN) or id(value) in seen:
+            if isinstance(value, _PLAIN) or id(value) in visited:
                 continue
-            seen.add(id(value))
+            visited.add(id(value))
             if _is_tensor(value):
                 if value.__dict__["context"] is context:
                     yield root, name, value
-            elif depth < DEEPEST:
-                below += [(root, inner if name == "self" else f"{name}.{inner}", part) for inner, part in _parts(value)]
-        level = below
+            elif depth < MAX_DEPTH:
+                next_level += [(root, inner if name == "self" else f"{name}.{inner}", part) for inner, part in _parts(value)]
+        level = next_level
 
 
 def _is_tensor(value: Any) -> bool:
@@ -86,7 +86,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    """What lies in a container or an object, by name or position."""
+    """The entries of a container, or the fields of an object, by name or position."""
     if isinstance(value, dict):
         pairs = [(key, part) for key, part in value.items() if isinstance(key, str)]
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -96,11 +96,11 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     else:
         state = getattr(value, "__dict__", None)
         pairs = [(k, part) for k, part in state.items() if not k.startswith("_")] if isinstance(state, dict) else []
-    return pairs[:MOST]
+    return pairs[:MAX_ENTRIES]
 
 
 def named(graph: Graph, context: Any) -> Graph:
-    """`graph` with the names of variables for nodes that have none of their own, and for the results of functions."""
+    """`graph` in which nodes without a name, and results of functions, have the names of variables."""
     named = graph.copy()
     named.branch_lines = graph.branch_lines
     for (number, output), variable in context.variables.items():
@@ -121,7 +121,7 @@ def named(graph: Graph, context: Any) -> Graph:
 
 
 def _name_result(graph: Graph, node: Node, output: int, name: str) -> None:
-    """Call one of several results of a user's function so, unless it has a name."""
+    """Give a name to one of several results of a user's function, unless the result has one."""
     if isinstance(node.op, ops.Udf):
         results = list(node.op.results or ("",) * len(node.outputs))
         results[output] = results[output] or name
@@ -129,12 +129,12 @@ def _name_result(graph: Graph, node: Node, output: int, name: str) -> None:
 
 
 def lines(graph: Graph, context: Any) -> dict[str, str]:
-    """The user's line of each name in a graph with names: where the variable is assigned, or where the tensor is made."""
-    found: dict[str, str] = {}
-    for (number, _), variable in context.variables.items():
-        if number in graph.nodes:
-            found.setdefault(variable.name, variable.line(graph[number].where))
+    """The user's line of each name in a graph: the line that assigns the variable, or the line that makes the tensor."""
+    line_of: dict[str, str] = {}
+    for (node_id, _), variable in context.variables.items():
+        if node_id in graph.nodes:
+            line_of.setdefault(variable.name, variable.line(graph[node_id].where))
     for node in graph:
         if node.name:
-            found.setdefault(node.name, node.where)
-    return found
+            line_of.setdefault(node.name, node.where)
+    return line_of

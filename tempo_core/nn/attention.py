@@ -21,7 +21,7 @@ from tempo_core.nn.rope import RoPE
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Minimum, Symbol
 
-_UNREACHED = -1e30  # a score whose exponential is zero beside any other, and finite, so that its gradient is
+_UNREACHED_SCORE = -1e30  # its exponential is zero beside any other score; it is finite, so that its gradient is too
 
 
 def read_over(x: Tensor, step: Symbol, part: Expr | slice) -> Tensor:
@@ -32,17 +32,17 @@ def read_over(x: Tensor, step: Symbol, part: Expr | slice) -> Tensor:
 def _read_parts(x: Tensor, step: Symbol, parts: Sequence[slice]) -> Tensor:
     """`x` read along a step at several slices, one after the other.
 
-    A slice that ends before some constant point (the first tokens, which attention keeps coming back to) reads a copy of x
-    that exists up to there: so that x itself is kept only for as long as the other slices reach.
+    A slice that ends before a constant point (the first tokens, which every later position reads) reads a copy of x that exists
+    only up to that point. So x itself is kept only for as long as the other slices reach it.
     """
-    found = []
+    reads = []
     for part in parts:
         end = None if part.stop is None else _constant_end(Expr.of(part.stop))
         source = x
         if len(parts) > 1 and end is not None:
             source = _copied_where(x, step.expr < end).named(f"{x.name}.first")
-        found.append(read_over(source, step, part))
-    return fn.concatenate(found)
+        reads.append(read_over(source, step, part))
+    return fn.concatenate(reads)
 
 
 def _copied_where(x: Tensor, condition: Bool) -> Tensor:
@@ -55,7 +55,7 @@ def _copied_where(x: Tensor, condition: Bool) -> Tensor:
 
 
 def _constant_end(stop: Expr) -> int | None:
-    """A number that a slice's end is never above, for any bound; None if there is none."""
+    """A constant that a slice's end never exceeds, for any bound; None if there is no such constant."""
     atom = stop.single_atom
     candidates = atom.args if isinstance(atom, Minimum) else (stop,)
     return min((c.constant for c in candidates if c.is_constant), default=None)
@@ -89,9 +89,14 @@ class GroupedQueryAttention(Module):
     ):
         super().__init__(name, domain, fed, dtype)
         if heads < 1 or key_heads < 1 or heads % key_heads:
-            raise ShapeError(f"{heads} query heads cannot share {key_heads} key heads", hint="heads is a multiple of key_heads")
+            raise ShapeError(
+                f"{heads} query heads cannot share {key_heads} key heads",
+                hint="heads is a multiple of key_heads: heads=8, key_heads=2",
+            )
         if head_width is None and width % heads:
-            raise ShapeError(f"the width {width} is not a multiple of {heads} heads", hint="give head_width")
+            raise ShapeError(
+                f"the width {width} is not a multiple of {heads} heads", hint="give the width of a head: head_width=64"
+            )
         self.width, self.heads, self.key_heads = width, heads, key_heads
         self.head_width = width // heads if head_width is None else head_width
         self.pattern = as_pattern(pattern)
@@ -112,8 +117,8 @@ class GroupedQueryAttention(Module):
     def _along_step(self, x: Tensor, over: Expr, pattern: Pattern) -> Tensor:
         step = time_step(x, over, self)
         lead = x.shape[:-1]
-        queries = self._turned(self._heads(self.query(x), self.heads), over)
-        keys = self._turned(self._heads(self.key(x), self.key_heads), over).named(_label(self, "keys"))
+        queries = self._rotated(self._heads(self.query(x), self.heads), over)
+        keys = self._rotated(self._heads(self.key(x), self.key_heads), over).named(_label(self, "keys"))
         values = self._heads(self.value(x), self.key_heads).named(_label(self, "values"))
 
         parts = pattern.slices(step.expr, step.bound_expr)
@@ -134,8 +139,8 @@ class GroupedQueryAttention(Module):
         *lead, length, _ = x.shape
         groups, rank = self.heads // self.key_heads, x.rank + 1
         position = fn.expand_dims(fn.arange(length), 1)
-        queries = self._turned(self._heads(self.query(x), self.heads), position)
-        keys = self._turned(self._heads(self.key(x), self.key_heads), position)
+        queries = self._rotated(self._heads(self.query(x), self.heads), position)
+        keys = self._rotated(self._heads(self.key(x), self.key_heads), position)
         values = self._heads(self.value(x), self.key_heads)
 
         ahead = tuple(range(rank - 3))
@@ -143,7 +148,7 @@ class GroupedQueryAttention(Module):
         grouped = by_head.reshape(*lead, self.key_heads, groups, length, self.head_width)
         columns = fn.expand_dims(keys.transpose(*ahead, rank - 2, rank - 1, rank - 3), rank - 2)
         rows = fn.expand_dims(values.transpose(*ahead, rank - 2, rank - 3, rank - 1), rank - 2)
-        scores = fn.where(pattern.mask(length), widened(grouped @ columns) * self.head_width**-0.5, _UNREACHED)
+        scores = fn.where(pattern.mask(length), widened(grouped @ columns) * self.head_width**-0.5, _UNREACHED_SCORE)
         mixed = fn.softmax(scores, -1).astype(rows.dtype) @ rows  # (..., key heads, groups, length, head width)
         together = mixed.reshape(*lead, self.heads, length, self.head_width).transpose(*ahead, rank - 2, rank - 3, rank - 1)
         return self.output(together.reshape(*lead, length, self.heads * self.head_width))
@@ -151,7 +156,7 @@ class GroupedQueryAttention(Module):
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.reshape(*x.shape[:-1], heads, self.head_width)
 
-    def _turned(self, x: Tensor, position: Value) -> Tensor:
+    def _rotated(self, x: Tensor, position: Value) -> Tensor:
         return x if self.rope is None else self.rope(x, position)
 
 
@@ -180,7 +185,8 @@ def time_step(x: Tensor, over: object, module: Module[Any]) -> Symbol:
     atom = over if isinstance(over, Symbol) else over.single_atom if isinstance(over, Expr) else None
     if not isinstance(atom, Symbol) or not atom.is_step:
         raise IndexingError(
-            f"{module.name or type(module).__name__} goes over {over!r}, which is no step", hint="over=t, a step of the context"
+            f"{module.name or type(module).__name__} goes over {over!r}, which is not a step",
+            hint="give a step of the context: over=t",
         )
     if atom not in x.domain.steps:
         raise IndexingError(

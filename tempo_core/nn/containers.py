@@ -1,4 +1,4 @@
-"""Modules made of others, and functions as modules."""
+"""Modules that contain others, and functions as modules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sequential(Module):
     def forward(self, x: Value) -> Tensor:
         """The last module's value."""
         for layer in self.layers:
-            x = layer(x)  # type: ignore[assignment]  # what one gives, the next one takes
+            x = layer(x)  # type: ignore[assignment]  # each module takes the result of the one before it
         return x  # type: ignore[return-value]
 
 

@@ -17,7 +17,7 @@ class Convolution(Module):
     """A convolution with a bias. Weights are stored [*kernel, n_in // groups, n_out].
 
     Initial weights are uniform in ±1/sqrt(fan_in), or those of `initial`; biases begin at zero. `padding`, `stride`,
-    `dilation` and `groups` are those of `tp.conv`; "CAUSAL" pads so that no output sees what comes after it.
+    `dilation` and `groups` are those of `tp.conv`; "CAUSAL" pads so that no output depends on later elements.
     """
 
     default_name = "conv"
@@ -62,12 +62,13 @@ class Convolution(Module):
         return y if self.bias is None else y + self.bias
 
     def _per_dimension(self, what: str, value: int | Sequence[int]) -> tuple[int, ...]:
-        found = (value,) * self.dimensions if isinstance(value, int) else tuple(value)
-        if len(found) != self.dimensions or any(v < 1 for v in found):
+        numbers = (value,) * self.dimensions if isinstance(value, int) else tuple(value)
+        if len(numbers) != self.dimensions or any(v < 1 for v in numbers):
             raise ShapeError(
-                f"{type(self).__name__} with the {what} {value}", hint=f"a positive int, or {self.dimensions} of them"
+                f"{type(self).__name__} cannot have the {what} {value}",
+                hint=f"give a positive int, or {self.dimensions} of them: {what}={(3,) * self.dimensions}",
             )
-        return found
+        return numbers
 
 
 class Conv1d(Convolution):

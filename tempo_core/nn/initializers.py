@@ -1,7 +1,7 @@
 """Initial values of parameters: functions from a shape to a tensor without steps.
 
-Those that scale by the fan take weights as [..., n_in, n_out], as `Linear` and the convolutions store them: what stands
-before the last two dimensions (a kernel's extent) belongs to both fans.
+Initializers that scale by the fan take weights as [..., n_in, n_out], as `Linear` and the convolutions store them: the dimensions
+before the last two (a kernel's extent) count for both fans.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def uniform(low: float, high: float) -> Initializer:
 def uniform_fan_in(fan_in: int) -> Initializer:
     """Uniform in ±1/sqrt(fan_in)."""
     if fan_in < 1:
-        raise ShapeError(f"weights that read {fan_in} elements", hint="widths are numbers of at least 1")
+        raise ShapeError(f"the weights have a fan_in of {fan_in}", hint="widths are at least 1: tp.nn.Linear(4, 2)")
     limit = 1 / math.sqrt(fan_in)
     return uniform(-limit, limit)
 
 
 def fans(shape: Shape) -> tuple[int, int]:
-    """How many elements each output is computed from, and how many each input goes to, of weights [..., n_in, n_out]."""
+    """(fan_in, fan_out) of weights [..., n_in, n_out]: the inputs of each output, and the outputs that each input goes to."""
     if len(shape) < 2:
         raise ShapeError(
             f"weights of shape {shape} have no fan: they need [..., n_in, n_out]",

@@ -22,7 +22,7 @@ def check_width(module: Module[Any], x: Tensor, width: int, hint: str | None = N
 class Linear(Module):
     """`x @ weight + bias`: [..., n_in] to [..., n_out]. Weights are stored [n_in, n_out].
 
-    Their initial values are uniform in ±1/sqrt(n_in), orthogonal where a `gain` is given, or those of `initial`. Biases
+    Their initial values are uniform in ±1/sqrt(n_in), orthogonal if a `gain` is given, or those of `initial`. Biases
     begin at zero.
     """
 

@@ -1,7 +1,7 @@
-"""The base of modules: named parameters, modules inside of modules, and whether they train.
+"""The base of modules: named parameters, inner modules, and the training mode.
 
-A parameter is a recurrence over the steps of the module's domain, whose later values an optimizer assigns; with `fed`, it is
-an input of the same name over those steps.
+A parameter is a recurrence over the steps of the module's domain; an optimizer assigns its later values. With `fed`, it is an
+input of the same name over those steps.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Module(Generic[Out]):
             return x + self.scale * self.norm(x)
     ```
 
-    A module that gives something else than a tensor says so: `class Pair(tp.nn.Module[tuple[tp.Tensor, tp.Tensor]])`.
+    A module that does not give a tensor names the type of its value: `class Pair(tp.nn.Module[tuple[tp.Tensor, tp.Tensor]])`.
 
-    A module that is assigned to an attribute belongs to this one, and its parameters are named after it: `norm.weight`, or
-    `block.norm.weight` where this one is called `block`. A module that was given a name keeps it instead of the attribute's.
+    A module that is assigned to an attribute belongs to this module, and its parameters are named after the attribute:
+    `norm.weight`, or `block.norm.weight` if this module is called `block`. A module with a name of its own keeps that name.
     """
 
-    default_name = ""  # of a module that is given none and belongs to none
+    default_name = ""  # the name of a module without a name that belongs to no other module
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Arguments of modules are checked by their annotations, as those of functions are."""
@@ -83,15 +83,15 @@ class Module(Generic[Out]):
     # -- parameters ---------------------------------------------------------------------------------------------------
 
     def parameter(self, name: str, shape: tuple[int, ...], initial: Initializer) -> Tensor:
-        """A parameter: `initial(shape)` at the first point of the module's domain; later points are the optimizer's.
+        """A parameter: `initial(shape)` at the first point of the module's domain; an optimizer assigns the later points.
 
-        Raises TempoError where the name is taken, or where the module neither has a domain nor is fed.
+        Raises TempoError if another parameter has the name, or if the module has no domain and is not fed.
         """
         full_name = _joined(self.name, name)
         _check_free(full_name)
         steps = domain_steps(self.domain)
         if self.fed:
-            made: Tensor = input(full_name, shape, self.dtype, domain=[s.expr for s in steps])
+            tensor: Tensor = input(full_name, shape, self.dtype, domain=[s.expr for s in steps])
         else:
             if not steps:
                 raise TempoError(
@@ -99,51 +99,52 @@ class Module(Generic[Out]):
                     hint=f"{type(self).__name__}(..., domain=(i,)) trains over i; fed=True takes it as an input",
                 )
             weights = recurrence(shape, self.dtype, domain=[s.expr for s in steps], name=full_name)
-            carry(weights, initial(shape))  # an optimizer says how it goes on
-            made = weights
-        self._parameters[name] = made
-        made.context.parameters[full_name] = made
-        return made
+            carry(weights, initial(shape))  # an optimizer assigns the later points
+            tensor = weights
+        self._parameters[name] = tensor
+        tensor.context.parameters[full_name] = tensor
+        return tensor
 
     def parameters(self) -> dict[str, Tensor]:
-        """Parameters by full name, in the order in which they were made: this module's, then those of the ones inside."""
-        found = {_joined(self.name, name): parameter for name, parameter in self._parameters.items()}
+        """Parameters by full name, in the order of their creation: this module's own, then those of its inner modules."""
+        parameters = {_joined(self.name, name): parameter for name, parameter in self._parameters.items()}
         for child in self._children.values():
             for name, parameter in child.parameters().items():
-                if found.setdefault(name, parameter) is not parameter:
-                    raise _taken(name)
-        return found
+                if parameters.setdefault(name, parameter) is not parameter:
+                    raise _duplicate_name(name)
+        return parameters
 
     # -- names --------------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The names of the modules that this one is in, and its own, joined by dots."""
+        """The full name: the names of the modules around this one and its own, joined by dots."""
         return self._local if self._parent is None else _joined(self._parent.name, self._local)
 
     def child(self, name: str, module: M) -> M:
-        """Make `module` belong to this one, under `name` unless it was given a name or belongs to another already."""
+        """Make `module` an inner module under `name`. It keeps a name of its own, or the name that it has in another module."""
         if not isinstance(module, Module):
             raise ArgumentError(
-                f"{shown(module)} is no module", hint="tp.nn.Tanh() with parentheses; tp.nn.Lambda(f) of a function"
+                f"{shown(module)} is not a module",
+                hint="of a function f: tp.nn.Lambda(f); of a class, with parentheses: tp.nn.Tanh()",
             )
         self._children[name] = module
         if module._parent is None and module is not self:
-            before = [(owner, own, owner.name) for owner in module.modules() for own in owner._parameters]
+            old_names = [(owner, local_name, owner.name) for owner in module.modules() for local_name in owner._parameters]
             module._parent = self
             if not module._is_named:
                 module._local = name
-            _rename(before)
+            _rename(old_names)
         return module
 
     def modules(self) -> list[Module[object]]:
-        """This module and all inside of it, each once."""
-        found: dict[int, Module[object]] = {id(self): self}
+        """This module and all modules inside of it, each once."""
+        by_id: dict[int, Module[object]] = {id(self): self}
         for child in self._children.values():
-            found.update((id(module), module) for module in child.modules())
-        return list(found.values())
+            by_id.update((id(module), module) for module in child.modules())
+        return list(by_id.values())
 
-    if not TYPE_CHECKING:  # which know attributes by their assignments
+    if not TYPE_CHECKING:  # type checkers know attributes by their assignments
 
         def __setattr__(self, name: str, value: Any) -> None:
             if isinstance(value, Module) and name != "_parent":
@@ -155,7 +156,7 @@ class Module(Generic[Out]):
                 self.child(name, value)
             object.__setattr__(self, name, value)
 
-    # -- what it does -------------------------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------------------
 
     def forward(self, *operands: Any, **options: Any) -> Out:
         """The module's value for its operands. Subclasses define it; users call the module."""
@@ -166,7 +167,7 @@ class Module(Generic[Out]):
     @overload
     def __call__(self: _Forward[P, Out], *operands: P.args, **options: P.kwargs) -> Out: ...
     def __call__(self, *operands: Any, training: Training | None = None, **options: Any) -> Any:  # type: ignore[misc]
-        """`forward`; `training` overrides the mode of this module, and of all inside of it, for this call."""
+        """Calls `forward`. `training` overrides the mode of this module, and of all modules inside of it, for this call."""
         if training is None:
             return self.forward(*operands, **options)
         before = [(module, module.training) for module in self.modules()]
@@ -178,7 +179,7 @@ class Module(Generic[Out]):
                 module.training = mode
 
     def train(self: M, mode: Training = True) -> M:
-        """Set whether this module and all inside of it train: True, False, or a condition on steps such as `i % 10 != 0`."""
+        """Set whether this module and all modules inside of it train: True, False, or a condition on steps such as `i % 10 != 0`."""
         for module in self.modules():
             module.training = mode
         return self
@@ -199,19 +200,19 @@ class Module(Generic[Out]):
         return _indexed(self, index, {})
 
 
-def _indexed(module: M, index: Key, made: dict[int, Module[object]]) -> M:
-    if id(module) in made:
-        return made[id(module)]  # type: ignore[return-value]
+def _indexed(module: M, index: Key, views: dict[int, Module[object]]) -> M:
+    if id(module) in views:
+        return views[id(module)]  # type: ignore[return-value]
     view = copy.copy(module)
-    made[id(module)] = view
-    read = {id(p): p[index] if p.domain.steps else p for p in module._parameters.values()}
-    view.__dict__["_parameters"] = {name: read[id(p)] for name, p in module._parameters.items()}
-    view.__dict__["_children"] = {name: _indexed(child, index, made) for name, child in module._children.items()}
+    views[id(module)] = view
+    tensors = {id(p): p[index] if p.domain.steps else p for p in module._parameters.values()}
+    view.__dict__["_parameters"] = {name: tensors[id(p)] for name, p in module._parameters.items()}
+    view.__dict__["_children"] = {name: _indexed(child, index, views) for name, child in module._children.items()}
     for attribute, value in module.__dict__.items():
-        if isinstance(value, Tensor) and id(value) in read:
-            view.__dict__[attribute] = read[id(value)]
+        if isinstance(value, Tensor) and id(value) in tensors:
+            view.__dict__[attribute] = tensors[id(value)]
         elif isinstance(value, Module) and attribute != "_parent":
-            view.__dict__[attribute] = _indexed(value, index, made)
+            view.__dict__[attribute] = _indexed(value, index, views)
     return view
 
 
@@ -220,7 +221,7 @@ def _joined(prefix: str, name: str) -> str:
 
 
 def _free_name(default: str) -> str:
-    """`default`, or with a number behind it where a module with parameters has that name: linear, linear_2, linear_3."""
+    """`default`, with a number behind it if a module with parameters has that name: linear, linear_2, linear_3."""
     if not default or not BaseContext._active:
         return default
     heads = {name.split(".", 1)[0] for name in BaseContext.current().parameters}
@@ -230,7 +231,7 @@ def _free_name(default: str) -> str:
     return name
 
 
-def _taken(name: str) -> TempoError:
+def _duplicate_name(name: str) -> TempoError:
     return TempoError(
         f"two parameters are named {name}",
         hint="give the modules names of their own, such as Linear(..., name='head') or Sequential(..., name='critic')",
@@ -239,29 +240,29 @@ def _taken(name: str) -> TempoError:
 
 def _check_free(name: str) -> None:
     if name in BaseContext.current().parameters:
-        raise _taken(name)
+        raise _duplicate_name(name)
 
 
 def _rename(moved: list[tuple[Module[object], str, str]]) -> None:
-    """Give parameters the names that follow from where their modules are now; `moved` has module, own name, name before."""
-    for module, own, before in moved:
-        module._parameters[own].context.parameters.pop(_joined(before, own), None)
-    for module, own, before in moved:
-        name, parameter = _joined(module.name, own), module._parameters[own]
+    """Rename the parameters of modules that moved. `moved` has (module, parameter's name in it, module's old full name)."""
+    for module, local_name, old_prefix in moved:
+        module._parameters[local_name].context.parameters.pop(_joined(old_prefix, local_name), None)
+    for module, local_name, old_prefix in moved:
+        name, parameter = _joined(module.name, local_name), module._parameters[local_name]
         context = parameter.context
         if name in context.parameters:
-            raise _taken(name)
+            raise _duplicate_name(name)
         context.parameters[name] = parameter
         for node in _parameter_nodes(parameter, module.fed):
             op = node.op
             if isinstance(op, ops.Input):
                 op = replace(op, name=name)
-                context.inputs[name] = context.inputs.pop(_joined(before, own))
+                context.inputs[name] = context.inputs.pop(_joined(old_prefix, local_name))
             context.graph.put(replace(node, op=op, name=name))
 
 
 def _parameter_nodes(parameter: Tensor, fed: bool) -> list[Node]:
-    """The nodes that bear a parameter's name: a recurrence, or an input with what reads it at each step of its domain."""
+    """The nodes with a parameter's name: a recurrence, or an input and the nodes that read it at each step of its domain."""
     nodes = [parameter.node]
     while fed and not isinstance(nodes[-1].op, ops.Input):
         nodes.append(parameter.context.graph[nodes[-1].inputs[0].source])

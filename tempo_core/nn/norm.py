@@ -73,9 +73,9 @@ class RMSNorm(Module):
 class Dropout(Module):
     """Zeroes each element with probability `rate` while training, and scales the others by `1 / (1 - rate)`.
 
-    New elements are drawn at each point of the operand's domain, and of `domain` where that is wider: an operand that does
-    not vary with the training iteration needs `domain=(i,)`. Evaluation (`eval()`, `training=False`) leaves `x` as it is; a
-    condition on steps trains where it holds. (Srivastava et al., 2014.)
+    New elements are drawn at each point of the operand's domain, and of `domain` if that is wider: an operand that does
+    not vary with the training iteration needs `domain=(i,)`. Evaluation (`eval()`, `training=False`) leaves `x` as it is; with
+    a condition on steps, elements are zeroed where it holds. (Srivastava et al., 2014.)
     """
 
     default_name = "dropout"
@@ -83,7 +83,7 @@ class Dropout(Module):
     def __init__(self, rate: float, domain: Domain = (), name: str | None = None):
         super().__init__(name, domain)
         if not 0 <= rate < 1:
-            raise TempoError(f"a dropout rate of {rate}", hint="a probability: 0 <= rate < 1")
+            raise TempoError(f"the dropout rate is {rate}", hint="a rate is a probability, 0 <= rate < 1: tp.nn.Dropout(0.1)")
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:

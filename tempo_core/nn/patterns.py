@@ -1,8 +1,8 @@
 """Attention patterns: which positions a position attends to, as slices of a step.
 
 A pattern is a function from a step t and its bound T to a slice, or to several slices that do not overlap. Over a temporal
-step it indexes the keys and values, and what is stored, and for how long, follows from it; over a spatial dimension it is a
-mask. Users give their own functions, made of `+ - * // %`, `tp.min` and `tp.max`.
+step the slices index the keys and values, and decide what is stored, and for how long; over a spatial dimension a pattern is a mask.
+Users can write such functions of their own, with `+ - * // %`, `tp.min` and `tp.max`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Pattern:
 
     def slices(self, t: IntoExpr, T: IntoExpr) -> tuple[Slice, ...]:
         """The slices at position t, checked to be slices."""
-        found = self.reach(Expr.of(t), Expr.of(T))
-        parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        result = self.reach(Expr.of(t), Expr.of(T))
+        parts = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if not parts or not all(isinstance(part, slice) for part in parts):
             raise IndexingError(
-                f"the attention pattern `{self.name}` gives {found!r} at {t}",
-                hint="return a slice, such as slice(0, t + 1), or a tuple of slices that do not overlap",
+                f"the attention pattern `{self.name}` gives {result!r} at {t}",
+                hint="return a slice, or a tuple of slices that do not overlap: lambda t, T: slice(0, t + 1)",
             )
         return parts
 
@@ -67,8 +67,8 @@ def _ends(part: Slice, T: IntoExpr) -> tuple[Any, Any, int]:
 
 def _evaluated(expression: Expr, values: Mapping[Symbol, Tensor]) -> Tensor:
     """An expression with tensors for some symbols; the others (steps and bounds) have their own values."""
-    known: dict[Symbol, Any] = {symbol: fn.evaluate(symbol.expr) for symbol in expression.symbols if symbol not in values}
-    return fn.as_tensor(expression.evaluate({**known, **values}, fn.minimum_of, fn.maximum_of))
+    other_values: dict[Symbol, Any] = {symbol: fn.evaluate(symbol.expr) for symbol in expression.symbols if symbol not in values}
+    return fn.as_tensor(expression.evaluate({**other_values, **values}, fn.minimum_of, fn.maximum_of))
 
 
 causal = Pattern("causal", lambda t, T: slice(0, t + 1))
@@ -76,13 +76,13 @@ full = Pattern("full", lambda t, T: slice(0, T))
 
 
 def window(size: int) -> Pattern:
-    """The last `size` positions, with the present one."""
+    """The last `size` positions, including the present one."""
     _check_positive("window", size)
     return Pattern(f"window({size})", lambda t, T: slice(maximum(t - size + 1, 0), t + 1))
 
 
 def block(size: int, causal: bool = True) -> Pattern:
-    """The block of `size` positions that this one lies in: up to itself, or all of it where not `causal`."""
+    """The block of `size` positions that contains the present one: up to the present one, or the whole block if not `causal`."""
     _check_positive("block", size)
     if causal:
         return Pattern(f"block({size})", lambda t, T: slice(t // size * size, t + 1))
@@ -112,12 +112,12 @@ def dilated(gap: int, size: int | None = None) -> Pattern:
 
 
 def as_pattern(pattern: Pattern | Reach) -> Pattern:
-    """A pattern, or a user's function from (t, T) to slices as one."""
+    """`pattern`, or a pattern made of a user's function from (t, T) to slices."""
     if isinstance(pattern, Pattern):
         return pattern
     if not callable(pattern):
         raise ArgumentError(
-            f"{pattern!r} is no attention pattern", hint="tp.nn.causal, tp.nn.window(w), ..., or lambda t, T: slice(0, t + 1)"
+            f"{pattern!r} is not an attention pattern", hint="tp.nn.causal, tp.nn.window(w), ..., or lambda t, T: slice(0, t + 1)"
         )
     return Pattern(getattr(pattern, "__name__", "pattern"), pattern)
 

@@ -23,13 +23,13 @@ Initial = Value | Sequence[Value | None] | None  # of a state, or of its parts
 
 
 def state_over(step: Symbol, initial: Tensor, dtype: str, also: Iterable[Symbol], name: str) -> Recurrence:
-    """A recurrence for state that goes along `step`, of the shape of `initial`, over its steps and those in `also` too."""
+    """A recurrence for state that is carried along `step`. It has initial's shape, and also varies with initial's steps and `also`."""
     steps = step_order({step, *initial.domain.steps, *also}, initial.context.steps)
     return recurrence(initial.shape, dtype, [s.expr for s in steps], name)
 
 
 def carry_along(step: Symbol, state: Recurrence, start: Tensor, following: Tensor, reverse: bool = False) -> None:
-    """`tp.carry` along one step: each point of the others has a state of its own."""
+    """`tp.carry` along one step: each point of the other steps has a state of its own."""
     carry(state, start, following, kept=[s.expr for s in state.domain.steps if s != step], reverse=reverse)
 
 
@@ -40,7 +40,7 @@ class Cell(Module[Out]):
     flow back through it (back-propagation through time).
     """
 
-    states: tuple[str, ...]  # what the parts of the state are called
+    states: tuple[str, ...]  # the names of the parts of the state
 
     def __init__(self, n_in: int, hidden: int, name: str | None, domain: Domain, fed: bool, dtype: str):
         super().__init__(name, domain, fed, dtype)
@@ -86,15 +86,15 @@ class Cell(Module[Out]):
         step = time_step(x, over, self)
         check_width(self, x, self.n_in)
         shape: tuple[IntoExpr, ...] = (*x.shape[:-1], self.hidden)
-        given = tuple(initial) if isinstance(initial, (tuple, list)) else (initial,)
+        initial_parts = tuple(initial) if isinstance(initial, (tuple, list)) else (initial,)
         if initial is None:
-            given *= len(self.states)
-        if len(given) != len(self.states):
+            initial_parts *= len(self.states)
+        if len(initial_parts) != len(self.states):
             raise ShapeError(
-                f"{self.name} has the states {', '.join(self.states)}; {len(given)} initial value(s) are given",
+                f"{self.name} has the states {', '.join(self.states)}; {len(initial_parts)} initial value(s) are given",
                 hint=f"initial=({', '.join(self.states)})" if len(self.states) > 1 else "initial=h",
             )
-        first = [fn.zeros(shape, self.dtype) if g is None else fn.broadcast_to(fn.as_tensor(g), shape) for g in given]
+        first = [fn.zeros(shape, self.dtype) if g is None else fn.broadcast_to(fn.as_tensor(g), shape) for g in initial_parts]
         others = {s for p in self.parameters().values() for s in p.domain.steps} | set(x.domain.steps)
         others |= {s for f in first for s in f.domain.steps}
         names = [f"{self.name}.{state}" for state in self.states]
@@ -132,10 +132,10 @@ class GRUCell(Cell[Tensor]):
 
     def next_state(self, x: Tensor, state: State) -> State:
         (h,) = state
-        ours, carried = self.input(x), self.state(h)
-        reset = fn.sigmoid(self.gate(ours, 0) + self.gate(carried, 0))
-        update = fn.sigmoid(self.gate(ours, 1) + self.gate(carried, 1))
-        new = fn.tanh(self.gate(ours, 2) + reset * self.gate(carried, 2))
+        from_input, from_state = self.input(x), self.state(h)
+        reset = fn.sigmoid(self.gate(from_input, 0) + self.gate(from_state, 0))
+        update = fn.sigmoid(self.gate(from_input, 1) + self.gate(from_state, 1))
+        new = fn.tanh(self.gate(from_input, 2) + reset * self.gate(from_state, 2))
         return ((1 - update) * new + update * h,)
 
 

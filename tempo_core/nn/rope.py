@@ -33,7 +33,7 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         if self.rope_type not in ROPE_TYPES:
-            raise TempoError(f"rope type {self.rope_type!r} is not supported; known are {', '.join(ROPE_TYPES)}")
+            raise TempoError(f"rope type {self.rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
         if self.factor < 1 or (self.rope_type == "llama3" and self.low_freq_factor >= self.high_freq_factor):
             raise TempoError(f"rope needs factor >= 1 and low_freq_factor < high_freq_factor, got {self}")
 
@@ -65,7 +65,10 @@ class RoPE(Module):
     def __init__(self, width: int, theta: float = 10000.0, scaling: RopeScaling | None = None):
         super().__init__()
         if width % 2 or width < 2:
-            raise TempoError(f"a rotary embedding turns pairs of elements; the width {width} is odd", hint="an even width")
+            raise TempoError(
+                f"a rotary embedding turns pairs of elements; the width {width} is odd",
+                hint="give an even width of at least 2: tp.nn.RoPE(64)",
+            )
         self.width, self.theta, self.scaling = width, theta, scaling
 
     def rotation(self, position: Value) -> tuple[Tensor, Tensor]:
@@ -80,5 +83,5 @@ class RoPE(Module):
         cosine, sine = self.rotation(position)
         half = self.width // 2
         first, second = x.spatial[..., :half], x.spatial[..., half:]
-        turned = fn.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
-        return turned.astype(x.dtype)
+        rotated = fn.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+        return rotated.astype(x.dtype)

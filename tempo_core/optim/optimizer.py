@@ -70,8 +70,8 @@ class Optimizer:
         for name, param in self.params.items():
             if param.domain.steps != first.domain.steps:
                 raise TempoError(
-                    f"the parameters {first.name} over {first.domain} and {name} over {param.domain} take other updates",
-                    hint="one optimizer for each domain",
+                    f"the parameters {first.name} over {first.domain} and {name} over {param.domain} take different updates",
+                    hint="make one optimizer for each domain: tp.optim.Adam([w])",
                 )
         self.steps = first.domain.steps
         self.lr = lr(update_count(self.steps)) if callable(lr) else lr
@@ -79,38 +79,38 @@ class Optimizer:
 
     def gradients(self) -> list[Tensor]:
         """The gradients of the parameters, clipped."""
-        found = [wide(p.grad) for p in self.params.values()]
+        gradients = [wide(p.grad) for p in self.params.values()]
         if self.max_grad_value is not None:
-            found = clip_by_value(found, self.max_grad_value)
-        return found if self.max_grad_norm is None else clip_by_global_norm(found, self.max_grad_norm)
+            gradients = clip_by_value(gradients, self.max_grad_value)
+        return gradients if self.max_grad_norm is None else clip_by_global_norm(gradients, self.max_grad_norm)
 
     def decayed_gradients(self) -> list[Tensor]:
         """The clipped gradients of the loss and of `weight_decay / 2` times the squared norm of the parameters."""
-        found = self.gradients()
+        gradients = self.gradients()
         if not self.weight_decay:
-            return found
-        return [g + self.weight_decay * wide(p) for p, g in zip(self.params.values(), found, strict=True)]
+            return gradients
+        return [g + self.weight_decay * wide(p) for p, g in zip(self.params.values(), gradients, strict=True)]
 
     def state(self, like: Recurrence, name: str) -> Recurrence:
         """Optimizer state of the parameter's shape: zeros at the first point of its domain.
 
-        `name` is the parameter's and the state's: `policy.weight.m` is called `adam.m(policy.weight)`.
+        `name` is the parameter's name and the state's: for `policy.weight.m`, the state is `adam.m(policy.weight)`.
         """
         param, _, kind = name.rpartition(".")
         return self.carried(f"{kind}({param})", fn.zeros(like.shape, wide(like).dtype))
 
     def carried(self, name: str, first: Tensor) -> Recurrence:
-        """State over the parameters' steps that begins as `first`; `tp.carry` assigns how it goes on.
+        """State over the parameters' steps that begins as `first`. Its later points are still to be assigned, by `tp.carry`.
 
         Its name begins with the optimizer's: `adam.m(w)`.
         """
         full_name = f"{type(self).__name__.lower()}.{name}"
-        made = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], full_name)
-        carry(made, first)
-        return made
+        state = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], full_name)
+        carry(state, first)
+        return state
 
     def step(self) -> dict[str, Tensor]:
-        """Assign the next value of every parameter; gives those values by name, at the point that they are computed from."""
+        """Assign the next value of every parameter. Gives these values by name, at the point from which they are computed."""
         updated: dict[str, Tensor] = {}
         with next(iter(self.params.values())).context:
             for name, change in self.changes().items():
@@ -120,7 +120,7 @@ class Optimizer:
         return updated
 
     def changes(self) -> dict[str, Tensor]:
-        """What is subtracted from each parameter, by name."""
+        """The tensor that is subtracted from each parameter, by name."""
         raise NotImplementedError(f"{type(self).__name__} defines no changes")
 
 

@@ -31,7 +31,7 @@ class SGD(Optimizer):
         self.momentum, self.nesterov = momentum, nesterov
 
     def changes(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        changes: dict[str, Tensor] = {}
         for (name, param), gradient in zip(self.params.items(), self.decayed_gradients(), strict=True):
             direction = gradient
             if self.momentum:
@@ -40,8 +40,8 @@ class SGD(Optimizer):
                 carry(velocity, following=direction)
                 if self.nesterov:
                     direction = gradient + self.momentum * direction
-            found[name] = self.lr * direction
-        return found
+            changes[name] = self.lr * direction
+        return changes
 
 
 class Adam(Optimizer):
@@ -65,7 +65,7 @@ class Adam(Optimizer):
 
     def adaptive_changes(self, gradients: list[Tensor]) -> dict[str, Tensor]:
         """`lr * m / (sqrt(v) + eps)` of the corrected moments m and v."""
-        found: dict[str, Tensor] = {}
+        changes: dict[str, Tensor] = {}
         first_decay, second_decay = self.betas
         corrections = self._bias_corrections()
         for (name, param), gradient in zip(self.params.items(), gradients, strict=True):
@@ -75,11 +75,11 @@ class Adam(Optimizer):
             step_size = self.lr * (new_first / corrections[0])
             carry(first, following=new_first)
             carry(second, following=new_second)
-            found[name] = step_size / (fn.sqrt(new_second / corrections[1]) + self.eps)
-        return found
+            changes[name] = step_size / (fn.sqrt(new_second / corrections[1]) + self.eps)
+        return changes
 
     def _bias_corrections(self) -> list[Tensor]:
-        """`1 - beta**n` at the n-th update, n counted from 1 over the whole domain, as powers carried along."""
+        """`1 - beta**n` at the n-th update, n counted from 1 over the whole domain. The powers are state."""
         dtype = wide(next(iter(self.params.values()))).dtype
         corrections = []
         for beta, name in zip(self.betas, ("beta1_power", "beta2_power"), strict=True):
@@ -133,7 +133,7 @@ class RMSProp(Optimizer):
         self.decay, self.eps, self.momentum, self.centered = decay, eps, momentum, centered
 
     def changes(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        changes: dict[str, Tensor] = {}
         for (name, param), gradient in zip(self.params.items(), self.decayed_gradients(), strict=True):
             squares = self.state(param, f"{name}.squares")
             spread = self.decay * squares + (1 - self.decay) * fn.square(gradient)
@@ -148,5 +148,5 @@ class RMSProp(Optimizer):
                 velocity = self.state(param, f"{name}.velocity")
                 direction = self.momentum * velocity + direction
                 carry(velocity, following=direction)
-            found[name] = self.lr * direction
-        return found
+            changes[name] = self.lr * direction
+        return changes

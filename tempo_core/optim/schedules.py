@@ -1,4 +1,4 @@
-"""Learning rates that change with the number of updates made so far, as recurrent tensors.
+"""Learning rates that change with the number of updates so far, as recurrent tensors.
 
 A schedule is a function from that count (a step, an expression of steps, or a tensor; 0 at the first update) to a float32
 tensor. Given to an optimizer, it is called with the count of the parameters' updates: `Adam(params, lr=cosine(3e-4, I))`.
@@ -52,11 +52,12 @@ def exponential(start: float, factor: float, every: IntoExpr = 1) -> Schedule:
 
 def step(start: float, factor: float, every: IntoExpr) -> Schedule:
     """`start`, multiplied by `factor` after every `every` updates."""
-    return lambda count: start * _power(factor, fn.floor((_number(count) + 0.5) / _number(every)))  # + 0.5: never just below
+    # With + 0.5, rounding cannot give the whole number below.
+    return lambda count: start * _power(factor, fn.floor((_number(count) + 0.5) / _number(every)))
 
 
 def piecewise(values: Sequence[float], boundaries: Sequence[IntoExpr]) -> Schedule:
-    """`values[k]` until `boundaries[k]` updates are made, and the last value from then on."""
+    """`values[k]` until `boundaries[k]` updates are done, and the last value from then on."""
     if len(values) != len(boundaries) + 1:
         raise TempoError(
             f"{len(values)} values for {len(boundaries)} boundaries",
@@ -85,7 +86,7 @@ def warmup(updates: IntoExpr, then: Schedule, start: float = 0.0) -> Schedule:
 
 
 def warmup_cosine(peak: float, warmup_updates: IntoExpr, updates: IntoExpr, start: float = 0.0, end: float = 0.0) -> Schedule:
-    """From `start` to `peak` in `warmup_updates` updates, and along half a cosine to `end` when `updates` are made in all."""
+    """From `start` to `peak` in `warmup_updates` updates, and along half a cosine to `end` when `updates` are done in all."""
     return warmup(warmup_updates, cosine(peak, updates - warmup_updates, end), start)
 
 
@@ -96,7 +97,7 @@ def _number(count: Count) -> Tensor:
 
 
 def _progress(count: Count, updates: IntoExpr) -> Tensor:
-    """The share of `updates` that is made, at most 1."""
+    """The part of `updates` that is done, at most 1."""
     return fn.minimum_of(_number(count) / fn.maximum_of(_number(updates), 1.0), 1.0)
 
 

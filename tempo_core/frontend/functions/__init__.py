@@ -1,6 +1,6 @@
 """Functions on recurrent tensors, under NumPy's and JAX's names. Most are methods of `Tensor` too.
 
-Operands broadcast as in NumPy, with symbolic sizes; Python numbers take the tensor's dtype; domains are unioned.
+Operands broadcast as in NumPy, with symbolic sizes; Python numbers take the tensor's dtype; the domain is the union of the operands'.
 """
 
 from tempo_core.frontend.functions.arithmetic import *  # noqa: F403

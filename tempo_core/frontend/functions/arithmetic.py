@@ -43,7 +43,7 @@ def _comparison(fn: str, x: Value, y: Value) -> Tensor:
 
 @checked_as("negative")
 def neg(x: Value) -> Tensor:
-    """`-x`; of bools, of 0 and 1."""
+    """`-x`; bools count as 0 and 1."""
     return _unary("neg", x)
 
 
@@ -193,7 +193,7 @@ def ceil(x: Value) -> Tensor:
 
 @checked_as("round")
 def rounded(x: Value) -> Tensor:
-    """The nearest whole number, as a float; of two, the even one."""
+    """The nearest whole number, as a float; halfway between two, the even one."""
     return _unary("round", x)
 
 
@@ -205,13 +205,13 @@ def trunc(x: Value) -> Tensor:
 
 @checked
 def isfinite(x: Value) -> Tensor:
-    """Where numbers are neither infinite nor NaN, a bool."""
+    """Whether each element is neither infinite nor NaN, as a bool."""
     return _unary("isfinite", x)
 
 
 @checked
 def isnan(x: Value) -> Tensor:
-    """Where numbers are NaN, a bool."""
+    """Whether each element is NaN, as a bool."""
     return _unary("isnan", x)
 
 
@@ -220,13 +220,13 @@ def isnan(x: Value) -> Tensor:
 
 @checked
 def add(x: Value, y: Value) -> Tensor:
-    """`x + y`, elementwise; bools are counted."""
+    """`x + y`, elementwise; bools count as 0 and 1."""
     return _binary("add", x, y)
 
 
 @checked_as("subtract")
 def sub(x: Value, y: Value) -> Tensor:
-    """`x - y`, elementwise; bools are counted."""
+    """`x - y`, elementwise; bools count as 0 and 1."""
     return _binary("sub", x, y)
 
 
@@ -250,7 +250,7 @@ def power(x: Value, y: Value) -> Tensor:
 
 @checked
 def arctan2(x: Value, y: Value) -> Tensor:
-    """The angle in radians of the point with the second coordinate `x` and the first `y`, in (-π, π]."""
+    """The angle in radians of the point with first coordinate `y` and second coordinate `x`, in (-π, π]."""
     return _binary("atan2", x, y)
 
 
@@ -262,7 +262,7 @@ def floordiv(x: Value, y: Value) -> Tensor:
 
 @checked_as("remainder")
 def mod(x: Value, y: Value) -> Tensor:
-    """`x % y`, elementwise: what `x // y` leaves, with the sign of `y`."""
+    """`x % y`, elementwise: the remainder of `x // y`, with the sign of `y`."""
     return _binary("mod", x, y)
 
 
@@ -286,13 +286,13 @@ def bitwise_xor(x: Value, y: Value) -> Tensor:
 
 @checked_as("maximum")
 def maximum_of(x: Value, y: Value) -> Tensor:
-    """The greater of `x` and `y`, elementwise; NaN where one is."""
+    """The greater of `x` and `y`, elementwise; NaN if one is NaN."""
     return _binary("maximum", x, y)
 
 
 @checked_as("minimum")
 def minimum_of(x: Value, y: Value) -> Tensor:
-    """The lesser of `x` and `y`, elementwise; NaN where one is."""
+    """The lesser of `x` and `y`, elementwise; NaN if one is NaN."""
     return _binary("minimum", x, y)
 
 
@@ -301,35 +301,35 @@ def minimum_of(x: Value, y: Value) -> Tensor:
 
 @checked
 def equal(x: Value, y: Value) -> Tensor:
-    """`x == y`, elementwise, a bool."""
+    """`x == y`, elementwise, as a bool."""
     return _comparison("eq", x, y)
 
 
 @checked
 def not_equal(x: Value, y: Value) -> Tensor:
-    """`x != y`, elementwise, a bool."""
+    """`x != y`, elementwise, as a bool."""
     return _comparison("ne", x, y)
 
 
 @checked
 def less(x: Value, y: Value) -> Tensor:
-    """`x < y`, elementwise, a bool."""
+    """`x < y`, elementwise, as a bool."""
     return _comparison("lt", x, y)
 
 
 @checked
 def less_equal(x: Value, y: Value) -> Tensor:
-    """`x <= y`, elementwise, a bool."""
+    """`x <= y`, elementwise, as a bool."""
     return _comparison("le", x, y)
 
 
 @checked
 def greater(x: Value, y: Value) -> Tensor:
-    """`x > y`, elementwise, a bool."""
+    """`x > y`, elementwise, as a bool."""
     return _comparison("gt", x, y)
 
 
 @checked
 def greater_equal(x: Value, y: Value) -> Tensor:
-    """`x >= y`, elementwise, a bool."""
+    """`x >= y`, elementwise, as a bool."""
     return _comparison("ge", x, y)

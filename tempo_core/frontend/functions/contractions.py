@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Padding: TypeAlias = Union[str, IntoExpr, Sequence[Union[IntoExpr, tuple[IntoExpr, IntoExpr]]]]
-"""Zeros around spatial dimensions: "SAME", "VALID", or how many."""
+"""Zeros around spatial dimensions: "SAME", "VALID", or numbers of zeros."""
 
 
 @checked
@@ -29,14 +29,14 @@ def matmul(x: Value, y: Value) -> Tensor:
     a, b = _numbers(x, y)
     if a.rank == 0 or b.rank == 0:
         raise ShapeError(
-            f"matmul takes vectors, matrices or stacks of them, got {a!r} and {b!r}", hint="x * y multiplies by a number"
+            f"matmul takes vectors, matrices or stacks of them, got {a!r} and {b!r}", hint="to multiply by a number: x * y"
         )
     inner = b.rank - 2 if b.rank > 1 else 0
     if a.shape[-1] != b.shape[inner]:
-        turned = "; x @ y.transpose() contracts last sizes" if b.rank == 2 and a.shape[-1] == b.shape[1] else ""
+        transposed = "; to contract the last sizes: x @ y.transpose()" if b.rank == 2 and a.shape[-1] == b.shape[1] else ""
         raise ShapeError(
             f"matmul of {a!r} with {b!r}: {a.shape[-1]} against {b.shape[inner]}",
-            hint=f"the last size of the left is the {'last but one' if b.rank > 1 else 'only one'} of the right{turned}",
+            hint=f"the last size of the left operand equals the {'last but one' if b.rank > 1 else 'only one'} of the right{transposed}",
         )
     if b.rank <= 2:
         return apply(ops.Dot((a.rank - 1,), (inner,)), a, b)
@@ -49,7 +49,7 @@ def matmul(x: Value, y: Value) -> Tensor:
 
 
 def _numbers(x: Value, y: Value) -> tuple[Tensor, Tensor]:
-    """Two operands of a product in one dtype; bools are counted."""
+    """Two operands of a product in one dtype; bools count as 0 and 1."""
     like = x if isinstance(x, BaseTensor) else y if isinstance(y, BaseTensor) else None
     a, b = as_tensor(x, like), as_tensor(y, like)
     dtype = promote(a.dtype, b.dtype)
@@ -59,7 +59,7 @@ def _numbers(x: Value, y: Value) -> tuple[Tensor, Tensor]:
 
 @checked
 def tensordot(x: Value, y: Value, axes: AxisPairs = 2) -> Tensor:
-    """The product summed over `axes`: as many of x's last with y's first, or a pair (x's axes, y's axes)."""
+    """The product summed over `axes`: a number n (x's last n with y's first n), or a pair (x's axes, y's axes)."""
     a, b = _numbers(x, y)
     if isinstance(axes, int):
         left, right = tuple(range(a.rank - axes, a.rank)), tuple(range(axes))
@@ -82,10 +82,10 @@ def inner(x: Value, y: Value) -> Tensor:
 
 @checked
 def einsum(subscripts: str, *operands: Value) -> Tensor:
-    """Einstein's summation: `einsum("bik,bkj->bij", x, y)` multiplies, and sums over what the result does not name.
+    """Einstein's summation: `einsum("bik,bkj->bij", x, y)` multiplies, and sums over letters that the result lacks.
 
-    Any number of operands, taken from left to right; `...` stands for leading dimensions that broadcast. A letter may stand once
-    an operand (no diagonals). Without `->`, the result has the letters that occur once, in the order of the alphabet.
+    There may be any number of operands, which are combined from left to right; `...` stands for leading dimensions that broadcast.
+    A letter may occur once in an operand (no diagonals). Without `->`, the result has the letters that occur once, in the order of the alphabet.
     """
     terms, result = _subscripts(subscripts, [as_tensor(x) for x in operands])
     parts = [(as_tensor(x), term) for x, term in zip(operands, terms, strict=True)]
@@ -103,8 +103,8 @@ def einsum(subscripts: str, *operands: Value) -> Tensor:
         batch, over = [k for k in shared if k in later], [k for k in shared if k not in later]
         axes = [tuple(term.index(k) for k in group) for group in (over, batch) for term in (left, right)]
         product = apply(ops.Dot(*axes), a, b)
-        kept = [k for k in left if k not in shared] + [k for k in right if k not in shared]
-        parts[:2] = [(product, "".join(batch + kept))]
+        free = [k for k in left if k not in shared] + [k for k in right if k not in shared]
+        parts[:2] = [(product, "".join(batch + free))]
     x, term = _without(*parts[0], set(result))
     return transpose(x, *(term.index(letter) for letter in result)) if result else x
 
@@ -115,14 +115,14 @@ def _stretched(x: Tensor, term: str, other: Tensor, other_term: str, letters: Se
     return squeeze(x, [term.index(k) for k in gone]), "".join(k for k in term if k not in gone)
 
 
-def _without(x: Tensor, term: str, wanted: set[str]) -> tuple[Tensor, str]:
-    """`x` summed over the letters that are not wanted."""
-    axes = [k for k, letter in enumerate(term) if letter not in wanted]
-    return (total(x, axes) if axes else x), "".join(letter for letter in term if letter in wanted)
+def _without(x: Tensor, term: str, letters: set[str]) -> tuple[Tensor, str]:
+    """`x` summed over the letters of its term that are not in `letters`."""
+    axes = [k for k, letter in enumerate(term) if letter not in letters]
+    return (total(x, axes) if axes else x), "".join(letter for letter in term if letter in letters)
 
 
 def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
-    """A term of letters for each operand, and one for the result; dimensions under `...` have capital-less signs of their own."""
+    """A term of letters for each operand, and one for the result; the dimensions of `...` are digits."""
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
@@ -130,13 +130,15 @@ def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
     dots = [x.rank - len(term.replace("...", "")) if "..." in term else 0 for x, term in zip(operands, terms, strict=True)]
     deepest = max(dots, default=0)
     signs = "".join(map(str, range(deepest)))  # digits: letters are the user's
-    found = [term.replace("...", signs[deepest - count :]) for term, count in zip(terms, dots, strict=True)]
-    for x, term, before in zip(operands, found, terms, strict=True):
+    expanded_terms = [term.replace("...", signs[deepest - count :]) for term, count in zip(terms, dots, strict=True)]
+    for x, term, user_term in zip(operands, expanded_terms, terms, strict=True):
         if len(term) != x.rank or min(dots) < 0:
-            raise ShapeError(f'the term "{before}" of einsum "{text}" does not fit {x!r}, which has {x.rank} dimensions')
+            raise ShapeError(f'the term "{user_term}" of einsum "{text}" does not fit {x!r}, which has {x.rank} dimensions')
         if len(set(term)) != len(term):
-            raise ShapeError(f'the term "{before}" of einsum "{text}" has a letter twice', hint="take tp.diagonal(x) first")
-    everything = "".join(found)
+            raise ShapeError(
+                f'the term "{user_term}" of einsum "{text}" has a letter twice', hint="take the diagonal first: tp.diagonal(x)"
+            )
+    everything = "".join(expanded_terms)
     result = (
         right.replace("...", signs)
         if arrow
@@ -145,13 +147,13 @@ def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
     if len(set(result)) != len(result) or not set(result) <= set(everything):
         raise ShapeError(f'the result "{right}" of einsum "{text}" has a letter twice, or one that no operand has')
     sizes: dict[str, Expr] = {}
-    for x, term in zip(operands, found, strict=True):
+    for x, term in zip(operands, expanded_terms, strict=True):
         for letter, size in zip(term, x.shape, strict=True):
-            known = sizes.setdefault(letter, size)
-            if known != size and not (letter.isdigit() and 1 in (known, size)):
-                raise ShapeError(f'the letter {letter} of einsum "{text}" has the sizes {known} and {size}')
-            sizes[letter] = size if known == 1 else known
-    return found, result
+            previous = sizes.setdefault(letter, size)
+            if previous != size and not (letter.isdigit() and 1 in (previous, size)):
+                raise ShapeError(f'the letter {letter} of einsum "{text}" has the sizes {previous} and {size}')
+            sizes[letter] = size if previous == 1 else previous
+    return expanded_terms, result
 
 
 @checked
@@ -168,16 +170,16 @@ def conv(
     `x` is `[*batch, *spatial, channels]` with any number of leading dimensions, `w` is `[*kernel, channels // groups, features]`;
     gives `[*batch, *out, features]`. These are JAX's NHWC and HWIO layouts.
 
-    `padding`: "SAME" (an output for every `stride` inputs; where the zeros cannot be even, one more stands after), "VALID"
-    (none), or the zeros on both sides: a number, or for each spatial dimension a number or a pair (before, after). Amounts may be
-    expressions of steps.
-    `stride` and `dilation` are ints, or one a dimension. Spatial sizes may vary with a step.
+    `padding`: "SAME" (one output for every `stride` inputs; of an odd number of zeros, the extra one comes after), "VALID" (no
+    zeros), or numbers of zeros: one number for all sides, or for each spatial dimension a number or a pair (before, after). Numbers of
+    zeros may be expressions of steps.
+    `stride` and `dilation` are ints, or one int for each dimension. Spatial sizes may vary with a step.
     """
     a, b = _numbers(x, w)
     n = b.rank - 2
     if n < 1 or a.rank < n + 1:
         raise ShapeError(
-            f"a convolution of {a!r} with the kernel {b!r}",
+            f"cannot convolve {a!r} with the kernel {b!r}",
             hint="x is [*batch, *spatial, channels], w is [*kernel, channels // groups, features]",
         )
     strides, dilations = _per_dimension(stride, n, "stride"), _per_dimension(dilation, n, "dilation")
@@ -192,10 +194,13 @@ def conv(
 
 
 def _per_dimension(value: int | Sequence[int], n: int, what: str) -> tuple[int, ...]:
-    found = (value,) * n if isinstance(value, int) else tuple(value)
-    if len(found) != n or any(v < 1 for v in found):
-        raise ShapeError(f"a convolution over {n} dimensions with the {what} {value}", hint=f"a positive int, or {n} of them")
-    return found
+    numbers = (value,) * n if isinstance(value, int) else tuple(value)
+    if len(numbers) != n or any(v < 1 for v in numbers):
+        raise ShapeError(
+            f"a convolution over {n} dimensions cannot have the {what} {value}",
+            hint=f"give a positive int, or {n} of them: {what}={(1,) * n}",
+        )
+    return numbers
 
 
 def _padding(
@@ -205,16 +210,17 @@ def _padding(
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
             raise ShapeError(f"unknown padding {padding!r}", hint='"SAME", "VALID", or pairs such as [(1, 1), (0, 2)]')
-        found = []
+        margins = []
         for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
             outputs = (size + stride - 1) // stride
             total = maximum((outputs - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
-            found.append((total // 2, total - total // 2) if padding.upper() == "SAME" else (Expr.of(0), Expr.of(0)))
-        return found
+            margins.append((total // 2, total - total // 2) if padding.upper() == "SAME" else (Expr.of(0), Expr.of(0)))
+        return margins
     amounts = [padding] * len(sizes) if isinstance(padding, (int, Expr)) else padding
     pairs: list[Any] = [(p, p) if isinstance(p, (int, Expr)) else tuple(p) for p in amounts]
     if len(pairs) != len(sizes) or any(len(pair) != 2 for pair in pairs):
         raise ShapeError(
-            f"padding {padding} for a convolution over {len(sizes)} dimensions", hint="one pair (before, after) a dimension"
+            f"padding {padding} for a convolution over {len(sizes)} dimensions",
+            hint="give one pair (before, after) for each dimension: padding=[(1, 1), (0, 2)]",
         )
     return [(Expr.of(low), Expr.of(high)) for low, high in pairs]

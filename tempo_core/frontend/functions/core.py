@@ -1,4 +1,4 @@
-"""What all functions start from: constants, values as tensors, promotion of dtypes."""
+"""The base of all functions: constants, conversion of values to tensors, promotion of dtypes."""
 
 from __future__ import annotations
 
@@ -37,34 +37,36 @@ def constant(value: ArrayLike, dtype: str | None = None) -> Tensor:
 
 
 def _array(value: Any) -> Any:
-    """Numbers as a NumPy array. Raises ArgumentError for what is no array of numbers."""
+    """Numbers as a NumPy array. Raises ArgumentError for a value that is not an array of numbers."""
     if isinstance(value, (list, tuple)) and any(isinstance(v, (BaseTensor, Expr, Bool)) for v in value):
-        raise ArgumentError(f"a list of tensors is no array: {shown(value)}", hint="tp.stack([x, y]) makes one tensor of several")
+        raise ArgumentError(
+            f"a list of tensors is not an array: {shown(value)}", hint="tp.stack([x, y]) makes one tensor of several"
+        )
     if isinstance(value, (BaseTensor, Expr, Bool)):
         raise ArgumentError(
-            f"{shown(value)} is no array or number, and its values are not known here", hint="it can be used as it is"
+            f"{shown(value)} is not an array or number: it has values only when the program runs", hint="use it as it is: x + 1"
         )
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise ArgumentError(f"{shown(value)} is no array of numbers: {error}", hint=_RECTANGULAR) from None
+        raise ArgumentError(f"{shown(value)} is not an array of numbers: {error}", hint=_RECTANGULAR) from None
     if array.dtype.kind not in "biuf" and array.dtype.name not in DTYPES:
-        raise ArgumentError(f"{shown(value)} is no array of numbers or truth values", hint=_RECTANGULAR)
+        raise ArgumentError(f"{shown(value)} is not an array of numbers or truth values", hint=_RECTANGULAR)
     return array
 
 
-_RECTANGULAR = "numbers, and lists of them that are of one length; complex numbers are two tensors"
+_RECTANGULAR = "a complex number is two tensors; lists in a list have one length: [[1, 2], [3, 4]]"
 
 
 def _check_range(array: Any, dtype: str) -> None:
     if dtype not in INTEGERS or array.dtype.kind == "b" or not array.size:
         return
     limits = np.iinfo(dtype)
-    wrong = ~((array >= limits.min) & (array <= limits.max))  # so that NaN is wrong too
+    wrong = ~((array >= limits.min) & (array <= limits.max))  # written so that NaN is wrong too
     if wrong.any():
         raise DTypeError(
             f"{dtype} does not hold {array[wrong].flat[0]}: it goes from {limits.min} to {limits.max}",
-            hint="take a wider dtype, or cast the tensor that the number meets with .astype('int32')",
+            hint="use a wider dtype, or convert the tensor that is combined with the number: x.astype('int32')",
         )
 
 
@@ -76,7 +78,7 @@ def evaluate(value: Expr | Bool) -> Tensor:
 
 @converts
 def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:
-    """`value` as a tensor; a Python number takes the dtype of `like`, unless it is a float and that an integer."""
+    """`value` as a tensor; a Python number takes the dtype of `like`, unless the number is a float and `like` an integer."""
     if isinstance(value, BaseTensor):
         return value
     if isinstance(value, (Expr, Bool)):
@@ -93,24 +95,26 @@ def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:
 
 def check_dtype(dtype: str) -> None:
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise DTypeError(f"unknown dtype {dtype!r}", hint=f"one of the texts {', '.join(map(repr, DTYPES))}")
+        raise DTypeError(f"unknown dtype {dtype!r}", hint=f"use one of {', '.join(map(repr, DTYPES))}")
 
 
 def shape_of(shape: Shape) -> tuple[Expr, ...]:
-    """A user's shape, or one size, as expressions. Raises ShapeError for what is no shape."""
+    """A user's shape, or one size, as expressions. Raises ShapeError for a value that is not a shape."""
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
-    found = []
+    expressions = []
     for size in sizes:
         try:
-            found.append(Expr.of(size))
+            expressions.append(Expr.of(size))
         except TypeError:
             raise ShapeError(
-                f"{shown(size)} cannot be a size" if size is not shape else f"{shown(shape)} is no shape",
+                f"{shown(size)} cannot be a size" if size is not shape else f"{shown(shape)} is not a shape",
                 hint="a shape is a tuple of ints and expressions of bounds, such as (3, T), or () for a number",
             ) from None
-        if found[-1].is_constant and found[-1].constant < 0:
-            raise ShapeError(f"a size of the shape {shown(shape)} is negative: {found[-1]}", hint="sizes are 0 or more")
-    return tuple(found)
+        if expressions[-1].is_constant and expressions[-1].constant < 0:
+            raise ShapeError(
+                f"a size of the shape {shown(shape)} is negative: {expressions[-1]}", hint="sizes are 0 or more: tp.zeros((3,))"
+            )
+    return tuple(expressions)
 
 
 @checked
@@ -119,16 +123,16 @@ def promote(left: str, right: str) -> str:
 
     - Equal dtypes stay. bool gives way to all others.
     - Integers give way to floats, whatever their widths: int32 with bfloat16 is bfloat16.
-    - Two floats: float64 where one is; else float32 (bfloat16 with float16 too, neither of which holds the other).
-    - Two integers: the wider of two signed or of two unsigned ones. A signed and an unsigned one: int64 where one is, else int32.
+    - Two floats: float64 if one is float64, else float32 (also bfloat16 with float16, since neither holds the other).
+    - Two integers: the wider of two signed or of two unsigned ones. A signed and an unsigned one: int64 if one is int64, else int32.
 
-    This is JAX's table but for two places, where JAX takes a dtype that is not here, or 64 bits: int8 with uint8 (int16 in JAX)
-    and uint32 with int8 or int32 (int64 in JAX). They are int32 here, and numbers from 2**31 on wrap around.
+    This is JAX's table with two exceptions: int8 with uint8 (int16 in JAX, a dtype that Tempo does not have) and uint32 with int8
+    or int32 (int64 in JAX). They are int32 in Tempo, and numbers from 2**31 on wrap around.
 
-    Python numbers are weak, they take the tensor's dtype: a float makes an integer or bool tensor float32, an int makes a bool
+    Python numbers are weak: they take the tensor's dtype. A float makes an integer or bool tensor float32, an int makes a bool
     tensor int32; an int that the dtype does not hold is an error. Steps and expressions of them are weak with floats and int32
-    with others. NumPy numbers and arrays have their own dtype, 64 bits being taken for 32. `/` and functions such as `exp` make
-    integers float32; sums and products make bool int32, int8 int32 and uint8 uint32. All else keeps the dtype, and integers
+    with others. NumPy numbers and arrays have their own dtype, but 64 bits become 32. `/` and functions such as `exp` make
+    integers float32; sums and products make bool int32, int8 int32 and uint8 uint32. All others keep the dtype, and integers
     wrap around. In 16 bits, sums, scans and contractions are accumulated in float32 and rounded once.
     """
     if left == right:
@@ -147,8 +151,9 @@ def promote(left: str, right: str) -> str:
 def cast(x: Tensor, dtype: str) -> Tensor:
     """`x` converted to `dtype`.
 
-    Floats become integers by rounding towards zero; what is out of range becomes the nearest number in it, NaN becomes 0. Integers
-    wrap around. Floats become narrower ones by rounding to the nearest, or infinite. As bool, all but 0 is True, NaN too.
+    A float becomes an integer by rounding towards zero; a float out of range becomes the nearest integer in the range, NaN becomes 0.
+    Integers wrap around. A float becomes a narrower float by rounding to the nearest, or infinite. As bools, all numbers but 0 are
+    True, and so is NaN.
     """
     check_dtype(dtype)
     return x if x.dtype == dtype else apply(ops.Cast(dtype), x)
@@ -157,8 +162,8 @@ def cast(x: Tensor, dtype: str) -> Tensor:
 def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(x.rank))
-    chosen = (axis,) if isinstance(axis, int) else tuple(axis)
-    for a in chosen:
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    for a in axes:
         if not -x.rank <= a < x.rank:
             valid = (
                 f"its axes are {', '.join(map(str, range(x.rank)))}"
@@ -166,7 +171,7 @@ def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
                 else "it is a number; a slice such as x[0:T] adds a dimension"
             )
             raise ShapeError(f"axis {a} of {x!r}, which has {x.rank} dimensions", hint=valid)
-    return tuple(sorted({a % x.rank for a in chosen}))
+    return tuple(sorted({a % x.rank for a in axes}))
 
 
 def one_axis(x: Tensor, axis: int) -> int:

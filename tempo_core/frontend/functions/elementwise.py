@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 @checked
 def bitwise_not(x: Value) -> Tensor:
-    """All bits of integers inverted; of bools, not."""
+    """Integers with all bits inverted; for bools, logical not."""
     x = as_tensor(x)
     return apply(ops.Unary("not"), x) if x.dtype == "bool" else inverted_bits(x)
 
 
 def _truth(x: Value) -> Tensor:
-    """Whether numbers are not 0; NaN is not."""
+    """Whether each number is not 0. NaN is not 0."""
     x = as_tensor(x)
     return x if x.dtype == "bool" else not_equal(x, 0)
 
@@ -68,41 +68,41 @@ def logical_not(x: Value) -> Tensor:
 
 @checked
 def logical_and(x: Value, y: Value) -> Tensor:
-    """Whether neither is 0."""
+    """Whether neither `x` nor `y` is 0."""
     return bitwise_and(_truth(x), _truth(y))
 
 
 @checked
 def logical_or(x: Value, y: Value) -> Tensor:
-    """Whether one is not 0."""
+    """Whether `x` or `y`, or both, are not 0."""
     return bitwise_or(_truth(x), _truth(y))
 
 
 @checked
 def logical_xor(x: Value, y: Value) -> Tensor:
-    """Whether one, and not both, is not 0."""
+    """Whether exactly one of `x` and `y` is not 0."""
     return bitwise_xor(_truth(x), _truth(y))
 
 
 def inverted_bits(x: Tensor) -> Tensor:
-    """`-x - 1` for signed integers, `largest - x` for unsigned ones: the reverse of their order."""
+    """`-x - 1` for signed integers, `largest - x` for unsigned ones, which reverses their order."""
     if is_float(x.dtype):
-        raise DTypeError(f"~ takes bool or integers, got {x!r}", hint="compare first: ~(x > 0)")
+        raise DTypeError(f"~ takes bools or integers, got {x!r}", hint="compare first: ~(x > 0)")
     ones = constant(255 if x.dtype == "uint8" else 2**32 - 1 if x.dtype == "uint32" else -1, x.dtype)
     return bitwise_xor(x, ones)
 
 
 def reversed_order(x: Tensor) -> Tensor:
-    """A tensor whose order is the reverse: what is greatest in `x` is least in it. Twice, it is `x`."""
+    """A tensor in reverse order: the greatest element of `x` becomes the least. Applied twice, it gives `x`."""
     return bitwise_not(x) if x.dtype == "bool" else neg(x) if is_float(x.dtype) else inverted_bits(x)
 
 
 @checked
 def where(condition: Value, x: Value, y: Value) -> Tensor:
-    """`x` where `condition` holds, else `y`; also with a condition on steps.
+    """`x` where `condition` holds, else `y`. The condition may be a tensor or a condition on steps.
 
-    Both are computed. A gradient is 0 in the value not taken, and 0 times infinite is NaN: guard the value's own argument too,
-    `where(x > 0, log(where(x > 0, x, 1)), 0)`.
+    Both `x` and `y` are computed. The one that is not chosen gets a gradient of 0, and 0 times infinity is NaN: so guard its argument
+    too, `where(x > 0, log(where(x > 0, x, 1)), 0)`.
     """
     test = as_tensor(condition)
     a, b = aligned(x, y)
@@ -112,7 +112,7 @@ def where(condition: Value, x: Value, y: Value) -> Tensor:
 
 @checked
 def isinf(x: Value) -> Tensor:
-    """Where numbers are infinite."""
+    """Whether each element is infinite, as a bool."""
     x = as_tensor(x)
     return logical_not(logical_or(isfinite(x), isnan(x)))
 
@@ -130,7 +130,7 @@ def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None, neginf: 
 
 @checked
 def clip(x: Tensor, low: Value | None = None, high: Value | None = None) -> Tensor:
-    """`x` held between `low` and `high`, of which one may be left out."""
+    """`x` limited to the range from `low` to `high`; either end may be left out."""
     x = x if low is None else maximum_of(x, low)
     return x if high is None else minimum_of(x, high)
 
@@ -176,24 +176,24 @@ def log10(x: Value) -> Tensor:
 def hypot(x: Value, y: Value) -> Tensor:
     """`sqrt(x**2 + y**2)`, without overflow; its gradient at (0, 0) is 0.
 
-    The larger operand is factored out. Which one that is makes no difference to the value, so derivatives of every order are right at ties
-    and where one operand is 0. The larger one has a sign, and is 0 or infinite only where the result is.
+    The larger operand is factored out. The value does not depend on that choice, so derivatives of every order are right at ties and where
+    one operand is 0. The larger operand keeps its sign, and is 0 or infinite only where the result is.
     """
     a, b = aligned(x, y)
     swapped = greater(absolute(b), absolute(a))
     high, low = where(swapped, b, a), where(swapped, a, b)
     size = absolute(high)
-    endless = equal(size, math.inf)
-    ratio = where(endless, 0, low) / where(logical_or(endless, equal(size, 0)), 1, high)
+    is_infinite = equal(size, math.inf)
+    ratio = where(is_infinite, 0, low) / where(logical_or(is_infinite, equal(size, 0)), 1, high)
     return size * sqrt(1 + ratio * ratio)
 
 
 @checked
 def logaddexp(x: Value, y: Value) -> Tensor:
-    """`log(exp(x) + exp(y))`, without overflow; infinite ones included.
+    """`log(exp(x) + exp(y))`, without overflow, also for infinite operands.
 
-    The larger operand is taken out of the logarithm. Which one that is makes no difference to the value, so derivatives of every order are
-    right at ties. Of two infinities that are equal, each has half of the gradient.
+    The larger operand is taken out of the logarithm. The value does not depend on that choice, so derivatives of every order are
+    right at ties. Two equal infinities have half of the gradient each.
     """
     a, b = aligned(x, y)
     same = logical_and(equal(a, b), equal(absolute(a), math.inf))
@@ -216,7 +216,7 @@ def isclose(x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8) -> Tenso
 
 @checked
 def relu(x: Value) -> Tensor:
-    """`max(x, 0)`, whose gradient at 0 is 0."""
+    """`max(x, 0)`. Its gradient at 0 is 0."""
     return where(less_equal(x, 0), 0, x)
 
 
@@ -234,9 +234,9 @@ def elu(x: Value, alpha: float = 1.0) -> Tensor:
 
 
 def _gated(x: Tensor, gate: Callable[[Tensor], Tensor], far: float) -> Tensor:
-    """`x * gate(x)`, where `gate` goes from 0 to 1 so fast that beyond `far`, in float64 too, the product is 0 or `x`.
+    """`x * gate(x)`. The gate goes from 0 to 1 so fast that beyond `far` the product is 0 or `x`, in float64 too.
 
-    There it is `relu(x)`: 0 times infinity would be NaN.
+    There the result is `relu(x)`, because 0 times infinity would be NaN.
     """
     beyond = greater(absolute(x), far)
     near = where(beyond, 0, x)

@@ -1,4 +1,4 @@
-"""The least and greatest of tensors, elementwise, or of expressions of steps and bounds, as an index."""
+"""Minimum and maximum: of tensors, elementwise; of expressions of steps and bounds, as an index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _refuse_tensors(name: str, values: tuple[object, ...]) -> None:
     if any(isinstance(value, BaseTensor) for value in values):
         raise ArgumentError(
             f"tp.{name} takes ints and expressions of steps and bounds, not tensors",
-            hint=f"tp.{name}imum(x, y) of two tensors; x.{name}(axis) over an axis of one",
+            hint=f"of two tensors: tp.{name}imum(x, y); over an axis of one tensor: x.{name}(axis)",
         )
 
 

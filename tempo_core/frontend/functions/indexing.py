@@ -41,25 +41,25 @@ def index(x: Tensor, axis: int, position: Value) -> Tensor:
 
 
 def at_position(x: Tensor, axis: int, position: Value) -> Tensor:
-    """`index`, which says of what is no position that it cannot be one."""
+    """`index`, with an error for a value that cannot be a position."""
     at = one_axis(x, axis)
     if isinstance(position, (int, np.integer)) and is_int(position):
         position = _position(x, at, int(position))
-    where_to = (
+    positions = (
         position
         if isinstance(position, BaseTensor)
         else evaluate(position)
         if isinstance(position, Expr)
         else _positions(position)
     )
-    if where_to.dtype == "bool" or is_float(where_to.dtype):
+    if positions.dtype == "bool" or is_float(positions.dtype):
         hint = (
             "a mask would make a shape that depends on data: tp.where(mask, x, 0)"
-            if where_to.dtype == "bool"
+            if positions.dtype == "bool"
             else '.astype("int32")'
         )
-        raise IndexingError(f"axis {at} of {x!r} is indexed by {where_to.dtype}; positions are integers", hint=hint)
-    return apply(ops.Gather(at), x, cast(where_to, "int32"))
+        raise IndexingError(f"axis {at} of {x!r} is indexed by {positions.dtype}; positions are integers", hint=hint)
+    return apply(ops.Gather(at), x, cast(positions, "int32"))
 
 
 def _position(x: Tensor, axis: int, position: int) -> Expr:
@@ -67,89 +67,93 @@ def _position(x: Tensor, axis: int, position: int) -> Expr:
     size = x.shape[axis]
     if size.is_constant and not -size.constant <= position < size.constant:
         valid = f"positions go from {-size.constant} to {size.constant - 1}" if size.constant else "the axis is empty"
-        raise IndexingError(f"position {position} of axis {axis} of {x!r}, whose size is {size}", hint=valid)
+        raise IndexingError(f"position {position} is outside of axis {axis} of {x!r}, whose size is {size}", hint=valid)
     return Expr.of(position) + (size if position < 0 else 0)
 
 
 def _positions(value: Value) -> Tensor:
-    """Numbers that are known now, as positions."""
+    """Numbers that exist when the program is built, as positions."""
     try:
         return constant(value)  # type: ignore[arg-type]
     except ArgumentError:
         raise IndexingError(
-            f"{shown(value)} is no position", hint="positions are ints, expressions of steps, lists of ints and int32 tensors"
+            f"{shown(value)} is not a position",
+            hint="positions are ints, expressions of steps, lists of ints and int32 tensors: x.index(0, t)",
         ) from None
 
 
 @checked
 def take(x: Tensor, indices: Value, axis: int = 0) -> Tensor:
-    """`x[indices]` along `axis`, of which the shape of `indices` takes the place. Positions outside of it are held at its ends."""
+    """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end."""
     return index(x, axis, indices)
 
 
 @checked
 def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
-    """Along `axis`, the elements at `indices`, which have positions of their own at each point of the other axes.
+    """The elements at `indices` along `axis`, with separate positions for each place on the other axes.
 
     The other axes broadcast. `take_along_axis(x, argsort(x))` is `sort(x)`.
     """
     if indices.rank != x.rank:
-        raise ShapeError(f"take_along_axis of {x!r} by {indices!r}", hint="both have as many dimensions")
+        raise ShapeError(
+            f"cannot take {indices!r} along an axis of {x!r}",
+            hint="both need the same number of dimensions: tp.take_along_axis(x, tp.argsort(x))",
+        )
     at = one_axis(x, axis)
-    values, wanted = moveaxis(x, at, -1), moveaxis(cast(indices, "int32"), at, -1)
-    batch = broadcast_shapes(values.shape[:-1], wanted.shape[:-1])
-    values, wanted = (broadcast_to(v, (*batch, v.shape[-1])) for v in (values, wanted))
-    return moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, wanted), -1, at)
+    values, positions = moveaxis(x, at, -1), moveaxis(cast(indices, "int32"), at, -1)
+    batch = broadcast_shapes(values.shape[:-1], positions.shape[:-1])
+    values, positions = (broadcast_to(v, (*batch, v.shape[-1])) for v in (values, positions))
+    return moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, positions), -1, at)
 
 
 @checked
 def take_along_last(x: Tensor, indices: Tensor) -> Tensor:
     """`x[..., indices]`, one position of the last axis for each leading position (shape of `indices`)."""
-    chosen = one_hot(indices, x.shape[-1], x.dtype)
-    return total(x * chosen, -1)
+    is_position = one_hot(indices, x.shape[-1], x.dtype)
+    return total(x * is_position, -1)
 
 
 @checked
 def scatter_add(updates: Tensor, indices: Tensor, size: IntoExpr, axis: int = 0) -> Tensor:
-    """Zeros with `size` elements along `axis`, to which the updates are added at `indices`; those outside are dropped."""
+    """Zeros with `size` elements along `axis`, to which the updates are added at `indices`; updates outside are dropped."""
     return apply(ops.ScatterAdd(axis, Expr.of(size)), updates, cast(indices, "int32"))
 
 
 @checked
 def index_add(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
-    """`x` with updates added at `indices` along `axis`; twice where a position comes twice, dropped where it is outside.
+    """`x` with updates added at `indices` along `axis`.
 
-    Updates broadcast to the shape of `take(x, indices, axis)`.
+    Updates for one position add up; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
     """
-    at, positions, given = _written(x, indices, updates, axis)
-    return x + scatter_add(given, positions, x.shape[at], at)
+    at, positions, values = _aligned_updates(x, indices, updates, axis)
+    return x + scatter_add(values, positions, x.shape[at], at)
 
 
 @checked
 def scatter(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
-    """`x` with updates in place of the elements at `indices` along `axis`: the last of those for one position, none outside.
+    """`x` with updates in place of the elements at `indices` along `axis`.
 
-    Updates broadcast to the shape of `take(x, indices, axis)`.
+    The last update for a position counts; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
     """
-    if x.dtype == "bool":  # what is written is added to zeros
+    if x.dtype == "bool":  # updates are added to zeros
         return cast(scatter(cast(x, "int8"), indices, cast(as_tensor(updates, x), "int8"), axis), "bool")
-    at, positions, given = _written(x, indices, updates, axis)
-    if positions.rank:  # drop all but the last update of each position: the last of equal ones, once they are sorted
+    at, positions, values = _aligned_updates(x, indices, updates, axis)
+    if positions.rank:  # drop all but the last update of each position: after sorting, the last of equal positions
         count = positions.rank
-        given = reshape(given, (*x.shape[:at], ops.product(positions.shape), *given.shape[at + count :]))
+        values = reshape(values, (*x.shape[:at], ops.product(positions.shape), *values.shape[at + count :]))
         positions = flatten(positions)
         order = argsort(positions)
-        ordered, given = take(positions, order), take(given, order, at)
+        ordered, values = take(positions, order), take(values, order, at)
         after = pad(
             apply(ops.Slice(0, Expr.of(1), ordered.shape[0]), ordered + 1), 0, 0, 1
-        )  # 0, no position plus 1, past the end
+        )  # past the end 0, which is not a position plus 1
         positions = where(equal(after, ordered + 1), -1, ordered)
-    written = scatter_add(given, positions, x.shape[at], at)
-    hit = scatter_add(full(positions.shape, 1, "int32"), positions, x.shape[at]) > 0
-    return where(apply(ops.Broadcast(x.shape, (at,)), hit), written, x)
+    sums = scatter_add(values, positions, x.shape[at], at)
+    is_written = scatter_add(full(positions.shape, 1, "int32"), positions, x.shape[at]) > 0
+    return where(apply(ops.Broadcast(x.shape, (at,)), is_written), sums, x)
 
 
-def _written(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int, Tensor, Tensor]:
+def _aligned_updates(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int, Tensor, Tensor]:
     at, positions = one_axis(x, axis), cast(as_tensor(indices), "int32")
     shape = (*x.shape[:at], *positions.shape, *x.shape[at + 1 :])
     return at, positions, broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)
@@ -157,7 +161,7 @@ def _written(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int,
 
 @checked
 def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
-    """Ones at the positions `x` of a new axis of `size`, the last by default; zeros alone for positions outside."""
+    """Ones at the positions `x` along a new axis of `size` elements, the last by default. A position outside gives only zeros."""
     if is_float(x.dtype) or x.dtype == "bool":
         raise DTypeError(f"one_hot of {x!r}: positions are integers", hint='x.astype("int32")')
     hot = cast(equal(expand_dims(x, x.rank), arange(size)), dtype)
@@ -169,13 +173,13 @@ def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -
 
 @checked
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
-    """`x` sorted along `axis`, ascending unless said otherwise; NaN comes last."""
+    """`x` sorted along `axis`, in ascending order by default; NaN comes last."""
     return take_along_axis(x, argsort(x, axis, descending), axis)
 
 
 @checked
 def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """The `k` greatest elements along `axis`, greatest first, and their positions (int32); of equal ones the first comes first."""
+    """The `k` greatest elements along `axis`, greatest first, and their positions (int32). Equal elements keep their order."""
     at = one_axis(x, axis)
     size = x.shape[at]
     if k < 0 or (size.is_constant and k > size.constant):
@@ -186,7 +190,7 @@ def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
 
 @checked
 def median(x: Tensor, axis: int = -1) -> Tensor:
-    """The middle element along `axis` in sorted order; the mean of both where there are two. NaN counts as the greatest."""
+    """The middle element along `axis` in sorted order, or the mean of the two middle elements. NaN counts as the greatest."""
     at = one_axis(x, axis)
     ordered, size = sort(x if is_float(x.dtype) else cast(x, "float32"), at), x.shape[at]
     return (index(ordered, at, (size - 1) // 2) + index(ordered, at, size // 2)) * 0.5
@@ -197,7 +201,7 @@ def median(x: Tensor, axis: int = -1) -> Tensor:
 
 @checked
 def roll(x: Tensor, shift: IntoExpr, axis: int = 0) -> Tensor:
-    """The elements of `axis` moved `shift` places on (an expression of steps too); those past the end come in at the start."""
+    """The elements of `axis` moved on by `shift` places (an int or an expression); those past the end come in at the start."""
     at = one_axis(x, axis)
     size, amount = x.shape[at], Expr.of(shift)
     if size.is_constant and amount.is_constant and size.constant:
@@ -215,20 +219,21 @@ def eye(rows: IntoExpr, columns: IntoExpr | None = None, offset: int = 0, dtype:
 
 @checked
 def tril(x: Tensor, offset: int = 0) -> Tensor:
-    """The last two axes' lower triangle, zeros above: where column - row is at most `offset`."""
+    """The lower triangle of the last two axes, where column - row is at most `offset`; zeros above it."""
     return where(less_equal(*_places(*_matrix(x), offset)), x, 0)
 
 
 @checked
 def triu(x: Tensor, offset: int = 0) -> Tensor:
-    """The last two axes' upper triangle, zeros below: where column - row is at least `offset`."""
+    """The upper triangle of the last two axes, where column - row is at least `offset`; zeros below it."""
     return where(greater_equal(*_places(*_matrix(x), offset)), x, 0)
 
 
 def _matrix(x: Tensor) -> tuple[Expr, Expr]:
     if x.rank < 2:
         raise ShapeError(
-            f"a triangle or diagonal of {x!r}, which has {x.rank} dimensions", hint="it takes a matrix, or a stack of them"
+            f"{x!r} has {x.rank} dimensions, and so no triangle or diagonal",
+            hint="give a matrix, or a stack of them: tp.tril(tp.ones((3, 3)))",
         )
     return x.shape[-2], x.shape[-1]
 
@@ -240,7 +245,7 @@ def _places(rows: Expr, columns: Expr, offset: int) -> tuple[Tensor, Tensor]:
 
 @checked
 def diagonal(x: Tensor, offset: int = 0) -> Tensor:
-    """Of the last two axes the elements where column - row is `offset`, as one last axis."""
+    """The elements of the last two axes at which column - row is `offset`, as one last axis."""
     rows, columns = _matrix(x)
     size = minimum(rows - max(-offset, 0), columns - max(offset, 0))
     if size.is_constant and size.constant < 0:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def summable(x: Tensor) -> Tensor:
-    """Narrow integers and bools in 32 bits, as sums and products of them are (NumPy and JAX do so too)."""
+    """`x`, with narrow integers and bools in 32 bits: the dtype of their sums and products, as in NumPy and JAX."""
     return cast(x, {"bool": "int32", "int8": "int32", "uint8": "uint32"}.get(x.dtype, x.dtype))
 
 
@@ -51,51 +51,51 @@ def product(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 @checked_as("max")
 def greatest(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The greatest element along `axis`; NaN where there is one."""
+    """The greatest element along `axis`; NaN if an element is NaN."""
     return _reduced("max", x, axis, keepdims)
 
 
 @checked_as("min")
 def least(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The least element along `axis`; NaN where there is one."""
+    """The least element along `axis`; NaN if an element is NaN."""
     return _reduced("min", x, axis, keepdims)
 
 
 @checked_as("any")
 def any_of(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether an element along `axis` is not 0, a bool."""
+    """Whether any element along `axis` is not 0, as a bool."""
     return _reduced("any", x, axis, keepdims)
 
 
 @checked_as("all")
 def all_of(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether all elements along `axis` are not 0, a bool."""
+    """Whether all elements along `axis` are not 0, as a bool."""
     return _reduced("all", x, axis, keepdims)
 
 
 @checked
 def count_nonzero(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """How many elements are not 0, as int32."""
+    """The number of elements that are not 0, as int32."""
     return total(not_equal(x, 0), axis, keepdims)
 
 
 @checked
 def mean(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """The mean over `axis`; sizes that vary with the step are divided by at each step."""
+    """The mean over `axis`. A size that varies with a step is the divisor at each point."""
     if not is_float(x.dtype):
         x = cast(x, "float32")
     return div(total(x, axis, keepdims), _count(x, axis, 0))
 
 
 def _count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
-    """The number of elements along `axis`, less some: a number, or a tensor of x's dtype where the sizes vary."""
+    """The number of elements along `axis` minus `less_by`: a number, or a tensor of x's dtype if the sizes vary."""
     count = ops.product(tuple(x.shape[a] for a in axes_of(x, axis))) - less_by
     return cast(evaluate(count), x.dtype) if not count.is_constant else float(count.constant)
 
 
 @checked
 def var(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
-    """The variance over `axis`: the mean squared distance from the mean; with `ddof=1` that of a sample."""
+    """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
     centred = square(x - mean(x, axis, keepdims=True))
     return div(total(centred, axis, keepdims), _count(x, axis, ddof)) if ddof else mean(centred, axis, keepdims)
 
@@ -112,7 +112,7 @@ def norm(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = Fa
     if ord == 2:
         return _root(total(square(x if is_float(x.dtype) else cast(x, "float32")), axis, keepdims))
     if ord not in (1, math.inf):
-        raise ArgumentError(f"a norm of order {ord}", hint="ord=1, ord=2 or ord=math.inf")
+        raise ArgumentError(f"a norm cannot have the order {ord}", hint="ord=1, ord=2 or ord=math.inf")
     return (total if ord == 1 else greatest)(absolute(x), axis, keepdims)
 
 
@@ -124,13 +124,13 @@ def _root(x: Tensor) -> Tensor:
 
 @checked
 def argmax(x: Tensor, axis: int = -1) -> Tensor:
-    """The first position of the greatest element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
+    """The first position of the greatest element along `axis`, as int32. NaN counts as the greatest; without elements it is 0."""
     return apply(ops.Argmax(one_axis(x, axis)), x)
 
 
 @checked
 def argmin(x: Tensor, axis: int = -1) -> Tensor:
-    """The first position of the least element along `axis`, as int32; of NaN where there is one; 0 of no elements."""
+    """The first position of the least element along `axis`, as int32. NaN counts as the least; without elements it is 0."""
     return argmax(reversed_order(x), axis)
 
 
@@ -156,23 +156,26 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 @checked
 def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
-    """`log(sum(exp(x)))` along `axis`, without overflow: -inf of only -inf, inf where one is inf. There it is the greatest, with its gradient."""
+    """`log(sum(exp(x)))` along `axis`, without overflow.
+
+    If the greatest element is infinite (all are -inf, or one is inf), the result and its gradient are those of the greatest element.
+    """
     high = greatest(x, axis, keepdims=True)
-    endless = equal(absolute(high), math.inf)
-    shift = where(endless, 0, high).detach()
-    result = where(endless, high, log(total(exp(where(endless, 0, x - shift)), axis, keepdims=True)) + shift)
+    is_infinite = equal(absolute(high), math.inf)
+    shift = where(is_infinite, 0, high).detach()
+    result = where(is_infinite, high, log(total(exp(where(is_infinite, 0, x - shift)), axis, keepdims=True)) + shift)
     return result if keepdims else squeeze(result, axis)
 
 
 @checked
 def cumsum(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
-    """Cumulative sum along `axis`; of suffixes with `reverse`."""
+    """The cumulative sum along `axis`; with `reverse`, of the suffixes."""
     return apply(ops.CumSum(one_axis(x, axis), reverse), summable(x))
 
 
 @checked
 def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
-    """Cumulative product along `axis`; of suffixes with `reverse`. Once an element is 0, the products are, whatever else is there."""
+    """The cumulative product along `axis`; with `reverse`, of the suffixes. Once an element is 0, the products are 0, whatever the others are."""
     x, at = summable(x), one_axis(x, axis)
     count, size = arange(x.shape[at]), x.shape[at]
     start = equal(count, size - 1 if reverse else 0)
@@ -182,13 +185,13 @@ def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
 
 @checked
 def cummax(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
-    """Cumulative maximum along `axis`; of suffixes with `reverse`. Of equal elements, the first has the gradient."""
+    """The cumulative maximum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
     return apply(ops.CumMax(one_axis(x, axis), reverse), x)
 
 
 @checked
 def cummin(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
-    """Cumulative minimum along `axis`; of suffixes with `reverse`. Of equal elements, the first has the gradient."""
+    """The cumulative minimum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
     return reversed_order(cummax(reversed_order(x), axis, reverse))
 
 

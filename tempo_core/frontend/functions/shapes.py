@@ -1,4 +1,4 @@
-"""Shapes: broadcasting, reshaping, transposing, cutting, padding, putting together; tensors of one value."""
+"""Shapes: broadcasting, reshaping, transposing, cutting, padding, concatenating; tensors of one value."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def broadcast_shapes(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _broadcasting(size: Expr, other: Expr, shapes: Sequence[tuple[Expr, ...]]) -> str:
-    """What to do about two sizes that do not broadcast."""
+    """A hint for two sizes that do not broadcast."""
     if not (size.is_constant and other.is_constant):
-        return "sizes must be equal whatever the bounds and the step; slices of one length, such as x[0:T] and y[0:T], are"
+        return "sizes must be equal for all bounds and steps, as in slices of one length: x[0:T] and y[0:T]"
     if any(size in s and other not in s and len(shapes[0]) != len(shapes[1]) for s in shapes[:2]) and len(shapes) == 2:
-        return "sizes are matched from the right, and each pair is equal or has a 1; x.expand_dims(axis) adds one"
+        return "sizes are matched from the right, and each pair is equal or has a 1; to add a 1: x.expand_dims(axis)"
     return "each pair of sizes is equal, or one of them is 1"
 
 
@@ -52,7 +52,8 @@ def broadcast_to(x: Tensor, shape: Shape) -> Tensor:
         return x
     if broadcast_shapes(x.shape, target) != target:
         raise ShapeError(
-            f"{x!r} does not broadcast to ({', '.join(map(str, target))})", hint="only missing sizes and sizes of 1 are repeated"
+            f"{x!r} does not broadcast to ({', '.join(map(str, target))})",
+            hint="only missing sizes and sizes of 1 are repeated; to repeat others: x.repeat(3, axis)",
         )
     offset = len(target) - x.rank
     kept = [k for k in range(x.rank) if x.shape[k] == target[k + offset]]
@@ -92,30 +93,32 @@ def ones(shape: Shape, dtype: str = "float32") -> Tensor:
 
 @checked
 def full_like(x: Tensor, value: ArrayLike, dtype: str | None = None) -> Tensor:
-    """One value in the shape, and unless said otherwise the dtype, of `x`."""
+    """A tensor of one value with the shape of `x`, and by default its dtype."""
     return full(x.shape, value, dtype or x.dtype)
 
 
 @checked
 def zeros_like(x: Tensor, dtype: str | None = None) -> Tensor:
-    """Zeros in the shape, and unless said otherwise the dtype, of `x`."""
+    """Zeros with the shape of `x`, and by default its dtype."""
     return full_like(x, 0, dtype)
 
 
 @checked
 def ones_like(x: Tensor, dtype: str | None = None) -> Tensor:
-    """Ones in the shape, and unless said otherwise the dtype, of `x`."""
+    """Ones with the shape of `x`, and by default its dtype."""
     return full_like(x, 1, dtype)
 
 
 @checked
 def arange(start: IntoExpr, stop: IntoExpr | None = None, step: int = 1) -> Tensor:
-    """`start, start + step, ...` up to below `stop`, as int32; with one argument, `0, ..., start - 1`. Ends may vary with a step."""
+    """`start, start + step, ...`, all below `stop`, as int32; with one argument, `0, ..., start - 1`. Ends may vary with a step."""
     if stop is None:
         return apply(ops.Iota(*shape_of(start)))
     first, last = Expr.of(start), Expr.of(stop)
     if step < 1:
-        raise ArgumentError(f"arange with a step of {step}", hint="steps are positive; flip(0) reverses the order")
+        raise ArgumentError(
+            f"the step of arange is {step}", hint="steps are positive; to reverse the order: tp.arange(n).flip(0)"
+        )
     size = last - first if step == 1 else (last - first + (step - 1)) // step
     if size.is_constant and size.constant < 0:
         size = Expr.of(0)
@@ -124,18 +127,18 @@ def arange(start: IntoExpr, stop: IntoExpr | None = None, step: int = 1) -> Tens
 
 @checked
 def reshape(x: Tensor, *shape: Shape) -> Tensor:
-    """The same elements under another shape; one size may be -1."""
+    """The same elements in another shape; one size may be -1."""
     target = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     sizes = [Expr.of(-1) if is_int(s) and s == -1 else shape_of(s)[0] for s in target]
     unknown = [k for k, s in enumerate(sizes) if s.is_constant and s.constant == -1]
     if len(unknown) > 1:
         raise ShapeError(f"only one size can be -1 in a reshape of {x!r}")
     if unknown:
-        known = ops.product(tuple(s for k, s in enumerate(sizes) if k != unknown[0]))
+        rest = ops.product(tuple(s for k, s in enumerate(sizes) if k != unknown[0]))
         whole = ops.product(x.shape)
-        quotient = whole // known if known != 0 else Expr.of(0)
-        if quotient * known != whole:
-            quotient = _symbolic_quotient(whole, known, x)
+        quotient = whole // rest if rest != 0 else Expr.of(0)
+        if quotient * rest != whole:
+            quotient = _symbolic_quotient(whole, rest, x)
         sizes[unknown[0]] = quotient
     elif ops.product(tuple(sizes)) != ops.product(x.shape):
         symbolic = next((size for size in x.shape if not size.is_constant), None)
@@ -148,10 +151,10 @@ def reshape(x: Tensor, *shape: Shape) -> Tensor:
     return x if tuple(sizes) == x.shape else apply(ops.Reshape(tuple(sizes)), x)
 
 
-def _symbolic_quotient(whole: Expr, known: Expr, x: Tensor) -> Expr:
-    """`whole / known` where each is a single product."""
-    if len(whole.terms) == 1 and len(known.terms) == 1:
-        (numerator, a), (denominator, b) = whole.terms[0], known.terms[0]
+def _symbolic_quotient(whole: Expr, rest: Expr, x: Tensor) -> Expr:
+    """`whole / rest`, if each is a single product."""
+    if len(whole.terms) == 1 and len(rest.terms) == 1:
+        (numerator, a), (denominator, b) = whole.terms[0], rest.terms[0]
         powers = dict(numerator)
         for atom, power_of in denominator:
             powers[atom] = powers.get(atom, 0) - power_of
@@ -161,12 +164,15 @@ def _symbolic_quotient(whole: Expr, known: Expr, x: Tensor) -> Expr:
                 for _ in range(power_of):
                     result = result * Expr.of_atom(atom)
             return result
-    raise ShapeError(f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {known}", hint="write the size out")
+    raise ShapeError(
+        f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {rest}",
+        hint="write the size out in place of -1: x.reshape(3, T)",
+    )
 
 
 @checked
 def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
-    """Axes in the given order (reversed where none is given)."""
+    """`x` with its axes in the order of `axes`; reversed by default."""
     first = axes[0] if len(axes) == 1 else None
     names: Any = tuple(first) if isinstance(first, (tuple, list)) else axes
     order = tuple(one_axis(x, a) for a in names) if names else tuple(reversed(range(x.rank)))
@@ -179,27 +185,27 @@ def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
 def expand_dims(x: Tensor, axis: int) -> Tensor:
     """`x` with a new dimension of size 1 at `axis`."""
     if not -x.rank - 1 <= axis <= x.rank:
-        raise ShapeError(f"no new axis {axis} fits into {x!r}", hint=f"from {-x.rank - 1} to {x.rank}")
+        raise ShapeError(f"a new axis {axis} does not fit into {x!r}", hint=f"axes go from {-x.rank - 1} to {x.rank}")
     at = axis % (x.rank + 1)
     return reshape(x, (*x.shape[:at], Expr.of(1), *x.shape[at:]))
 
 
 @checked
 def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
-    """`x` without axes of size 1: those given, or all of them."""
+    """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
     axes = tuple(a for a in range(x.rank) if x.shape[a] == 1) if axis is None else axes_of(x, axis)
     for a in axes:
         if x.shape[a] != 1:
             raise ShapeError(
                 f"cannot squeeze axis {a} of {x!r}: its size is {x.shape[a]}",
-                hint="only axes of size 1 go; .index(axis, i) takes one position",
+                hint="only axes of size 1 can go; to read one position: x.index(axis, i)",
             )
     return reshape(x, tuple(s for a, s in enumerate(x.shape) if a not in axes))
 
 
 @checked
 def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
-    """Two axes exchanged."""
+    """`x` with two axes exchanged."""
     a, b = one_axis(x, first), one_axis(x, second)
     order = list(range(x.rank))
     order[a], order[b] = b, a
@@ -208,11 +214,14 @@ def swapaxes(x: Tensor, first: int, second: int) -> Tensor:
 
 @checked
 def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """Axes moved to other places; the others keep their order."""
+    """`x` with some axes moved to other places; the others keep their order."""
     origins = [one_axis(x, a) for a in ((source,) if isinstance(source, int) else source)]
     places = [one_axis(x, a) for a in ((destination,) if isinstance(destination, int) else destination)]
     if len(origins) != len(places) or len(set(origins)) != len(origins) or len(set(places)) != len(places):
-        raise ShapeError(f"cannot move the axes {source} of {x!r} to {destination}", hint="as many different axes as places")
+        raise ShapeError(
+            f"cannot move the axes {source} of {x!r} to {destination}",
+            hint="name as many axes as places, each once: x.moveaxis(0, -1)",
+        )
     order = [a for a in range(x.rank) if a not in origins]
     for place, origin in sorted(zip(places, origins, strict=True)):
         order.insert(place, origin)
@@ -257,20 +266,21 @@ def pad(x: Tensor, axis: int, low: IntoExpr = 0, high: IntoExpr = 0) -> Tensor:
     """Zeros before and after the elements of `axis`."""
     for amount in (Expr.of(low), Expr.of(high)):
         if amount.is_constant and amount.constant < 0:
-            raise ShapeError(f"{x!r} is padded by {amount} elements", hint="x.spatial[1:] cuts elements off")
+            raise ShapeError(f"{x!r} is padded by {amount} elements", hint="to cut elements off: x.spatial[1:]")
     return apply(ops.Pad(one_axis(x, axis), Expr.of(low), Expr.of(high)), x)
 
 
 @checked
 def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
-    """`x` cut along `axis`: into as many equal parts, or at the given positions, which may be expressions."""
+    """`x` cut along `axis`: into `parts` equal parts, or at the positions in `parts`, which may be expressions."""
     at = one_axis(x, axis)
     size = x.shape[at]
     if isinstance(parts, int):
         length = size // parts
         if length * parts != size:
             raise ShapeError(
-                f"axis {axis} of {x!r} does not divide into {parts} equal parts", hint="give the positions of the cuts"
+                f"axis {axis} of {x!r} does not divide into {parts} equal parts",
+                hint="give the positions of the cuts: x.split([2, 5])",
             )
         ends = [length * k for k in range(parts + 1)]
     else:
@@ -291,7 +301,7 @@ def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
 
 @checked
 def tile(x: Tensor, times: Shape) -> Tensor:
-    """`x` as a whole repeated along its last axes, `times` each; more numbers than axes add axes in front."""
+    """The whole of `x` repeated along its last axes, with one number in `times` for each. More numbers than axes add axes in front."""
     counts = shape_of(times)
     rank = max(len(counts), x.rank)
     counts = (*(Expr.of(1),) * (rank - len(counts)), *counts)
