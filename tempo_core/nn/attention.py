@@ -15,7 +15,6 @@ from tempo_core.ir.ops import Merge
 from tempo_core.nn.initializers import Initializer
 from tempo_core.nn.linear import Linear, check_width
 from tempo_core.nn.module import Domain, Module
-from tempo_core.nn.norm import widened
 from tempo_core.nn.patterns import Pattern, Reach, as_pattern, causal
 from tempo_core.nn.rope import RoPE
 from tempo_core.symbolic.condition import Bool
@@ -127,7 +126,7 @@ class GroupedQueryAttention(Module):
         columns = past_keys.transpose(*range(1, rank), 0)  # (..., key heads, head width, positions)
         rows = past_values.transpose(*range(1, rank - 1), 0, rank - 1)  # (..., key heads, positions, head width)
         grouped = queries.reshape(*lead, self.key_heads, self.heads // self.key_heads, self.head_width)
-        weights = fn.softmax(widened(grouped @ columns) * self.head_width**-0.5, -1).astype(rows.dtype)
+        weights = fn.softmax(fn.widened(grouped @ columns) * self.head_width**-0.5, -1).astype(rows.dtype)
         return self.output((weights @ rows).reshape(*lead, self.heads * self.head_width))
 
     def _along_dimension(self, x: Tensor, pattern: Pattern) -> Tensor:
@@ -148,7 +147,7 @@ class GroupedQueryAttention(Module):
         grouped = by_head.reshape(*lead, self.key_heads, groups, length, self.head_width)
         columns = fn.expand_dims(keys.transpose(*ahead, rank - 2, rank - 1, rank - 3), rank - 2)
         rows = fn.expand_dims(values.transpose(*ahead, rank - 2, rank - 3, rank - 1), rank - 2)
-        scores = fn.where(pattern.mask(length), widened(grouped @ columns) * self.head_width**-0.5, _UNREACHED_SCORE)
+        scores = fn.where(pattern.mask(length), fn.widened(grouped @ columns) * self.head_width**-0.5, _UNREACHED_SCORE)
         mixed = fn.softmax(scores, -1).astype(rows.dtype) @ rows  # (..., key heads, groups, length, head width)
         together = mixed.reshape(*lead, self.heads, length, self.head_width).transpose(*ahead, rank - 2, rank - 3, rank - 1)
         return self.output(together.reshape(*lead, length, self.heads * self.head_width))

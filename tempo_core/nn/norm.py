@@ -12,11 +12,6 @@ from tempo_core.nn.module import Domain, Module
 from tempo_core.symbolic.condition import Bool
 
 
-def widened(x: Tensor) -> Tensor:
-    """`x` with at least the precision of float32."""
-    return x.astype("float32") if x.dtype in ("bfloat16", "float16") else x
-
-
 class LayerNorm(Module):
     """`(x - mean(x)) / sqrt(var(x) + epsilon) * weight + bias` over the last dimension (Ba et al., 2016, arXiv:1607.06450)."""
 
@@ -39,7 +34,7 @@ class LayerNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_width(self, x, self.width, f"{type(self).__name__}({x.shape[-1]}) takes this operand" if x.rank else None)
-        wide = widened(x)
+        wide = fn.widened(x)
         centred = wide - fn.mean(wide, -1, keepdims=True)
         scaled = (centred * fn.rsqrt(fn.mean(fn.square(centred), -1, keepdims=True) + self.epsilon)).astype(x.dtype)
         scaled = scaled * self.weight
@@ -66,7 +61,7 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_width(self, x, self.width, f"{type(self).__name__}({x.shape[-1]}) takes this operand" if x.rank else None)
-        wide = widened(x)
+        wide = fn.widened(x)
         return (wide * fn.rsqrt(fn.mean(fn.square(wide), -1, keepdims=True) + self.epsilon)).astype(x.dtype) * self.weight
 
 

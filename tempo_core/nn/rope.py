@@ -66,7 +66,7 @@ class RoPE(Module):
         super().__init__()
         if width % 2 or width < 2:
             raise TempoError(
-                f"a rotary embedding turns pairs of elements; the width {width} is odd",
+                f"a rotary embedding turns pairs of elements; the width is {width}, not a positive even number",
                 hint="give an even width of at least 2: tp.nn.RoPE(64)",
             )
         self.width, self.theta, self.scaling = width, theta, scaling

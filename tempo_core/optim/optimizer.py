@@ -79,7 +79,7 @@ class Optimizer:
 
     def gradients(self) -> list[Tensor]:
         """The gradients of the parameters, clipped."""
-        gradients = [wide(p.grad) for p in self.params.values()]
+        gradients = [fn.widened(p.grad) for p in self.params.values()]
         if self.max_grad_value is not None:
             gradients = clip_by_value(gradients, self.max_grad_value)
         return gradients if self.max_grad_norm is None else clip_by_global_norm(gradients, self.max_grad_norm)
@@ -89,7 +89,7 @@ class Optimizer:
         gradients = self.gradients()
         if not self.weight_decay:
             return gradients
-        return [g + self.weight_decay * wide(p) for p, g in zip(self.params.values(), gradients, strict=True)]
+        return [g + self.weight_decay * fn.widened(p) for p, g in zip(self.params.values(), gradients, strict=True)]
 
     def state(self, like: Recurrence, name: str) -> Recurrence:
         """Optimizer state of the parameter's shape: zeros at the first point of its domain.
@@ -97,7 +97,7 @@ class Optimizer:
         `name` is the parameter's name and the state's: for `policy.weight.m`, the state is `adam.m(policy.weight)`.
         """
         param, _, kind = name.rpartition(".")
-        return self.carried(f"{kind}({param})", fn.zeros(like.shape, wide(like).dtype))
+        return self.carried(f"{kind}({param})", fn.zeros(like.shape, fn.widened(like).dtype))
 
     def carried(self, name: str, first: Tensor) -> Recurrence:
         """State over the parameters' steps that begins as `first`. Its later points are still to be assigned, by `tp.carry`.
@@ -115,15 +115,10 @@ class Optimizer:
         with next(iter(self.params.values())).context:
             for name, change in self.changes().items():
                 param = self.params[name]
-                updated[name] = (wide(param) - change).astype(param.dtype)
+                updated[name] = (fn.widened(param) - change).astype(param.dtype)
                 carry(param, following=updated[name])
         return updated
 
     def changes(self) -> dict[str, Tensor]:
         """The tensor that is subtracted from each parameter, by name."""
         raise NotImplementedError(f"{type(self).__name__} defines no changes")
-
-
-def wide(x: Tensor) -> Tensor:
-    """`x` with at least the precision of float32."""
-    return x.astype("float32") if x.dtype in ("bfloat16", "float16") else x

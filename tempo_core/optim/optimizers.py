@@ -6,7 +6,7 @@ import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.optim.optimizer import LearningRate, Optimizer, Parameters, wide
+from tempo_core.optim.optimizer import LearningRate, Optimizer, Parameters
 
 
 class SGD(Optimizer):
@@ -80,7 +80,7 @@ class Adam(Optimizer):
 
     def _bias_corrections(self) -> list[Tensor]:
         """`1 - beta**n` at the n-th update, n counted from 1 over the whole domain. The powers are state."""
-        dtype = wide(next(iter(self.params.values()))).dtype
+        dtype = fn.widened(next(iter(self.params.values()))).dtype
         corrections = []
         for beta, name in zip(self.betas, ("beta1_power", "beta2_power"), strict=True):
             powers = self.carried(name, fn.constant(beta, dtype))
@@ -107,7 +107,7 @@ class AdamW(Adam):
     def changes(self) -> dict[str, Tensor]:
         adaptive = self.adaptive_changes(self.gradients())
         shrinking = self.lr * self.weight_decay
-        return {name: change + shrinking * wide(self.params[name]) for name, change in adaptive.items()}
+        return {name: change + shrinking * fn.widened(self.params[name]) for name, change in adaptive.items()}
 
 
 class RMSProp(Optimizer):

@@ -159,6 +159,11 @@ def cast(x: Tensor, dtype: str) -> Tensor:
     return x if x.dtype == dtype else apply(ops.Cast(dtype), x)
 
 
+def widened(x: Tensor) -> Tensor:
+    """`x` with at least the precision of float32."""
+    return cast(x, "float32") if x.dtype in ("bfloat16", "float16") else x
+
+
 def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(x.rank))

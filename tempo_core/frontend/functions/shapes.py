@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tempo_core.errors import ArgumentError, ShapeError
 from tempo_core.frontend.arguments import checked, is_int
 from tempo_core.frontend.base import BaseTensor, apply
@@ -275,14 +277,17 @@ def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Ten
     """`x` cut along `axis`: into `parts` equal parts, or at the positions in `parts`, which may be expressions."""
     at = one_axis(x, axis)
     size = x.shape[at]
-    if isinstance(parts, int):
-        length = size // parts
-        if length * parts != size:
+    if isinstance(parts, (int, np.integer)):
+        count = int(parts)
+        if count < 1:
+            raise ShapeError(f"{x!r} cannot be split into {count} parts", hint="x.split(3) gives three equal parts")
+        length = size // count
+        if length * count != size:
             raise ShapeError(
-                f"axis {axis} of {x!r} does not divide into {parts} equal parts",
+                f"axis {axis} of {x!r} does not divide into {count} equal parts",
                 hint="give the positions of the cuts: x.split([2, 5])",
             )
-        ends = [length * k for k in range(parts + 1)]
+        ends = [length * k for k in range(count + 1)]
     else:
         ends = [Expr.of(0), *map(Expr.of, parts), size]
     return [apply(ops.Slice(at, start, stop), x) for start, stop in itertools.pairwise(ends)]

@@ -179,7 +179,7 @@ MISTAKES: dict[str, tuple[type[TempoError], str, str, Wrong]] = {  # the error, 
         lambda i, t, x: nn.LSTMCell(3, 2, (i,)).recurrence(x, over=t, initial=tp.zeros((2,))),
     ),
     "a probability above one": (TempoError, "the dropout rate is 1.5", "0 <= rate < 1", lambda i, t, x: nn.Dropout(1.5)),
-    "an odd rotation": (TempoError, "the width 3 is odd", "even", lambda i, t, x: nn.RoPE(3)),
+    "an odd rotation": (TempoError, "the width is 3, not a positive even number", "even", lambda i, t, x: nn.RoPE(3)),
     "channels in front": (
         ShapeError, r"conv takes \[..., length, 4\]", "channels come last", lambda i, t, x: nn.Conv1d(4, 2, 3, (i,))(tp.zeros((4, 7))[()]),
     ),
