@@ -19,6 +19,7 @@ from tempo_core.schedule import split
 from tempo_core.schedule.constraints import Constraints, Statement
 from tempo_core.schedule.split import Backwards, Dependence, Row
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.groups import Groups
 from tempo_core.symbolic.sets import CONTEXT
 
 
@@ -156,11 +157,35 @@ class _Nesting:
     # -- isl ----------------------------------------------------------------------------------------------------------
 
     def _ask_isl(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
-        """isl's times for the steps that are not loops yet; if isl finds none, times for pieces of statements."""
+        """isl's times for the steps that are not loops yet; if isl finds none, times for pieces of statements.
+
+        The time that isl takes grows with the cube of the number of statements, or faster. So it only sees statements that
+        dependences connect with those for which no step is a loop; the others are arranged by themselves.
+        """
+        apart = self._apart(part, inner, steps)
+        if len(apart) > 1:
+            for number, members in enumerate(apart):
+                self.arrange(members, inner, steps, (*rows, number))
+            return
         try:
             self._by_isl(part, inner, rows)
         except isl.Error:
             self._split(part, inner, steps, rows)
+
+    def _apart(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol]) -> list[list[str]]:
+        """Parts that no dependence connects: each one without a plain loop by itself, and all others as one, if there are both."""
+        connected, inside = Groups(part), set(part)
+        for d in inner:
+            if d.reader.name in inside and d.source.name in inside:
+                connected.join(d.reader.name, d.source.name)
+        members: dict[str, list[str]] = {}
+        for name in part:
+            members.setdefault(connected.of(name), []).append(name)
+        hard = [names for names in members.values() if not any(self._direct(names, inner, step, steps) for step in steps)]
+        easy = [names for names in members.values() if names not in hard]
+        if not hard:
+            return easy
+        return [*hard, [name for names in easy for name in names]] if easy else hard
 
     def _split(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
         if not self.splitting:
