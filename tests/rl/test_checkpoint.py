@@ -49,7 +49,7 @@ def test_foreign_files(tmp_path: Path) -> None:
         load_checkpoint(text)
     other = tmp_path / "other.safetensors"
     safetensors.numpy.save_file({"w": np.zeros(1, np.float32)}, other)
-    with pytest.raises(CheckpointError, match="no checkpoint of tempo-rl"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of tempo-rl"):
         load_checkpoint(other)
     damaged = tmp_path / "damaged.safetensors"
     safetensors.numpy.save_file({"w": np.zeros(1, np.float32)}, damaged, {"format": "tempo-rl-1", "tempo_rl": "{}"})
