@@ -113,7 +113,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first program; the others have the next numbers")
     parser.add_argument("--size", type=int, default=8, help="the most units of a program")
     parser.add_argument("--jobs", type=int, default=1, help="the number of processes")
-    parser.add_argument("--executor", choices=("all", *sorted(set(EXECUTORS))), default="all", help="all: the executors take turns")
+    parser.add_argument(
+        "--executor", choices=("all", *sorted(set(EXECUTORS))), default="all", help="all: the executors take turns"
+    )
     parser.add_argument("--coverage", action="store_true", help="print the coverage table even for few programs")
     options = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")

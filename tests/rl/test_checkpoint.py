@@ -1,4 +1,4 @@
-"""Checkpoints: what is written is read back; what is damaged or foreign is refused."""
+"""Checkpoints: a written one is read back; a damaged or foreign file is refused."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_round_trip_leaves_no_temporary_file(tmp_path: Path) -> None:
 
 def test_transposed_parameters_are_saved_as_they_read(tmp_path: Path) -> None:
     weight = np.arange(6, dtype=np.float32).reshape(2, 3).T
-    given = Checkpoint({"w": weight}, example().recipe, 1, 1)
-    np.testing.assert_array_equal(load_checkpoint(save_checkpoint(tmp_path / "t", given)).parameters["w"], weight)
+    checkpoint = Checkpoint({"w": weight}, example().recipe, 1, 1)
+    np.testing.assert_array_equal(load_checkpoint(save_checkpoint(tmp_path / "t", checkpoint)).parameters["w"], weight)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 40, -1])

@@ -1,4 +1,4 @@
-"""Recipes: what is accepted, what is refused, and that the refusal names the key."""
+"""Recipes: correct ones are accepted, wrong ones are refused with the name of the key."""
 
 from __future__ import annotations
 

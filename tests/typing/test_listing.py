@@ -1,4 +1,4 @@
-"""The listing of public names: a user of the core receives nothing without a type; and what the listing calls `Any`."""
+"""The listing of public names: a user of the core never receives an `Any`; and the names that the listing marks with `Any`."""
 
 from __future__ import annotations
 
