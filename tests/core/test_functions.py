@@ -151,10 +151,10 @@ def results() -> dict[str, list[Any]]:
         leaves = {name: tp.input(name, value.shape[1:], value.dtype.name, domain=(t,)) for name, value in INPUTS.items()}
         outputs = [tp.stop_gradient(CASES[name][0](*(leaves[x] for x in names(name)))) for name in CASES]
         outputs = [x if t in [s.expr for s in x.domain.steps] else tp.broadcast_to(x, x.shape) for x in outputs]
-    found = {"reference": reference.evaluate(ctx, outputs, {T: STEPS}, INPUTS)}
+    by_setting = {"reference": reference.evaluate(ctx, outputs, {T: STEPS}, INPUTS)}
     for name, config in {"numpy": tp.Config(backend="numpy"), "staged": tp.Config()}.items():
-        found[name] = ctx.run({T: STEPS}, outputs=outputs, inputs=INPUTS, config=config)
-    return found
+        by_setting[name] = ctx.run({T: STEPS}, outputs=outputs, inputs=INPUTS, config=config)
+    return by_setting
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -124,19 +124,19 @@ def test_tensors_of_pytorch(streamed: bool) -> None:
 @every_setting
 @pytest.mark.parametrize("streamed", [False, True])
 def test_points_are_asked_for_in_their_order(setting: str, streamed: bool) -> None:
-    ctx, asked = tp.Context("i", "t"), []
+    ctx, points = tp.Context("i", "t"), []
 
     def value(i: int, t: int) -> int:
-        asked.append((i, t))
+        points.append((i, t))
         return 10 * i + t
 
     with ctx as ((i, I), (t, T)):
         x = tp.input("x", (), "int32", domain=(t, i), streamed=streamed)
-        made = Case(ctx, {I: 2, T: 3}, [x * 1, x[i, 0:T].sum(0)], [], {"x": value})
+        case = Case(ctx, {I: 2, T: 3}, [x * 1, x[i, 0:T].sum(0)], [], {"x": value})
     expected = [np.array([[0, 1, 2], [10, 11, 12]], "int32"), np.array([3, 33], "int32")]
-    assert_all_same(compiled(made, SETTINGS[setting]), expected)
-    assert asked == [(a, b) for a in range(2) for b in range(3)]
-    assert_all_same(evaluated(made), expected)
+    assert_all_same(compiled(case, SETTINGS[setting]), expected)
+    assert points == [(a, b) for a in range(2) for b in range(3)]
+    assert_all_same(evaluated(case), expected)
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
@@ -185,10 +185,10 @@ def test_what_reads_the_future_of_a_stream_waits_for_it(setting: str) -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,), streamed=True)
-        made = Case(ctx, {T: 4}, [x[t:T].sum(0), x - x[T - 1 - t], x[tp.min(t + 1, T - 1)] * x], [], {"x": lambda t: t + 1.0})
+        case = Case(ctx, {T: 4}, [x[t:T].sum(0), x - x[T - 1 - t], x[tp.min(t + 1, T - 1)] * x], [], {"x": lambda t: t + 1.0})
     expected = [np.array(v, "float32") for v in ([10, 9, 7, 4], [-3, -1, 1, 3], [2, 6, 12, 16])]
-    assert_all_same(compiled(made, SETTINGS[setting]), expected)
-    assert_all_same(evaluated(made), expected)
+    assert_all_same(compiled(case, SETTINGS[setting]), expected)
+    assert_all_same(evaluated(case), expected)
 
 
 @every_setting
@@ -198,8 +198,8 @@ def test_streams_have_gradients(setting: str) -> None:
         x = tp.input("x", domain=(t,), streamed=True, requires_grad=True)
         loss = (x * x)[0:T].sum(0)
         loss.backward()
-        made = Case(ctx, {T: 3}, [loss, x.grad], [], {"x": iter([1.0, 2.0, 3.0])})
-    assert_all_same(compiled(made, SETTINGS[setting]), [np.float32(14), np.array([2, 4, 6], "float32")])
+        case = Case(ctx, {T: 3}, [loss, x.grad], [], {"x": iter([1.0, 2.0, 3.0])})
+    assert_all_same(compiled(case, SETTINGS[setting]), [np.float32(14), np.array([2, 4, 6], "float32")])
 
 
 def test_a_stream_that_no_output_needs_is_not_read() -> None:

@@ -466,12 +466,12 @@ def symbolic_shapes() -> Case:
 
 @pytest.mark.parametrize("name", CASES)
 def test_reference_gives_what_loops_give(name: str) -> None:
-    made = CASES[name]()
-    assert_all_same(evaluated(made), made.expected, made.tolerance)
+    case = CASES[name]()
+    assert_all_same(evaluated(case), case.expected, case.tolerance)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_program_gives_what_loops_give(name: str, setting: str) -> None:
-    made = CASES[name]()
-    assert_all_same(compiled(made, SETTINGS[setting]), made.expected, made.tolerance)
+    case = CASES[name]()
+    assert_all_same(compiled(case, SETTINGS[setting]), case.expected, case.tolerance)

@@ -53,9 +53,9 @@ def compiled() -> tp.Program:
 
 
 def test_values_are_called_by_variables_fields_and_entries(compiled: tp.Program) -> None:
-    called = set(value_names(compiled.graph).values())
-    assert {"h", "hidden", "low", "high", "holder.scores", "losses.mean", "losses.halved"} <= called
-    assert not any("%" in name for name in called), "each has a name that says something"
+    names = set(value_names(compiled.graph).values())
+    assert {"h", "hidden", "low", "high", "holder.scores", "losses.mean", "losses.halved"} <= names
+    assert not any("%" in name for name in names), "each has a name that says something"
 
 
 def test_an_island_is_called_by_the_tensors_in_it(compiled: tp.Program) -> None:
@@ -197,8 +197,8 @@ def other():
 def test_what_lines_assign(tmp_path: Any) -> None:
     path = tmp_path / "source.py"
     path.write_text(SOURCE)
-    found = {line: targets(f"{path}:{line}") for line in range(1, SOURCE.count("\n") + 2)}
-    assert {line: names for line, names in found.items() if names} == {
+    assigned = {line: targets(f"{path}:{line}") for line in range(1, SOURCE.count("\n") + 2)}
+    assert {line: names for line, names in assigned.items() if names} == {
         1: ("a",), 2: ("b", "c", "d"), 3: ("e",), 4: ("e",), 5: ("e",), 6: ("h",), 8: ("loss.backward",), 9: ("Adam.step",),
         11: ("build",), 12: ("build",), 13: ("build",), 15: ("k",), 17: ("n",), 20: ("m",),
     }  # fmt: skip

@@ -148,8 +148,8 @@ def slopes_at(build: Build, *values: Any) -> list[np.ndarray]:
     ctx = tp.Context("t")
     with ctx as ((_, T),):
         leaves = [tp.input(f"x{k}", np.shape(value)) for k, value in enumerate(values)]
-        found = tp.grad(build(*leaves).sum(), wrt=leaves)
-    return reference.evaluate(ctx, found, {T: 1}, {f"x{k}": np.asarray(value) for k, value in enumerate(values)})
+        gradients = tp.grad(build(*leaves).sum(), wrt=leaves)
+    return reference.evaluate(ctx, gradients, {T: 1}, {f"x{k}": np.asarray(value) for k, value in enumerate(values)})
 
 
 INFINITE, NOT = np.inf, np.nan
@@ -199,8 +199,8 @@ KINKS: dict[str, tuple[Build, tuple[Any, ...], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", KINKS)
 def test_where_there_is_no_derivative_the_gradient_is_defined(name: str) -> None:
     build, values, expected = KINKS[name]
-    for found, wanted in zip(slopes_at(build, *values), expected, strict=True):
-        np.testing.assert_allclose(found, np.asarray(wanted, "float32"), err_msg=name)
+    for result, right in zip(slopes_at(build, *values), expected, strict=True):
+        np.testing.assert_allclose(result, np.asarray(right, "float32"), err_msg=name)
 
 
 def test_functions_on_the_host_have_no_gradients_of_any_order() -> None:
@@ -212,16 +212,16 @@ def test_functions_on_the_host_have_no_gradients_of_any_order() -> None:
         (traced,) = tp.udf(lambda v: (v * v * v,), x, outputs=[tp.spec((2,))])
         (first,) = tp.grad((host * x + traced).sum(), wrt=[x])
         (second,) = tp.grad(first.sum(), wrt=[x])
-        found = reference.evaluate(ctx, [first, second], {T: 1}, {"x": np.array([2.0, 3.0])})
+        results = reference.evaluate(ctx, [first, second], {T: 1}, {"x": np.array([2.0, 3.0])})
         with pytest.raises(errors.GradientError, match="not of a float dtype"):
             tp.grad(x.argmax(0), wrt=[x])
-    np.testing.assert_allclose(found, [[4 + 12, 9 + 27], [12, 18]])
+    np.testing.assert_allclose(results, [[4 + 12, 9 + 27], [12, 18]])
 
 
 def _classes() -> list[type[ops.Op]]:
-    found = [c for _, c in inspect.getmembers(ops, inspect.isclass) if issubclass(c, ops.Op) and c is not ops.Op]
+    classes = [c for _, c in inspect.getmembers(ops, inspect.isclass) if issubclass(c, ops.Op) and c is not ops.Op]
     return [
-        c for c in found if c not in (ops.Merge, ops.Dataflow)
+        c for c in classes if c not in (ops.Merge, ops.Dataflow)
     ]  # autodiff.py's own, tested below; made by a pass, never differentiated
 
 

@@ -37,8 +37,8 @@ def test_the_whole_table() -> None:
     rows = [line.split() for line in TABLE.strip().splitlines()]
     assert set(ORDER) == set(DTYPES) and [row[0] for row in rows] == list(ORDER)
     for row in rows:
-        for right, wanted in zip(ORDER, row[1:], strict=True):
-            assert tp.promote(row[0], right) == tp.promote(right, row[0]) == wanted, (row[0], right)
+        for right, expected in zip(ORDER, row[1:], strict=True):
+            assert tp.promote(row[0], right) == tp.promote(right, row[0]) == expected, (row[0], right)
 
 
 @pytest.mark.parametrize("left, right", itertools.combinations_with_replacement(ORDER, 2))
@@ -61,18 +61,18 @@ WEAK: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype, number, wanted", WEAK, ids=str)
-def test_numbers(dtype: str, number: Any, wanted: str) -> None:
+@pytest.mark.parametrize("dtype, number, expected", WEAK, ids=str)
+def test_numbers(dtype: str, number: Any, expected: str) -> None:
     with tp.Context("t"):
         x = tp.zeros((1,), dtype)
-        assert (x + number).dtype == (number + x).dtype == (x * number).dtype == wanted
-        assert tp.where(True, x, number).dtype == (wanted if (dtype, type(number)) != ("bool", bool) else "bool")
+        assert (x + number).dtype == (number + x).dtype == (x * number).dtype == expected
+        assert tp.where(True, x, number).dtype == (expected if (dtype, type(number)) != ("bool", bool) else "bool")
 
 
 def test_steps_are_weak_with_floats_and_int32_with_others() -> None:
     with tp.Context("t") as ((t, T),):
-        found = {dtype: (tp.zeros((), dtype) + t).dtype for dtype in ("bfloat16", "float32", "int8", "int32", "uint8", "bool")}
-        assert found == {
+        dtypes = {dtype: (tp.zeros((), dtype) + t).dtype for dtype in ("bfloat16", "float32", "int8", "int32", "uint8", "bool")}
+        assert dtypes == {
             "bfloat16": "bfloat16",
             "float32": "float32",
             "int8": "int32",
@@ -155,6 +155,6 @@ def test_a_program_in_one_dtype_is_the_same_everywhere(dtype: str) -> None:
     inputs = {"x": data.astype("float32").astype(jnp.dtype(dtype))}
     expected = reference.evaluate(ctx, outputs, {T: 5}, inputs)
     for config in (tp.Config(), tp.Config(backend="numpy")):
-        found = ctx.run({T: 5}, outputs=outputs, inputs=inputs, config=config)
-        assert [np.asarray(f).dtype for f in found] == [np.asarray(e).dtype for e in expected]
-        assert_all_same([np.asarray(f, "float64") for f in found], [np.asarray(e, "float64") for e in expected], 1e-2)
+        results = ctx.run({T: 5}, outputs=outputs, inputs=inputs, config=config)
+        assert [np.asarray(f).dtype for f in results] == [np.asarray(e).dtype for e in expected]
+        assert_all_same([np.asarray(f, "float64") for f in results], [np.asarray(e, "float64") for e in expected], 1e-2)

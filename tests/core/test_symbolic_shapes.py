@@ -83,10 +83,10 @@ def results() -> dict[str, Any]:
         x, w = tp.input("x", (2,), domain=(t,)), tp.input("w", (2, 4))
         past = x[0 : t + 1] * 1
         outputs = [build(i, t, T, past, x, w) for build in every.values()]
-    found = {"reference": reference.evaluate(ctx, outputs, {I: 2, T: 4}, inputs())}
+    by_setting = {"reference": reference.evaluate(ctx, outputs, {I: 2, T: 4}, inputs())}
     for setting in SETTINGS:
-        found[setting] = ctx.run({I: 2, T: 4}, outputs=outputs, inputs=inputs(), config=SETTINGS[setting])
-    return {name: dict(zip(every, values, strict=True)) for name, values in found.items()}
+        by_setting[setting] = ctx.run({I: 2, T: 4}, outputs=outputs, inputs=inputs(), config=SETTINGS[setting])
+    return {name: dict(zip(every, values, strict=True)) for name, values in by_setting.items()}
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -162,8 +162,8 @@ def test_linear_scan_of_what_is_not_tame(name, reverse, platform, monkeypatch):
     if reverse:
         c, b, expected = c[::-1], b[::-1], expected[::-1]
     for backend in (NUMPY, JAX):
-        (found,) = run(backend, ops.LinearScan(0, reverse), c, b)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=backend.name)
+        (result,) = run(backend, ops.LinearScan(0, reverse), c, b)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, err_msg=backend.name)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])

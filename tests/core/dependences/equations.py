@@ -165,13 +165,13 @@ def both_directions(s: Setting) -> Made:
         scores = np.exp(values @ values[t])
         return scores / scores.sum() @ values
 
-    found = filled(
+    arrays = filled(
         s,
         lambda f, b, out, i, t: w[i] if t == 0 else np.tanh(f[i, t - 1] + x[i, t]),
         lambda f, b, out, i, t: w[i] if t == n - 1 else np.tanh(b[i, t + 1] - x[i, t]),
         mixed,
     )
-    return [f, b, out], found
+    return [f, b, out], arrays
 
 
 @equations

@@ -154,8 +154,8 @@ def assert_gradients(setting: Setting, loss: tp.Tensor, leaves: Sequence[tp.Tens
         (value,) = reference.evaluate(setting.context, [loss], setting.bounds, moved, dtype="float64")
         return float(np.sum(value))
 
-    found = reference.evaluate(setting.context, gradients, setting.bounds, setting.arrays, dtype="float64")
-    for leaf, gradient in zip(leaves, found, strict=True):
+    results = reference.evaluate(setting.context, gradients, setting.bounds, setting.arrays, dtype="float64")
+    for leaf, gradient in zip(leaves, results, strict=True):
         array = setting.arrays[leaf.name]
         assert gradient.shape == array.shape
         for direction in np.random.default_rng(5).normal(size=(directions, *array.shape)):

@@ -21,10 +21,10 @@ def normal(*shape: int) -> np.ndarray:
 def assert_right(
     ctx: tp.Context, bounds: dict[Any, int], outputs: list[tp.Tensor], expected: list[Any], inputs: dict[str, Any]
 ) -> None:
-    found = reference.evaluate(ctx, outputs, bounds, inputs)
-    assert_all_same(found, [np.asarray(e, "float32") for e in expected], 1e-4)
+    results = reference.evaluate(ctx, outputs, bounds, inputs)
+    assert_all_same(results, [np.asarray(e, "float32") for e in expected], 1e-4)
     for config in SETTINGS.values():
-        assert_all_same(ctx.run(bounds, outputs=outputs, inputs=inputs, config=config), found, 1e-4)
+        assert_all_same(ctx.run(bounds, outputs=outputs, inputs=inputs, config=config), results, 1e-4)
 
 
 @pytest.mark.parametrize("sizes", [(3, 2, 4), (1, 1, 1), (2, 3, 1), (2, 1, 3)], ids=str)

@@ -67,8 +67,8 @@ def test_a_program_runs_again_after_an_exception(config: tp.Config, who: str, ra
     (expected,) = program.run(FED)
     calls = list(seen)
     plan[who] = raised
-    wanted = errors.FunctionError if isinstance(raised, Exception) else type(raised)
-    with pytest.raises(wanted):
+    expected_type = errors.FunctionError if isinstance(raised, Exception) else type(raised)
+    with pytest.raises(expected_type):
         program.run(FED)
     plan[who] = None
     seen.clear()

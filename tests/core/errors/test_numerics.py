@@ -168,8 +168,8 @@ MEANT: dict[str, tuple[Callable[[At], Outputs], list[float]]] = {
 @pytest.mark.parametrize("name", MEANT)
 def test_what_is_meant_is_no_error(name: str, config: tp.Config) -> None:
     build, values = MEANT[name]
-    found = run(build, values, config)
-    for one, other in zip(found, run(build, values, tp.Config(backend="numpy")), strict=True):
+    results = run(build, values, config)
+    for one, other in zip(results, run(build, values, tp.Config(backend="numpy")), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 

@@ -243,12 +243,12 @@ def test_strongly_connected_components(drawn: tuple[int, set[tuple[int, int]]]):
     """Against reachability, point by point; sources come before readers."""
     count, reads = drawn
     vertices = [Vertex(k) for k in range(count)]
-    found = strongly_connected(vertices, [(Vertex(reader), Vertex(source)) for reader, source in reads])
+    components = strongly_connected(vertices, [(Vertex(reader), Vertex(source)) for reader, source in reads])
     reaches = {(a, b): a == b or (a, b) in reads for a, b in itertools.product(range(count), repeat=2)}
     for via, a, b in itertools.product(range(count), repeat=3):
         reaches[a, b] |= reaches[a, via] and reaches[via, b]
-    assert sorted(v.node for members in found for v in members) == list(range(count))
-    component = {v.node: k for k, members in enumerate(found) for v in members}
+    assert sorted(v.node for members in components for v in members) == list(range(count))
+    component = {v.node: k for k, members in enumerate(components) for v in members}
     for a, b in itertools.product(range(count), repeat=2):
         assert (component[a] == component[b]) == (reaches[a, b] and reaches[b, a])
         if reaches[a, b]:

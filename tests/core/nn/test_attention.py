@@ -31,9 +31,9 @@ def test_a_mask_is_true_where_a_pattern_reaches_whatever_the_length(length: int)
     ctx = tp.Context("t")
     with ctx as ((_t, T),):
         masks = [pattern.mask(T) for pattern in patterns]
-    for pattern, found in zip(patterns, ctx.run({T: length}, masks, config=SETTINGS["numpy"]), strict=True):
+    for pattern, result in zip(patterns, ctx.run({T: length}, masks, config=SETTINGS["numpy"]), strict=True):
         expected = [[k in pattern.positions(t, length) for k in range(length)] for t in range(length)]
-        np.testing.assert_array_equal(found, expected, err_msg=pattern.name)
+        np.testing.assert_array_equal(result, expected, err_msg=pattern.name)
 
 
 def test_a_pattern_may_depend_on_other_steps() -> None:
@@ -69,8 +69,8 @@ def test_a_decoder_gives_what_its_equations_say(name: str) -> None:
     ctx, T, x, inputs = decoder(PATTERNS[name][0])
     for length in (1, 2, 3, 7):
         (expected,) = reference.evaluate(ctx, [x], {T: length}, inputs)
-        (found,) = ctx.run({T: length}, [x], inputs, config=SETTINGS["numpy"])
-        assert_same(found, expected, 1e-4, f"T = {length}")
+        (result,) = ctx.run({T: length}, [x], inputs, config=SETTINGS["numpy"])
+        assert_same(result, expected, 1e-4, f"T = {length}")
 
 
 @pytest.mark.parametrize("length", [2, 7])  # of 2, the window behind the sinks is always empty

@@ -24,7 +24,7 @@ BOUNDS = {"B": 2, "I": 3, "T": 5}
 def fed(graph: Graph, bounds: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Random arrays for the inputs of a graph, the same for the same names and shapes."""
     numbers = {Symbol(name): value for name, value in bounds.items()}
-    found = {}
+    arrays = {}
     for node in graph.inputs():
         assert isinstance(node.op, Input)
         shape = tuple(size.evaluate(numbers) for size in node.op.shape)
@@ -33,8 +33,8 @@ def fed(graph: Graph, bounds: Mapping[str, int]) -> dict[str, np.ndarray]:
         values = (
             generator.normal(size=shape) if dtype.kind == "f" else generator.integers(0, 2 if dtype.kind == "b" else 5, shape)
         )
-        found[node.op.name] = values.astype(dtype)
-    return found
+        arrays[node.op.name] = values.astype(dtype)
+    return arrays
 
 
 def outputs(graph: Graph, bounds: Mapping[str, int]) -> list[Any]:

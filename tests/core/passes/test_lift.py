@@ -147,8 +147,8 @@ def test_long_discounted_sums_do_not_underflow():
     expected, after = np.zeros(4000), 0.0
     for k in reversed(range(4000)):
         expected[k] = after = rewards[k] + 0.95 * after
-    (found,) = ctx.run({T: 4000}, outputs=[returns], inputs={"r": rewards}, config=tp.Config(backend="numpy"))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    (result,) = ctx.run({T: 4000}, outputs=[returns], inputs={"r": rewards}, config=tp.Config(backend="numpy"))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_reset_forgets_what_is_infinite_or_not_a_number():
@@ -178,5 +178,5 @@ def test_a_reset_forgets_what_is_infinite_or_not_a_number():
     for config in (tp.Config(), tp.Config(backend="numpy")):
         program = ctx.compile({T: 6}, outputs=outputs, config=config)
         assert program.text("sdg").count("LinearScan") >= len(updates)
-        for found, wanted in zip(program.run(inputs), expected, strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        for result, right in zip(program.run(inputs), expected, strict=True):
+            np.testing.assert_array_equal(result, right)

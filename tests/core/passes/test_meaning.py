@@ -57,8 +57,8 @@ class Source:
         verify(graph, after=after)
         self.assert_equal(reference.evaluate(graph, None, self.bounds, self.inputs), after)
 
-    def assert_equal(self, found: list[Any], after: str) -> None:
-        for k, (value, expected, tensor) in enumerate(zip(found, self.expected, self.tensors, strict=True)):
+    def assert_equal(self, result: list[Any], after: str) -> None:
+        for k, (value, expected, tensor) in enumerate(zip(result, self.expected, self.tensors, strict=True)):
             trimmed = value if isinstance(value, list) else Result.of(tensor).trimmed(value, self.bounds)
             assert_same(trimmed, expected, 1e-4, f"output {k} after {after}")
 

@@ -223,9 +223,9 @@ def test_a_padded_op_gives_the_same_within_the_true_shape(op: Op, types: list[Te
     padded = Pad().apply(graph)
     verify(padded)
     assert all(type.is_static for node in padded for type in node.outputs)
-    (expected,), (found,) = (reference.evaluate(g, None, NUMBERS, inputs) for g in (graph, padded))
-    for k, (value, wanted) in enumerate(zip(trimmed(found, node.outputs[0]), expected, strict=True)):
-        assert_same(value, wanted, where=f"t = {k}")
+    (expected,), (result,) = (reference.evaluate(g, None, NUMBERS, inputs) for g in (graph, padded))
+    for k, (value, right) in enumerate(zip(trimmed(result, node.outputs[0]), expected, strict=True)):
+        assert_same(value, right, where=f"t = {k}")
 
 
 def test_what_lies_in_the_padding_is_never_seen():
@@ -249,10 +249,10 @@ def test_what_lies_in_the_padding_is_never_seen():
         graph.add(ops.Output(position), [Edge(node.id, (full_range(t),))], domain=Domain())
     inputs = {"x0": np.abs(fed(graph, {"T": 4})["x0"]) + 1}
     with np.errstate(all="ignore"):
-        found = reference.evaluate(Pad().apply(graph), None, NUMBERS, inputs)
+        results = reference.evaluate(Pad().apply(graph), None, NUMBERS, inputs)
         expected = reference.evaluate(graph, None, NUMBERS, inputs)
-    for node, values, wanted in zip(nodes, found, expected, strict=True):
-        for value, true in zip(trimmed(values, node.outputs[0]), wanted, strict=True):
+    for node, values, right in zip(nodes, results, expected, strict=True):
+        for value, true in zip(trimmed(values, node.outputs[0]), right, strict=True):
             assert np.isfinite(value).all(), node.label
             assert_same(value, true, where=node.label)
 
@@ -273,8 +273,8 @@ def test_functions_on_the_host_get_arrays_in_their_true_shapes():
     data = np.arange(6, dtype="float32").reshape(3, 2)
     for config in (tp.Config(), tp.Config(backend="numpy")):
         seen.clear()
-        (found,) = ctx.run({T: 3}, outputs=[sizes], inputs={"x": data}, config=config)
-        assert found.tolist() == [4, 4, 2]
+        (result,) = ctx.run({T: 3}, outputs=[sizes], inputs={"x": data}, config=config)
+        assert result.tolist() == [4, 4, 2]
         assert sorted(seen) == [(0, (2,), [1]), (1, (2,), [1, 5]), (2, (2,), [1, 5, 9])]
 
 

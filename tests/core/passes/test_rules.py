@@ -352,43 +352,43 @@ def ordinary(dtype: str) -> np.ndarray:
 
 def fed(graph: Graph, numbers: Callable[[str], np.ndarray]) -> dict[str, np.ndarray]:
     """Numbers of a kind for the inputs of a graph; different ones for different graphs, the same for the same."""
-    found = {}
+    results = {}
     for node in graph.inputs():
         assert isinstance(node.op, ops.Input)
         draw = np.random.default_rng([len(graph), zlib.crc32(node.op.name.encode())])
-        found[node.op.name] = draw.choice(numbers(node.op.dtype), tuple(size.evaluate(BOUNDS) for size in node.op.shape))
-    return found
+        results[node.op.name] = draw.choice(numbers(node.op.dtype), tuple(size.evaluate(BOUNDS) for size in node.op.shape))
+    return results
 
 
-def assert_equal_up_to(found: np.ndarray, expected: np.ndarray, up_to: str) -> None:
+def assert_equal_up_to(result: np.ndarray, expected: np.ndarray, up_to: str) -> None:
     """Equal, with NaN for NaN and the same signs of zeros, except for what `up_to` says."""
-    assert found.dtype == expected.dtype and found.shape == expected.shape
-    if found.dtype.kind in "biu":
-        np.testing.assert_array_equal(found, expected)
+    assert result.dtype == expected.dtype and result.shape == expected.shape
+    if result.dtype.kind in "biu":
+        np.testing.assert_array_equal(result, expected)
         return
-    wide, wanted = found.astype("float64"), expected.astype("float64")
+    wide, right = result.astype("float64"), expected.astype("float64")
     if up_to == ROUNDING:
-        precision = {"bfloat16": 2e-2, "float16": 2e-3}.get(found.dtype.name, 1e-5)
-        np.testing.assert_allclose(wide, wanted, rtol=precision, atol=precision)
+        precision = {"bfloat16": 2e-2, "float16": 2e-3}.get(result.dtype.name, 1e-5)
+        np.testing.assert_allclose(wide, right, rtol=precision, atol=precision)
         return
-    np.testing.assert_array_equal(wide, wanted)
+    np.testing.assert_array_equal(wide, right)
     if up_to != SIGN_OF_ZERO:
-        numbers = ~np.isnan(wanted)  # the sign of NaN is nobody's
-        np.testing.assert_array_equal(np.signbit(wide)[numbers], np.signbit(wanted)[numbers])
+        numbers = ~np.isnan(right)  # the sign of NaN is nobody's
+        np.testing.assert_array_equal(np.signbit(wide)[numbers], np.signbit(right)[numbers])
 
 
 def check(rule: Rule, generator: Generator, make: Make) -> None:
     """Fails unless the rule applies to what its generator draws for the dtype, and gives the same values; for other dtypes, unless it does not."""
-    taken = make.dtype in generator.dtypes
+    applies = make.dtype in generator.dtypes
     try:
         edge = generator.draw(make)
     except DTypeError:
-        assert not taken, f"{rule.name}: the generator has no graph of {make.dtype}, and says that it has"
+        assert not applies, f"{rule.name}: the generator has no graph of {make.dtype}, and says that it has"
         return
     graph, node = make.graph, make.graph[edge.source]
     assert type(node.op) is rule.op, f"{rule.name}: the generator ends with {type(node.op).__name__}"
     replaced = rule.replacement(View(graph, node, Builder(graph, node)))
-    if not taken:
+    if not applies:
         assert replaced is None, f"{rule.name} applies to {make.dtype} too: its generator is to say so"
         return
     assert replaced is not None, f"{rule.name} does not apply to what its generator draws for {make.dtype}"
@@ -400,8 +400,8 @@ def check(rule: Rule, generator: Generator, make: Make) -> None:
     verify(graph)
     with np.errstate(all="ignore"):
         for numbers in (special, ordinary):
-            expected, found = reference.evaluate(graph, None, BOUNDS, fed(graph, numbers))
-            assert_equal_up_to(found, expected, rule.up_to)
+            expected, result = reference.evaluate(graph, None, BOUNDS, fed(graph, numbers))
+            assert_equal_up_to(result, expected, rule.up_to)
 
 
 ROWS: dict[str, Rule] = {rule.name: rule for rule in RULES}
@@ -614,5 +614,5 @@ def test_a_sum_of_copies_in_sixteen_bits_is_rounded_once(make: Make, dtype: str,
     replaced = ROWS["sum-of-broadcast"].replacement(View(make.graph, node, Builder(make.graph, node)))
     assert replaced is not None
     make.graph.add(ops.Output(0), [replaced], domain=Domain())
-    (found,) = reference.evaluate(make.graph, None, BOUNDS, {"x0": np.asarray(value).astype(numpy_dtype(dtype))})
-    assert found == np.asarray(count * value).astype(numpy_dtype(dtype))
+    (result,) = reference.evaluate(make.graph, None, BOUNDS, {"x0": np.asarray(value).astype(numpy_dtype(dtype))})
+    assert result == np.asarray(count * value).astype(numpy_dtype(dtype))

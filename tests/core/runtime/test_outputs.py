@@ -41,10 +41,10 @@ def expected() -> list[float]:
 def test_a_result_at_a_point_is_read_before_its_store_is_used_again(config: tp.Config) -> None:
     ctx, T, r = overtaken()
     with ctx:
-        made = ctx.compile({T: 3}, [r[0], r[T - 1], r[0], r[T // 2]], config)
-    found = made.run(FED)
+        program = ctx.compile({T: 3}, [r[0], r[T - 1], r[0], r[T // 2]], config)
+    results = program.run(FED)
     first, middle, last = expected()
-    np.testing.assert_allclose(found, [first, last, first, middle], rtol=1e-5)
+    np.testing.assert_allclose(results, [first, last, first, middle], rtol=1e-5)
 
 
 def test_results_stand_around_a_host_function() -> None:
@@ -61,17 +61,17 @@ def test_results_stand_around_a_host_function() -> None:
         h[0] = 3.0
         (after,) = tp.udf(step, h, outputs=[tp.spec(())], kind="host", stateful=True)
         h[t + 1] = after * 2
-        found = ctx.run({T: 4}, [h[0], h[T - 1], after[0]])
+        results = ctx.run({T: 4}, [h[0], h[T - 1], after[0]])
     assert seen == [3.0, 8.0, 18.0, 38.0]
-    assert [float(v) for v in found] == [3.0, 38.0, 4.0]
+    assert [float(v) for v in results] == [3.0, 38.0, 4.0]
 
 
-def rearranged(made: tp.Program, change: Callable[[Block, Execute], Block]) -> Staged:
+def rearranged(program: tp.Program, change: Callable[[Block, Execute], Block]) -> Staged:
     """The staged program whose first output stands where `change` puts it in the rest of the program."""
-    scheduled = made.scheduled
-    output = next(x for x in leaves(scheduled.root) if isinstance(x, Execute) and isinstance(made.graph[x.node].op, Output))
+    scheduled = program.scheduled
+    output = next(x for x in leaves(scheduled.root) if isinstance(x, Execute) and isinstance(program.graph[x.node].op, Output))
     rest = Block(tuple(child for child in scheduled.root.children if child != output))
-    return Staged(replace(scheduled, root=change(rest, output)), made.backend)
+    return Staged(replace(scheduled, root=change(rest, output)), program.backend)
 
 
 def in_the_loop(rest: Block, output: Execute) -> Block:
@@ -92,8 +92,8 @@ def test_an_output_inside_of_a_loop_is_kept_to_the_end(on_host: bool) -> None:
     with ctx:
         if on_host:
             tp.sink(lambda value, t: None, r)
-        made = ctx.compile({T: 3}, [r[1], r[T - 1]])
-    staged = rearranged(made, in_the_loop)
+        program = ctx.compile({T: 3}, [r[1], r[T - 1]])
+    staged = rearranged(program, in_the_loop)
     assert len(staged.kept_outputs) == 1
-    found = staged.run(Feeds(arrays=dict(FED), streams={}), 0)
-    np.testing.assert_allclose([found[0], found[1]], expected()[1:], rtol=1e-5)
+    results = staged.run(Feeds(arrays=dict(FED), streams={}), 0)
+    np.testing.assert_allclose([results[0], results[1]], expected()[1:], rtol=1e-5)

@@ -35,16 +35,16 @@ def branch_at(node, point, bounds):
 
 def expected(graph, bounds):
     """All (node, branch, point) that must run."""
-    found = set()
+    pairs = set()
     for node in graph:
         if isinstance(node.op, (Input, Constant)):
             continue
         for point in points(node.domain, bounds):
             if not isinstance(node.op, Merge):
-                found.add((node.id, None, point))
+                pairs.add((node.id, None, point))
             elif (branch := branch_at(node, point, bounds)) is not None:
-                found.add((node.id, branch, point))
-    return found
+                pairs.add((node.id, branch, point))
+    return pairs
 
 
 def read_points(node, edge, point, bounds):
