@@ -18,8 +18,9 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 def assert_gradients(
     ctx: tp.Context, loss: tp.Tensor, leaves: Sequence[tp.Tensor], bounds: dict[Any, int], inputs: dict[str, np.ndarray]
 ) -> list[tp.Tensor]:
-    """The gradients of `loss`, summed over its points, with respect to input tensors agree with central differences:
-    in each element where there are few, else along three random directions.
+    """The gradients of `loss`, summed over its points, by input tensors agree with central differences.
+
+    The check is in each element of a small tensor, and along three random directions of a large one.
     """
     gradients = tp.grad(loss, wrt=leaves)
     doubles = {name: array.astype("float64") for name, array in inputs.items()}

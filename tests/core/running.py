@@ -1,4 +1,4 @@
-"""Running one program every way there is, and comparing what comes out."""
+"""Running one program in every way, and comparing the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tempo_core.config import PASSES
 
 OPTIONAL = tuple(name for name in PASSES if name != "pad")  # without `pad`, shapes may vary, and only the interpreter runs them
 
-# Compiling XLA programs is what costs: most programs run staged once, and otherwise in NumPy.
+# Compiling XLA programs takes most of the time: most programs run staged once, and otherwise in NumPy.
 SETTINGS: dict[str, tp.Config] = {
     "staged": tp.Config(),
     "numpy": tp.Config(backend="numpy"),
@@ -25,7 +25,7 @@ SETTINGS: dict[str, tp.Config] = {
 
 @dataclass
 class Case:
-    """A program and what it must give."""
+    """A program and its expected values."""
 
     context: tp.Context
     bounds: Mapping[Any, int]
@@ -39,7 +39,7 @@ CASES: dict[str, Callable[[], Case]] = {}
 
 
 def case(make: Callable[[], Case]) -> Callable[[], Case]:
-    """Registers a program under the name of its function; its docstring says what it is about."""
+    """Register a program under the name of its function, whose docstring describes it."""
     CASES[make.__name__] = make
     return make
 

@@ -1,4 +1,4 @@
-"""Every function of tensors against NumPy's of the same meaning: by the reference, and compiled, vectorized over a step."""
+"""Every function of tensors against NumPy's function of the same meaning: by the reference, and compiled and vectorized."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def names(name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, list[Any]]:
-    """All functions in one program: as the equations say, and compiled with both backends."""
+    """All functions in one program: by the reference, and compiled with both backends."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         leaves = {name: tp.input(name, value.shape[1:], value.dtype.name, domain=(t,)) for name, value in INPUTS.items()}
@@ -174,7 +174,7 @@ def test_a_function_is_numpys(results: dict[str, list[Any]], name: str) -> None:
 def test_the_page_of_functions_names_them_all() -> None:
     page = (Path(__file__).parents[2] / "docs" / "functions.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", page))
-    others = {"udf", "sink", "spec", "input", "recurrence", "promote"}  # what docs/language.md is about, and the table of dtypes
+    others = {"udf", "sink", "spec", "input", "recurrence", "promote"}  # these are in docs/language.md, or in the table of dtypes
     functions = {name for name in tp.__all__ if inspect.isfunction(getattr(tp, name))}
     assert functions - others <= named
     assert named - functions <= {"reverse", *tp.errors.__dict__} | set(DTYPES)

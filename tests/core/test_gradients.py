@@ -22,7 +22,7 @@ TEMPORAL: dict[str, Temporal] = {}
 
 
 def temporal(build: Temporal) -> Temporal:
-    """Registers a loss made of x over (i, t) of shape (2,), w over (i) of shape (2,), and the steps and bounds."""
+    """Register a loss: a function of the steps and bounds, x over (i, t) of shape (2,), and w over (i) of shape (2,)."""
     TEMPORAL[build.__name__] = build
     return build
 
@@ -86,7 +86,7 @@ def constant_slice(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -
 
 @temporal
 def slice_without_broadcast(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
-    """Each element of the slice gets a gradient of its own, at each reader."""
+    """Each element of the slice has its own gradient, at each reader."""
     return (tp.sin(x)[i, 0:T] * x).softmax(0).index(0, t).sum()
 
 
@@ -230,7 +230,7 @@ def random_weights(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -
 
 @temporal
 def a_loss_at_some_points(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
-    """A loss over i alone: the sum over its points is what is differentiated."""
+    """A loss over i alone: its gradient is that of the sum over its points."""
     return (x[i, 0:T].sum(0) * w).prod() * (i + 1)
 
 
@@ -245,7 +245,7 @@ def _program(name: str) -> tuple[tp.Context, tp.Tensor, list[tp.Tensor], dict[An
 
 @pytest.mark.parametrize("name", TEMPORAL)
 def test_gradients_through_time(name: str) -> None:
-    """Against finite differences; and the gradient's program compiles to the same numbers."""
+    """The gradients agree with finite differences, and compiled programs give the same numbers."""
     ctx, loss, leaves, bounds, inputs = _program(name)
     with ctx:
         gradients = assert_gradients(ctx, loss, leaves, bounds, inputs)
@@ -257,7 +257,7 @@ def test_gradients_through_time(name: str) -> None:
 
 
 def test_gradients_of_gradients() -> None:
-    """Forward over a recurrence, back, and back again."""
+    """A gradient of a gradient, through a recurrence."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = apply(ops.Identity(), tp.input("x", (2,), domain=(t,)), name="x")

@@ -1,4 +1,4 @@
-"""What programs are fed with: arrays of any library, iterators, functions of the steps; at once, or as the loop goes."""
+"""The inputs of a run: arrays of any library, iterators, functions of the steps; all at once, or streamed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SUMS = VALUES.cumsum(0)
 
 
 class OnlyArray:
-    """As a tensor of another library, which NumPy can read."""
+    """A stand-in for a tensor of another library, which NumPy can read."""
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return VALUES
 
 
 class OnlyDlpack:
-    """As a tensor in another device's memory, which NumPy cannot read."""
+    """A stand-in for a tensor in the memory of a device, which NumPy cannot read."""
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise TypeError("no NumPy here")
@@ -42,7 +42,7 @@ class OnlyDlpack:
 
 
 class Rows:
-    """Can be gone through again and again, and is no sequence."""
+    """An iterable that can be iterated many times, but is not a sequence."""
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(VALUES)
@@ -75,7 +75,7 @@ def reused() -> Iterator[np.ndarray]:
 
 
 class Sums:
-    """s[t] = x[0] + ... + x[t], and the programs of it that the tests share."""
+    """s[t] = x[0] + ... + x[t], and the compiled programs, which tests share."""
 
     def __init__(self, streamed: bool):
         self.ctx = tp.Context("t")
@@ -253,7 +253,7 @@ def test_what_does_not_fit_is_named_with_its_point(what: str, streamed: bool) ->
         program.run({"x": make()})
     assert (raised.value.hint or "").startswith(hint or "")
     assert "test_inputs.py" in raised.value.where
-    assert_all_same(program.run({"x": VALUES}), [SUMS, SUMS[-1]])  # nothing is left of the run that failed
+    assert_all_same(program.run({"x": VALUES}), [SUMS, SUMS[-1]])  # the failed run has no effect on the next one
 
 
 def test_an_error_of_the_users_own_is_the_cause() -> None:
@@ -282,7 +282,7 @@ def test_a_staged_run_that_is_interrupted_can_be_repeated(error: type[BaseExcept
     for _ in range(2):
         with pytest.raises((error, errors.InputError), match="stop"):
             program.run({"x": interrupted})
-        assert seen == [(0, 1.0)][: error is MemoryError]  # an interrupt does not wait for what is on its way
+        assert seen == [(0, 1.0)][: error is MemoryError]  # an interrupt does not wait for values on their way
         seen.clear()
     assert_all_same(program.run({"x": itertools.repeat(1.0)}), [np.array([1, 3, 7, 15], "float32")])
     assert seen == [(0, 1.0), (1, 3.0), (2, 7.0), (3, 15.0)]

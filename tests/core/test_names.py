@@ -1,4 +1,4 @@
-"""What statements and stores are called: the user's tensors, their lines, and nothing that is not true."""
+"""The names of statements and stores: the user's tensors and their lines, without wrong claims."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def compiled() -> tp.Program:
 def test_values_are_called_by_variables_fields_and_entries(compiled: tp.Program) -> None:
     names = set(value_names(compiled.graph).values())
     assert {"h", "hidden", "low", "high", "holder.scores", "losses.mean", "losses.halved"} <= names
-    assert not any("%" in name for name in names), "each has a name that says something"
+    assert not any("%" in name for name in names), "each has a name with a meaning"
 
 
 def test_an_island_is_called_by_the_tensors_in_it(compiled: tp.Program) -> None:
@@ -79,7 +79,7 @@ def test_a_rebound_variable_names_the_tensor_that_it_holds_last() -> None:
 
 
 def test_a_view_gives_its_name_to_no_other_points() -> None:
-    """`before` is h at another point: h's value must not be called so."""
+    """`before` is h at another point: it must not become the name of h's value."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         a = tp.exp(tp.input("x", (), domain=(t,)))
@@ -95,7 +95,7 @@ def test_names_survive_simplification_and_common_subexpressions() -> None:
         x = tp.input("x", (), domain=(t,))
         h = tp.recurrence((), domain=(t,), name="h")
         h[0] = 0.0
-        h[t + 1] = tp.tanh(h * (tp.exp(x) + 1.0))  # made first, and equal to the one that has a name
+        h[t + 1] = tp.tanh(h * (tp.exp(x) + 1.0))  # created first, and equal to the tensor with a name
         action = (tp.exp(x) + 1.0).detach()
         program = ctx.compile({T: 3}, [h, action], tp.Config(backend="numpy"))
     assert "action" in set(value_names(program.graph).values())
@@ -109,7 +109,7 @@ def test_equal_names_are_told_apart_alike_each_time() -> None:
 
 
 def test_a_part_of_what_a_line_computes_is_not_called_like_the_whole() -> None:
-    """Passes give a node's name to all that they make of it; what the others lead to has it."""
+    """A pass gives a node's name to all nodes that it creates from the node; the last of them keeps it."""
     graph = parse(
         """
 steps t<T

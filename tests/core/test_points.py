@@ -1,4 +1,4 @@
-"""Each smooth function at its special points: value, first, second and third derivative, as JAX has them or as the table says."""
+"""Each smooth function at its special points: value and first three derivatives, as in JAX or as in the table."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def grouped(values: list[np.ndarray], orders: list[list[Any]]) -> list[np.ndarra
 
 
 def differences(row: Smooth, point: int, order: int, dtype: str, value: np.ndarray, by_jax: np.ndarray) -> str:
-    """What is wrong with a derivative at a point, as text; nothing where it is right."""
-    with np.errstate(over="ignore"):  # what float32 does not hold is infinite
+    """The error of a derivative at a point, as text; "" if it is right."""
+    with np.errstate(over="ignore"):  # numbers too large for float32 become infinite
         right = by_jax.astype(dtype)
     said = row.points[point].right.get(order, (ANY,) * len(right))
     assert len(said) == len(right), f"{row.name} at {row.points[point].at} has {len(right)} derivatives of order {order}"
@@ -93,7 +93,7 @@ def differences(row: Smooth, point: int, order: int, dtype: str, value: np.ndarr
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_a_function_at_its_special_points(name: str) -> None:
-    """In float64 as JAX in float64, and in float32 the same numbers, rounded."""
+    """In float64 the values of JAX in float64; in float32 the same numbers, rounded."""
     row, wrong = SMOOTH[name], []
     by_jax = theirs(row)
     for dtype in ("float64", "float32"):
@@ -114,7 +114,7 @@ def test_what_is_said_to_be_right_has_a_reason() -> None:
 
 
 def test_of_no_elements() -> None:
-    """Sums are 0, products 1, the greatest is -inf, and so is the logarithm of a sum; means do not exist. Gradients have no elements."""
+    """Sums are 0, products 1, a maximum and the logarithm of a sum are -inf; means do not exist. Gradients have no elements."""
     right = {
         tp.sum: 0,
         tp.prod: 1,
@@ -147,7 +147,7 @@ def test_infinities_become_the_largest_numbers_of_the_dtype() -> None:
 
 
 def test_a_logistic_regression_that_starts_at_zero_has_a_hessian() -> None:
-    """Of `mean(softplus(-y * x @ w))` at w = 0: `x.T @ x / 4 / n`. It was 0 while softplus was made of functions with a kink."""
+    """The Hessian of `mean(softplus(-y * x @ w))` at w = 0 is `x.T @ x / 4 / n`; a softplus of functions with a kink would give 0."""
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(8, 3)), np.sign(draw.normal(size=8))
     ctx = tp.Context("t")
@@ -175,7 +175,7 @@ FORMULAS = (
 
 
 def test_xla_keeps_values_and_slopes_at_special_points() -> None:
-    """Its algebra must not bring back what the formulas avoid: one program of values and gradients, staged, against the reference."""
+    """XLA's algebra must not undo the care of the formulas: one staged program of values and gradients against the reference."""
     ctx, outputs, inputs = tp.Context("t"), [], {}
     with ctx as ((_, T),):
         for name in FORMULAS:

@@ -1,4 +1,4 @@
-"""Programs as values: the forms of their results, other inputs and bounds without compiling, what they say of themselves."""
+"""Programs as values: the forms of their results, other inputs and bounds without compiling, their descriptions."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_results_of_every_shape(config: tp.Config) -> None:
 
 
 def test_what_those_results_are() -> None:
-    """By hand: what the reference says too (above)."""
+    """The same results as above, by hand."""
     results: Any = compiled(_shapes(), NUMPY)
     assert [[row.tolist() for row in rows] for rows in results["past"]] == [[[0], [0, 2], [0, 2, 4]], [[6], [6, 8], [6, 8, 10]]]
     assert [row.shape for row in results["both"][1]] == [(2, 1), (2, 2), (2, 3)]
@@ -115,7 +115,7 @@ def test_what_those_results_are() -> None:
     assert (results["flag"].dtype, results["count"].dtype) == (np.bool_, np.int8)
     assert results["step"].tolist() == [0, 1, 2]
     assert results["even"].tolist() == [[0, None, 2], [3, None, 5]]
-    assert results["even"].data.tolist() == [[0, 0, 2], [3, 0, 5]]  # zeros where nothing is
+    assert results["even"].data.tolist() == [[0, 0, 2], [3, 0, 5]]  # zeros at points that do not exist
     assert results["next"].tolist() == [[1, 1, None]] * 2
     assert results["pairs"].mask[:, :, 0].tolist() == [[True] * 3, [False] * 3]
     assert [part is None for part in results["some"][0]] == [False, True, False]
@@ -188,7 +188,7 @@ def test_other_bounds_use_what_they_can(growth: Growth, caplog: pytest.LogCaptur
         assert growth.run(3, 3).tolist() == [total(3)] * 3
     program = growth.ctx.programs[-1][1]
     count = len(program.plan().device_programs)
-    assert 0 < program.compiles < count  # what speaks of t alone is the same
+    assert 0 < program.compiles < count  # programs that depend on t alone are reused
     (record,) = (record for record in caplog.records if record.name == "tempo")
     text = record.getMessage()
     assert text.startswith("I: 2 -> 3: passes reused, scheduled anew in ")

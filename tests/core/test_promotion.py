@@ -1,4 +1,4 @@
-"""Which dtype tensors meet in: the whole table, against JAX's; Python numbers, NumPy numbers and steps; numbers that do not fit."""
+"""The common dtype of two operands: the whole table, against JAX's; Python numbers, NumPy numbers and steps; too large numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ bfloat16  bfloat16 bfloat16 bfloat16 bfloat16 bfloat16 bfloat16 float32  bfloat1
 float32   float32  float32  float32  float32  float32  float32  float32  float32  float32  float64
 float64   float64  float64  float64  float64  float64  float64  float64  float64  float64  float64
 """
-# Where JAX takes a dtype that is not here, or 64 bits.
+# Pairs for which JAX takes a dtype that Tempo does not have, or 64 bits.
 UNLIKE_JAX = {("int8", "uint8"): "int16", ("int8", "uint32"): "int64", ("int32", "uint32"): "int64"}
 
 
@@ -54,7 +54,7 @@ WEAK: list[tuple[str, Any, str]] = [
     *((dtype, 1.5, dtype if "float" in dtype else "float32") for dtype in ORDER),
     *((dtype, True, "int32" if dtype == "bool" else dtype) for dtype in ORDER),  # bools are added as int32
     ("float16", np.float32(1), "float32"),
-    ("float16", np.float64(1), "float32"),  # 64 bits are taken for 32
+    ("float16", np.float64(1), "float32"),  # 64 bits count as 32
     ("int8", np.int64(1), "int32"),
     ("bfloat16", np.int32(1), "bfloat16"),
     ("int8", [1.0], "float32"),

@@ -1,4 +1,4 @@
-"""The oracle itself: what it refuses, how far it recurses, and that it evaluates graphs between passes."""
+"""The reference evaluator itself: its refusals, deep recurrences, and graphs between passes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_float64_keeps_what_float32_loses() -> None:
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_every_pass_keeps_the_meaning_of_the_graph(name: str) -> None:
-    """Not of the program alone: the graph after each pass, with nothing scheduled or stored, gives the same values."""
+    """The graph after each pass, without a schedule and stores, gives the same values as the program."""
     case = CASES[name]()
     expected, bounds = evaluated(case), checked_bounds(case.context, case.bounds)
     results = [Result.of(tensor) for tensor in case.outputs]

@@ -19,7 +19,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def assert_right(case: Case, setting: str) -> None:
-    """The reference gives what is expected, and the compiler what the reference gives."""
+    """The reference gives the expected values, and the compiler gives the values of the reference."""
     results = evaluated(case)
     assert_all_same(results, case.expected, case.tolerance)
     assert_all_same(compiled(case, SETTINGS[setting]), results, case.tolerance)
@@ -120,7 +120,7 @@ def test_products_and_views(setting: str) -> None:
 
 @every_setting
 def test_a_jax_function_is_called_at_each_point(setting: str) -> None:
-    """Vectorized or not, with an operand that has the step and one that has not; two results."""
+    """Two results, vectorized or not, with an operand that varies with the step and an operand that does not."""
     a, v, ctx = normal(4, 3), normal(3), tp.Context("t")
 
     def function(row: Any, shared: Any) -> tuple[Any, Any]:
@@ -138,7 +138,7 @@ def test_a_host_function_gets_and_gives_numpy_arrays(setting: str) -> None:
 
     def function(x: np.ndarray) -> tuple[np.ndarray]:
         seen.append(type(x))
-        x *= 2  # its operands are its own
+        x *= 2  # it may write into its operands
         return (x.sum(keepdims=True),)
 
     with ctx as ((t, T),):
@@ -154,7 +154,7 @@ def test_a_host_function_gets_and_gives_numpy_arrays(setting: str) -> None:
 
 
 class Counter:
-    """An environment: a state outside of the program, which changes with each call."""
+    """An environment with a state outside of the program, which changes with each call."""
 
     def __init__(self) -> None:
         self.calls: list[float] = []

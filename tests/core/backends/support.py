@@ -1,4 +1,4 @@
-"""What the tests of kernels share."""
+"""The parts that tests of kernels share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every op in every dtype: the two backends agree, and what an op does not take is refused when it is built.
+"""Every op in every dtype: the two backends agree, and a dtype that an op does not take is refused when the op is built.
 
 All rows of a dtype are one JAX program. 64-bit dtypes run on NumPy alone: JAX has them only in its 64-bit mode.
 """
@@ -26,7 +26,7 @@ ANY, NUMBERS, WHOLE = DTYPES, (*FLOATS, *INTEGERS), (*INTEGERS, "bool")
 ON_JAX = tuple(d for d in DTYPES if np.dtype(numpy_dtype(d)).itemsize < 8)
 NUMPY_ONLY = tuple(d for d in DTYPES if d not in ON_JAX)
 NEVER_HERE = {
-    ops.Input, ops.Merge, ops.Udf, ops.Sink, ops.Output, ops.Dataflow,  # matters of the runtime and of users' functions
+    ops.Input, ops.Merge, ops.Udf, ops.Sink, ops.Output, ops.Dataflow,  # the runtime and users' functions decide about these
     ops.Iota, ops.Eval, ops.Random,  # have the same dtype always
 }  # fmt: skip
 
@@ -83,7 +83,7 @@ TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
 
 @functools.cache
 def values(dtype: str) -> dict[str, np.ndarray]:
-    """Numbers that meet the ends of the dtype, zeros as divisors, and signs of all kinds."""
+    """Numbers at the ends of the dtype, zeros as divisors, and both signs."""
     generator = np.random.default_rng(3)
 
     def draw(*shape: int) -> Any:
@@ -114,7 +114,7 @@ def on_jax(dtype: str) -> dict[Row, np.ndarray]:
 
 
 def has_kernel(op: ops.Op) -> bool:
-    """Whether JAX's tables have a row for an op: `test_backend.py` fails for one without, and the others here do not wait for it."""
+    """Whether JAX's tables have a row for an op. `test_backend.py` fails for an op without one; the tests here leave it out."""
     functions = {ops.Unary: jax_backend.UNARY, ops.Binary: shared.BINARY, ops.Compare: shared.COMPARE, ops.Reduce: shared.REDUCE}
     return type(op) in JAX.kernels and getattr(op, "fn", "") in functions.get(type(op), {getattr(op, "fn", ""): None})
 
@@ -178,7 +178,7 @@ SPECIAL = [
 @pytest.mark.parametrize("source", [d for d in FLOATS if d in ON_JAX])
 @pytest.mark.parametrize("target", ON_JAX)
 def test_what_casts_do_with_what_does_not_fit(source: str, target: str) -> None:
-    """Integers saturate, NaN is 0; bool is all but 0; narrower floats round to the nearest or are infinite."""
+    """Integers saturate, NaN becomes 0; bool is True for all numbers but 0; narrower floats round to the nearest or are infinite."""
     with np.errstate(over="ignore"):
         x = array(SPECIAL, source)
         (result,), (expected,) = (backend.kernel(ops.Cast(target), [backend.to_device(x)], {}) for backend in (NUMPY, JAX))

@@ -11,7 +11,7 @@ from tests.core.dependences.support import Setting, kinds_for, read_program, rec
 from tests.core.running import assert_all_same
 
 EVERY = [(read_program, p, k) for p, k in kinds_for(READS)] + [(recurrent_program, p, k) for p, k in kinds_for(EARLIER)]
-CONFIGS = [  # compiling is what costs: every pattern is staged, and some are run in other ways too
+CONFIGS = [  # compiling takes most of the time: every pattern runs staged, and some run in other ways too
     [tp.Config(), tp.Config(disable=("vectorize",))],
     [tp.Config(), tp.Config(executor="interpreted")],
     [tp.Config()],

@@ -1,4 +1,4 @@
-"""Gradients through every pattern, against central differences in float64; and the compiler gives what the reference gives."""
+"""Gradients through every pattern, against central differences in float64; and compiled programs against the reference."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assert_compiled(s: Setting, gradients: list[tp.Tensor], *settings: str) -> N
 @pytest.mark.parametrize("recurrent", [False, True], ids=["given", "itself"])
 @pytest.mark.parametrize("number", range(max(len(READS), len(EARLIER))))
 def test_through_a_pattern(number: int, recurrent: bool) -> None:
-    """Of x and w, through one read of a tensor that is given, or of the recurrence itself: back through time."""
+    """Gradients by x and w through one read of a known tensor, or of the recurrence itself (back through time)."""
     table, build = (EARLIER, recurrent_program) if recurrent else (READS, read_program)
     if number >= len(table):
         return
@@ -99,7 +99,7 @@ def test_of_a_recurrence_that_is_a_leaf(pattern: Pattern) -> None:
 
 
 def test_a_leaf_that_is_trained_through_its_own_windows() -> None:
-    """A parameter's update reads its gradient, which comes through windows over time of a state that it drives."""
+    """A parameter's update reads its gradient, which flows through time windows of a state that depends on the parameter."""
     s = Setting(4, 5)
     i, t, T = s.i, s.t, s.T
     with s.context:

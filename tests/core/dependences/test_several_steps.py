@@ -55,7 +55,7 @@ def test_a_carry_through_iterations_epochs_and_minibatches(sizes: tuple[int, int
 
 @pytest.mark.parametrize("window", [None, 2])
 def test_layers_of_attention_over_a_cache(window: int | None) -> None:
-    """h[b, l, t] reads h[b, l - 1, t] and the keys k[b, l, 0:t + 1] of its own layer; time continues with what came out last."""
+    """h[b, l, t] reads h[b, l - 1, t] and the keys k[b, l, 0:t + 1] of its layer; the next time step begins with the last output."""
     width, ctx = 3, tp.Context("b", "l", "t")
     with ctx as ((b, B), (l, L), (t, T)):
         prompt = tp.input("prompt", (width,), domain=(b, t))

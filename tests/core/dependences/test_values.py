@@ -1,4 +1,4 @@
-"""What patterns read: as plain NumPy says, and the same from the reference, the interpreter and the staged executor."""
+"""The values that patterns read: by plain NumPy, and the same by the reference, the interpreter and the staged executor."""
 
 from __future__ import annotations
 

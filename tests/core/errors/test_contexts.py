@@ -1,4 +1,4 @@
-"""Operations on tensors that exist need no `with`: they are made in their operands' context. What makes tensors from nothing does."""
+"""Operations on tensors need no `with`: they run in their operands' context. Functions without tensor operands need a `with`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tempo_core import errors
 
 
 class Made:
-    """A context that was left: x over t, and a recurrence h whose update is not assigned."""
+    """A context after its `with`: x over t, and a recurrence h whose update is not assigned."""
 
     def __init__(self) -> None:
         self.ctx = tp.Context("t")

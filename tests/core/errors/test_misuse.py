@@ -1,4 +1,4 @@
-"""Every public function, given what it does not take: an error of ours, at the user's line, with a hint; nothing from inside."""
+"""Every public function with wrong arguments: an error of Tempo at the user's line, with a hint, and no internal exception."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES = [(error, line) for error, lines in MISUSES.items() for line in lines.str
 
 
 def names() -> dict[str, Any]:
-    """What the lines may use: a context with steps i, t, inputs over them, a recurrence h, a model; `run` compiles and runs."""
+    """The names for the lines: a context with steps i, t, inputs over them, a recurrence h, a model; `run` compiles and runs."""
     ctx = tp.Context("i", "t")
     (i, I), (t, T) = ctx.__enter__()
     x, y = tp.input("x", (3,), domain=(i, t)), tp.input("y", (), domain=(t,))
@@ -58,7 +58,14 @@ def test_a_misuse_is_an_error_with_a_line_and_a_hint(error: str, line: str) -> N
         assert inner not in str(exception).replace(__file__, "")
 
 
-UNCHECKED = ("Any", "Shape", "ArrayLike", "AxisPairs", "Padding", "int | Expr")  # any value, or what is checked where it is used
+UNCHECKED = (
+    "Any",
+    "Shape",
+    "ArrayLike",
+    "AxisPairs",
+    "Padding",
+    "int | Expr",
+)  # any value, or a value that is checked where it is used
 WRONG = {"none": None, "text": "text", "object": object(), "dict": {"a": 1}}
 
 
@@ -106,7 +113,7 @@ def test_a_function_without_its_arguments_says_which_is_missing() -> None:
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_first_argument_is_an_error_of_ours(wrong: str) -> None:
-    """Whatever a function takes first, it is no object and no dict; None and texts are refused but where they are meant."""
+    """No function takes an object or a dict as its first argument; None and texts are refused unless they have a meaning there."""
     for name, function in public_functions().items():
         with tp.Context("t") as ((t, _),):
             x = tp.input("x", (3,), domain=(t,))

@@ -1,4 +1,4 @@
-"""What parameters are called, how modules are fed, and what is said where a module is used wrongly."""
+"""The names of parameters, modules with fed parameters, and the errors for wrong uses of modules."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_fed_module_takes_its_inputs_under_those_names() -> None:
 
 
 def test_a_module_that_is_fed_over_a_step_takes_its_weights_stacked() -> None:
-    """One module is all layers of a network: its inputs bear the names that it has at the end, with the step leading."""
+    """One module is all layers of a network: its inputs have the module's final names, and a leading dimension for the step."""
     ctx = tp.Context("l")
     with ctx as ((l, L),):
         model = nn.Sequential(nn.Sequential(nn.Linear(3, 3, (l,), fed=True)), name="net")

@@ -1,4 +1,4 @@
-"""Modules learn through time: what they learn needs values of earlier points, so gradients must flow back along them."""
+"""Modules learn through time: the task needs values of earlier points, so gradients must flow back to these."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LAYERS: dict[str, tuple[Layer, float]] = {  # with the factor by which the loss 
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
-    """Sequences, and what to predict: the value two points before, less the first component now."""
+    """Sequences and their targets: the value two points before, minus the first component now."""
     x = np.random.default_rng(0).normal(size=(LENGTH, BATCH, 2)).astype("float32")
     past = np.concatenate([np.zeros((2, BATCH), "float32"), x[:-2, :, 1]])
     return x, (past - 0.5 * x[:, :, 0]).astype("float32")

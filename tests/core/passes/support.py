@@ -1,4 +1,4 @@
-"""Text before a pass, text after it, and that both mean the same."""
+"""Text before a pass and after it, and a check that both have the same meaning."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def outputs(graph: Graph, bounds: Mapping[str, int]) -> list[Any]:
 
 
 def after(text: str, *passes: Pass, functions: Mapping[str, Any] | None = None) -> Graph:
-    """The graph that `text` says after some passes, numbered anew; valid before and after."""
+    """The graph of `text` after some passes, with new numbers; it is verified before and after."""
     graph = parse(text, functions)
     verify(graph)
     for each in passes:
@@ -61,7 +61,7 @@ def check(
     same: bool = True,
     **functions: Any,
 ) -> Graph:
-    """Compare "text before, text after" with `tests/golden/passes/<name>.txt`, and what the two graphs give for some numbers."""
+    """Compare "text before, text after" with `tests/golden/passes/<name>.txt`, and the values of the two graphs for some numbers."""
     before, changed = parse(text, functions), after(text, *passes, functions=functions)
     shown = f"# before {', '.join(p.name for p in passes)}\n\n{to_text(before)}\n# after\n\n{to_text(changed)}"
     golden(f"passes/{name}.txt", shown)

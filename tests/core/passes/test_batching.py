@@ -1,4 +1,4 @@
-"""Each row of `passes/batching.py`: an op over a step, vectorized, gives at each point what it gave before."""
+"""Each row of `passes/batching.py`: an op over a step, vectorized, gives the same value at each point as before."""
 
 from __future__ import annotations
 

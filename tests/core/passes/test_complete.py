@@ -1,4 +1,4 @@
-"""What belongs to each pass is there: each test names what is missing."""
+"""Each pass has its files, tests and documentation: each test names the missing part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOMS = ("symbolic", "ir", "frontend", "passes", "schedule", "backends", "runtim
 
 
 def classes() -> dict[str, type[Pass]]:
-    """The passes that are written, by the name of their file."""
+    """The classes of passes, by the names of their files."""
     kinds = {}
     for path in sorted((ROOT / "tempo_core" / "passes").glob("*.py")):
         module = importlib.import_module(f"tempo_core.passes.{path.stem}")

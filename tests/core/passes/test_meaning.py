@@ -1,4 +1,4 @@
-"""Each pass keeps what a program means: after every pass of the pipeline, alone, on and off."""
+"""Each pass keeps the meaning of a program: in the pipeline, alone, and switched off."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
 
 
 class Source:
-    """A program as it was written, for some bounds, with inputs and with what the reference gives."""
+    """A program as written, for some bounds, with inputs and the values of the reference."""
 
     def __init__(self, name: str, sizes: tuple[int, int]):
         self.context, self.tensors = PROGRAMS[name].build()

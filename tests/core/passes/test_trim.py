@@ -1,4 +1,4 @@
-"""trim: what nobody reads at a step's last point is not computed there, where that saves a copy of the loop's body."""
+"""trim: a value that nobody reads at a step's last point is not computed there, if this saves a copy of the loop's body."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_body_of_a_decoding_loop_is_there_once():
     whole = ctx.compile({T: 6}, [h], tp.Config(disable=("trim",)))
 
     def outside(program: tp.Program) -> int:
-        """Statements outside of the loop over t that are no moves of values."""
+        """The number of statements outside of the loop over t, without moves of values."""
         inside = {id(leaf) for item in walk(program.scheduled.root) if isinstance(item, Loop) for leaf in leaves(item)}
         return sum(isinstance(x, Execute) and x.branch is None and id(x) not in inside for x in leaves(program.scheduled.root))
 

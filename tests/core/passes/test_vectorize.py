@@ -1,4 +1,4 @@
-"""vectorize: a step becomes a dimension where no dependence forbids it, and where it pays."""
+"""vectorize: a step becomes a dimension if no dependence forbids it, and if it is worth it."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ LOOP = """\
 
 
 def test_a_loop_stays_and_what_follows_it_does_not(golden: Golden):
-    """Which step is a loop follows from the dependences. Here t is one, and i is none."""
+    """The dependences decide which step is a loop. Here t is a loop, and i is not."""
     domains_after = domains(check(golden, "vectorize_loop", HEAD + LOOP, Vectorize()))
     assert domains_after["h"] == domains_after["inside"] == domains_after["next"] == "(t)"
     assert domains_after["after"] == domains_after["total"] == "()"
 
 
 def test_no_step_is_special():
-    """The same program with i for the loop."""
+    """The same program with i as the loop."""
     turned = LOOP.replace("t == 0", "i == 0").replace("i, t - 1] if t >= 1", "i - 1, t] if i >= 1")
     domains_after = domains(after(HEAD + turned.replace("%4[i, min(t + 1, T - 1)]", "%4[min(i + 1, I - 1), t]"), Vectorize()))
     assert domains_after["h"] == domains_after["inside"] == domains_after["next"] == "(i)"
@@ -85,7 +85,7 @@ FED = """\
 
 
 def test_results_of_a_loop_are_made_as_it_goes():
-    """Else all that they are made of would be kept for the end. What no loop feeds is computed at once."""
+    """Otherwise all their operands would be kept to the end. A value that does not depend on a loop is computed at once."""
     domains_after = domains(after(HEAD + FED, Vectorize(but=("i",))))
     assert domains_after["shown"] == "(i, t)"
     assert domains_after["free"] == "(i)"
@@ -202,7 +202,7 @@ def test_functions_are_mapped_unless_they_run_on_the_host_or_have_a_state():
 
 
 def test_random_numbers_are_always_drawn_at_once():
-    """They are functions of their coordinates, also inside a loop's cycle if only its results stay there."""
+    """Random numbers are functions of their coordinates, so they can be vectorized even in a loop whose results stay in it."""
     text = """\
 steps t<T
 %0 = Eval(value=t)() : int32[] over (t)

@@ -1,4 +1,4 @@
-"""The programs of known recurrences: what runs in which loop, checked point by point as well."""
+"""The programs of well-known recurrences: the statements of each loop, and a check point by point."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How many slots tensors get: never too few (the checker sees to it), and not more than their lifetimes need."""
+"""The numbers of slots: never too few (the checker tests it), and not more than the lifetimes of values need."""
 
 import dataclasses
 
