@@ -1,4 +1,4 @@
-"""Modules as plain NumPy, written from the papers' formulas with loops over time. `p` are parameters by their own names."""
+"""Modules in plain NumPy, by the papers' formulas and with loops over time. `p` has the parameters by their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Params = Mapping[str, Array]
 
 
 def within(p: Params, name: str) -> dict[str, Array]:
-    """The parameters of a module inside."""
+    """The parameters of an inner module."""
     return {key.removeprefix(f"{name}."): value for key, value in p.items() if key.startswith(f"{name}.")}
 
 
@@ -77,7 +77,7 @@ def lstm(p: Params, x: Array) -> tuple[Array, Array]:
 
 
 def ssm(p: Params, x: Array) -> Array:
-    """[T, ..., width], by the complex recurrence itself."""
+    """[T, ..., width], by the complex recurrence."""
     oscillating = "frequency" in p
     a = -np.exp(p["log_rate"]) + (1j * p["frequency"] if oscillating else 0)
     c = p["output"] + (1j * p["output_imaginary"] if oscillating else 0)

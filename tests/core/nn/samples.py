@@ -1,4 +1,4 @@
-"""One sample a module: it is made with `fed=True`, applied to shared inputs, and has a formula in NumPy."""
+"""One sample per module: the module with `fed=True`, applied to shared inputs, and its formula in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tempo_core as tp
 from tests.core.nn import formulas as f
 
 nn = tp.nn
-LENGTH = 5  # of time, and of `signal`
+LENGTH = 5  # the bound of t, and the length of `signal`
 Made = tuple[Any, tp.Tensor]  # a module and its value
 
 
@@ -31,16 +31,16 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Sample:
-    """`build` gives the module, called `name`, and its value; `formula` that value from parameters and inputs, in NumPy."""
+    """`build` returns the module, with the name `name`, and its value; `formula` computes this value in NumPy."""
 
     name: str
     build: Callable[[str, Inputs], Made]
     formula: Callable[[f.Params, dict[str, np.ndarray]], np.ndarray]
-    differentiable: tuple[str, ...] = ("rows",)  # the inputs that it reads
+    differentiable: tuple[str, ...] = ("rows",)  # the float inputs that it reads
 
 
 def over_time(function: Callable[[f.Params, np.ndarray], np.ndarray]) -> Callable[[f.Params, dict[str, np.ndarray]], np.ndarray]:
-    """A formula of one operand, which is `rows` at all points at once."""
+    """A formula of one operand: `rows` at all points at once."""
     return lambda p, inputs: function(p, inputs["rows"])
 
 
@@ -72,7 +72,7 @@ def state_space(name: str, oscillating: bool) -> Sample:
 
 
 def every_other(t: Any, T: Any) -> slice:
-    """A user's own pattern."""
+    """A pattern that a user writes."""
     return slice(t % 2, t + 1, 2)
 
 
@@ -90,7 +90,7 @@ PATTERNS: dict[str, tuple[Any, list[list[int]]]] = {
 
 
 def temporal_attention(pattern: str, key_heads: int, rotary: bool) -> Sample:
-    """Over the step t, with a leading dimension of 2."""
+    """Attention over the step t, with a leading dimension of 2."""
     given_pattern, reached = PATTERNS[pattern]
 
     def build(name: str, inputs: Inputs) -> Made:

@@ -1,4 +1,4 @@
-"""Modules against plain NumPy, the ways of running them against each other, and their gradients against finite differences."""
+"""Modules against plain NumPy, executors against each other, and gradients against finite differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.core.running import SETTINGS, assert_same
 
 @dataclass(frozen=True)
 class All:
-    """All samples in one program: one compilation serves them all."""
+    """All samples in one program, which is compiled once."""
 
     context: tp.Context
     bounds: dict[Any, int]
@@ -53,7 +53,7 @@ def test_a_module_has_the_values_of_its_formula(number: int, results: list[Any],
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
 def test_a_modules_gradients_are_finite_differences(sample: Sample) -> None:
-    """Of a weighted sum of all its values, along random directions of each parameter and of the operand."""
+    """Gradients of a weighted sum of all values, along random directions of each parameter and of the operand."""
     context = tp.Context("t")
     with context as ((t, T),):
         inputs_of_samples = given_inputs(t, T)

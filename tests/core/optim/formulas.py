@@ -1,4 +1,4 @@
-"""Optimizers as plain NumPy in float64, and a loss whose gradients are known: `sum(a (w - 1)²) / 2 + sum(b sin(v))`."""
+"""Optimizers in plain NumPy and float64, and a loss with simple gradients: `sum(a (w - 1)²) / 2 + sum(b sin(v))`."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_forty_updates_are_those_of_pytorch(name: str) -> None:
             torch.nn.utils.clip_grad_value_(params.values(), 0.3)
         optimizer.step()
     expected = f.trajectory(row.formula, coefficients, row.clip)
-    for parameter, values in seen.items():  # the formula that the test above compares with is PyTorch's
+    for parameter, values in seen.items():  # so the formula of the test above agrees with PyTorch
         np.testing.assert_allclose(expected[parameter], np.stack(values), rtol=1e-9, atol=1e-12)
 
 
@@ -137,7 +137,7 @@ def test_step_gives_the_updated_parameters() -> None:
 
 
 def test_half_precision_parameters_have_float32_state() -> None:
-    """In bfloat16, 1 - 0.999 and 0.999 v + 0.001 g² would both be lost."""
+    """In bfloat16, 1 - 0.999 and 0.999 v + 0.001 g² would both be rounded away."""
     training = program(lambda p: optim.Adam(p, 0.03), "bfloat16")
     assert {r.name: r.dtype for r in training.context.recurrences} == {
         "w": "bfloat16", "v": "bfloat16", "adam.beta1_power": "float32", "adam.beta2_power": "float32",
@@ -151,7 +151,7 @@ def test_half_precision_parameters_have_float32_state() -> None:
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_updates_over_nested_steps_follow_in_lexicographic_order(backend: str) -> None:
-    """Over (i, e, m), with a schedule of the number of updates: the same as over one step."""
+    """Updates over (i, e, m), with a schedule of the number of updates, are the same as over one step."""
     sizes, schedule = (2, 3, 4), optim.schedules.warmup_cosine(0.2, 5, 20, end=0.01)
     coefficients = {name: value[:24] for name, value in f.data(POINTS).items()}
     context = tp.Context("i", "e", "m")

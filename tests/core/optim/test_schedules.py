@@ -22,7 +22,7 @@ def half_cosine(n: float, total: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(n / total, 1)))
 
 
-ROWS: dict[str, tuple[Callable[[Any], s.Schedule], Callable[[int], float]]] = {  # of the bound (14), and of the count
+ROWS: dict[str, tuple[Callable[[Any], s.Schedule], Callable[[int], float]]] = {  # the schedule, from the bound (14); its formula, from the count
     "constant": (lambda I: s.constant(0.3), lambda n: 0.3),
     "linear": (lambda I: s.linear(0.5, 0.1, 10), lambda n: 0.5 - 0.4 * min(n / 10, 1)),
     "linear over a bound": (lambda I: s.linear(1.0, 0.0, I), lambda n: 1 - n / 14),
@@ -78,12 +78,14 @@ def test_a_count_may_be_a_tensor_or_a_number() -> None:
 
 
 def test_steps_are_exact_where_division_is_not() -> None:
-    """XLA divides by 41 with a product, of which 41 k is a little less than k."""
+    """XLA divides by 41 with a multiplication, which gives a little less than k for 41 k."""
     context = tp.Context("i")
     with context as ((i, I),):
         rates = [s.step(1.0, 0.9, every)(i) for every in (3, 41, 47)]
     for every, result in zip((3, 41, 47), context.run({I: 500}, rates, config=SETTINGS["staged"]), strict=True):
-        np.testing.assert_allclose(result, [0.9 ** (n // every) for n in range(500)], rtol=1e-4)  # a step is 0.1
+        np.testing.assert_allclose(
+            result, [0.9 ** (n // every) for n in range(500)], rtol=1e-4
+        )  # a wrong count changes a rate by a tenth
 
 
 def test_mistakes_are_explained() -> None:

@@ -52,7 +52,7 @@ def interpreter(graph, bounds, backend, dealloc=True, **options):
 
 
 def growth():
-    """x[0] = 1, x[t] = x[t - 1] * d[t - 1]: the graph, x, and what multiplies."""
+    """x[0] = 1, x[t] = x[t - 1] * d[t - 1]: the graph, the node x, and the node of the product."""
     graph = Graph((t,))
     whole = Domain((t,))
     start = graph.add(Constant("float32", (), np.float32(1).tobytes()))
@@ -100,7 +100,7 @@ def test_stepping_shows_statements_points_and_values(backend):
 def test_values_are_freed(backend, dealloc, monkeypatch):
     graph, _, after = growth()
     output = next(n for n in graph if isinstance(n.op, Output))
-    graph.put(replace(output, inputs=(Edge(after.id, (Point(T.expr - 1),)),)))  # nothing needs more than the last value
+    graph.put(replace(output, inputs=(Edge(after.id, (Point(T.expr - 1),)),)))  # only the last value is needed
     kept = []
     put = Stores.put
     monkeypatch.setattr(Stores, "put", lambda self, *args: (put(self, *args), kept.append(self.count()))[0])
@@ -192,7 +192,7 @@ def test_sinks_and_host_functions_run_in_order(backend):
         return (np.asarray(len(calls), np.int32),)
 
     def keep(value, number, **steps):
-        value += 100  # its own copy
+        value += 100  # a sink may write into its copy
         delivered.append((int(value), int(number), steps))
 
     graph = Graph((i, t))
@@ -241,7 +241,7 @@ def test_jax_compiles_each_op_once(compilations):
         assert result[0].shape == (bound,)
         return compilations() - before
 
-    assert 0 < run(11, 0, JaxBackend()) <= 3  # Eval, Gather and mul: not one a point
+    assert 0 < run(11, 0, JaxBackend()) <= 3  # Eval, Gather and mul, and not one program per point
     assert run(11, 1, JaxBackend()) == 0
 
 
@@ -276,11 +276,15 @@ def test_reads_outside_the_domain_give_zeros(backend):
     y = graph.add(Unary("neg"), [Edge(x.id, (Point(t.expr + 1),))], domain=Domain((t,)), name="y", where="user.py:7")
     graph.add(Output(0), [Edge(y.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
     results = interpreter(graph, {T: 3}, backend).run()[0]
-    assert results.tolist() == [-1, -2, 0]  # what passes read outside is masked later; users' reads are checked when compiled
+    assert results.tolist() == [
+        -1,
+        -2,
+        0,
+    ]  # a mask follows a read outside that a pass makes; a user's reads are checked when compiled
 
 
 def checked(graph, bounds, backend, fed):
-    """An interpreter that looks for values that are not finite, and finds them where they begin."""
+    """An interpreter that checks for values that are not finite, and reports where they begin."""
 
     def search(watch):
         again = Interpreter(schedule(graph, bounds), backend, repeated=watch.returned)

@@ -1,4 +1,4 @@
-"""Results are what stood in their stores where the schedule reads them, also where later statements use a store again."""
+"""A result is the value in its store when the schedule reads it, even if later statements use the store again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_result_at_a_point_is_read_before_its_store_is_used_again(config: tp.C
 
 
 def test_results_stand_around_a_host_function() -> None:
-    """One is read before the loop of the host, one in it is over, in device programs of their own."""
+    """One result is read before the loop with the host function, one after it; each is in its own device program."""
     seen: list[float] = []
 
     def step(h: np.ndarray) -> tuple[np.ndarray]:
@@ -67,7 +67,7 @@ def test_results_stand_around_a_host_function() -> None:
 
 
 def rearranged(program: tp.Program, change: Callable[[Block, Execute], Block]) -> Staged:
-    """The staged program whose first output stands where `change` puts it in the rest of the program."""
+    """The staged program with its first output at the place that `change` gives it in the rest of the program."""
     scheduled = program.scheduled
     output = next(x for x in leaves(scheduled.root) if isinstance(x, Execute) and isinstance(program.graph[x.node].op, Output))
     rest = Block(tuple(child for child in scheduled.root.children if child != output))
@@ -75,7 +75,7 @@ def rearranged(program: tp.Program, change: Callable[[Block, Execute], Block]) -
 
 
 def in_the_loop(rest: Block, output: Execute) -> Block:
-    """Once, in the loop's second iteration, after the body."""
+    """The output runs once, in the loop's second iteration, after the body."""
     children = []
     for child in rest.children:
         if isinstance(child, Loop):
@@ -87,7 +87,7 @@ def in_the_loop(rest: Block, output: Execute) -> Block:
 
 @pytest.mark.parametrize("on_host", [False, True])
 def test_an_output_inside_of_a_loop_is_kept_to_the_end(on_host: bool) -> None:
-    """The schedule may put one there, under a condition that holds once; with a sink, the loop is the host's."""
+    """The schedule may put an output into a loop, under a condition that holds once; with a sink, the loop runs on the host."""
     ctx, T, r = overtaken()
     with ctx:
         if on_host:

@@ -14,7 +14,7 @@ from tempo_core.backends.jax_backend import JaxBackend
 
 
 class Machine:
-    """A state on the host that gives several results a call, always in the same memory."""
+    """A state on the host that returns several results per call, always in the same memory."""
 
     def __init__(self) -> None:
         self.state, self.flag = np.zeros(3, "float32"), np.zeros((), "bool")
@@ -26,7 +26,7 @@ class Machine:
 
 
 def program(machine: Any, specs: Any = None, **bounds: int) -> tuple[tp.Program, Any]:
-    """h[t + 1] is made of what the machine gives for h[t] and the input."""
+    """h[t + 1] is computed from the machine's results for h[t] and from the input."""
     specs = specs or [tp.spec((3,)), tp.spec((), "bool"), tp.spec((2,))]
     ctx = tp.Context("t")
     with ctx as ((t, T),):
@@ -53,7 +53,7 @@ def test_results_of_the_host_are_copied_and_go_to_the_device_together(monkeypatc
     machine.state[:] = 0
     again = compiled.run(FED)
     assert again["h"].tolist() == results["h"].tolist()
-    assert len(moved) == len(FED)  # not one for each of three results at each of six points
+    assert len(moved) == len(FED)  # and not one transfer for each of three results at each of six points
 
 
 def test_device_programs_take_what_they_read() -> None:

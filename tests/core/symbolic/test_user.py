@@ -1,4 +1,4 @@
-"""What users hold of steps and bounds: arithmetic and comparisons as the compiler's, a truth value only where there is one."""
+"""Users' expressions of steps and bounds: arithmetic and comparisons as in the compiler, and truth values only where they exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPERATORS = (
 
 
 def users_expressions(value: Any, seen: set[int]) -> list[UserExpr]:
-    """All of a user's expressions that a value holds."""
+    """All users' expressions inside a value."""
     if isinstance(value, UserExpr):
         return [value]
     if id(value) in seen:
@@ -58,8 +58,8 @@ def test_truth_depends_on_what_is_compared_and_not_on_who_asks() -> None:
         for ask in questions:
             with pytest.raises(SymbolicValueError):
                 ask()
-        assert not bool(t.plain == 0)  # the compiler's: are these the same expression?
-        assert bool(t + 1 == 1 + t) and bool(t + 1 != t + 2)  # whatever t is
+        assert not bool(t.plain == 0)  # the compiler's comparison: are these the same expression?
+        assert bool(t + 1 == 1 + t) and bool(t + 1 != t + 2)  # for every t
         assert {t + 1: "a", 2 * t: "b", -t: "c", i: "d"}[1 + t] == "a"
 
 
@@ -80,5 +80,5 @@ def test_no_expression_of_a_user_gets_into_the_graph() -> None:
         y = model(tp.ones((4,)) * t, over=t).sum() + 0.99**i
         outputs = [h, past, parts, drawn, both, y]
         assert users_expressions([*ctx.graph, *[o.domain for o in outputs], *[o.edge for o in outputs]], set()) == []
-        assert users_expressions((t, 1), set()) == [t]  # it finds them
+        assert users_expressions((t, 1), set()) == [t]  # the helper finds them
         assert np.isfinite(ctx.run({I: 1, T: 4}, parts, {"x": np.zeros((1, 4, 3, 4))}, tp.Config(backend="numpy"))).all()
