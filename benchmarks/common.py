@@ -1,4 +1,4 @@
-"""What the benchmarks share: sides that run in turn, their medians, and a JSON file that says where the figures come from."""
+"""The parts that benchmarks share: sides that run in turn, their medians, and a JSON file with the figures and the machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-Run = Callable[[], object]  # does the work and returns when it is done, results on the host included
+Run = Callable[[], object]  # does the work once, and returns when the results are on the host
 
 VERSIONS = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "torch", "transformers")
 
 
 def arguments(description: str) -> argparse.Namespace:
-    """The options that every benchmark has. JAX must not be imported before this."""
+    """The options of every benchmark. Call it before JAX is imported."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes and one turn: does it run? The figures mean nothing")
     parser.add_argument(
@@ -34,12 +34,12 @@ def arguments(description: str) -> argparse.Namespace:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # peers on the same GPU need memory too
     import jax
 
-    jax.config.update("jax_enable_compilation_cache", False)  # compile times are of a compilation
+    jax.config.update("jax_enable_compilation_cache", False)  # a cached program would have no compile time
     return options
 
 
 def in_turn(sides: Mapping[str, Run], turns: int) -> dict[str, list[float]]:
-    """Seconds of `turns` runs of each side, A B A B ..., after one warm-up run of each: load falls on all sides alike."""
+    """Seconds of `turns` runs of each side, A B A B ..., after one warm-up run of each. So other load affects all sides alike."""
     for run in sides.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in sides}
@@ -54,15 +54,15 @@ def in_turn(sides: Mapping[str, Run], turns: int) -> dict[str, list[float]]:
 def compared(seconds: Mapping[str, Sequence[float]], unit: float, scale: float = 1.0) -> dict[str, dict[str, float]]:
     """By side: the median, least and greatest of `seconds / unit * scale`, and the median of the ratios to the first side.
 
-    Ratios are taken turn by turn. `unit` is what one run holds (iterations, tokens); `scale` is 1000 for milliseconds.
+    Ratios are taken turn by turn. `unit` is the number of iterations or tokens in one run; `scale` is 1000 for milliseconds.
     """
     first = next(iter(seconds.values()))
-    found = {}
+    figures = {}
     for name, runs in seconds.items():
         each = [run / unit * scale for run in runs]
         ratio = statistics.median(a / b for a, b in zip(runs, first, strict=True))
-        found[name] = {"median": statistics.median(each), "least": min(each), "greatest": max(each), "ratio_to_first": ratio}
-    return found
+        figures[name] = {"median": statistics.median(each), "least": min(each), "greatest": max(each), "ratio_to_first": ratio}
+    return figures
 
 
 def show(title: str, figures: Mapping[str, Mapping[str, float]], unit: str) -> None:
@@ -88,7 +88,8 @@ class Results:
         self.skipped: list[str] = []
         say(f"{benchmark}: {_processor()}, {os.cpu_count()} cores, {_devices()}; {options.turns} turns")
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
+        """Whether `--only` selects the case."""
         return self.options.only in name
 
     def add(self, name: str, **figures: Any) -> None:
@@ -99,7 +100,7 @@ class Results:
         say(f"skipped: {what}")
 
     def finish(self) -> None:
-        """Say how busy the machine was, and write the file that was asked for."""
+        """Say how busy the machine was, and write the file of `--out`."""
         load = max(self.load_before, _load())
         if load > 0.5 + 0.5 * (os.cpu_count() or 1):
             say(f"\nnote: the load average was up to {load:.1f} on {os.cpu_count()} cores; ratios may hold, times do not")
@@ -124,7 +125,7 @@ class Results:
 
 
 def machine() -> dict[str, Any]:
-    """Where the figures come from."""
+    """A description of the machine that made the figures."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -135,13 +136,13 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    numbers: dict[str, str | None] = {"python": platform.python_version()}
     for name in VERSIONS:
         try:
-            found[name] = metadata.version(name)
+            numbers[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            numbers[name] = None
+    return numbers
 
 
 def _processor() -> str:

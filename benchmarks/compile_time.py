@@ -1,4 +1,4 @@
-"""What compiling takes, stage by stage: tracing, each pass, scheduling, XLA; and how large the programs are.
+"""The seconds of compiling, stage by stage: tracing, each pass, scheduling, XLA; and the sizes of the programs.
 
 python -m benchmarks.compile_time [--quick] [--out FILE]
 """
@@ -13,16 +13,16 @@ from typing import Any
 from benchmarks.common import Results, arguments, say
 
 RECIPES = [("REINFORCE", "reinforce"), ("PPO, environment in JAX", "ppo_functional"), ("PPO, environment on the host", "ppo")]
-SMALL = {"num_envs": 4, "num_steps": 8}  # sizes hardly matter to compile times; --quick runs what it compiles at these
+SMALL = {"num_envs": 4, "num_steps": 8}  # sizes of --quick, whose programs run too; sizes hardly change the times of compiling
 
 
 def main() -> None:
     options = arguments(__doc__ or "")
     results = Results("compile_time", options)
     for name, recipe in RECIPES:
-        if results.wanted(name):
+        if results.selects(name):
             measure(results, name, lambda recipe=recipe: trained(recipe, options.quick))
-    if results.wanted("decode"):
+    if results.selects("decode"):
         measure(results, "decode", lambda: decoded("tiny" if options.quick else "5M", 16 if options.quick else 256))
     results.finish()
 
@@ -70,18 +70,18 @@ def decoded(size: str, length: int) -> tuple[dict[str, float], Any]:
 
 
 def stages(program: Any, traced: float, compiled: float) -> dict[str, float]:
-    """Seconds by stage; `verify` is what our compiler took besides its passes, nearly all of it checks after each of them."""
-    ours = dict(program.timing)
-    xla = program.compile_seconds - sum(ours.values())
-    return {"trace": traced, **ours, "verify": compiled - sum(ours.values()), "xla": xla}
+    """Seconds by stage. `verify` is the time of Tempo's compiler outside of its stages: nearly all of it is checks after passes."""
+    tempo_stages = dict(program.timing)
+    xla = program.compile_seconds - sum(tempo_stages.values())
+    return {"trace": traced, **tempo_stages, "verify": compiled - sum(tempo_stages.values()), "xla": xla}
 
 
 def measure(results: Results, name: str, make: Callable[[], tuple[dict[str, float], Any]]) -> None:
-    """Compile a program anew each turn; medians of every stage."""
+    """Compile a program anew each turn, and report the median of every stage."""
     turns, program = [], None
     for _ in range(results.options.turns):
-        found, program = make()
-        turns.append(found)
+        stage_seconds, program = make()
+        turns.append(stage_seconds)
     seconds = {stage: statistics.median(turn[stage] for turn in turns) for stage in turns[0]}
     sizes = sizes_of(program)
     say(f"\n{name}: {sum(seconds.values()):.2f} s")
@@ -91,7 +91,7 @@ def measure(results: Results, name: str, make: Callable[[], tuple[dict[str, floa
 
 
 def sizes_of(program: Any) -> dict[str, int]:
-    """Nodes as written and after the passes, statements that were scheduled, XLA programs and their instructions."""
+    """Counts: nodes as written and after the passes, scheduled statements, XLA programs and their instructions."""
     statements = {line.strip() for line in program.text("program").splitlines()}
     statements = {line for line in statements if line and not line.endswith(":")}
     compiled = [segment.compiled for segment in program._staged.segments if segment.compiled is not None]

@@ -1,7 +1,7 @@
 """Decoding of a random Llama: tempo-llm against a hand-written jitted JAX loop with a static cache, and against transformers.
 
-Nothing is downloaded. Milliseconds a token are means over a whole run of the given length, prompt included: Tempo and the JAX
-loop compute a run in one device program, with a cache of the run's length; transformers' cache grows.
+Nothing is downloaded. Milliseconds per token are means over a whole run, prompt included: Tempo and the JAX loop compute a run in
+one device program, with a cache of the run's length; the cache of transformers grows.
 
     python -m benchmarks.decode [--quick] [--out FILE]
 """
@@ -32,7 +32,7 @@ def main() -> None:
     loaded: dict[str, tuple[Any, dict[str, np.ndarray]]] = {}
     for size, rows, length in QUICK if options.quick else CASES:
         name = f"{size} rows={rows} length={length}"
-        if results.wanted(name):
+        if results.selects(name):
             if size not in loaded:
                 loaded = {size: random_model(size)}
             decode(results, name, *loaded[size], rows, length)
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def random_model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
-    """A configuration and random weights as of `tempo_llm.checkpoint.load_weights`, head and embedding apart."""
+    """A configuration and random weights, in the form of `tempo_llm.checkpoint.load_weights`; head and embedding are not tied."""
     from tempo_llm.checkpoint import layer_weights
     from tempo_llm.config import LlamaConfig
 
@@ -63,7 +63,7 @@ def random_model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarray], rows: int, length: int) -> None:
-    """Milliseconds a token of a greedy run over `length` positions, for each side; compile seconds; do the tokens agree?"""
+    """Milliseconds per token of a greedy run over `length` positions, and compile seconds, for each side; do the tokens agree?"""
     import jax
 
     from benchmarks.peers.jax_llama import make_decoder, split_layers
@@ -78,8 +78,8 @@ def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarr
     listed, new = prompts.tolist(), length - PROMPT
 
     def ours() -> None:
-        made = generator.generate(listed, new, max_context=length)
-        tokens["tempo"] = np.asarray([done.token_ids for done in made.completions])
+        generation = generator.generate(listed, new, max_context=length)
+        tokens["tempo"] = np.asarray([completion.token_ids for completion in generation.completions])
 
     start = time.perf_counter()
     first = generator.generate(listed, new, max_context=length)  # traces and compiles
@@ -114,7 +114,7 @@ def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarr
     figures = compared(in_turn(sides, results.options.turns), length, 1e3)
     show(f"{name}: {rows} rows, {length} positions", figures, "ms/token")
     say("  compile seconds: " + ", ".join(f"{who} {seconds:.1f}" for who, seconds in compile_seconds.items()))
-    same = {who: float((found == tokens["tempo"]).mean()) for who, found in tokens.items() if who != "tempo"}
+    same = {who: float((others == tokens["tempo"]).mean()) for who, others in tokens.items() if who != "tempo"}
     say("  tokens as Tempo's: " + ", ".join(f"{who} {share:.0%}" for who, share in same.items()))
     results.add(
         name,

@@ -1,8 +1,8 @@
-"""Random programs for as long as one likes: `python -m benchmarks.fuzz --programs 1000 --seed 7 --jobs 2`.
+"""Any number of random programs against the reference: `python -m benchmarks.fuzz --programs 1000 --seed 7 --jobs 2`.
 
-Each is compiled under random options, run twice, and compared with the reference; gradients with finite differences. A
-failing one is made small and printed as a script. The coverage table at the end says what was drawn, and how often. Exits
-with 1 if a program failed.
+Each program is compiled with random options, run twice, and compared with the reference; gradients are compared with finite
+differences. A failing program is made small and printed as a script. The coverage table at the end counts the language's
+features in the programs. The exit code is 1 if a program failed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 
 EXECUTORS = ("staged", "numpy", "staged", "numpy", "staged", "interpreted", "staged", "staged", "numpy")  # by turns
-OPTIMIZED = 5  # one program of so many is compiled with all of XLA's own optimizations, which are what costs
-BATCH = 25  # programs a task
+OPTIMIZED = 5  # one program in five is compiled with all of XLA's optimizations, which cost most of the time
+BATCH = 25  # programs per task
 
 
 @dataclass
 class Summary:
-    """What a batch of programs, or all of them, came to. Picklable."""
+    """The outcomes of a batch of programs, or of all programs. Picklable."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
@@ -50,32 +50,32 @@ def run_batch(first: int, count: int, size: int, executor: str) -> Summary:
     from tests.fuzz.choices import Seeded
     from tests.fuzz.generator import drawn
 
-    found = Summary()
+    summary = Summary()
     for seed in range(first, first + count):
         chosen = EXECUTORS[seed % len(EXECUTORS)] if executor == "all" else executor
         program, drawing = drawn(Seeded(seed), size, chosen)
         jax.config.update("jax_disable_most_optimizations", seed % OPTIMIZED != 0)
         outcome = check(program)
-        found.programs += 1
-        found.executors[chosen] += 1
-        found.features.update(program.features)
-        found.refused_units.update(drawing.refused)
-        found.kinds[outcome.kind if not outcome.why or outcome.failed else f"{outcome.kind} ({outcome.why})"] += 1
+        summary.programs += 1
+        summary.executors[chosen] += 1
+        summary.features.update(program.features)
+        summary.refused_units.update(drawing.refused)
+        summary.kinds[outcome.kind if not outcome.why or outcome.failed else f"{outcome.kind} ({outcome.why})"] += 1
         if outcome.failed:
-            found.reports.append(report(program, f"seed {seed}, {chosen}"))
+            summary.reports.append(report(program, f"seed {seed}, {chosen}"))
     jax.clear_caches()
-    return found
+    return summary
 
 
 def report(program: object, title: str) -> str:
-    """A failing program, made small, as a script with what went wrong as a text at its end."""
+    """A failing program, made small, as a script. A comment at its end says what went wrong."""
     from tests.fuzz.checking import broken_by, check
     from tests.fuzz.script import Program
     from tests.fuzz.shrinking import shrink
 
     assert isinstance(program, Program)
-    alike = check(program).error
-    small = shrink(program, lambda candidate: check(candidate).error == alike)
+    symptom = check(program).error
+    small = shrink(program, lambda candidate: check(candidate).error == symptom)
     try:
         name = broken_by(small)
         blame = f"the graph means something else after the pass {name!r}" if name else "every pass keeps the graph's meaning"
@@ -91,7 +91,7 @@ def batches(options: argparse.Namespace) -> Iterator[tuple[int, int]]:
 
 
 def results(options: argparse.Namespace) -> Iterator[Summary]:
-    """The batches' summaries as they are done, from one process or several."""
+    """The summaries of the batches, each when it is done, from one process or several."""
     if options.jobs == 1:
         for first, count in batches(options):
             yield run_batch(first, count, options.size, options.executor)
@@ -109,11 +109,13 @@ def results(options: argparse.Namespace) -> Iterator[Summary]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", type=int, default=200, help="how many")
-    parser.add_argument("--seed", type=int, default=0, help="of the first; the others follow")
-    parser.add_argument("--size", type=int, default=8, help="units of a program, at most")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--executor", choices=("all", *sorted(set(EXECUTORS))), default="all", help="all: one after the other")
+    parser.add_argument("--programs", type=int, default=200, help="the number of programs")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the first program; the others have the next numbers")
+    parser.add_argument("--size", type=int, default=8, help="the most units of a program")
+    parser.add_argument("--jobs", type=int, default=1, help="the number of processes")
+    parser.add_argument(
+        "--executor", choices=("all", *sorted(set(EXECUTORS))), default="all", help="all: the executors take turns"
+    )
     parser.add_argument("--coverage", action="store_true", help="print the coverage table even for few programs")
     options = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -1,7 +1,7 @@
 """PPO: Tempo's recipes against hand-written programs for the same work.
 
-functional: `recipes/ppo_functional.yaml` (environment in JAX) against one jitted JAX program, seconds an iteration
-host:       `recipes/ppo.yaml` (Gymnasium) against a PyTorch loop in the style of CleanRL, environment steps a second
+functional: `recipes/ppo_functional.yaml` (environment in JAX) against one jitted JAX program, in milliseconds per iteration
+host:       `recipes/ppo.yaml` (Gymnasium) against a PyTorch loop in the style of CleanRL, in environment steps per second
 
     python -m benchmarks.ppo [--quick] [--out FILE]
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.common import Results, arguments, compared, in_turn, say, show
 
-# (name, environments, steps, iterations a run)
+# (name, environments, steps, iterations per run)
 FUNCTIONAL = [("recipe", 32, 64, 20), ("512x250", 512, 250, 4)]
 FUNCTIONAL_QUICK = [("quick", 8, 16, 2)]
 HOST = [("recipe", 32, 64, 4)]
@@ -25,7 +25,7 @@ HOST_QUICK = [("quick", 8, 16, 2)]
 
 
 class LastMetrics:
-    """A monitor that keeps what the last iteration reported."""
+    """A monitor that keeps the metrics of the last iteration."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, float] = {}
@@ -38,10 +38,10 @@ def main() -> None:
     options = arguments(__doc__ or "")
     results = Results("ppo", options)
     for name, envs, steps, iterations in FUNCTIONAL_QUICK if options.quick else FUNCTIONAL:
-        if results.wanted(f"functional {name}"):
+        if results.selects(f"functional {name}"):
             functional(results, f"functional {name}", envs, steps, iterations)
     for name, envs, steps, iterations in HOST_QUICK if options.quick else HOST:
-        if results.wanted(f"host {name}"):
+        if results.selects(f"host {name}"):
             host(results, f"host {name}", envs, steps, iterations)
     results.finish()
 
@@ -69,7 +69,7 @@ def build_ours(recipe: Any) -> tuple[Any, Any, LastMetrics, float]:
 
 
 def functional(results: Results, name: str, envs: int, steps: int, iterations: int) -> None:
-    """Seconds an iteration, and what compiling took."""
+    """Milliseconds per iteration, and seconds of compiling."""
     import jax
 
     from benchmarks.peers.jax_ppo import make_training
@@ -86,10 +86,10 @@ def functional(results: Results, name: str, envs: int, steps: int, iterations: i
     traced = time.perf_counter()
     train = lowered.compile()
     compiled = time.perf_counter()
-    kept: dict[str, Any] = {}
+    peer_results: dict[str, Any] = {}
 
     def peer() -> None:
-        kept["metrics"] = jax.device_get(train(np.uint32(recipe.seed)))[1]
+        peer_results["metrics"] = jax.device_get(train(np.uint32(recipe.seed)))[1]
 
     play = environment_only(single, envs, steps, iterations)
     sides = {
@@ -104,7 +104,8 @@ def functional(results: Results, name: str, envs: int, steps: int, iterations: i
         "JAX by hand": {"trace": traced - start, "xla": compiled - traced, "total": compiled - start},
     }
     say("  compile seconds: " + "; ".join(f"{who} " + parts_of(parts) for who, parts in compile_seconds.items()))
-    returns = {"tempo": monitor.metrics["episodic_return"], "JAX by hand": float(kept["metrics"]["episodic_return"][-1])}
+    peer_return = float(peer_results["metrics"]["episodic_return"][-1])
+    returns = {"tempo": monitor.metrics["episodic_return"], "JAX by hand": peer_return}
     say("  return in the last iteration: " + ", ".join(f"{who} {value:.1f}" for who, value in returns.items()))
     memory = {"JAX by hand": train.memory_analysis().temp_size_in_bytes}
     results.add(
@@ -120,7 +121,7 @@ def functional(results: Results, name: str, envs: int, steps: int, iterations: i
 
 
 def environment_only(single: Any, envs: int, steps: int, iterations: int) -> Any:
-    """A jitted function of a seed that plays the environments with random actions and returns the sum of all they gave."""
+    """A jitted function of a seed, which plays the environments with random actions and returns the sum of all their results."""
     import jax
     import jax.numpy as jnp
     from jax import lax
@@ -131,8 +132,8 @@ def environment_only(single: Any, envs: int, steps: int, iterations: int) -> Any
         def step(state: Any, key: Any) -> tuple[Any, Any]:
             action_key, env_key = jax.random.split(key)
             action = jax.random.randint(action_key, (envs,), 0, single.actions.count)
-            state, *given = advance(state, action, jax.random.bits(env_key, (envs, 2), "uint32"))
-            return state, sum(x.astype(jnp.float32).sum() for x in given)  # all of it: what nobody reads is not computed
+            state, *results = advance(state, action, jax.random.bits(env_key, (envs, 2), "uint32"))
+            return state, sum(x.astype(jnp.float32).sum() for x in results)  # XLA would not compute an unread result
 
         first, key = jax.random.split(jax.random.key(seed))
         state, _ = reset(jax.random.bits(first, (envs, 2), "uint32"))
@@ -149,7 +150,7 @@ def parts_of(parts: Mapping[str, float]) -> str:
 
 
 def host(results: Results, name: str, envs: int, steps: int, iterations: int) -> None:
-    """Environment steps a second."""
+    """Environment steps per second."""
     from tempo_rl.env.vector import make_host
 
     recipe = recipe_of("ppo", envs, steps, iterations)
@@ -171,12 +172,12 @@ def host(results: Results, name: str, envs: int, steps: int, iterations: int) ->
     except ModuleNotFoundError as error:
         results.skip(f"{name}: PyTorch by hand ({error}; pip install 'tempo-dl[torch]')")
     else:
-        training, kept = Training(recipe, torch_env, iterations), {}
+        training, peer_results = Training(recipe, torch_env, iterations), {}
         threads = training.choose_threads()
         say(f"{name}: PyTorch runs with {threads} threads, the fastest of what was tried")
 
         def peer() -> None:
-            kept["metrics"] = training.run()
+            peer_results["metrics"] = training.run()
 
         sides["PyTorch by hand"] = peer
     sides["environment only"] = play
@@ -187,7 +188,7 @@ def host(results: Results, name: str, envs: int, steps: int, iterations: int) ->
     say("  environment steps a second: " + ", ".join(f"{who} {rate:,.0f}" for who, rate in rates.items()))
     returns["tempo"] = monitor.metrics["episodic_return"]
     if "PyTorch by hand" in sides:
-        returns["PyTorch by hand"] = kept["metrics"]["episodic_return"]
+        returns["PyTorch by hand"] = peer_results["metrics"]["episodic_return"]
     say("  return in the last iteration: " + ", ".join(f"{who} {value:.1f}" for who, value in returns.items()))
     for environment in (ours_env, torch_env, plain_env):
         environment.close()

@@ -1,7 +1,7 @@
-"""All public names with the types that a type checker gives them: `python -m benchmarks.types [PREFIX ...]`.
+"""All public names with the types that a type checker infers for them: `python -m benchmarks.types [PREFIX ...]`.
 
-A line that begins with `Any` is of a name from which a user receives something without a type: a function that returns it, an
-attribute, an element of a result. There must be none; the exit code says so. What functions *take* is listed, not judged.
+A line begins with `Any` if a user receives a value of type `Any` through its name: the result of a function, an attribute, an
+element of a result. If there is such a line, the exit code is 1. The types of parameters are listed, but not judged.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ CORE = (
     "tempo_core", "tempo_core.nn", "tempo_core.optim", "tempo_core.optim.schedules", "tempo_core.random", "tempo_core.errors",
     "tempo_core.typing",
 )  # fmt: skip
-PLACES = {"tempo_core.random": "tempo_core.frontend.random"}  # where the names of a public module are
+PLACES = {"tempo_core.random": "tempo_core.frontend.random"}  # public modules whose names are defined in another module
 UNTYPED = ("jax", "jax.*", "jaxlib.*", "islpy", "islpy.*", "ml_dtypes.*", "wandb", "brax.*")
-PRIVATE_USE = (  # what Python calls, and users do not
+PRIVATE_USE = (  # names for Python itself, which users do not write
     "__init__", "__new__", "__post_init__", "__init_subclass__", "__getattr__", "__array_ufunc__", "__array_function__", "__match_args__",
     "__dataclass_fields__", "__mypy-replace", "__all__", "__doc__", "__file__", "__name__", "__path__", "__package__", "__annotations__",
     "__spec__", "__slots__", "__array_priority__", "__version__", "__setattr__",
@@ -49,7 +49,7 @@ PRIVATE_USE = (  # what Python calls, and users do not
 
 @dataclass(frozen=True)
 class Name:
-    """A public name, its type as text, and whether something that a user receives through it is `Any`."""
+    """A public name, its type as text, and whether a user receives an `Any` through it."""
 
     name: str
     type: str
@@ -60,7 +60,10 @@ class Name:
 
 
 def gives_any(type: Type | None, seen: frozenset[int] = frozenset()) -> bool:
-    """Whether what a type gives is, or holds, `Any`. The elements of NumPy's arrays are known when a program runs."""
+    """Whether a value of this type, or the result of a function of this type, is or holds `Any`.
+
+    The elements of NumPy's arrays do not count: their type is known when a program runs.
+    """
     if type is None or id(type) in seen:
         return type is None
     seen = seen | {id(type)}
@@ -87,7 +90,7 @@ def _is_of_jax(type: AnyType) -> bool:
 
 
 def text_of(type: Type | None) -> str:
-    """A type as users write it, aliases by their names."""
+    """A type as users write it, with the names of aliases."""
     if isinstance(type, TypeAliasType) and type.alias is not None:
         return type.alias.name
     proper = get_proper_type(type) if type is not None else None
@@ -115,7 +118,7 @@ def text_of(type: Type | None) -> str:
 
 
 def checked(modules: Sequence[str], root: Path = ROOT) -> dict[str, nodes.MypyFile]:
-    """The modules, and all that they import, with the types that mypy infers."""
+    """The modules, and all modules that they import, with the types that mypy infers."""
     options = Options()
     options.python_version = sys.version_info[:2]
     options.ignore_missing_imports = True
@@ -132,7 +135,7 @@ def checked(modules: Sequence[str], root: Path = ROOT) -> dict[str, nodes.MypyFi
 
 
 def public_names(module: str, files: dict[str, nodes.MypyFile]) -> Iterator[Name]:
-    """The names of a module: those in its `__all__`, else those that it defines; of classes, their attributes and methods."""
+    """The names in a module's `__all__`, else the names that it defines; with the attributes and methods of classes."""
     file = files[PLACES.get(module, module)]
     listed = [name for name, symbol in file.names.items() if symbol.module_public and not name.startswith("_")]
     exported = _all_of(file)
@@ -160,7 +163,7 @@ def _all_of(file: nodes.MypyFile) -> list[str] | None:
 
 
 def names_of(name: str, node: nodes.SymbolNode) -> Iterator[Name]:
-    """A name, and where it is a class, what its instances have."""
+    """A name, and for a class the attributes and methods of its instances."""
     if isinstance(node, nodes.TypeAlias):
         yield Name(name, text_of(node.target), False)
     elif isinstance(node, nodes.TypeInfo):
@@ -183,7 +186,7 @@ def names_of(name: str, node: nodes.SymbolNode) -> Iterator[Name]:
 
 
 def type_of(node: nodes.SymbolNode) -> Type | None:
-    """What using a name gives: of a property, its value; of a function, the function."""
+    """The type of a name in use: for a property the type of its value, for a function that of the function."""
     if isinstance(node, nodes.Decorator):
         type = node.var.type if node.var.type is not None else node.func.type
         proper = get_proper_type(type) if type is not None else None
@@ -195,7 +198,7 @@ def type_of(node: nodes.SymbolNode) -> Type | None:
 
 
 def library_modules(package: str) -> list[str]:
-    """A library's own modules."""
+    """All modules of a library."""
     spec = find_spec(package)
     assert spec is not None and spec.submodule_search_locations is not None
     inside = [m.name for m in pkgutil.walk_packages(spec.submodule_search_locations, package + ".") if "__main__" not in m.name]
@@ -211,7 +214,7 @@ def listing(modules: Sequence[str], root: Path = ROOT) -> list[Name]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.types", description=__doc__)
     parser.add_argument("prefix", nargs="*", help="only names that begin so, such as tempo_core.Tensor")
-    parser.add_argument("--any", action="store_true", help="only names of which something is Any")
+    parser.add_argument("--any", action="store_true", help="only names with an Any")
     options = parser.parse_args(arguments)
     modules = [*CORE, *library_modules("tempo_rl"), *library_modules("tempo_llm")]
     names = [n for n in listing(modules) if not options.prefix or n.name.startswith(tuple(options.prefix))]
@@ -219,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name.is_untyped or not options.any:
             print(name)
     untyped = sum(name.is_untyped for name in names)
-    print(f"{len(names)} public names; of {untyped}, something that a user receives is Any")
+    print(f"{len(names)} public names; through {untyped} of them a user receives Any")
     return 1 if untyped else 0
 
 

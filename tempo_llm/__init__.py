@@ -1,4 +1,4 @@
-"""Language models as recurrent programs: load a Llama checkpoint, say which past each token attends to, generate."""
+"""Language models as recurrent programs: load a Llama checkpoint, choose the past tokens that each token attends to, generate."""
 
 from tempo_llm.attention import Attention, Layers
 from tempo_llm.checkpoint import load_weights

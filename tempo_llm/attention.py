@@ -1,7 +1,7 @@
-"""Attention patterns as the command line spells them: `window=1024+sink=4`, or by layers: `0-3:full,4-:window=1024`.
+"""Attention patterns as written on the command line: `window=1024+sink=4`, or by layers: `0-3:full,4-:window=1024`.
 
-A pattern is one of `tp.nn`: a function from a position and the length to slices of positions. What is stored of keys and values,
-and for how long, follows from it. To add one, give it a row in `PATTERNS`, and its mask a row in `tests/llm/masks.py`.
+A pattern is one of `tp.nn`: a function from a position and the length to slices of positions. The compiler derives from it which
+keys and values are stored, and for how long. A new pattern needs a row in `PATTERNS`, and its mask a row in `tests/llm/masks.py`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tempo_llm.errors import PatternError
 
 @dataclass(frozen=True)
 class PatternKind:
-    """A row of the table: how a pattern is made of its sizes, which come by name, and which tokens it reaches, in words."""
+    """A row of the table: a function from the sizes, given by name, to the pattern; and the tokens that it reaches, in words."""
 
     make: Callable[..., tp.nn.Pattern]
     reaches: str
 
 
-PATTERNS: Mapping[str, PatternKind] = {  # by their spelling: words that are joined by +, each with its size or without one
+PATTERNS: Mapping[str, PatternKind] = {  # by their spelling: words joined by +, each with a letter for its size or without one
     "full": PatternKind(lambda: tp.nn.causal, "every token so far"),
     "causal": PatternKind(lambda: tp.nn.causal, "the same: every token so far"),
     "window=W": PatternKind(lambda window: tp.nn.window(window), "the last W tokens"),
@@ -37,42 +37,42 @@ PATTERNS: Mapping[str, PatternKind] = {  # by their spelling: words that are joi
 
 
 def parse_pattern(text: str) -> tp.nn.Pattern:
-    """The pattern that `text` spells, such as `window=1024+sink=4`; the order of its words is free. Raises PatternError."""
-    given = _terms(text)
+    """The pattern with the spelling `text`, such as `window=1024+sink=4`, its words in any order. Raises PatternError."""
+    terms = _terms(text)
     kinds = {frozenset(_terms(spelling)): (spelling, kind) for spelling, kind in PATTERNS.items()}
-    words = sorted({word for known in kinds for word in known})
-    for word in given:
-        if word not in words:
-            near = difflib.get_close_matches(word, words, 1)
+    vocabulary = sorted({word for words in kinds for word in words})
+    for word in terms:
+        if word not in vocabulary:
+            near = difflib.get_close_matches(word, vocabulary, 1)
             raise PatternError(
-                f"unknown attention pattern {text!r}; known are {', '.join(PATTERNS)}",
+                f"unknown attention pattern {text!r}; the patterns are {', '.join(PATTERNS)}",
                 hint=f"did you mean {near[0]}?" if near else None,
             )
-    if frozenset(given) not in kinds:
-        more = [spelling for known, (spelling, _) in kinds.items() if known > set(given)]
+    if frozenset(terms) not in kinds:
+        longer = [spelling for words, (spelling, _) in kinds.items() if words > set(terms)]
         raise PatternError(
             f"the attention pattern {text!r} "
-            + ("lacks a part" if more else f"joins what does not go together; known are {', '.join(PATTERNS)}"),
-            hint=f"write {' or '.join(more)}" if more else None,
+            + ("lacks a part" if longer else f"joins parts that do not go together; the patterns are {', '.join(PATTERNS)}"),
+            hint=f"write {' or '.join(longer)}" if longer else None,
         )
-    spelling, kind = kinds[frozenset(given)]
-    sizes = {word: _size(word, given[word], letter) for word, letter in _terms(spelling).items()}
+    spelling, kind = kinds[frozenset(terms)]
+    sizes = {word: _size(word, terms[word], letter) for word, letter in _terms(spelling).items()}
     return kind.make(**{word: size for word, size in sizes.items() if size is not None})
 
 
 def _terms(text: str) -> dict[str, str | None]:
-    """The words of a spelling with their sizes, which are None where there is no `=`."""
-    found: dict[str, str | None] = {}
+    """The words of a spelling with their sizes. The size of a word without `=` is None."""
+    sizes: dict[str, str | None] = {}
     for term in text.strip().split("+"):
         word, sign, size = (part.strip() for part in term.partition("="))
-        if word in found:
+        if word in sizes:
             raise PatternError(f"the attention pattern {text!r} gives {word} twice")
-        found[word] = size if sign else None
-    return found
+        sizes[word] = size if sign else None
+    return sizes
 
 
 def _size(word: str, text: str | None, letter: str | None) -> int | None:
-    """The size that `text` gives to a word; None for a word that has none, which is one whose row has no letter for it."""
+    """The size `text` of a word, as a number. A word without a `letter` in the table has no size: None."""
     if letter is None:
         if text is not None:
             raise PatternError(f"the attention pattern {word!r} takes no size, got {text!r}", hint=f"write {word}")
@@ -91,7 +91,7 @@ def _size(word: str, text: str | None, letter: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class Layers:
-    """A pattern for the layers `first` to `last`, both included, counted from 0; without `last`, up to the model's last one."""
+    """A pattern for the layers `first` to `last`, both included, counted from 0. If `last` is None, up to the model's last layer."""
 
     first: int
     last: int | None
@@ -104,7 +104,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Attention:
-    """Which tokens are attended to, layer by layer: every token so far, unless said otherwise."""
+    """The attention patterns of a model, layer by layer. The default is every token so far, in all layers."""
 
     parts: tuple[Layers, ...] = (Layers(0, None, tp.nn.causal),)
 
@@ -112,7 +112,7 @@ class Attention:
     def parse(text: str) -> Attention:
         """`PATTERN` for all layers, or `LAYERS:PATTERN,LAYERS:PATTERN,...`, where LAYERS is `3`, `0-3`, or `4-` for all from 4 on.
 
-        Raises PatternError, which names the part at fault.
+        Raises PatternError, which names the wrong part.
         """
         if ":" not in text and "," not in text:
             return Attention((Layers(0, None, parse_pattern(text)),))
@@ -121,25 +121,26 @@ class Attention:
     def by_layer(self, count: int) -> tuple[tp.nn.Pattern, ...]:
         """The pattern of each layer of a model with `count` layers.
 
-        Raises PatternError for a layer that the model does not have, and for one that has no pattern, or two.
+        Raises PatternError for a layer that the model does not have, and for a layer without a pattern or with two.
         """
-        found: dict[int, tp.nn.Pattern] = {}
+        patterns: dict[int, tp.nn.Pattern] = {}
         for part in self.parts:
             last = count - 1 if part.last is None else part.last
             if part.first >= count or last >= count:
                 missing = part.first if part.first >= count else last
                 raise PatternError(f"layer {missing} in {part} is out of range: this model has the layers 0 to {count - 1}")
             for layer in range(part.first, last + 1):
-                if layer in found:
-                    raise PatternError(f"layer {layer} has two attention patterns: {found[layer].name} and {part.pattern.name}")
-                found[layer] = part.pattern
-        bare = [layer for layer in range(count) if layer not in found]
+                if layer in patterns:
+                    names = f"{patterns[layer].name} and {part.pattern.name}"
+                    raise PatternError(f"layer {layer} has two attention patterns: {names}")
+                patterns[layer] = part.pattern
+        bare = [layer for layer in range(count) if layer not in patterns]
         if bare:
             raise PatternError(
                 f"layer {bare[0]} has no attention pattern",
                 hint=f"this model has the layers 0 to {count - 1}: add {bare[0]}-:full",
             )
-        return tuple(found[layer] for layer in range(count))
+        return tuple(patterns[layer] for layer in range(count))
 
 
 def _layers(part: str) -> Layers:
@@ -148,7 +149,7 @@ def _layers(part: str) -> Layers:
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*(-)?\s*([0-9]{1,9})?\s*", layers)
     if not sign or match is None or (match[3] is not None and match[2] is None):
         raise PatternError(
-            f"{part.strip()!r} does not say for which layers it is",
+            f"{part.strip()!r} does not name its layers",
             hint="write 3:full, 0-3:full, or 4-:full for layer 4 and all after it",
         )
     first = int(match[1])

@@ -1,4 +1,4 @@
-"""Chat templates: a model's own Jinja text that wraps a user's message the way the model was trained on."""
+"""Chat templates: a model's Jinja text, which wraps a user's message in the form that the model was trained on."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class ChatTemplate:
         if not text:
             return None
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
-        return ChatTemplate(text, {name: found for name in names if (found := token_text(settings.get(name)))})
+        return ChatTemplate(text, {name: token for name in names if (token := token_text(settings.get(name)))})
 
     def render(self, message: str, system_prompt: str | None = None) -> str:
-        """The text of a conversation of one user's message, up to where the model answers."""
+        """The text of a conversation with one message of the user, up to the place where the model answers."""
         try:
             import jinja2
             import jinja2.sandbox
@@ -45,7 +45,7 @@ class ChatTemplate:
             ) from None
         messages = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
         messages.append({"role": "user", "content": message})
-        # Templates are code from a download: the sandbox keeps them from touching Python objects.
+        # A template is downloaded code: the sandbox keeps it away from Python objects.
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
@@ -55,7 +55,9 @@ class ChatTemplate:
         try:
             return environment.from_string(self.text).render(messages=messages, add_generation_prompt=True, **self.tokens)
         except jinja2.TemplateError as error:
-            raise TokenizerError(f"the model's chat template fails: {error}", hint="use --raw to do without it") from None
+            raise TokenizerError(
+                f"the model's chat template fails: {error}", hint="use --raw to send the prompt without it"
+            ) from None
 
 
 def token_text(token: Any) -> str | None:

@@ -1,7 +1,7 @@
-"""Hugging Face checkpoints as the arrays that the program takes: per-layer weights stacked to (layers, ...), float32.
+"""Hugging Face checkpoints as input arrays of the program: float32, the weights of the layers stacked to (layers, ...).
 
-A matrix is stored [in, out], so that `x @ w` reads it in order: on CPU a matrix-vector product runs about twice as fast
-that way as with Hugging Face's [out, in]. The choice is made once, here, and not in the decoding loop.
+A matrix is stored [in, out], so that `x @ w` reads it in order: on CPU a matrix-vector product is then about twice as fast
+as with Hugging Face's [out, in]. Matrices are transposed once, here, and not in the decoding loop.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError
 from tempo_llm.tensor_file import TensorFile
 
-IGNORED_SUFFIX = "rotary_emb.inv_freq"  # a buffer that old checkpoints carry; it follows from the configuration
+IGNORED_SUFFIX = "rotary_emb.inv_freq"  # a buffer in old checkpoints; its values follow from the configuration
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of the model: its name in the file, its shape there, and whether it is stored transposed here."""
+    """One tensor of the model: its name in the file, and its shape there."""
 
     source: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class Weight:
 
 
 def layer_weights(config: LlamaConfig) -> dict[str, Weight]:
-    """The weights of one layer, by their names in `tempo_llm.llama`; sources are relative to `model.layers.N.`."""
+    """The weights of one layer, by their names in `tempo_llm.llama`. Names in the file are relative to `model.layers.N.`."""
     hidden, inner = config.hidden_size, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
@@ -49,33 +49,33 @@ def layer_weights(config: LlamaConfig) -> dict[str, Weight]:
         "mlp.up": ("mlp.up_proj", inner, hidden, config.mlp_bias),
         "mlp.down": ("mlp.down_proj", hidden, inner, config.mlp_bias),
     }
-    found = {
+    weights = {
         "attention_norm.weight": Weight("input_layernorm.weight", (hidden,)),
         "mlp_norm.weight": Weight("post_attention_layernorm.weight", (hidden,)),
     }
     for name, (source, size_out, size_in, has_bias) in matrices.items():
-        found[f"{name}.weight"] = Weight(f"{source}.weight", (size_out, size_in))
+        weights[f"{name}.weight"] = Weight(f"{source}.weight", (size_out, size_in))
         if has_bias:
-            found[f"{name}.bias"] = Weight(f"{source}.bias", (size_out,))
-    return found
+            weights[f"{name}.bias"] = Weight(f"{source}.bias", (size_out,))
+    return weights
 
 
 def load_weights(directory: str | Path, config: LlamaConfig) -> dict[str, np.ndarray]:
     """All weights of the model in `directory`, as float32 arrays by their names in `tempo_llm.llama`.
 
-    Those of a layer have shape (layers, ...). `final_norm.weight` is (hidden,), `head.weight` (hidden, vocabulary) and, unless
-    the head is tied to it, `embedding.weight` (vocabulary, hidden). Raises one `CheckpointError` that lists every missing,
-    unused and misshapen tensor.
+    The weights of the layers have shape (layers, ...). `final_norm.weight` is (hidden,), `head.weight` (hidden, vocabulary) and,
+    unless the head is tied to it, `embedding.weight` (vocabulary, hidden). Raises one `CheckpointError` that lists every missing
+    tensor, every unused one, and every one of the wrong shape.
     """
     tensors = _open(Path(directory))
     layers = layer_weights(config)
     tied = is_tied(tensors, config)
-    wanted = {FINAL_NORM: (config.hidden_size,), EMBEDDING: (config.vocab_size, config.hidden_size)}
+    shapes = {FINAL_NORM: (config.hidden_size,), EMBEDDING: (config.vocab_size, config.hidden_size)}
     if not tied:
-        wanted[HEAD] = wanted[EMBEDDING]
+        shapes[HEAD] = shapes[EMBEDDING]
     for number in range(config.num_hidden_layers):
-        wanted |= {f"model.layers.{number}.{w.source}": w.shape for w in layers.values()}
-    _check(tensors, wanted, directory)
+        shapes |= {f"model.layers.{number}.{w.source}": w.shape for w in layers.values()}
+    _check(tensors, shapes, directory)
 
     weights = {"final_norm.weight": _convert(tensors, FINAL_NORM)}
     weights["head.weight"] = _convert(tensors, EMBEDDING if tied else HEAD)
@@ -91,8 +91,10 @@ def load_weights(directory: str | Path, config: LlamaConfig) -> dict[str, np.nda
 
 
 def is_tied(names: Mapping[str, object], config: LlamaConfig) -> bool:
-    """Whether the head is the embedding. The presence of a head tensor decides, unless the configuration says "not tied":
-    then a head that is absent is missing, rather than silently replaced."""
+    """Whether the head is the embedding: there is no head tensor, and the configuration does not say "not tied".
+
+    If it does say so, the absent head is an error; the embedding does not silently replace it.
+    """
     return HEAD not in names and config.tie_word_embeddings is not False
 
 
@@ -104,7 +106,7 @@ def _convert(tensors: Mapping[str, Readable], name: str) -> np.ndarray:
 
 
 class Readable(Protocol):
-    """Where a tensor is found."""
+    """A file that holds tensors."""
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
@@ -141,13 +143,13 @@ def _open_shards(directory: Path, index: Path) -> dict[str, Readable]:
     return {name: files[shard] for name, shard in weight_map.items()}
 
 
-def _check(tensors: Mapping[str, Readable], wanted: Mapping[str, tuple[int, ...]], directory: str | Path) -> None:
-    """Compare what is there with what the configuration needs; report everything at once."""
-    missing = [name for name in wanted if name not in tensors]
-    unused = [name for name in tensors if name not in wanted and not name.endswith(IGNORED_SUFFIX)]
+def _check(tensors: Mapping[str, Readable], shapes: Mapping[str, tuple[int, ...]], directory: str | Path) -> None:
+    """Compare the tensors with the names and `shapes` that the configuration needs; report all differences in one error."""
+    missing = [name for name in shapes if name not in tensors]
+    unused = [name for name in tensors if name not in shapes and not name.endswith(IGNORED_SUFFIX)]
     misshapen = [
         f"{name} is {list(tensors[name].shape(name))} and should be {list(shape)}"
-        for name, shape in wanted.items()
+        for name, shape in shapes.items()
         if name in tensors and tensors[name].shape(name) != shape
     ]
     groups = {"missing": missing, "unused": unused, "of the wrong shape": misshapen}

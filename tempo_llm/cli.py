@@ -23,7 +23,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Generate tex
 
 CHECKPOINTS = Path("checkpoints")
 STDIN = "-"
-_ATTENTION = f"Which past tokens are attended to: {', '.join(PATTERNS)}; by layers as in 0-3:full,4-:window=1024+sink=4."
+_ATTENTION = f"The past tokens to attend to: {', '.join(PATTERNS)}; by layers as in 0-3:full,4-:window=1024+sink=4."
 
 
 @app.callback()
@@ -83,7 +83,7 @@ def generate(
 
 @dataclass(frozen=True)
 class _Request:
-    """What the flags ask for."""
+    """A request, as the flags describe it."""
 
     max_new_tokens: int
     temperature: float
@@ -107,9 +107,9 @@ class _Request:
 
 
 def _prompts(source: str, prompts: list[str], files: list[str]) -> list[str]:
-    """The prompts in the order --prompt, --file, `-`. Standard input and a file are one prompt each."""
+    """The prompts in the order --prompt, --file, `-`. Each file is one prompt, and so is standard input."""
     if source not in ("", STDIN):
-        raise RequestError(f"unexpected argument {source!r}", hint="prompts are given with --prompt TEXT, --file PATH or `-`")
+        raise RequestError(f"unexpected argument {source!r}", hint="give the prompt with --prompt TEXT, --file PATH or `-`")
     texts = list(prompts)
     for name in [*files, *([source] if source else [])]:
         try:
@@ -122,21 +122,21 @@ def _prompts(source: str, prompts: list[str], files: list[str]) -> list[str]:
 
 
 def _model_directory(model: str) -> Path:
-    """A directory as given, else a name under checkpoints/."""
+    """The directory `model` itself, else the model of that name under checkpoints/."""
     if not model:
         raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
     for candidate in (Path(model), CHECKPOINTS / model):
         if candidate.is_dir():
             return candidate
-    known = sorted(path.parent.name for path in CHECKPOINTS.glob("*/config.json"))
+    names = sorted(path.parent.name for path in CHECKPOINTS.glob("*/config.json"))
     raise RequestError(
         f"{model} is neither a directory nor a model under {CHECKPOINTS}/",
-        hint=f"models there: {', '.join(known) or 'none'}; nothing is downloaded",
+        hint=f"the models there are: {', '.join(names) or 'none'}; nothing is downloaded, so give a directory: --model DIR",
     )
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], request: _Request) -> list[list[int]]:
-    """Token ids of the prompts, through the chat template where there is one. Doing without is said."""
+    """Token ids of the prompts, through the model's chat template. If it has none, a note says so."""
     raw = request.raw
     if not raw and tokenizer.template is None:
         typer.echo("note: this model has no chat template; prompts are given as they are (--raw)", err=True)
@@ -145,14 +145,14 @@ def _encode(tokenizer: Tokenizer, texts: list[str], request: _Request) -> list[l
 
 
 def _report(model: str, texts: list[str], answers: list[str], result: Generation, load_seconds: float) -> JsonObject:
-    """The object of --json. One prompt's `token_ids` and `text` stand at the top level too."""
+    """The object of --json. If there is one prompt, its `token_ids` and `text` are at the top level too."""
     completions = [
         _completion(text, answer, completion) for text, answer, completion in zip(texts, answers, result.completions, strict=True)
     ]
-    alone = {key: completions[0][key] for key in ("token_ids", "text")} if len(completions) == 1 else {}
+    only_completion = {key: completions[0][key] for key in ("token_ids", "text")} if len(completions) == 1 else {}
     return {
         "model": model,
-        **alone,
+        **only_completion,
         "completions": completions,
         "positions": result.length,
         "compiles": result.compiles,
@@ -183,7 +183,7 @@ def _timings(result: Generation, load_seconds: float) -> str:
 
 
 def main() -> None:
-    """The console script. GPU memory is taken as it is needed, unless the environment says otherwise."""
+    """The console script. GPU memory is allocated as it is needed, unless XLA_PYTHON_CLIENT_PREALLOCATE says otherwise."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     app()
 

@@ -14,7 +14,7 @@ from tempo_llm.rope import scaling_from_values
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    """The shape of a Llama model. Names follow `config.json`; `eos_ids` joins both files' end tokens."""
+    """The shape of a Llama model. Fields have the names of `config.json`; `eos_ids` has the end tokens of both files."""
 
     vocab_size: int
     hidden_size: int
@@ -29,7 +29,7 @@ class LlamaConfig:
     rope_scaling: RopeScaling = field(default_factory=RopeScaling)
     attention_bias: bool = False
     mlp_bias: bool = False
-    tie_word_embeddings: bool | None = None  # None: not said, so that the presence of a head tensor decides
+    tie_word_embeddings: bool | None = None  # None: not in the file; then the presence of a head tensor decides
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
 
@@ -40,7 +40,7 @@ class LlamaConfig:
 
     @staticmethod
     def from_directory(directory: str | Path) -> LlamaConfig:
-        """The configuration of a checkpoint directory; `ModelConfigError` where it is missing or not supported."""
+        """The configuration of a checkpoint directory. Raises `ModelConfigError` if it is missing or not supported."""
         path = Path(directory) / "config.json"
         values = _read_json(path)
         generation = path.with_name("generation_config.json")
@@ -64,7 +64,8 @@ class LlamaConfig:
             )
         if values.get("head_dim") is None and hidden % heads:
             raise ModelConfigError(
-                f"{source}: hidden_size = {hidden} is not a multiple of num_attention_heads = {heads}", hint="give head_dim"
+                f"{source}: hidden_size = {hidden} is not a multiple of num_attention_heads = {heads}",
+                hint='add the size of a head to config.json, such as "head_dim": 64',
             )
         head_dim = _positive(values, "head_dim", source, default=hidden // heads)
         if head_dim % 2:

@@ -1,4 +1,4 @@
-"""Mistakes in a model directory or a request, as exceptions that say what is wrong and what would be right."""
+"""Mistakes in a model directory or a request, as exceptions that say what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TokenizerError(LlmError):
 
 
 class PatternError(LlmError):
-    """An attention pattern that is not known, or parameters that it does not take."""
+    """An unknown attention pattern, a wrong size of one, or layers that do not fit the model."""
 
 
 class RequestError(LlmError):
-    """A generation request that cannot be served: no prompt, or more tokens than fit the context."""
+    """A generation request that cannot be served: no prompt, for example, or more tokens than the context holds."""

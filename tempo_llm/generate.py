@@ -17,7 +17,7 @@ from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import RequestError
 from tempo_llm.llama import Decoder, trace_decoder
 
-LENGTH_BUCKET = 64  # lengths are rounded up to a multiple, so that prompts of about one length share a program
+LENGTH_BUCKET = 64  # lengths are rounded up to a multiple of this, so that prompts of similar length share a program
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Completion:
 
 @dataclass(frozen=True)
 class Generation:
-    """The result of one call: completions in the order of the prompts, and what it took.
+    """The result of one call: completions in the order of the prompts, and the cost.
 
-    `length` is how many positions were computed for each prompt; `compiles` how many XLA programs this call compiled.
+    `length` is the number of positions computed for each prompt; `compiles` is the number of XLA programs compiled in this call.
     """
 
     completions: tuple[Completion, ...]
@@ -47,7 +47,7 @@ class Generator:
     """A loaded model. Programs are compiled when first needed, and kept."""
 
     def __init__(self, config: LlamaConfig, weights: dict[str, np.ndarray], attention: Attention | None = None, **options: Any):
-        """`weights` as of `checkpoint.load_weights`; `options` are fields of `tempo_core.Config`, such as `executor`."""
+        """`weights` are those of `checkpoint.load_weights`; `options` are fields of `tempo_core.Config`, such as `executor`."""
         self.config = config
         self.attention = attention or Attention()
         self._weights = weights
@@ -59,7 +59,7 @@ class Generator:
     def from_directory(directory: str | Path, attention: Attention | None = None, **options: Any) -> Generator:
         """The model in a Hugging Face checkpoint directory (without its tokenizer)."""
         config = LlamaConfig.from_directory(directory)
-        (attention or Attention()).by_layer(config.num_hidden_layers)  # a mistake is found before all weights are read
+        (attention or Attention()).by_layer(config.num_hidden_layers)  # reports a mistake before the weights are read
         return Generator(config, load_weights(directory, config), attention, **options)
 
     def generate(
@@ -78,9 +78,9 @@ class Generator:
         `RequestError` for prompts that are empty, hold unknown tokens or do not fit `max_context` (the model's own limit).
         """
         length = self._length(prompts, max_new_tokens, temperature, max_context)
-        started, known = time.perf_counter(), len(self._programs)
+        started, programs = time.perf_counter(), len(self._programs)
         program = self._program(len(prompts), length, temperature > 0)
-        before = (program.compiles, program.compile_seconds) if len(self._programs) == known else (0, 0.0)
+        before = (program.compiles, program.compile_seconds) if len(self._programs) == programs else (0, 0.0)
         (tokens,) = program.run(self._inputs(prompts, length, temperature), seed=seed)
         compile_seconds = program.compile_seconds - before[1]
         run_seconds = time.perf_counter() - started - compile_seconds
@@ -100,7 +100,10 @@ class Generator:
         max_context: int | None = None,
         full: bool = False,
     ) -> str:
-        """What `generate` with these arguments would store and run, as text; `full` gives each statement and store its own line."""
+        """The plan of `generate` with these arguments, as text: what it would store and run.
+
+        With `full`, each statement and each store has a line of its own.
+        """
         length = self._length(prompts, max_new_tokens, temperature, max_context)
         return self._program(len(prompts), length, temperature > 0).plan().text(full)
 
@@ -116,11 +119,14 @@ class Generator:
             raise RequestError(f"temperature is {temperature}; it must be 0 (greedy) or a positive number")
         for number, prompt in enumerate(prompts):
             if not prompt:
-                raise RequestError(f"prompt {number} has no tokens", hint="this tokenizer adds no begin token: write something")
-            strange = [token for token in prompt if not 0 <= token < self.config.vocab_size]
-            if strange:
                 raise RequestError(
-                    f"prompt {number} has token {strange[0]}, and the model knows {self.config.vocab_size} tokens",
+                    f"prompt {number} has no tokens",
+                    hint='this tokenizer adds no begin token, so write some text: --prompt "Hello"',
+                )
+            unknown = [token for token in prompt if not 0 <= token < self.config.vocab_size]
+            if unknown:
+                raise RequestError(
+                    f"prompt {number} has token {unknown[0]}, and the model knows {self.config.vocab_size} tokens",
                     hint="the tokenizer does not belong to this model",
                 )
         most = self.config.max_position_embeddings
@@ -131,7 +137,7 @@ class Generator:
         if longest + max_new_tokens > limit:
             raise RequestError(
                 f"a prompt of {longest} tokens and {max_new_tokens} new ones do not fit the context of {limit} tokens",
-                hint="shorten the prompt or ask for fewer tokens",
+                hint="shorten the prompt, or ask for fewer new tokens, such as --max-new-tokens 16",
             )
         return min(-(-(longest + max_new_tokens) // LENGTH_BUCKET) * LENGTH_BUCKET, limit)
 
@@ -155,7 +161,7 @@ class Generator:
 
 
 def _completion(prompt: tuple[int, ...], tokens: list[int], stops: frozenset[int]) -> Completion:
-    """Cut `tokens` after the first that ends the text; it is kept, as `transformers` keeps it."""
+    """The completion up to the first of `tokens` that ends the text. That token is included, as in `transformers`."""
     for position, token in enumerate(tokens):
         if token in stops:
             return Completion(prompt, tuple(tokens[: position + 1]), "stop")

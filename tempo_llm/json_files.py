@@ -1,4 +1,4 @@
-"""What the JSON files of a model directory hold."""
+"""The type of the JSON files in a model directory."""
 
 from __future__ import annotations
 

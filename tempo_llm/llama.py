@@ -1,8 +1,8 @@
 """Llama (Touvron et al., 2023; Llama 3: Dubey et al., 2024) as a recurrent program over rows b, positions t and layers l.
 
 Positions count from each row's own first token, so that prompts of different lengths share a batch without padding on the
-left. A position's token is the prompt's while there is one, and the model's choice at the position before otherwise.
-Prompts, their lengths, the weights and the temperature are inputs: another prompt or model of this shape runs the same program.
+left. The token at a position comes from the prompt while the prompt lasts; after it, the model chooses the token at the position
+before. Prompts, their lengths, the weights and the temperature are inputs: the same program runs other prompts and weights.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tempo_llm.sampling import at_temperature, greedy
 
 
 class LlamaLayer(tp.nn.Module):
-    """Attention, then SwiGLU, each of the normalised hidden state and added to it. The weights vary over the step `layer`.
+    """Attention, then SwiGLU. Each reads the normalised hidden state, and its result is added to the hidden state.
 
-    `patterns` has one attention pattern a layer.
+    The weights vary over the step `layer`; `patterns` has one attention pattern per layer.
     """
 
     def __init__(self, config: LlamaConfig, layer: Expr, patterns: Sequence[tp.nn.Pattern]):
@@ -46,8 +46,10 @@ class LlamaLayer(tp.nn.Module):
         return attended + self.mlp(self.mlp_norm(attended))
 
     def attend(self, x: Tensor, over: Expr) -> Tensor:
-        """Attention along the step `over`: where layers have different patterns, those of one pattern have their own keys and
-        values, which are kept for as long as that pattern reaches them."""
+        """Attention along the step `over`. Layers with the same pattern share a tensor of keys and one of values.
+
+        So keys and values are kept for as long as the pattern of their own layers reaches them.
+        """
         by_name = {pattern.name: pattern for pattern in self.patterns}
         if len(by_name) == 1:
             return self.attention(x, over=over, pattern=self.patterns[0])
@@ -61,7 +63,7 @@ class LlamaLayer(tp.nn.Module):
 
 
 class Llama(tp.nn.Module):
-    """A model's weights, all of them inputs of the program: one layer for all, since its weights vary over the step `layer`."""
+    """A model whose weights are inputs of the program. One `LlamaLayer` is all layers: its weights vary over the step `layer`."""
 
     def __init__(self, config: LlamaConfig, layer: Expr, patterns: Sequence[tp.nn.Pattern], tied: bool):
         super().__init__(name="", fed=True)
@@ -71,17 +73,17 @@ class Llama(tp.nn.Module):
         self.embedding = None if tied else tp.nn.Embedding(config.vocab_size, config.hidden_size, fed=True)
 
     def embed(self, token: Tensor) -> Tensor:
-        """The first hidden state of a token: a row of the embedding, which is a column of the head where the two are tied."""
+        """The first hidden state of a token: a row of the embedding, or a column of the head if the two are tied."""
         return self.head.weight.index(1, token) if self.embedding is None else self.embedding(token)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The scores of all tokens, from the hidden state after the last layer."""
+        """The scores of all tokens of the vocabulary, from the hidden state after the last layer."""
         return self.head(self.final_norm(hidden))
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The traced program. `token` is int32 over (b, t); `rows`, `length` and `layers` are the bounds to give."""
+    """The traced program. `token` is int32 over (b, t); `rows`, `length` and `layers` are its bounds, needed to compile it."""
 
     context: tp.Context
     model: Llama
@@ -94,8 +96,8 @@ class Decoder:
 def trace_decoder(config: LlamaConfig, attention: Attention, *, sampled: bool, tied: bool) -> Decoder:
     """The decoding program of a model.
 
-    Its inputs: `prompt` int32 [B, T] (zeros behind the prompt), `prompt_length` int32 [B], the weights by the names of
-    `checkpoint.load_weights` (without the embedding where the head is `tied` to it), and `temperature` where `sampled`.
+    Its inputs are `prompt` int32 [B, T] (zeros behind the prompt), `prompt_length` int32 [B], the weights by the names of
+    `checkpoint.load_weights` (without the embedding if the head is `tied` to it), and, if `sampled`, `temperature`.
     """
     context = tp.Context("b", "t", "l")
     with context as ((b, B), (t, T), (layer, L)):

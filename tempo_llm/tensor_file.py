@@ -1,11 +1,11 @@
-"""Reading safetensors files through the library, with its errors as ours."""
+"""Reading safetensors files, with the errors of the library `safetensors` as a `CheckpointError`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (makes bfloat16 a dtype that NumPy, and so safetensors, knows)
+import ml_dtypes  # noqa: F401  (registers bfloat16 as a dtype of NumPy, which safetensors needs)
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
@@ -15,7 +15,7 @@ DTYPES = ("F64", "F32", "F16", "BF16")
 
 
 class TensorFile:
-    """The tensors of one safetensors file, by name. Damage is found when the file is opened, not when a tensor is read."""
+    """The tensors of one safetensors file, by name. A damaged file is an error when it is opened, not when a tensor is read."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)

@@ -13,7 +13,7 @@ from tempo_llm.json_files import JsonObject
 
 
 class _Codec(Protocol):
-    """What the two kinds of tokenizer file have in common."""
+    """The common interface of the two kinds of tokenizer file."""
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]: ...
 
@@ -36,19 +36,19 @@ class Tokenizer:
 
     @staticmethod
     def from_directory(directory: str | Path) -> Tokenizer:
-        """Read the tokenizer; `TokenizerError` where there is none or it is damaged."""
+        """Read the tokenizer. Raises `TokenizerError` if it is missing or damaged."""
         root = Path(directory)
         settings = _read_settings(root / "tokenizer_config.json")
         return Tokenizer(_read_codec(root), settings, ChatTemplate.find(root, settings))
 
     def encode(self, prompt: str, *, raw: bool, system_prompt: str | None = None) -> list[int]:
-        """The ids of `prompt`: as it is where `raw`, else as a user's message in the chat template."""
+        """The ids of `prompt`: of its text alone if `raw`, else of a user's message in the chat template."""
         if raw:
             if system_prompt is not None:
                 raise TokenizerError("a system prompt needs a chat template, and a raw prompt uses none")
             return self._with_bos(self._codec.encode(prompt, add_special_tokens=True))
         if self.template is None:
-            raise TokenizerError("this model has no chat template", hint="give the prompt as it is with --raw")
+            raise TokenizerError("this model has no chat template", hint="send the prompt without a template: --raw")
         return self._codec.encode(self.template.render(prompt, system_prompt), add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -92,7 +92,7 @@ class _Tokenizers:
             ) from None
         try:
             self._fast = Fast.from_file(str(path))
-        except Exception as error:  # the package raises bare Exception for whatever is wrong in the file
+        except Exception as error:  # the package raises a bare Exception for every fault in the file
             raise TokenizerError(f"{path} cannot be read: {error}") from None
         self._fast.no_truncation()
         self._fast.no_padding()
@@ -108,7 +108,7 @@ class _Tokenizers:
 
 
 class _SentencePiece:
-    """tokenizer.model, through the `sentencepiece` package. Special tokens here are the begin token alone."""
+    """tokenizer.model, through the `sentencepiece` package. The only special token that it adds is the begin token."""
 
     def __init__(self, path: Path):
         try:
@@ -128,7 +128,7 @@ class _SentencePiece:
         return self._encode_special(text)
 
     def _encode_special(self, text: str) -> list[int]:
-        """A rendered template spells the begin and end tokens out; SentencePiece would cut them into letters."""
+        """The ids of a rendered template. It spells out the begin and end tokens, which SentencePiece would cut into letters."""
         for token in (self._pieces.bos_id(), self._pieces.eos_id()):
             if token >= 0 and (piece := self._pieces.id_to_piece(token)) in text:
                 before, after = text.split(piece, 1)
@@ -139,5 +139,5 @@ class _SentencePiece:
         return str(self._pieces.decode([i for i in ids if not self._pieces.is_control(i)]))
 
     def token_id(self, token: str) -> int | None:
-        found = self._pieces.piece_to_id(token)
-        return None if found == self._pieces.unk_id() else int(found)
+        number = self._pieces.piece_to_id(token)
+        return None if number == self._pieces.unk_id() else int(number)

@@ -1,4 +1,4 @@
-"""Checkpoints: parameters as safetensors, with JSON metadata in the same file, so that the two never part."""
+"""Checkpoints: parameters as safetensors, with JSON metadata in the same file, so that the two stay together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMAT = "tempo-rl-1"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Parameters by name, the recipe that made them, and how far training was."""
+    """Parameters by name, the recipe that trained them, and the iterations and environment steps of training so far."""
 
     parameters: dict[str, np.ndarray]
     recipe: Recipe
@@ -30,7 +30,7 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
-    """Write under a temporary name, then rename: a file of this name is always whole."""
+    """Write under a temporary name, then rename: a file with the name `path` is always complete."""
     meta = {
         "recipe": checkpoint.recipe.model_dump(mode="json"),
         "iterations": checkpoint.iterations,
@@ -57,19 +57,22 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in `path`. Raises `CheckpointError` where it is missing, damaged or not one of ours."""
+    """The checkpoint in `path`. Raises `CheckpointError` if it is missing, damaged, or not a checkpoint of tempo-rl."""
     if not path.is_file():
         raise CheckpointError(f"there is no checkpoint {path}")
     try:
         with safetensors.safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}
-            parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path} ({path.stat().st_size} bytes) cannot be read: {error}", hint="it is truncated, or not a safetensors file"
+            f"{path} ({path.stat().st_size} bytes) cannot be read: {error}",
+            hint="the file is truncated, or not a safetensors file",
         ) from error
     if metadata.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is a safetensors file, but no checkpoint of tempo-rl", hint=f"its format must be {FORMAT}")
+        raise CheckpointError(
+            f"{path} is a safetensors file, but not a checkpoint of tempo-rl", hint=f"its format must be {FORMAT}"
+        )
     try:
         meta: Mapping[str, Any] = json.loads(metadata["tempo_rl"])
         recipe = make_recipe(meta["recipe"], where=str(path))

@@ -36,7 +36,7 @@ Overrides = Annotated[
 
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
-    """A user's mistakes end the command with their message and status 1, without a traceback."""
+    """Turn a user's mistake into its message and exit status 1, without a traceback."""
     try:
         yield
     except Exception as error:
@@ -49,8 +49,8 @@ def errors_as_messages() -> Iterator[None]:
 
 @app.callback(help=app.info.help)
 def before_any_command() -> None:
-    """What JAX must know before it is imported."""
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # take device memory as it is needed
+    """Set the options that JAX reads when it is imported."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # allocate GPU memory only as it is needed
 
 
 @app.command()
@@ -73,16 +73,16 @@ def train(
 ) -> None:
     """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json."""
     flags = {"seed": seed, "total_timesteps": total_timesteps, "num_envs": num_envs, "save_every": save_every, "track": track}
-    given = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
+    flag_overrides = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
     with errors_as_messages():
-        loaded = load_recipe(recipe, [*(overrides or []), *given])
+        loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides])
         from tempo_rl.rundir import create_run, new_run_path
         from tempo_rl.train import train as run_training
 
         run = create_run(out or new_run_path(Path(recipe).stem, loaded.seed), overwrite)
-        shown = sys.stderr.isatty() if progress is None else progress
+        show_progress = sys.stderr.isatty() if progress is None else progress
         typer.echo(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
-        outcome = run_training(loaded, run, progress=shown, say=typer.echo, show_plan=plan)
+        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan)
     _say_result(loaded, outcome.result)
     if outcome.interrupted:
         typer.echo(f"interrupted after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True)
@@ -153,7 +153,7 @@ def copy_recipe(
     recipe: RecipeArgument,
     target: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes; it must not exist.")],
 ) -> None:
-    """Copy a recipe, to change the copy."""
+    """Copy a recipe to FILE, for you to change."""
     with errors_as_messages():
         source = find_recipe(recipe)
         target = target / source.name if target.is_dir() else target
@@ -180,7 +180,7 @@ def validate(recipe: RecipeArgument, overrides: Overrides = None) -> None:
 
 @app.command()
 def doctor() -> None:
-    """Print versions and devices, and what is missing."""
+    """Print versions and devices, and the packages that are missing."""
     from tempo_rl.train import versions
 
     for name, version in versions().items():
@@ -198,6 +198,6 @@ def doctor() -> None:
 
 
 def main() -> None:
-    """The console script. GPU memory is taken as it is needed, unless the environment says otherwise."""
+    """The console script. GPU memory is allocated as it is needed, unless XLA_PYTHON_CLIENT_PREALLOCATE says otherwise."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     app()

@@ -1,4 +1,4 @@
-"""How many XLA programs were compiled, and how long that took: counted where JAX itself reports it."""
+"""A counter of the XLA programs that JAX compiles, and of the seconds that this takes, from JAX's own reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 
 
 class CompileCounter:
-    """Counts within a `with`: `count` programs took `seconds`."""
+    """Counts XLA compilations inside its `with`: `count` programs, which took `seconds` together."""
 
     def __init__(self) -> None:
         self.count, self.seconds = 0, 0.0

@@ -10,7 +10,7 @@ import tempo_core as tp
 
 
 class Distribution(Protocol):
-    """What agents ask of a policy's distribution; all results have the batch's shape."""
+    """A distribution of actions, as agents use it. Results have the batch's shape; a continuous action has one more dimension."""
 
     def sample(self) -> tp.Tensor: ...
     def mode(self) -> tp.Tensor: ...
@@ -63,6 +63,6 @@ class Gaussian:
         return (scaled * scaled * -0.5 - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def entropy(self) -> tp.Tensor:
-        """Differential entropy in nats, the same for every batch element: of the batch's shape."""
+        """Differential entropy in nats, in the batch's shape; all elements of the batch have the same entropy."""
         constant = 0.5 + 0.5 * math.log(2 * math.pi)
         return (self.mean * 0.0 + self.log_std + constant).sum(-1)

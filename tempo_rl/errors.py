@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RLError(Exception):
-    """Base of what `tempo_rl` raises for a user's mistake. `hint` says what to do instead."""
+    """Base of the errors that `tempo_rl` raises for a user's mistake. `hint` says what to do instead."""
 
     def __init__(self, message: str, *, hint: str | None = None):
         self.message, self.hint = message, hint
@@ -16,7 +16,7 @@ class RecipeError(RLError):
 
 
 class EnvError(RLError):
-    """An environment that is unknown, lacks a package, or has spaces or an autoreset mode that we cannot use."""
+    """An environment that is unknown, lacks a package, or has spaces or an autoreset mode that `tempo_rl` cannot use."""
 
 
 class CheckpointError(RLError):

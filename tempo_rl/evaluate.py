@@ -1,4 +1,4 @@
-"""Evaluation: the policy as a program without steps, compiled once and called once an environment step."""
+"""Evaluation: the policy is a program without steps, compiled once and called once per environment step."""
 
 from __future__ import annotations
 
@@ -40,22 +40,25 @@ def greedy_policy(recipe: Recipe, env: VectorEnvironment, parameters: Mapping[st
         model = ActorCritic.build(env.observations, env.actions, recipe.hidden, critic=False, fed=True)
         observation = tp.input("observation", (env.num_envs, *env.observations.shape), env.observations.dtype)
         action = model.policy(observation).mode()
-    wanted = model.parameters()
-    missing = sorted(set(wanted) - set(parameters))
+    names = list(model.parameters())
+    missing = sorted(set(names) - set(parameters))
     if missing:
         raise RLError(f"the checkpoint lacks the parameters {', '.join(missing)}")
-    fed = {name: parameters[name] for name in wanted}
+    weights = {name: parameters[name] for name in names}
     program = ctx.compile({}, outputs=[action])
-    return lambda observations: np.asarray(program.run({"observation": observations, **fed})[0])
+    return lambda observations: np.asarray(program.run({"observation": observations, **weights})[0])
 
 
 def play(env: VectorEnvironment, policy: Policy, episodes: int) -> Evaluation:
-    """Exactly `episodes` episodes, shared out evenly beforehand: counting the first to finish would favour short ones."""
+    """Play exactly `episodes` episodes, divided evenly between the environments in advance.
+
+    To take the first episodes that finish would favour short ones.
+    """
     quota = np.array([episodes // env.num_envs + (k < episodes % env.num_envs) for k in range(env.num_envs)])
     returns: list[list[float]] = [[] for _ in range(env.num_envs)]
     lengths: list[list[int]] = [[] for _ in range(env.num_envs)]
     observation = env.reset()
-    while any(len(got) < wanted for got, wanted in zip(returns, quota, strict=True)):
+    while any(len(finished) < count for finished, count in zip(returns, quota, strict=True)):
         step = env.step(policy(observation))
         observation = step.observation
         for k in np.flatnonzero(step.terminated | step.truncated):
@@ -66,7 +69,7 @@ def play(env: VectorEnvironment, policy: Policy, episodes: int) -> Evaluation:
 
 
 def evaluate(recipe: Recipe, parameters: Mapping[str, np.ndarray], episodes: int, seed: int) -> Evaluation:
-    """`episodes` greedy episodes in fresh environments, whose seeds are none of training's."""
+    """Play `episodes` greedy episodes in fresh environments, with seeds that training does not use."""
     if episodes < 1:
         raise RLError(f"an evaluation needs at least one episode, got {episodes}")
     env = make_vector(recipe.env.id, min(episodes, 32), evaluation_seed(seed), recipe.env.kwargs, recipe.env.wrappers)
@@ -77,5 +80,5 @@ def evaluate(recipe: Recipe, parameters: Mapping[str, np.ndarray], episodes: int
 
 
 def evaluation_seed(seed: int) -> int:
-    """A seed for evaluation, far from the small numbers that people give to training."""
+    """A seed for evaluation, far from the small numbers that are usual seeds of training."""
     return int(np.random.SeedSequence([seed, 0x5EED]).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""Where an iteration's numbers go: a CSV file, and Weights & Biases where asked."""
+"""Loggers of each iteration's numbers: a CSV file, and Weights & Biases if the recipe asks for it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
 
 
 class CSVLogger:
-    """One row an iteration, a whole line, flushed at once. No column depends on the clock: equal runs give equal files.
+    """A CSV file with one row per iteration. No column depends on the clock: equal runs give equal files.
 
-    The file appears with its header in place; a row that an earlier crash cut short is dropped before the first new one.
+    The file is created with its header, and each row is written as a whole line, at once. If a crash has left a part of a row
+    at the end of the file, that part is removed before the first new row.
     """
 
     def __init__(self, path: Path):
@@ -26,7 +27,7 @@ class CSVLogger:
         self._file: TextIO | None = None
 
     def log(self, row: Row) -> None:
-        """Append `row`; the first one names the columns."""
+        """Append `row`; the first row gives the columns their names."""
         if self._file is None:
             self._file = self._open(tuple(row))
         if tuple(row) != self._columns:
@@ -43,10 +44,10 @@ class CSVLogger:
         header = ",".join(columns) + "\n"
         if self.path.exists():
             data = self.path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]
-            if whole and not whole.startswith(header.encode()):
+            complete_lines = data[: data.rfind(b"\n") + 1]
+            if complete_lines and not complete_lines.startswith(header.encode()):
                 raise RunError(f"{self.path} has other columns than this run's", hint="log to another file")
-            write_whole(self.path, whole or header.encode())
+            write_whole(self.path, complete_lines or header.encode())
         else:
             write_whole(self.path, header.encode())
         self._columns = columns

@@ -15,14 +15,14 @@ Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
 
 @dataclass(frozen=True)
 class Network:
-    """Linear layers with tanh between them, read at one `index` of the parameters' domain (None: at the identity)."""
+    """Linear layers with tanh between them. Their parameters are read at the point `index` (None: at the reader's own point)."""
 
     layers: tuple[tp.nn.Linear, ...]
     index: Index | None = None
 
     @staticmethod
     def build(name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[tp.Expr], fed: bool) -> Network:
-        """Layers `name.0`, `name.1`, ... with orthogonal weights: gain sqrt(2) inside, `last_gain` for the last."""
+        """Layers `name.0`, `name.1`, ... with orthogonal weights: `last_gain` for the last layer, sqrt(2) for the others."""
         count = len(sizes) - 1
         gains = [math.sqrt(2.0)] * (count - 1) + [last_gain]
         return Network(
@@ -46,13 +46,13 @@ class Network:
 
 @dataclass(frozen=True)
 class ActorCritic:
-    """A policy and a value function that share nothing. `model[i, 0, 0]` reads the parameters at one point."""
+    """A policy and a value function that share no parameters. `model[i, 0, 0]` reads the parameters at one point."""
 
     observations: Observations
     actions: Actions
     policy_network: Network
     value_network: Network | None
-    log_std: tp.Tensor | None = None  # for continuous actions: one parameter an action dimension
+    log_std: tp.Tensor | None = None  # for continuous actions: one number per action dimension
 
     @staticmethod
     def build(
@@ -63,7 +63,7 @@ class ActorCritic:
         critic: bool = True,
         fed: bool = False,
     ) -> ActorCritic:
-        """A model whose parameters vary over `domain`. With `fed` they are inputs of the program, by name."""
+        """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names."""
         n_in = math.prod(observations.shape)
         n_out = actions.count if isinstance(actions, Discrete) else math.prod(actions.shape)
         policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed)
@@ -93,18 +93,18 @@ class ActorCritic:
         return Gaussian(output, self.log_std)
 
     def value(self, observation: tp.Tensor) -> tp.Tensor:
-        """The value estimate: the batch's shape, without a feature dimension."""
+        """The estimate of the value, in the batch's shape: without a feature dimension."""
         assert self.value_network is not None, "this model has no value function"
         return self.value_network(self._features(observation)).squeeze(-1)
 
     def parameters(self) -> dict[str, tp.Tensor]:
         """All parameters by name, as tensors over the model's domain."""
-        found = dict(self.policy_network.parameters())
+        parameters = dict(self.policy_network.parameters())
         if self.value_network is not None:
-            found |= self.value_network.parameters()
+            parameters |= self.value_network.parameters()
         if self.log_std is not None:
-            found["log_std"] = self.log_std
-        return found
+            parameters["log_std"] = self.log_std
+        return parameters
 
     def _features(self, observation: tp.Tensor) -> tp.Tensor:
         rank = len(self.observations.shape)

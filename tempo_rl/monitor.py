@@ -1,4 +1,4 @@
-"""What training does on the host after each iteration: log, show, save, and stop where it must."""
+"""The work of training on the host after each iteration: log, show and save it, and stop training if needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Interrupted(Exception):
 
 
 class Logger(Protocol):
-    """Takes one row an iteration."""
+    """A receiver of one row per iteration."""
 
     def log(self, row: Row) -> None: ...
     def close(self) -> None: ...
@@ -32,8 +32,8 @@ class Logger(Protocol):
 class TrainingMonitor:
     """Receives an agent's metrics and parameters of each iteration.
 
-    Raises, out of the running program: `Interrupted` after the iteration in which Ctrl-C came, and `RunError` where the loss or
-    a parameter is not finite. In both cases the latest good parameters are on disk.
+    It raises two errors, which end the running program: `Interrupted` after the iteration in which the user pressed Ctrl-C, and
+    `RunError` if the loss or a parameter is not finite. In both cases the latest good parameters are on disk.
     """
 
     def __init__(self, recipe: Recipe, run: RunDirectory, loggers: list[Logger], show: Callable[[Row], None]):
@@ -50,7 +50,7 @@ class TrainingMonitor:
         return self.iterations * self._steps
 
     def save(self) -> None:
-        """Write the latest good parameters, unless they are written already."""
+        """Write the latest good parameters, unless they are on disk already."""
         if self.latest is None:
             return
         path = self.run.checkpoint(self.env_steps)
@@ -58,7 +58,7 @@ class TrainingMonitor:
             save_checkpoint(path, Checkpoint(self.latest, self.recipe, self.iterations, self.env_steps))
 
     def finished(self, iteration: int, metrics: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray]) -> None:
-        """Log, check, show and save one iteration. After a stop nothing more is taken: late values may still arrive."""
+        """Log, check, show and save one iteration. After a stop, values that still arrive are ignored."""
         if self._stopped:
             return
         row: Row = {"iteration": iteration, "env_steps": (iteration + 1) * self._steps}
@@ -78,23 +78,23 @@ class TrainingMonitor:
             raise Interrupted
 
     def _require_finite(self, iteration: int, row: Row, parameters: Mapping[str, np.ndarray]) -> None:
-        wrong = [] if np.isfinite(row["loss"]) else [f"the loss is {row['loss']}"]
-        wrong += [f"the parameter {name} is not finite" for name, value in parameters.items() if not np.isfinite(value).all()]
-        if not wrong:
+        problems = [] if np.isfinite(row["loss"]) else [f"the loss is {row['loss']}"]
+        problems += [f"the parameter {name} is not finite" for name, value in parameters.items() if not np.isfinite(value).all()]
+        if not problems:
             return
         self.save()
         self._stopped = True
-        saved = self.run.checkpoint(self.env_steps)
-        kept = f"the last good parameters are in {saved}" if self.latest else "no iteration was good"
+        path = self.run.checkpoint(self.env_steps)
+        rescue = f"the last good parameters are in {path}" if self.latest else "no iteration was good"
         raise RunError(
-            f"training diverged in iteration {iteration} (from 0): {wrong[0]}; {kept}",
-            hint="a lower learning_rate or max_grad_norm; look at metrics.csv for where it began",
+            f"training diverged in iteration {iteration} (counted from 0): {problems[0]}; {rescue}",
+            hint="metrics.csv shows where it began; lower learning_rate or max_grad_norm, for example learning_rate=1e-4",
         )
 
 
 @contextmanager
 def finishing_iterations(monitor: TrainingMonitor) -> Iterator[None]:
-    """Within, the first Ctrl-C asks the monitor to stop after the iteration; the second stops at once."""
+    """Inside this context, the first Ctrl-C asks the monitor to stop after the iteration; the second stops at once."""
 
     def handle(signum: int, frame: FrameType | None) -> None:
         if monitor.interrupt_requested:
@@ -103,7 +103,7 @@ def finishing_iterations(monitor: TrainingMonitor) -> Iterator[None]:
 
     try:
         before = signal.signal(signal.SIGINT, handle)
-    except ValueError:  # not in the main thread: signals are not ours
+    except ValueError:  # this is not the main thread, and only the main thread handles signals
         yield
         return
     try:

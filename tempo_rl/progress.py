@@ -9,9 +9,9 @@ from tempo_rl.logger import Row
 
 
 class Progress:
-    """A rich progress bar over environment steps, with the latest return. Silent where `shown` is False."""
+    """A rich progress bar over environment steps, with the latest return. It is drawn only if `visible`."""
 
-    def __init__(self, total: int, shown: bool = True):
+    def __init__(self, total: int, visible: bool = True):
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
@@ -23,7 +23,7 @@ class Progress:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         ]
-        self._bar = Bar(*columns, disable=not shown)
+        self._bar = Bar(*columns, disable=not visible)
         self._task = self._bar.add_task("compiling", total=total, episodic_return="-")
 
     def __enter__(self) -> Progress:

@@ -1,4 +1,4 @@
-"""Recipes: validated YAML with `key=value` overrides. Names are CleanRL's where it has them."""
+"""Recipes: validated YAML with `key=value` overrides. Keys have CleanRL's names where CleanRL has them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Plain: TypeAlias = Mapping[str, Any]
-"""What a YAML file holds: values, lists and further mappings by name."""
+"""The content of a YAML file: values, lists and further mappings, by name."""
 
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
@@ -31,7 +31,7 @@ class _Strict(BaseModel):
 
 
 class EnvRecipe(_Strict):
-    """Which environment: `kwargs` go to it, `wrappers` are `module:Class` references applied in order."""
+    """The environment. `kwargs` are its arguments; `wrappers` are `module:Class` references, applied in order."""
 
     id: str = "CartPole-v1"
     kwargs: dict[str, object] = Field(default_factory=dict)
@@ -40,7 +40,7 @@ class EnvRecipe(_Strict):
 
 
 class WandbRecipe(_Strict):
-    """Weights & Biases, when `track` is on; offline where no key is found."""
+    """Weights & Biases, when `track` is on; offline without an API key."""
 
     project: str = "tempo-rl"
     entity: str | None = None
@@ -49,7 +49,7 @@ class WandbRecipe(_Strict):
 
 
 class Recipe(_Strict):
-    """What every algorithm has. An iteration is `num_envs * num_steps` environment steps."""
+    """The keys of every algorithm. An iteration is `num_envs * num_steps` environment steps."""
 
     algorithm: str
     env: EnvRecipe = Field(default_factory=EnvRecipe)
@@ -72,7 +72,7 @@ class Recipe(_Strict):
 
     @property
     def iterations(self) -> int:
-        """How often acting and learning alternate; steps that do not fill an iteration are not taken."""
+        """The number of iterations, each of acting and then learning. Steps that do not fill an iteration are left out."""
         return self.total_timesteps // (self.num_envs * self.num_steps)
 
     @model_validator(mode="after")
@@ -87,8 +87,8 @@ class Recipe(_Strict):
     @model_validator(mode="after")
     def _check_functional(self) -> Recipe:
         if is_functional(self.env.id):
-            for key, given in (("env.wrappers", self.env.wrappers), ("env.vectorization", self.env.vectorization != "sync")):
-                if given:
+            for key, is_set in (("env.wrappers", self.env.wrappers), ("env.vectorization", self.env.vectorization != "sync")):
+                if is_set:
                     raise ValueError(f"{key} is for host environments; {self.env.id} is a functional one")
         return self
 
@@ -140,22 +140,22 @@ ALGORITHMS: dict[str, type[Recipe]] = {"ppo": PPORecipe, "actor_critic": ActorCr
 
 
 def recipe_folders() -> list[Path]:
-    """Where recipes are looked up by name: `recipes/` here, then the ones that ship with the project.
+    """The folders in which a recipe is looked up by name: `recipes/` of the working directory, then the shipped recipes.
 
-    A wheel holds those inside of this package; in a checkout they lie beside it.
+    In a wheel the shipped recipes are inside this package; in a checkout they are beside it.
     """
     package = Path(str(resources.files("tempo_rl")))
-    packed, beside = package / "recipes", package.parent / "recipes"
-    return [Path("recipes"), packed if packed.is_dir() else beside]
+    in_wheel, in_checkout = package / "recipes", package.parent / "recipes"
+    return [Path("recipes"), in_wheel if in_wheel.is_dir() else in_checkout]
 
 
 def shipped_recipes() -> dict[str, Path]:
     """The recipes in `recipe_folders`, by name."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for folder in recipe_folders():
         for path in sorted(folder.glob("*.yaml")):
-            found.setdefault(path.stem, path)
-    return found
+            paths.setdefault(path.stem, path)
+    return paths
 
 
 def find_recipe(name: str) -> Path:
@@ -167,7 +167,7 @@ def find_recipe(name: str) -> Path:
     if name in shipped:
         return shipped[name]
     near = difflib.get_close_matches(path.stem, shipped, n=1)
-    hint = f"did you mean {shipped[near[0]]}?" if near else f"there are: {', '.join(sorted(shipped)) or 'none'}"
+    hint = f"did you mean {shipped[near[0]]}?" if near else f"the shipped recipes are: {', '.join(sorted(shipped)) or 'none'}"
     raise RecipeError(f"there is no recipe {name}", hint=hint)
 
 
@@ -179,18 +179,18 @@ def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} is not YAML: {error}") from error
     if not isinstance(data, dict):
-        raise RecipeError(f"{path} holds no keys", hint="write `algorithm: ppo` and what differs from its defaults")
+        raise RecipeError(f"{path} holds no keys", hint="write `algorithm: ppo`, then the keys that differ from their defaults")
     return make_recipe(data, overrides, str(path))
 
 
 def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
-    """A validated recipe of plain data. Raises `RecipeError`."""
+    """A validated recipe from plain data. Raises `RecipeError`, which names `where` the data comes from."""
     merged: dict[str, Any] = _plain(data)
     for override in overrides:
         _apply(merged, override)
     algorithm = merged.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise RecipeError(f"{where}: algorithm is {algorithm!r}", hint=f"one of {', '.join(ALGORITHMS)}")
+        raise RecipeError(f"{where}: algorithm is {algorithm!r}", hint=f"write one of {', '.join(ALGORITHMS)}")
     _refuse_unknown(merged, ALGORITHMS[algorithm], "", where)
     try:
         return ALGORITHMS[algorithm].model_validate(merged)
@@ -207,7 +207,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     key, sign, text = override.partition("=")
     key = key.strip().removeprefix("--")
     if not sign or not key:
-        raise RecipeError(f"{override!r} is no override", hint="write key=value, such as learning-rate=1e-3")
+        raise RecipeError(f"{override!r} is not an override", hint="write key=value, such as learning-rate=1e-3")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -246,5 +246,5 @@ def _explain(error: ErrorDetails) -> str:
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """The recipe as YAML, every key resolved."""
+    """The recipe as YAML, with the value of every key."""
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)

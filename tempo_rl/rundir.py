@@ -36,15 +36,16 @@ class RunDirectory:
         return self.path / "result.json"
 
     def checkpoint(self, env_steps: int) -> Path:
-        """The checkpoint of that many environment steps; names sort by age."""
+        """The path of the checkpoint after `env_steps` environment steps. The names sort by age."""
         return self.checkpoints / f"step_{env_steps:012d}.safetensors"
 
     def latest_checkpoint(self) -> Path:
-        """The newest checkpoint. Raises `CheckpointError` where there is none."""
-        found = sorted(self.checkpoints.glob("step_*.safetensors"))
-        if not found:
-            raise CheckpointError(f"{self.path} holds no checkpoint", hint="a run has one in checkpoints/ once it ended or saved")
-        return found[-1]
+        """The newest checkpoint. Raises `CheckpointError` if there is none."""
+        paths = sorted(self.checkpoints.glob("step_*.safetensors"))
+        if not paths:
+            hint = "a run saves one at its end; to save earlier, train with save_every=10"
+            raise CheckpointError(f"{self.path} holds no checkpoint", hint=hint)
+        return paths[-1]
 
     def write_config(self, recipe: Recipe) -> None:
         write_whole(self.config, dump_recipe(recipe).encode())
@@ -54,19 +55,21 @@ class RunDirectory:
 
 
 def create_run(path: Path, overwrite: bool = False) -> RunDirectory:
-    """An empty run directory. Raises `RunError` where `path` holds a run already, unless `overwrite`, or cannot be made."""
+    """An empty run directory. Raises `RunError` if `path` cannot be created, or holds a run already (unless `overwrite`)."""
     run = RunDirectory(path)
     if path.is_file():
-        raise RunError(f"{path} is a file", hint="--out takes a directory")
+        raise RunError(f"{path} is a file", hint="give a directory: --out DIR")
     if run.metrics.exists() or run.result.exists():
         if not overwrite:
-            raise RunError(f"{path} holds a run already", hint="give another --out, or --overwrite")
+            raise RunError(
+                f"{path} holds a run already", hint="choose another directory with --out DIR, or replace the run with --overwrite"
+            )
         for old in (run.metrics, run.result, *run.checkpoints.glob("step_*.safetensors")):
             old.unlink(missing_ok=True)
     try:
         run.checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{path} cannot be made: {error}") from error
+        raise RunError(f"{path} cannot be created: {error}") from error
     return run
 
 
@@ -79,7 +82,7 @@ def new_run_path(name: str, seed: int) -> Path:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """A checkpoint's path: `path` itself, or the newest of the run directory `path`. Raises `CheckpointError`."""
+    """A checkpoint's path: `path` itself, or the newest checkpoint in the run directory `path`. Raises `CheckpointError`."""
     if path.is_dir():
         return RunDirectory(path).latest_checkpoint()
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Training: a recipe becomes a program, the program runs, and the run directory holds what came of it."""
+"""Training: a recipe becomes a program, the program runs, and the run directory receives the results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Result(Timing):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training run came to: `result` is what result.json holds."""
+    """The outcome of a training run; `result` is the content of result.json."""
 
     result: Result
     evaluation: Evaluation | None
@@ -57,7 +57,7 @@ class Outcome:
 
 
 class _Silent:
-    """A monitor for programs that are planned, not run."""
+    """A monitor for programs that are planned and never run."""
 
     def finished(self, iteration: int, metrics: Arrays, parameters: Arrays) -> None: ...
 
@@ -82,7 +82,7 @@ def plan(recipe: Recipe, full: bool = False) -> str:
 def train(
     recipe: Recipe, run: RunDirectory, progress: bool = False, say: Callable[[str], None] = print, show_plan: bool = False
 ) -> Outcome:
-    """Train as `recipe` says and fill `run`. Raises `RunError` where the loss stops being finite.
+    """Train as `recipe` says and fill `run`. Raises `RunError` if the loss or a parameter is not finite.
 
     After Ctrl-C the running iteration is finished and saved, and the outcome is marked as interrupted.
     """
@@ -104,10 +104,10 @@ def train(
                 program.run({})
         except Exception as error:
             if cause(error, Interrupted) is None:
-                stopped = cause(error, RLError)
-                if stopped is None:
+                user_error = cause(error, RLError)
+                if user_error is None:
                     raise
-                raise stopped from error
+                raise user_error from error
             interrupted = True
         finally:
             agent.environment.close()
@@ -125,21 +125,21 @@ def train(
 
 
 def cause(error: BaseException | None, kind: type[Error]) -> Error | None:
-    """`error` if it is of `kind`, or what is of that kind and led to it: a program wraps what a sink raises."""
+    """`error` if it is of `kind`, else the nearest of its causes that is, else None. A program wraps the errors of its sinks."""
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _compile(agent: Agent, recipe: Recipe, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:
-    """The program, and the seconds that building and compiling it took besides XLA's (which are counted apart)."""
+    """The program, and the seconds of building and compiling it, without those of XLA (which `compiles` counts)."""
     before = compiles.seconds
     program = agent.compile(compile_config(recipe))
     return program, time.perf_counter() - began - (compiles.seconds - before)
 
 
 def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int) -> Timing:
-    lengths = np.diff(monitor.times).tolist()  # between the ends of iterations, so without the first
+    lengths = np.diff(monitor.times).tolist()  # seconds from the end of one iteration to the next, so the first is left out
     return {
         "env_steps": monitor.env_steps,
         "seconds": seconds,
@@ -163,11 +163,11 @@ def _result(evaluation: Evaluation | None, timing: Timing, interrupted: bool) ->
 
 
 def versions() -> dict[str, str | None]:
-    """The versions of what a run depends on; None for what is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    """The versions of Python and of the packages for a run; None for a package that is not installed."""
+    numbers: dict[str, str | None] = {"python": platform.python_version()}
     for name in ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb"):
         try:
-            found[name] = metadata.version(name)
+            numbers[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            numbers[name] = None
+    return numbers

@@ -1,8 +1,8 @@
 """Llama decoding written by hand in JAX: one jitted loop over positions, with a static key-value cache for the longest length.
 
-Layers are unrolled in Python and each has its own arrays, so that no weight is sliced, and so copied, inside the loop. The
+Layers are unrolled in Python and each has its own arrays: a slice of stacked weights would be a copy in every iteration. The
 cache of a layer is [B, heads, T, width], which is the order in which attention reads it. Every position attends to all T
-places, those after it masked: the usual static cache.
+places of the cache, with a mask for the later ones: the usual static cache.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Array = Any
 
 
 def split_layers(weights: Mapping[str, np.ndarray], layers: int) -> dict[str, Any]:
-    """The weights of `tempo_llm` (stacked over layers), as device arrays with one set a layer."""
+    """The weights of `tempo_llm` (stacked over layers), as device arrays with one set per layer."""
     shared = ("final_norm.weight", "head.weight", "embedding.weight")
-    found: dict[str, Any] = {name: jax.device_put(weights[name]) for name in shared if name in weights}
-    found.setdefault("embedding.weight", found["head.weight"].T)
+    parts: dict[str, Any] = {name: jax.device_put(weights[name]) for name in shared if name in weights}
+    parts.setdefault("embedding.weight", parts["head.weight"].T)
     stacked = [name for name in weights if name not in shared]
-    found["layers"] = [{name: jax.device_put(weights[name][k]) for name in stacked} for k in range(layers)]
-    return found
+    parts["layers"] = [{name: jax.device_put(weights[name][k]) for name in stacked} for k in range(layers)]
+    return parts
 
 
 def make_decoder(config: Any, frequencies: np.ndarray, length: int) -> Callable[..., Array]:

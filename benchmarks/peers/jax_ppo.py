@@ -19,7 +19,7 @@ Layers = list[tuple[Array, Array]]  # weights [in, out] and biases [out]
 
 
 class Rollout(NamedTuple):
-    """What T steps of B environments left, each [T, B, ...]."""
+    """The results of T steps of B environments, each [T, B, ...]."""
 
     obs: Array
     action: Array
@@ -32,7 +32,7 @@ class Rollout(NamedTuple):
 
 
 def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array], tuple[Any, dict[str, Array]]]:
-    """A jitted function of a uint32 seed: parameters after `iterations`, and each iteration's metrics [iterations].
+    """A jitted function from a uint32 seed to the parameters after `iterations`, and each iteration's metrics [iterations].
 
     `recipe` is a `tempo_rl` PPO recipe, `single` a `SingleEnvironment` with discrete actions.
     """
@@ -136,7 +136,7 @@ def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array]
 
 
 def initial_layers(key: Array, sizes: tuple[int, ...], last_gain: float) -> Layers:
-    """Orthogonal weights of gain sqrt(2), `last_gain` for the last layer; zero biases."""
+    """Orthogonal weights with gain sqrt(2), and `last_gain` for the last layer; zero biases."""
     gains = [math.sqrt(2.0)] * (len(sizes) - 2) + [last_gain]
     keys = jax.random.split(key, len(gains))
     orthogonal = [jax.nn.initializers.orthogonal(gain) for gain in gains]

@@ -1,4 +1,4 @@
-"""Greedy decoding with transformers' Llama on PyTorch: a prefill, then one call of the model a token, with its growing cache."""
+"""Greedy decoding with transformers' Llama on PyTorch: a prefill, then one call of the model per token, with a growing cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Decoding:
     """A `LlamaForCausalLM` with the weights of `tempo_llm`, on `device` ("cpu" or "cuda")."""
 
     def __init__(self, config: Any, weights: Mapping[str, np.ndarray], device: str = "cpu"):
-        own = LlamaConfig(
+        settings = LlamaConfig(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             intermediate_size=config.intermediate_size,
@@ -30,7 +30,7 @@ class Decoding:
             tie_word_embeddings=False,
         )
         self.device = device
-        self.model = LlamaForCausalLM(own).eval()
+        self.model = LlamaForCausalLM(settings).eval()
         named = {FINAL_NORM: weights["final_norm.weight"], HEAD: weights["head.weight"].T, EMBEDDING: weights["embedding.weight"]}
         for name, weight in layer_weights(config).items():
             for number in range(config.num_hidden_layers):
@@ -40,7 +40,7 @@ class Decoding:
         self.model.to(device)
 
     def choose_threads(self, prompts: np.ndarray, new: int) -> int:
-        """Set how many threads PyTorch uses to what is fastest here: all cores, or one."""
+        """Set the number of PyTorch's threads to the faster choice on this machine: all cores, or one."""
         seconds = {}
         for threads in sorted({1, torch.get_num_threads()}):
             torch.set_num_threads(threads)

@@ -1,7 +1,7 @@
 """PPO in PyTorch, in the style of CleanRL: a Python loop over the steps of a vector environment, one optimizer.
 
-Same environments, networks, initial values, hyperparameters and treatment of truncated episodes as `tempo_rl`'s PPO. Values of
-a rollout are computed in one batch after it, which is quicker than one step at a time.
+It has the environments, networks, initial values, hyperparameters and treatment of truncated episodes of `tempo_rl`'s PPO. The
+values of a rollout are computed in one batch after it, which is faster than one step at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Training:
         self.n_obs, self.n_actions = math.prod(environment.observations.shape), environment.actions.count
 
     def choose_threads(self) -> int:
-        """Set how many threads PyTorch uses to what is fastest here: all cores, or one, as networks are small."""
+        """Set the number of PyTorch's threads to the faster choice on this machine: all cores, or one, as networks are small."""
         seconds = {}
         for threads in sorted({1, torch.get_num_threads()}):
             torch.set_num_threads(threads)

@@ -22,6 +22,8 @@ from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
 from tempo_core.symbolic.sets import CONTEXT
 
+MANY = 60  # so many connected statements take isl some tenths of a second; 160 take seconds, some hundred take hours
+
 
 @dataclass(frozen=True)
 class Times:
@@ -159,10 +161,13 @@ class _Nesting:
     def _ask_isl(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
         """isl's times for the steps that are not loops yet; if isl finds none, times for pieces of statements.
 
-        The time that isl takes grows with the cube of the number of statements, or faster. So it only sees statements that
-        dependences connect with those for which no step is a loop; the others are arranged by themselves.
+        The time that isl takes grows with the cube of the number of statements, or faster. So isl only sees statements that
+        dependences connect with those for which no step is a loop. Of many connected statements it only sees the cycles without
+        a loop, one by one: then such statements share no loop with others, and more points are stored.
         """
         apart = self._apart(part, inner, steps)
+        if len(apart) == 1 and len(part) > MANY:
+            apart = self._phases(part, inner, steps)
         if len(apart) > 1:
             for number, members in enumerate(apart):
                 self.arrange(members, inner, steps, (*rows, number))
@@ -186,6 +191,27 @@ class _Nesting:
         if not hard:
             return easy
         return [*hard, [name for names in easy for name in names]] if easy else hard
+
+    def _phases(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol]) -> list[list[str]]:
+        """Parts in an order that respects all dependences: each cycle without a plain loop by itself, and between these the
+        statements for which the first step is a loop.
+        """
+        inside = set(part)
+        inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
+        step, components = steps[0], _components(part, inner)
+        component_of = {n: k for k, members in enumerate(components) for n in members}
+        hard = [not self._direct(members, inner, step, steps) for members in components]
+        costs: dict[int, dict[int, int]] = {k: {} for k in range(len(components))}
+        for d in inner:
+            reader, source = component_of[d.reader.name], component_of[d.source.name]
+            if reader != source:
+                shares = not (hard[reader] or hard[source]) and self._direction(d, step, steps) in ("=", "<", "<=")
+                costs[reader][source] = max(costs[reader].get(source, 0), int(not shares))
+        level = latest_levels(costs)
+        parts: dict[tuple[int, int], list[str]] = {}  # by level; the cycles without a loop, of which each is a part, come last
+        for k, members in enumerate(components):
+            parts.setdefault((level[k], k + 1 if hard[k] else 0), []).extend(members)
+        return [parts[place] for place in sorted(parts)]
 
     def _split(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol], rows: tuple[Row, ...]) -> None:
         if not self.splitting:

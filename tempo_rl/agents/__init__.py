@@ -1,4 +1,4 @@
-"""The agents, by the name that recipes give in `algorithm`."""
+"""The agents, by their names in a recipe's key `algorithm`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tempo_rl.recipe import Recipe
 
 __all__ = ["AGENTS", "Agent", "Monitor", "actor_critic", "build_agent", "ppo", "reinforce"]
 
-# Each takes the recipe of its algorithm: `recipe.ALGORITHMS` has the same names.
+# Each function takes the recipe class of its algorithm; `recipe.ALGORITHMS` has the same names.
 AGENTS: Mapping[str, Callable[[Any, Monitor], Agent]] = {"ppo": ppo, "actor_critic": actor_critic, "reinforce": reinforce}
 
 

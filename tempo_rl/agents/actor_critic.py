@@ -1,4 +1,4 @@
-"""N-step advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous: one update a rollout of T steps."""
+"""N-step advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous: one update per rollout of T steps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a rollout's end leaves to estimate: advantages and returns that know how each episode ended.
+"""Estimates of advantages and returns over a rollout. They depend on how each episode ended.
 
-All arguments are tensors over `point` = (b, i, t), scalars at each. `next_value` is the value of the true successor state
+All tensors have the domain `point` = (b, i, t) and are scalars. `next_value` is the value of the true successor state
 (`Transition.final_observation`): a truncated episode bootstraps from it, a terminated one does not.
 """
 
@@ -28,7 +28,10 @@ def generalized_advantage(
 
 
 def bootstrapped_return(step: Transition[tp.Tensor], next_value: tp.Tensor, gamma: float, point: Point) -> tp.Tensor:
-    """The discounted rewards up to the end of the episode or of the rollout, then the value of where that led."""
+    """The discounted rewards up to the end of the episode or of the rollout, plus the discounted value of the state after it.
+
+    That value is 0 where the episode terminated.
+    """
     b, i, t = point
     T = _bound(t)
     ending = step.reward + gamma * tp.where(step.terminated, 0.0, next_value)

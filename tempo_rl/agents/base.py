@@ -1,4 +1,4 @@
-"""What agents share: the program they hand to training, rollouts over the batch, what they report and keep."""
+"""The parts that agents share: the program for training, its environments, the metrics of episodes, the report to the host."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tempo_rl.recipe import Recipe
 
 Arrays = Mapping[str, np.ndarray]
 Tensors = Mapping[str, tp.Tensor]
-Rollout = tuple[tp.Expr | slice, ...]  # one index a step: all environments, all times, of one iteration
+Rollout = tuple[tp.Expr | slice, ...]  # one index per step: all environments and all times of one iteration
 
 
 class Monitor(Protocol):
-    """Where an agent's values go on the host: called once an iteration, in order, with the parameters that it ends with."""
+    """The receiver of an agent's values on the host. It is called once per iteration, in order, with the parameters at its end."""
 
     def finished(self, iteration: int, metrics: Arrays, parameters: Arrays) -> None: ...
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A recurrent program that learns: compile `context` with `bounds`, run it, and the monitor hears of each iteration."""
+    """A recurrent program that learns: compile `context` with `bounds` and run it; it calls the monitor after each iteration."""
 
     context: tp.Context
     bounds: dict[tp.Expr, int]
@@ -36,7 +36,7 @@ class Agent:
     model: ActorCritic
 
     def compile(self, config: tp.Config | None = None) -> tp.Program:
-        """The compiled program. It has no outputs: what it gives goes through its sinks."""
+        """The compiled program. It has no outputs: its values leave through its sinks."""
         return self.context.compile(self.bounds, outputs=[], config=config)
 
 
@@ -47,7 +47,7 @@ def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
 
 
 def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.Tensor]:
-    """Return and length of the episodes that ended in `over` (one index a step), averaged; NaN where none did."""
+    """Mean return and length of the episodes that ended in `over` (one index per step), and their number; NaN if none ended."""
     ended = (step.terminated | step.truncated).astype("float32")
     count = ended[over].sum()
 
@@ -62,7 +62,7 @@ def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.
 
 
 def report(monitor: Monitor, metrics: Tensors, parameters: Tensors) -> None:
-    """Hand an iteration's metrics and final parameters to the monitor: one sink, so that the device is left once."""
+    """Hand an iteration's metrics and final parameters to the monitor, through one sink: values leave the device once."""
     names = [*metrics, *parameters]
 
     def finished(*values: np.ndarray, i: int) -> None:

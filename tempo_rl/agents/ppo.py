@@ -1,7 +1,7 @@
 """Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347) as one recurrent program.
 
 Steps: b environments, i iterations, t rollout time, e epochs, m minibatches. The parameters are a recurrence over
-(i, e, m): acting reads the ones that an iteration starts with, learning reads and updates the latest.
+(i, e, m): acting reads the parameters from the start of an iteration; learning reads and updates the latest ones.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
 
 
 def explained_variance(predicted: tp.Tensor, actual: tp.Tensor) -> tp.Tensor:
-    """1 - Var(actual - predicted) / Var(actual): 1 is a perfect prediction, 0 that of a constant."""
+    """1 - Var(actual - predicted) / Var(actual): 1 for a perfect prediction, 0 for a constant one."""
 
     def variance(x: tp.Tensor) -> tp.Tensor:
         centred = x - x.mean()

@@ -1,4 +1,4 @@
-"""REINFORCE (Williams, 1992): every iteration plays T steps in fresh episodes, then follows the log-probabilities' gradient."""
+"""REINFORCE (Williams, 1992): every iteration plays T steps in fresh episodes, then follows the gradient of log-probabilities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempo_rl.recipe import ReinforceRecipe
 def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
     """The program of a REINFORCE recipe. Steps: b environments, i iterations, t time.
 
-    Returns end with their episode; one that is still running at T, or was truncated, counts up to there.
+    A return ends with its episode. If an episode is truncated, or still runs at T, its return counts the rewards up to that point.
     """
     ctx = tp.Context("b", "i", "t")
     with ctx as ((b, B), (i, I), (t, T)):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tempo_rl.env.vector import VectorEnvironment
 
 Keywords: TypeAlias = Mapping[str, Any]
-"""What an environment takes besides its id, by name: `env.kwargs` of a recipe."""
+"""An environment's arguments besides its id, by name: `env.kwargs` of a recipe."""
 
 __all__ = ["is_functional", "make", "make_vector"]
 
@@ -26,10 +26,10 @@ def make(
     vectorization: str = "sync",
     wrappers: Sequence[str] = (),
 ) -> ProgramEnvironment:
-    """`num_envs` environments over the batch step: `batch` is its (step, bound), the bound to be run with `num_envs`.
+    """`num_envs` environments over the batch step. `batch` is that step and its bound, which must be `num_envs` in a run.
 
-    `env_id` is one of Gymnasium's ("CartPole-v1": a host function), one of its functional ones ("phys2d/CartPole-v1": JAX),
-    or a `module:Class` of a functional environment. Raises `EnvError`.
+    `env_id` is one of Gymnasium's ids ("CartPole-v1": runs on the host), the id of a functional environment
+    ("phys2d/CartPole-v1": runs in JAX), or the `module:Class` of a functional environment. Raises `EnvError`.
     """
     if is_functional(env_id):
         from tempo_rl.env.functional_env import FunctionalEnv, make_single
@@ -44,7 +44,7 @@ def make(
 def make_vector(
     env_id: str, num_envs: int, seed: int = 0, kwargs: Keywords | None = None, wrappers: Sequence[str] = ()
 ) -> VectorEnvironment:
-    """The same environments, stepped with arrays."""
+    """The same environments on the host, stepped with arrays."""
     if is_functional(env_id):
         from tempo_rl.env.functional_env import FunctionalVectorEnvironment, make_single
 

@@ -21,7 +21,7 @@ from tempo_rl.errors import EnvError
 if TYPE_CHECKING:
     from gymnasium.experimental.functional import FuncEnv
 
-Array: TypeAlias = jax.Array  # also while it is traced
+Array: TypeAlias = jax.Array  # traced arrays too
 
 
 class SingleEnvironment:
@@ -37,7 +37,9 @@ class SingleEnvironment:
         try:
             self._params = function.get_default_params(**params)
         except TypeError as error:
-            raise EnvError(f"{name} does not take {params}: {error}", hint="see env.kwargs in the recipe") from error
+            raise EnvError(
+                f"{name} does not take {params}: {error}", hint="check the names in env.kwargs of the recipe"
+            ) from error
         self.observations = observations_of(function.observation_space, name)
         self.actions = actions_of(function.action_space, name)
         with _standard_promotion():
@@ -53,7 +55,7 @@ class SingleEnvironment:
             return self._initial(key_data)
 
     def step(self, packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
-        """State after the step (of a new, freshly sampled episode where this one ended), then the parts of `Transition`."""
+        """The state after the step, then the parts of `Transition`. Where an episode ended, the state is that of a new one."""
         with _standard_promotion():
             return self._step(packed, action, key_data)
 
@@ -87,19 +89,19 @@ class SingleEnvironment:
 
 
 def _key(data: Array) -> Array:
-    """(2,) uint32 as a key of `jax.random`."""
+    """A key of `jax.random` from its data, (2,) uint32."""
     return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 @contextmanager
 def _standard_promotion() -> Iterator[None]:
-    """Environments are others' code: they may rely on JAX's implicit conversions where the program around them forbids them."""
+    """Allow JAX's implicit conversions: an environment may rely on them, even if the program around it forbids them."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
 class FunctionalEnv:
-    """A functional environment over the batch step, with the same two methods as `GymnasiumEnv`."""
+    """Functional environments over the batch step, with the same methods as `GymnasiumEnv`."""
 
     def __init__(self, single: SingleEnvironment, num_envs: int, batch: Batch):
         self.single, self.num_envs, self._batch = single, num_envs, batch
@@ -159,14 +161,14 @@ class FunctionalVectorEnvironment:
 
 
 def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
-    """The functional environment `env_id`, or `module:Class` of your own (a `gymnasium.experimental.functional.FuncEnv`).
+    """The functional environment `env_id`, which may be the `module:Class` of a `gymnasium.experimental.functional.FuncEnv`.
 
-    `params` go to its `get_default_params`. Raises `EnvError` where a package is missing.
+    `params` go to its `get_default_params`. Raises `EnvError` if a package or the time limit is missing.
     """
     reference, limit = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
     limit = max_episode_steps or limit
     if limit is None:
-        raise EnvError(f"{env_id} has no time limit", hint="give env.kwargs.max_episode_steps")
+        raise EnvError(f"{env_id} has no time limit", hint="write env.kwargs.max_episode_steps=200, for example")
     try:
         function = cast("FuncEnv[Any, Any, Any, Any, Any, Any, Any]", load_reference(reference)())
     except EnvError as error:

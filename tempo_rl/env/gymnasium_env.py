@@ -23,7 +23,7 @@ class GymnasiumEnv:
     def __init__(self, host: HostVectorEnvironment, batch: Batch):
         self.host, self._batch = host, batch
         self.num_envs, self.observations, self.actions = host.num_envs, host.observations, host.actions
-        self._clock: tp.Recurrence | None = None  # steps taken before a reset: what orders resets after the steps before them
+        self._clock: tp.Recurrence | None = None  # counts the steps before a reset; reading it makes the reset run after them
         self._steps_taken = 0
 
     def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:

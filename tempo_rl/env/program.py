@@ -1,4 +1,4 @@
-"""What agents need of an environment inside of a program, on the host or on the device: recurrent tensors in, recurrent tensors out."""
+"""The interface of environments inside a program, on the host or on the device: recurrent tensors in, recurrent tensors out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which environments are functional (JAX): known by their ids, without importing anything."""
+"""The functional (JAX) environments, recognised by their ids without importing anything."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ FUNCTIONAL = {
 def is_functional(env_id: str) -> bool:
     """Whether `env_id` names a functional environment: one of `FUNCTIONAL`, or a `module:Class` of your own.
 
-    Gymnasium's own `module:Name-v0`, which ends in a version, is a host environment.
+    A `module:Name-v0` of Gymnasium, which ends in a version, is a host environment.
     """
     return env_id in FUNCTIONAL or (":" in env_id and re.search(r"-v\d+$", env_id) is None)

@@ -1,4 +1,4 @@
-"""What agents need to know of an environment's spaces."""
+"""Descriptions of an environment's observations and actions, for agents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = TypeVar("Array", bound="np.ndarray | jax.Array")
 
 @dataclass(frozen=True)
 class Observations:
-    """Arrays of one shape and dtype: the environment's own (images stay uint8), except that doubles become floats."""
+    """Arrays of one shape and dtype. The dtype is that of the environment (images stay uint8), but float64 becomes float32."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -27,7 +27,7 @@ class Observations:
 
 @dataclass(frozen=True)
 class Discrete:
-    """Actions `0, ..., count - 1`; the environment sees them plus `start`."""
+    """Actions `0, ..., count - 1`; the environment receives `start` + action."""
 
     count: int
     start: int = 0
@@ -38,7 +38,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Continuous:
-    """Actions of one shape; the environment sees them clipped to `[low, high]` (nested lists of numbers, row by row)."""
+    """Actions of one shape; the environment receives them clipped to `[low, high]` (one number per element, row by row)."""
 
     shape: tuple[int, ...]
     low: tuple[float, ...]
@@ -57,7 +57,7 @@ Actions = Discrete | Continuous
 
 
 def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
-    """Our description of a Gymnasium observation space. Raises `EnvError` for all but arrays."""
+    """The description of a Gymnasium observation space. Raises `EnvError` unless the space is of arrays (Box)."""
     from gymnasium import spaces
 
     if not isinstance(space, spaces.Box):
@@ -70,7 +70,7 @@ def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
 
 
 def actions_of(space: gymnasium.Space[Any], env_id: str) -> Actions:
-    """Our description of a Gymnasium action space. Raises `EnvError` for all but Discrete and float Box."""
+    """The description of a Gymnasium action space. Raises `EnvError` unless it is Discrete or a float Box of one dimension."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):

@@ -1,4 +1,4 @@
-"""What one step of a vector environment gives, in one order everywhere: for arrays and for recurrent tensors."""
+"""The results of one environment step, in one order everywhere: as arrays or as recurrent tensors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Value = TypeVar("Value", tp.Tensor, np.ndarray)
 class Transition(NamedTuple, Generic[Value]):
     """A step of B environments (arrays with B leading), or of one (recurrent tensors over the batch step).
 
-    `observation` is what the next action answers: where an episode ended, already the next episode's first observation.
-    `final_observation` is the true successor of the action in every case; values bootstrap from it where `truncated`, and
-    nothing bootstraps where `terminated`. `episode_return` and `episode_length` count the episode so far, this step
-    included, so that they are the episode's totals where it ended.
+    `observation` is the observation for the next action: where an episode ended, the first one of the next episode.
+    `final_observation` is always the true successor of the action. Values bootstrap from it where `truncated`; nothing
+    bootstraps where `terminated`. `episode_return` and `episode_length` count the episode up to and including this step:
+    at the end of an episode, they are its totals.
     """
 
     observation: Value

@@ -1,4 +1,4 @@
-"""The host side of Gymnasium environments: B of them stepped together, every episode end handled in one way."""
+"""Gymnasium environments on the host: B of them stepped together, with every end of an episode handled in one way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class VectorEnvironment(Protocol):
-    """What evaluation needs of an environment, host or functional: B copies that restart by themselves."""
+    """The interface of environments for evaluation, host or functional: B copies that restart by themselves."""
 
     num_envs: int
     observations: Observations
@@ -32,15 +32,15 @@ class VectorEnvironment(Protocol):
 
 
 def env_seeds(seed: int, num_envs: int, clock: int = 0) -> list[int]:
-    """One seed an environment, by its index: independent streams, none shared between runs of neighbouring seeds."""
+    """One seed per environment, by its index. The streams are independent, also between runs with neighbouring seeds."""
     return [int(np.random.SeedSequence([seed, index, clock]).generate_state(1)[0]) >> 1 for index in range(num_envs)]
 
 
 class HostVectorEnvironment:
     """Wraps a Gymnasium vector environment so that episodes restart within the step that ended them.
 
-    Modes: SAME_STEP as it is; DISABLED by resetting ended environments ourselves; NEXT_STEP is refused, because the
-    step that it spends on resetting is no transition, and its successor observation is not the action's.
+    Gymnasium has three autoreset modes. SAME_STEP already does this. With DISABLED, this class resets the environments whose
+    episode ended. NEXT_STEP is refused: its step for resetting is not a transition, and ignores the action.
     """
 
     def __init__(self, env: VectorEnv, seed: int = 0, name: str = ""):
@@ -63,13 +63,15 @@ class HostVectorEnvironment:
 
     def reset(self, clock: int = 0) -> np.ndarray:
         """First observations, (B, *shape). The seeds follow from (seed, environment index, `clock`)."""
-        seeds: Any = env_seeds(self.seed, self.num_envs, clock)  # Gymnasium's base class declares one; all take one a copy
+        seeds: Any = env_seeds(
+            self.seed, self.num_envs, clock
+        )  # the base class declares one seed; every subclass takes one per copy
         observation, _ = self.env.reset(seed=seeds)
         self._returns[:], self._lengths[:] = 0.0, 0
         return self._observation(observation)
 
     def step(self, action: np.ndarray) -> Transition[np.ndarray]:
-        """Steps all environments. `action` is (B,) ints or (B, *shape) floats."""
+        """Step all environments. `action` is (B,) ints or (B, *shape) floats."""
         observation, reward, terminated, truncated, info = self.env.step(self._outward(np.asarray(action)))
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         done = terminated | truncated
@@ -114,7 +116,7 @@ def make_host(
 
     classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
 
-    def one() -> Environment:
+    def make_one() -> Environment:
         env: Environment = gymnasium.make(env_id, **kwargs)
         for wrapper in classes:
             env = wrapper(env)
@@ -122,29 +124,30 @@ def make_host(
 
     mode = AutoresetMode.SAME_STEP
     if vectorization not in ("sync", "async"):
-        raise EnvError(f"env.vectorization is {vectorization!r}", hint="sync or async")
+        raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
     try:
         if vectorization == "sync":
-            env: VectorEnv = SyncVectorEnv([one] * num_envs, autoreset_mode=mode)
-        else:  # spawned, not forked: a fork of a process in which JAX's threads run can deadlock
-            env = AsyncVectorEnv([one] * num_envs, autoreset_mode=mode, context="spawn")
+            env: VectorEnv = SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode)
+        else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
+            env = AsyncVectorEnv([make_one] * num_envs, autoreset_mode=mode, context="spawn")
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
         raise EnvError(f"Gymnasium cannot make {env_id!r}: {error}", hint=_nearest(env_id, gymnasium.registry)) from error
     except TypeError as error:
-        raise EnvError(f"Gymnasium cannot make {env_id!r} with {kwargs}: {error}", hint="see env.kwargs in the recipe") from error
+        message = f"Gymnasium cannot make {env_id!r} with {kwargs}: {error}"
+        raise EnvError(message, hint="check the names in env.kwargs of the recipe") from error
     return HostVectorEnvironment(env, seed, env_id)
 
 
 def load_reference(reference: str) -> Callable[..., object]:
-    """The object that `module:name` names. Raises `EnvError` where there is none."""
+    """The object with the name `module:name`. Raises `EnvError` if it does not exist."""
     module, _, name = reference.partition(":")
     try:
-        found: Callable[..., object] = getattr(importlib.import_module(module), name)
+        target: Callable[..., object] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise EnvError(f"{reference!r} cannot be imported: {error}", hint='write "package.module:Class"') from error
-    return found
+    return target
 
 
 def _nearest(env_id: str, registry: Iterable[str]) -> str | None:

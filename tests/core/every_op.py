@@ -1,4 +1,4 @@
-"""The op set, for tests that walk over it: one test for each op, so that a missing row fails by the op's name."""
+"""The op set, for tests that walk over it: one test for each op, so that the failure of a missing row names the op."""
 
 from __future__ import annotations
 

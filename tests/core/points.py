@@ -1,8 +1,8 @@
-"""The special points of every smooth function: where its value and first three derivatives are compared with JAX's.
+"""The special points of every smooth function, at which its value and first three derivatives are compared with JAX's.
 
-`SMOOTH` has a row for each public function of floats, with JAX's function of the same meaning and the points that are special to it:
-0, ties, the ends of its domain, infinities, very large and very small numbers. A new function gets a row, or a reason in `NOT_SMOOTH`
-(`test_points.py` fails for one without). Where JAX is not the judge, a point says what is right, and why.
+`SMOOTH` has a row for each public function of floats, with JAX's function of the same meaning and the function's special points: 0, ties,
+the ends of its domain, infinities, very large and very small numbers. A new function needs a row, or a reason in `NOT_SMOOTH`
+(`test_points.py` fails for a function without). If JAX is wrong at a point, the point has the right value and the reason.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ANY = None  # an element of a derivative that is not compared
 
 @dataclass(frozen=True)
 class Point:
-    """Where a function is compared: a number for each operand, or the elements of a reduction's operand.
+    """A point of a comparison: a number for each operand, or the elements of a reduction's operand.
 
-    `right` holds, by order (0 is the value), what is right where JAX gives something else, flattened; `why` is the reason. Orders of
-    `nowhere` are not compared: there is no such derivative, and no convention about it.
+    If JAX is wrong, `right` has the right derivatives by order (0 is the value), flattened, and `why` the reason. Orders in `nowhere` are
+    not compared: these derivatives do not exist, and there is no convention for them.
     """
 
     at: tuple[float, ...]

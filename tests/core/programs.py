@@ -8,7 +8,7 @@ import tempo_core as tp
 
 
 def step_environment(obs: Any, action: Any) -> Any:
-    """A small differentiable world, as a JAX function: (next observation, reward)."""
+    """A small differentiable environment, as a JAX function: (next observation, reward)."""
     import jax.numpy as jnp
 
     moved = jnp.sin(obs + 0.1 * action.astype(obs.dtype))

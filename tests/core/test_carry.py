@@ -1,4 +1,4 @@
-"""`tp.carry` writes the branches that a user would write, and gives the values of nested loops."""
+"""`tp.carry` assigns the branches that a user would write, and gives the values of nested loops."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_its_values_are_those_of_nested_loops(name: str, sizes: dict[str, int]) 
 
 
 def test_a_start_and_what_follows_may_come_one_after_the_other() -> None:
-    """A parameter begins, is differentiated, and goes on; what follows is a number here and there."""
+    """A parameter has a start, is differentiated, and goes on; in some cases the following value is a number."""
     ctx = tp.Context("i", "t")
     with ctx as ((i, I), (t, T)):
         w, count = tp.recurrence((), domain=(i,), name="w"), tp.recurrence((), "int32", domain=(i, t), name="count")

@@ -1,4 +1,4 @@
-"""Every function of tensors against NumPy's of the same meaning: by the reference, and compiled, vectorized over a step."""
+"""Every function of tensors against NumPy's function of the same meaning: by the reference, and compiled and vectorized."""
 
 from __future__ import annotations
 
@@ -145,16 +145,16 @@ def names(name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, list[Any]]:
-    """All functions in one program: as the equations say, and compiled with both backends."""
+    """All functions in one program: by the reference, and compiled with both backends."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         leaves = {name: tp.input(name, value.shape[1:], value.dtype.name, domain=(t,)) for name, value in INPUTS.items()}
         outputs = [tp.stop_gradient(CASES[name][0](*(leaves[x] for x in names(name)))) for name in CASES]
         outputs = [x if t in [s.expr for s in x.domain.steps] else tp.broadcast_to(x, x.shape) for x in outputs]
-    found = {"reference": reference.evaluate(ctx, outputs, {T: STEPS}, INPUTS)}
+    by_setting = {"reference": reference.evaluate(ctx, outputs, {T: STEPS}, INPUTS)}
     for name, config in {"numpy": tp.Config(backend="numpy"), "staged": tp.Config()}.items():
-        found[name] = ctx.run({T: STEPS}, outputs=outputs, inputs=INPUTS, config=config)
-    return found
+        by_setting[name] = ctx.run({T: STEPS}, outputs=outputs, inputs=INPUTS, config=config)
+    return by_setting
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -174,7 +174,7 @@ def test_a_function_is_numpys(results: dict[str, list[Any]], name: str) -> None:
 def test_the_page_of_functions_names_them_all() -> None:
     page = (Path(__file__).parents[2] / "docs" / "functions.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", page))
-    others = {"udf", "sink", "spec", "input", "recurrence", "promote"}  # what docs/language.md is about, and the table of dtypes
+    others = {"udf", "sink", "spec", "input", "recurrence", "promote"}  # these are in docs/language.md, or in the table of dtypes
     functions = {name for name in tp.__all__ if inspect.isfunction(getattr(tp, name))}
     assert functions - others <= named
     assert named - functions <= {"reverse", *tp.errors.__dict__} | set(DTYPES)

@@ -22,7 +22,7 @@ TEMPORAL: dict[str, Temporal] = {}
 
 
 def temporal(build: Temporal) -> Temporal:
-    """Registers a loss made of x over (i, t) of shape (2,), w over (i) of shape (2,), and the steps and bounds."""
+    """Register a loss: a function of the steps and bounds, x over (i, t) of shape (2,), and w over (i) of shape (2,)."""
     TEMPORAL[build.__name__] = build
     return build
 
@@ -86,7 +86,7 @@ def constant_slice(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -
 
 @temporal
 def slice_without_broadcast(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
-    """Each element of the slice gets a gradient of its own, at each reader."""
+    """Each element of the slice has its own gradient, at each reader."""
     return (tp.sin(x)[i, 0:T] * x).softmax(0).index(0, t).sum()
 
 
@@ -230,7 +230,7 @@ def random_weights(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -
 
 @temporal
 def a_loss_at_some_points(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
-    """A loss over i alone: the sum over its points is what is differentiated."""
+    """A loss over i alone: its gradient is that of the sum over its points."""
     return (x[i, 0:T].sum(0) * w).prod() * (i + 1)
 
 
@@ -245,19 +245,19 @@ def _program(name: str) -> tuple[tp.Context, tp.Tensor, list[tp.Tensor], dict[An
 
 @pytest.mark.parametrize("name", TEMPORAL)
 def test_gradients_through_time(name: str) -> None:
-    """Against finite differences; and the gradient's program compiles to the same numbers."""
+    """The gradients agree with finite differences, and compiled programs give the same numbers."""
     ctx, loss, leaves, bounds, inputs = _program(name)
     with ctx:
         gradients = assert_gradients(ctx, loss, leaves, bounds, inputs)
     single = {k: v.astype("float32") for k, v in inputs.items()}
     expected = reference.evaluate(ctx, [loss, *gradients], bounds, single)
     for setting in ("staged", "numpy, no passes"):
-        found = ctx.run(bounds, outputs=[loss, *gradients], inputs=single, config=SETTINGS[setting])
-        assert_all_same(found, expected, 1e-4)
+        results = ctx.run(bounds, outputs=[loss, *gradients], inputs=single, config=SETTINGS[setting])
+        assert_all_same(results, expected, 1e-4)
 
 
 def test_gradients_of_gradients() -> None:
-    """Forward over a recurrence, back, and back again."""
+    """A gradient of a gradient, through a recurrence."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = apply(ops.Identity(), tp.input("x", (2,), domain=(t,)), name="x")
@@ -282,14 +282,14 @@ def test_gradient_descent_on_a_parameter() -> None:
         loss.backward()
         w[i + 1] = w - 0.1 * w.grad
         inputs = {"x": data.astype("float32"), "y": target.astype("float32")}
-        found = ctx.run({I: 4}, outputs=[loss, w], inputs=inputs)
+        results = ctx.run({I: 4}, outputs=[loss, w], inputs=inputs)
     weights, losses, seen = np.ones(3), [], []
     for _ in range(4):
         error = data @ weights - target
         losses.append((error**2).mean())
         seen.append(weights)
         weights = weights - 0.1 * 2 * data.T @ error / 5
-    assert_all_same(found, [np.array(losses, "float32"), np.array(seen, "float32")])
+    assert_all_same(results, [np.array(losses, "float32"), np.array(seen, "float32")])
 
 
 def test_backward_adds_up() -> None:
@@ -298,8 +298,8 @@ def test_backward_adds_up() -> None:
         x = tp.input("x", domain=(t,), requires_grad=True)
         (x * 2).sum().backward()
         tp.square(x).sum().backward()
-        (found,) = reference.evaluate(ctx, [x.grad], {T: 3}, {"x": np.array([1.0, 2.0, 3.0])})
-    assert_same(found, np.array([4, 6, 8], "float32"))
+        (result,) = reference.evaluate(ctx, [x.grad], {T: 3}, {"x": np.array([1.0, 2.0, 3.0])})
+    assert_same(result, np.array([4, 6, 8], "float32"))
 
 
 def test_the_gradient_of_a_view_is_the_view_of_the_gradient() -> None:
@@ -307,8 +307,8 @@ def test_the_gradient_of_a_view_is_the_view_of_the_gradient() -> None:
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,), requires_grad=True)
         (tp.square(x) * (t + 1)).backward()
-        found = reference.evaluate(ctx, [x.grad, x[T - 1 - t].grad, x[0].grad], {T: 3}, {"x": np.array([1.0, 2.0, 3.0])})
-    assert_all_same(found, [np.array([2, 8, 18], "float32"), np.array([18, 8, 2], "float32"), np.float32(2)])
+        results = reference.evaluate(ctx, [x.grad, x[T - 1 - t].grad, x[0].grad], {T: 3}, {"x": np.array([1.0, 2.0, 3.0])})
+    assert_all_same(results, [np.array([2, 8, 18], "float32"), np.array([18, 8, 2], "float32"), np.float32(2)])
 
 
 def test_no_gradient_flows_through_detached_values_functions_and_integers() -> None:
@@ -318,8 +318,8 @@ def test_no_gradient_flows_through_detached_values_functions_and_integers() -> N
         (y,) = tp.udf(lambda v: (v * 2,), x, outputs=[tp.spec((2,))], kind="host")
         loss = x.detach() * 3 + y + x.astype("int32") + tp.where(x > 0, 1.0, 2.0)
         (gradient,) = tp.grad(loss, wrt=[x])
-        (found,) = reference.evaluate(ctx, [gradient], {T: 2}, {"x": normal(2, 2)})
-    assert (np.asarray(found) == 0).all()
+        (result,) = reference.evaluate(ctx, [gradient], {T: 2}, {"x": normal(2, 2)})
+    assert (np.asarray(result) == 0).all()
 
 
 def mixed(x, k, y):
@@ -337,11 +337,11 @@ def test_gradients_through_a_jax_function_are_those_of_jax() -> None:
         loss = (first**2).sum()
         gradients = tp.grad(loss, wrt=[x, y])
         values = {"x": normal(3, 4, 2).astype("float32"), "y": normal(4, 3).astype("float32")}
-        found = ctx.run({B: 3, T: 4}, gradients, values)
+        results = ctx.run({B: 3, T: 4}, gradients, values)
     k_at = (1.0 + np.arange(4, dtype="float32"))[None, :, None]
     total = values["y"].sum(-1)[None, :, None]
     slope = 2 * (values["x"] * total + k_at)
-    assert_all_same(found, [slope * total, np.repeat((slope * values["x"]).sum((0, 2))[:, None], 3, 1)], 1e-5)
+    assert_all_same(results, [slope * total, np.repeat((slope * values["x"]).sum((0, 2))[:, None], 3, 1)], 1e-5)
 
 
 def test_grad_of_what_the_loss_does_not_depend_on_is_zero() -> None:
@@ -350,8 +350,8 @@ def test_grad_of_what_the_loss_does_not_depend_on_is_zero() -> None:
         x, y = tp.input("x", (2,)), tp.input("y", (3,))
         middle = x * 2
         gradients = tp.grad(tp.square(middle).sum(), wrt=[y, middle, x])
-        found = reference.evaluate(ctx, gradients, {T: 1}, {"x": np.array([1.0, 2.0]), "y": np.ones(3)})
-    assert_all_same(found, [np.zeros(3, "float32"), np.array([4, 8], "float32"), np.array([8, 16], "float32")])
+        results = reference.evaluate(ctx, gradients, {T: 1}, {"x": np.array([1.0, 2.0]), "y": np.ones(3)})
+    assert_all_same(results, [np.zeros(3, "float32"), np.array([4, 8], "float32"), np.array([8, 16], "float32")])
 
 
 def test_errors_of_gradients() -> None:

@@ -1,4 +1,4 @@
-"""What programs are fed with: arrays of any library, iterators, functions of the steps; at once, or as the loop goes."""
+"""The inputs of a run: arrays of any library, iterators, functions of the steps; all at once, or streamed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SUMS = VALUES.cumsum(0)
 
 
 class OnlyArray:
-    """As a tensor of another library, which NumPy can read."""
+    """A stand-in for a tensor of another library, which NumPy can read."""
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return VALUES
 
 
 class OnlyDlpack:
-    """As a tensor in another device's memory, which NumPy cannot read."""
+    """A stand-in for a tensor in the memory of a device, which NumPy cannot read."""
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise TypeError("no NumPy here")
@@ -42,7 +42,7 @@ class OnlyDlpack:
 
 
 class Rows:
-    """Can be gone through again and again, and is no sequence."""
+    """An iterable that can be iterated many times, but is not a sequence."""
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(VALUES)
@@ -75,7 +75,7 @@ def reused() -> Iterator[np.ndarray]:
 
 
 class Sums:
-    """s[t] = x[0] + ... + x[t], and the programs of it that the tests share."""
+    """s[t] = x[0] + ... + x[t], and the compiled programs, which tests share."""
 
     def __init__(self, streamed: bool):
         self.ctx = tp.Context("t")
@@ -124,19 +124,19 @@ def test_tensors_of_pytorch(streamed: bool) -> None:
 @every_setting
 @pytest.mark.parametrize("streamed", [False, True])
 def test_points_are_asked_for_in_their_order(setting: str, streamed: bool) -> None:
-    ctx, asked = tp.Context("i", "t"), []
+    ctx, points = tp.Context("i", "t"), []
 
     def value(i: int, t: int) -> int:
-        asked.append((i, t))
+        points.append((i, t))
         return 10 * i + t
 
     with ctx as ((i, I), (t, T)):
         x = tp.input("x", (), "int32", domain=(t, i), streamed=streamed)
-        made = Case(ctx, {I: 2, T: 3}, [x * 1, x[i, 0:T].sum(0)], [], {"x": value})
+        case = Case(ctx, {I: 2, T: 3}, [x * 1, x[i, 0:T].sum(0)], [], {"x": value})
     expected = [np.array([[0, 1, 2], [10, 11, 12]], "int32"), np.array([3, 33], "int32")]
-    assert_all_same(compiled(made, SETTINGS[setting]), expected)
-    assert asked == [(a, b) for a in range(2) for b in range(3)]
-    assert_all_same(evaluated(made), expected)
+    assert_all_same(compiled(case, SETTINGS[setting]), expected)
+    assert points == [(a, b) for a in range(2) for b in range(3)]
+    assert_all_same(evaluated(case), expected)
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
@@ -185,10 +185,10 @@ def test_what_reads_the_future_of_a_stream_waits_for_it(setting: str) -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,), streamed=True)
-        made = Case(ctx, {T: 4}, [x[t:T].sum(0), x - x[T - 1 - t], x[tp.min(t + 1, T - 1)] * x], [], {"x": lambda t: t + 1.0})
+        case = Case(ctx, {T: 4}, [x[t:T].sum(0), x - x[T - 1 - t], x[tp.min(t + 1, T - 1)] * x], [], {"x": lambda t: t + 1.0})
     expected = [np.array(v, "float32") for v in ([10, 9, 7, 4], [-3, -1, 1, 3], [2, 6, 12, 16])]
-    assert_all_same(compiled(made, SETTINGS[setting]), expected)
-    assert_all_same(evaluated(made), expected)
+    assert_all_same(compiled(case, SETTINGS[setting]), expected)
+    assert_all_same(evaluated(case), expected)
 
 
 @every_setting
@@ -198,8 +198,8 @@ def test_streams_have_gradients(setting: str) -> None:
         x = tp.input("x", domain=(t,), streamed=True, requires_grad=True)
         loss = (x * x)[0:T].sum(0)
         loss.backward()
-        made = Case(ctx, {T: 3}, [loss, x.grad], [], {"x": iter([1.0, 2.0, 3.0])})
-    assert_all_same(compiled(made, SETTINGS[setting]), [np.float32(14), np.array([2, 4, 6], "float32")])
+        case = Case(ctx, {T: 3}, [loss, x.grad], [], {"x": iter([1.0, 2.0, 3.0])})
+    assert_all_same(compiled(case, SETTINGS[setting]), [np.float32(14), np.array([2, 4, 6], "float32")])
 
 
 def test_a_stream_that_no_output_needs_is_not_read() -> None:
@@ -257,7 +257,7 @@ def test_what_does_not_fit_is_named_with_its_point(what: str, streamed: bool) ->
         program.run({"x": make()})
     assert (raised.value.hint or "").startswith(hint or "")
     assert "test_inputs.py" in raised.value.where
-    assert_all_same(program.run({"x": VALUES}), [SUMS, SUMS[-1]])  # nothing is left of the run that failed
+    assert_all_same(program.run({"x": VALUES}), [SUMS, SUMS[-1]])  # the failed run has no effect on the next one
 
 
 def test_an_error_of_the_users_own_is_the_cause() -> None:
@@ -286,7 +286,7 @@ def test_a_staged_run_that_is_interrupted_can_be_repeated(error: type[BaseExcept
     for _ in range(2):
         with pytest.raises((error, errors.InputError), match="stop"):
             program.run({"x": interrupted})
-        assert seen == [(0, 1.0)][: error is MemoryError]  # an interrupt does not wait for what is on its way
+        assert seen == [(0, 1.0)][: error is MemoryError]  # an interrupt does not wait for values on their way
         seen.clear()
     assert_all_same(program.run({"x": itertools.repeat(1.0)}), [np.array([1, 3, 7, 15], "float32")])
     assert seen == [(0, 1.0), (1, 3.0), (2, 7.0), (3, 15.0)]

@@ -1,4 +1,4 @@
-"""What recurrent tensors mean: each program against plain NumPy loops, through the reference and through the compiler."""
+"""The meaning of recurrent tensors: each program against plain NumPy loops, through the reference and through the compiler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def f32(*values: object) -> np.ndarray:
 
 @case
 def state_passing() -> Case:
-    """Each point from the one before."""
+    """Each point reads the point before."""
     data, ctx = normal(6, 3), tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (3,), domain=(t,))
@@ -39,7 +39,7 @@ def state_passing() -> Case:
 
 @case
 def delays_of_two() -> Case:
-    """Two branches begin, the third reads two steps back."""
+    """Two branches give first values, the third reads two steps back."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         f = tp.recurrence((), "int32", domain=(t,))
@@ -51,7 +51,7 @@ def delays_of_two() -> Case:
 
 @case
 def anti_causal() -> Case:
-    """Discounted returns: each point from the one after."""
+    """Discounted returns: each point reads the point after."""
     data, ctx = normal(5), tp.Context("t")
     with ctx as ((t, T),):
         r = tp.input("r", domain=(t,))
@@ -147,7 +147,7 @@ def prefixes_and_suffixes() -> Case:
 
 @case
 def empty_slices() -> Case:
-    """The strict prefix of the first point holds nothing."""
+    """The strict prefix of the first point is empty."""
     data, ctx = normal(4), tp.Context("t")
     with ctx as ((t, T),):
         y = tp.input("x", domain=(t,)) * 1
@@ -192,7 +192,7 @@ def window_of_a_recurrence() -> Case:
 
 @case
 def causal_attention() -> Case:
-    """Softmax over all that has been, of a recurrence."""
+    """Softmax over the whole past, in a recurrence."""
     data, ctx = normal(5, 3), tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (3,), domain=(t,))
@@ -209,7 +209,7 @@ def causal_attention() -> Case:
 
 @case
 def blocks() -> Case:
-    """The block that a point lies in, up to the point and whole."""
+    """The block around a point, as a whole and up to the point."""
     data, ctx = normal(8), tp.Context("t")
     with ctx as ((t, T),):
         y = tp.input("x", domain=(t,)) * 2
@@ -237,7 +237,7 @@ def strided_slices() -> Case:
 
 @case
 def constant_slices() -> Case:
-    """Slices without steps in their ends leave no step in the domain."""
+    """A slice with constant ends removes the step from the domain."""
     data, ctx = normal(3, 5, 2), tp.Context("i", "t")
     with ctx as ((i, I), (t, T)):
         y = tp.input("x", (2,), domain=(i, t)) + 1
@@ -249,7 +249,7 @@ def constant_slices() -> Case:
 
 @case
 def slices_of_slices() -> Case:
-    """A slice of what was sliced over another step, and a slice of a shifted view."""
+    """A slice of a slice over another step, and a slice of a shifted view."""
     data, ctx = normal(3, 4), tp.Context("i", "t")
     with ctx as ((i, I), (t, T)):
         y = tp.input("x", domain=(i, t)) + 1
@@ -299,7 +299,7 @@ def nested_carries() -> Case:
 
 @case
 def deep_carries() -> Case:
-    """Three steps deep."""
+    """A carry through three nested steps."""
     ctx = tp.Context("i", "e", "k")
     with ctx as ((i, I), (e, E), (k, K)):
         n = tp.recurrence((), "int32", domain=(i, e, k), name="n")
@@ -347,7 +347,7 @@ def layers() -> Case:
 
 @case
 def domains_union() -> Case:
-    """Operands over different steps meet over both, in the context's order."""
+    """Operands over different steps give a result over both, in the context's order."""
     rows, columns, ctx = normal(3), normal(4), tp.Context("i", "t")
     with ctx as ((i, I), (t, T)):
         x, y = tp.input("x", domain=(t,)), tp.input("y", domain=(i,))
@@ -361,7 +361,7 @@ def domains_union() -> Case:
 
 @case
 def first_branch_wins() -> Case:
-    """Branches are tried in the order of their assignment; what lies outside the domain is dropped."""
+    """Branches are tried in the order of their assignment; points outside of the domain are dropped."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         a = tp.recurrence((), "int32", domain=(t,))
@@ -370,7 +370,7 @@ def first_branch_wins() -> Case:
         a[t] = -t
         b = tp.recurrence((), "int32", domain=(t,))
         b[0] = 5
-        b[t + 1] = t + 50  # t = T - 1 assigns a point that is not there
+        b[t + 1] = t + 50  # t = T - 1 assigns a point outside of the domain
     return Case(
         ctx,
         {T: 6},
@@ -381,7 +381,7 @@ def first_branch_wins() -> Case:
 
 @case
 def updates_now_and_then() -> Case:
-    """A value that changes at every third step only, computed where it is needed only."""
+    """A value that changes only at every third step, and is computed only where it is needed."""
     data, ctx = normal(7), tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,))
@@ -466,12 +466,12 @@ def symbolic_shapes() -> Case:
 
 @pytest.mark.parametrize("name", CASES)
 def test_reference_gives_what_loops_give(name: str) -> None:
-    made = CASES[name]()
-    assert_all_same(evaluated(made), made.expected, made.tolerance)
+    case = CASES[name]()
+    assert_all_same(evaluated(case), case.expected, case.tolerance)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_program_gives_what_loops_give(name: str, setting: str) -> None:
-    made = CASES[name]()
-    assert_all_same(compiled(made, SETTINGS[setting]), made.expected, made.tolerance)
+    case = CASES[name]()
+    assert_all_same(compiled(case, SETTINGS[setting]), case.expected, case.tolerance)

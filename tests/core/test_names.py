@@ -1,4 +1,4 @@
-"""What statements and stores are called: the user's tensors, their lines, and nothing that is not true."""
+"""The names of statements and stores: the user's tensors and their lines, without wrong claims."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def compiled() -> tp.Program:
 
 
 def test_values_are_called_by_variables_fields_and_entries(compiled: tp.Program) -> None:
-    called = set(value_names(compiled.graph).values())
-    assert {"h", "hidden", "low", "high", "holder.scores", "losses.mean", "losses.halved"} <= called
-    assert not any("%" in name for name in called), "each has a name that says something"
+    names = set(value_names(compiled.graph).values())
+    assert {"h", "hidden", "low", "high", "holder.scores", "losses.mean", "losses.halved"} <= names
+    assert not any("%" in name for name in names), "each has a name with a meaning"
 
 
 def test_an_island_is_called_by_the_tensors_in_it(compiled: tp.Program) -> None:
@@ -79,7 +79,7 @@ def test_a_rebound_variable_names_the_tensor_that_it_holds_last() -> None:
 
 
 def test_a_view_gives_its_name_to_no_other_points() -> None:
-    """`before` is h at another point: h's value must not be called so."""
+    """`before` is h at another point: it must not become the name of h's value."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         a = tp.exp(tp.input("x", (), domain=(t,)))
@@ -95,7 +95,7 @@ def test_names_survive_simplification_and_common_subexpressions() -> None:
         x = tp.input("x", (), domain=(t,))
         h = tp.recurrence((), domain=(t,), name="h")
         h[0] = 0.0
-        h[t + 1] = tp.tanh(h * (tp.exp(x) + 1.0))  # made first, and equal to the one that has a name
+        h[t + 1] = tp.tanh(h * (tp.exp(x) + 1.0))  # created first, and equal to the tensor with a name
         action = (tp.exp(x) + 1.0).detach()
         program = ctx.compile({T: 3}, [h, action], tp.Config(backend="numpy"))
     assert "action" in set(value_names(program.graph).values())
@@ -109,7 +109,7 @@ def test_equal_names_are_told_apart_alike_each_time() -> None:
 
 
 def test_a_part_of_what_a_line_computes_is_not_called_like_the_whole() -> None:
-    """Passes give a node's name to all that they make of it; what the others lead to has it."""
+    """A pass gives a node's name to all nodes that it creates from the node; the last of them keeps it."""
     graph = parse(
         """
 steps t<T
@@ -197,8 +197,8 @@ def other():
 def test_what_lines_assign(tmp_path: Any) -> None:
     path = tmp_path / "source.py"
     path.write_text(SOURCE)
-    found = {line: targets(f"{path}:{line}") for line in range(1, SOURCE.count("\n") + 2)}
-    assert {line: names for line, names in found.items() if names} == {
+    assigned = {line: targets(f"{path}:{line}") for line in range(1, SOURCE.count("\n") + 2)}
+    assert {line: names for line, names in assigned.items() if names} == {
         1: ("a",), 2: ("b", "c", "d"), 3: ("e",), 4: ("e",), 5: ("e",), 6: ("h",), 8: ("loss.backward",), 9: ("Adam.step",),
         11: ("build",), 12: ("build",), 13: ("build",), 15: ("k",), 17: ("n",), 20: ("m",),
     }  # fmt: skip

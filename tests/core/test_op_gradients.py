@@ -1,4 +1,4 @@
-"""The gradient rule of every op against finite differences in float64: one check an op and row; gradients of gradients; ties."""
+"""The gradient rule of every op against finite differences in float64, one check per row; gradients of gradients; ties."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r.op.__name__}-{r.name}")
 def test_the_gradients_of_an_op_are_its_finite_differences(row: Row) -> None:
-    """The gradient, and the gradient of the gradient: rules are made of ops that have rules."""
+    """The gradient, and the gradient of the gradient: rules consist of ops that have rules."""
     ctx = tp.Context("t")
     with ctx as ((_, T),):
         inputs = {f"x{k}": value for k, value in enumerate(row.operands)}
@@ -148,12 +148,12 @@ def slopes_at(build: Build, *values: Any) -> list[np.ndarray]:
     ctx = tp.Context("t")
     with ctx as ((_, T),):
         leaves = [tp.input(f"x{k}", np.shape(value)) for k, value in enumerate(values)]
-        found = tp.grad(build(*leaves).sum(), wrt=leaves)
-    return reference.evaluate(ctx, found, {T: 1}, {f"x{k}": np.asarray(value) for k, value in enumerate(values)})
+        gradients = tp.grad(build(*leaves).sum(), wrt=leaves)
+    return reference.evaluate(ctx, gradients, {T: 1}, {f"x{k}": np.asarray(value) for k, value in enumerate(values)})
 
 
 INFINITE, NOT = np.inf, np.nan
-# name: function, where, its slopes there. Ties of several share alike; of what is ordered, the first has all.
+# name: function, its operands, its slopes there. Ties get equal shares; for functions of an order, the first element has all.
 KINKS: dict[str, tuple[Build, tuple[Any, ...], tuple[Any, ...]]] = {
     "maximum of equals": (tp.maximum, (2.0, 2.0), (0.5, 0.5)),
     "minimum of equals": (tp.minimum, (2.0, 2.0), (0.5, 0.5)),
@@ -199,12 +199,12 @@ KINKS: dict[str, tuple[Build, tuple[Any, ...], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", KINKS)
 def test_where_there_is_no_derivative_the_gradient_is_defined(name: str) -> None:
     build, values, expected = KINKS[name]
-    for found, wanted in zip(slopes_at(build, *values), expected, strict=True):
-        np.testing.assert_allclose(found, np.asarray(wanted, "float32"), err_msg=name)
+    for result, right in zip(slopes_at(build, *values), expected, strict=True):
+        np.testing.assert_allclose(result, np.asarray(right, "float32"), err_msg=name)
 
 
 def test_functions_on_the_host_have_no_gradients_of_any_order() -> None:
-    """What cannot be differentiated is a constant, once as twice; functions of JAX can be, as often as one likes."""
+    """A function on the host is a constant, in first and second gradients; a function of JAX has gradients of every order."""
     ctx = tp.Context("t")
     with ctx as ((_, T),):
         x = tp.input("x", (2,))
@@ -212,16 +212,16 @@ def test_functions_on_the_host_have_no_gradients_of_any_order() -> None:
         (traced,) = tp.udf(lambda v: (v * v * v,), x, outputs=[tp.spec((2,))])
         (first,) = tp.grad((host * x + traced).sum(), wrt=[x])
         (second,) = tp.grad(first.sum(), wrt=[x])
-        found = reference.evaluate(ctx, [first, second], {T: 1}, {"x": np.array([2.0, 3.0])})
+        results = reference.evaluate(ctx, [first, second], {T: 1}, {"x": np.array([2.0, 3.0])})
         with pytest.raises(errors.GradientError, match="not of a float dtype"):
             tp.grad(x.argmax(0), wrt=[x])
-    np.testing.assert_allclose(found, [[4 + 12, 9 + 27], [12, 18]])
+    np.testing.assert_allclose(results, [[4 + 12, 9 + 27], [12, 18]])
 
 
 def _classes() -> list[type[ops.Op]]:
-    found = [c for _, c in inspect.getmembers(ops, inspect.isclass) if issubclass(c, ops.Op) and c is not ops.Op]
+    classes = [c for _, c in inspect.getmembers(ops, inspect.isclass) if issubclass(c, ops.Op) and c is not ops.Op]
     return [
-        c for c in found if c not in (ops.Merge, ops.Dataflow)
+        c for c in classes if c not in (ops.Merge, ops.Dataflow)
     ]  # autodiff.py's own, tested below; made by a pass, never differentiated
 
 
@@ -254,7 +254,7 @@ NONE = slopes.NoGradient("its derivative has no closed form", "tp.tanh(x)")
 @pytest.mark.parametrize("table", ["UNARY", "BINARY"])
 @pytest.mark.parametrize("row", [NONE, None], ids=["says so", "is missing"])
 def test_a_gradient_through_a_function_without_one_is_an_error(monkeypatch: Any, table: str, row: Any) -> None:
-    """At the line of the function, and only where the gradient is needed."""
+    """The error is at the line of the function, and appears only if the gradient is needed."""
     fn = {"UNARY": "erf", "BINARY": "atan2"}[table]
     rows = {name: slope for name, slope in getattr(slopes, table).items() if name != fn} | ({} if row is None else {fn: row})
     monkeypatch.setattr(slopes, table, rows)
@@ -291,7 +291,7 @@ def test_a_gradient_through_an_op_without_a_rule_is_an_error(monkeypatch: Any) -
 
 
 def test_positions_and_steps_are_constants() -> None:
-    """As in JAX: where they have a derivative, it is 0."""
+    """As in JAX: wherever they have a derivative, it is 0."""
     jumps: tuple[Build, ...] = (
         lambda x: tp.argmax(x, 0).astype("float32"),
         lambda x: tp.argsort(x, 0).astype("float32"),

@@ -1,4 +1,4 @@
-"""Each smooth function at its special points: value, first, second and third derivative, as JAX has them or as the table says."""
+"""Each smooth function at its special points: value and first three derivatives, as in JAX or as in the table."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def ours(row: Smooth, dtype: str) -> list[np.ndarray]:
             else:
                 first = orders[-1] if order < 2 else [orders[-1][0], orders[-1][-1]][: len(leaves)]
                 orders.append([g for f in first for g in tp.grad(f.sum(), leaves)])
-        outputs = [x for found in orders for x in found]
-        found = reference.evaluate(ctx, outputs, {T: 1}, {f"x{k}": v.astype(dtype) for k, v in enumerate(values)})
-    return grouped(found, orders)
+        outputs = [x for tensors in orders for x in tensors]
+        computed = reference.evaluate(ctx, outputs, {T: 1}, {f"x{k}": v.astype(dtype) for k, v in enumerate(values)})
+    return grouped(computed, orders)
 
 
 def theirs(row: Smooth) -> list[np.ndarray]:
@@ -59,48 +59,48 @@ def theirs(row: Smooth) -> list[np.ndarray]:
         for order in range(3):
             first = functions[-1] if order < 2 else [functions[-1][0], functions[-1][-1]][: len(values)]
             functions.append([jax.grad(total(f), k) for f in first for k in range(len(values))])
-        every = [f for found in functions for f in found]
+        every = [f for group in functions for f in group]
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
             program = jax.jit(lambda *x: [f(*x) for f in every]).lower(*values)
-        found = [np.asarray(v) for v in program.compile({"xla_backend_optimization_level": 0})(*values)]
-    return grouped(found, functions)
+        computed = [np.asarray(v) for v in program.compile({"xla_backend_optimization_level": 0})(*values)]
+    return grouped(computed, functions)
 
 
-def grouped(found: list[np.ndarray], orders: list[list[Any]]) -> list[np.ndarray]:
+def grouped(values: list[np.ndarray], orders: list[list[Any]]) -> list[np.ndarray]:
     """By order: an array with a row for each point."""
     result, start = [], 0
     for order in orders:
-        parts = [np.asarray(v) for v in found[start : start + len(order)]]
+        parts = [np.asarray(v) for v in values[start : start + len(order)]]
         result.append(np.concatenate([p.reshape(len(p), -1) for p in parts], 1))
         start += len(order)
     return result
 
 
-def differences(row: Smooth, point: int, order: int, dtype: str, found: np.ndarray, by_jax: np.ndarray) -> str:
-    """What is wrong with a derivative at a point, as text; nothing where it is right."""
-    with np.errstate(over="ignore"):  # what float32 does not hold is infinite
+def differences(row: Smooth, point: int, order: int, dtype: str, value: np.ndarray, by_jax: np.ndarray) -> str:
+    """The error of a derivative at a point, as text; "" if it is right."""
+    with np.errstate(over="ignore"):  # numbers too large for float32 become infinite
         right = by_jax.astype(dtype)
     said = row.points[point].right.get(order, (ANY,) * len(right))
     assert len(said) == len(right), f"{row.name} at {row.points[point].at} has {len(right)} derivatives of order {order}"
     right = np.array([r if s is ANY else s for r, s in zip(right, said, strict=True)], dtype)
     compared = np.array([s is not ANY or order not in row.points[point].right for s in said])
     scale = np.abs(right[np.isfinite(right)]).max(initial=1e-2)
-    same = np.isclose(found, right, TOLERANCE[dtype], TOLERANCE[dtype] * scale, equal_nan=True)
+    same = np.isclose(value, right, TOLERANCE[dtype], TOLERANCE[dtype] * scale, equal_nan=True)
     if (same | ~compared).all():
         return ""
-    return f"{dtype}, derivative {order} at {row.points[point].at}: {found.tolist()}, not {right.tolist()}"
+    return f"{dtype}, derivative {order} at {row.points[point].at}: {value.tolist()}, not {right.tolist()}"
 
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_a_function_at_its_special_points(name: str) -> None:
-    """In float64 as JAX in float64, and in float32 the same numbers, rounded."""
+    """In float64 the values of JAX in float64; in float32 the same numbers, rounded."""
     row, wrong = SMOOTH[name], []
     by_jax = theirs(row)
     for dtype in ("float64", "float32"):
-        found = ours(row, dtype)
+        results = ours(row, dtype)
         for number, point in enumerate(row.points):
             orders = [k for k in range(4) if k not in point.nowhere]
-            wrong += [differences(row, number, k, dtype, found[k][number], by_jax[k][number]) for k in orders]
+            wrong += [differences(row, number, k, dtype, results[k][number], by_jax[k][number]) for k in orders]
     assert not any(wrong), "\n" + "\n".join(filter(None, wrong))
 
 
@@ -114,7 +114,7 @@ def test_what_is_said_to_be_right_has_a_reason() -> None:
 
 
 def test_of_no_elements() -> None:
-    """Sums are 0, products 1, the greatest is -inf, and so is the logarithm of a sum; means do not exist. Gradients have no elements."""
+    """Sums are 0, products 1, a maximum and the logarithm of a sum are -inf; means do not exist. Gradients have no elements."""
     right = {
         tp.sum: 0,
         tp.prod: 1,
@@ -130,10 +130,10 @@ def test_of_no_elements() -> None:
         values = [function(x, -1) for function in right]
         slopes = [tp.grad(value.sum(), [x])[0] for value in values]
         same = [tp.softmax(x), tp.log_softmax(x), tp.cumsum(x, -1), tp.cumprod(x, -1)]
-        found = reference.evaluate(ctx, [*values, *slopes, *same], {T: 1}, {"x": np.zeros((2, 0))})
-    for value, wanted in zip(found, right.values(), strict=False):
-        np.testing.assert_array_equal(value, np.full(2, wanted, "float32"))
-    assert {np.shape(value) for value in found[len(right) :]} == {(2, 0)}
+        results = reference.evaluate(ctx, [*values, *slopes, *same], {T: 1}, {"x": np.zeros((2, 0))})
+    for value, target in zip(results, right.values(), strict=False):
+        np.testing.assert_array_equal(value, np.full(2, target, "float32"))
+    assert {np.shape(value) for value in results[len(right) :]} == {(2, 0)}
 
 
 def test_infinities_become_the_largest_numbers_of_the_dtype() -> None:
@@ -142,12 +142,12 @@ def test_infinities_become_the_largest_numbers_of_the_dtype() -> None:
         with ctx as ((_, T),):
             x = tp.input("x", (3,), dtype)
             y = tp.nan_to_num(x)
-        (found,) = reference.evaluate(ctx, [y], {T: 1}, {"x": np.array([np.inf, -np.inf, np.nan], dtype)})
-        assert found.tolist() == [np.finfo(dtype).max, np.finfo(dtype).min, 0.0]
+        (result,) = reference.evaluate(ctx, [y], {T: 1}, {"x": np.array([np.inf, -np.inf, np.nan], dtype)})
+        assert result.tolist() == [np.finfo(dtype).max, np.finfo(dtype).min, 0.0]
 
 
 def test_a_logistic_regression_that_starts_at_zero_has_a_hessian() -> None:
-    """Of `mean(softplus(-y * x @ w))` at w = 0: `x.T @ x / 4 / n`. It was 0 while softplus was made of functions with a kink."""
+    """The Hessian of `mean(softplus(-y * x @ w))` at w = 0 is `x.T @ x / 4 / n`; a softplus of functions with a kink would give 0."""
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(8, 3)), np.sign(draw.normal(size=8))
     ctx = tp.Context("t")
@@ -157,8 +157,8 @@ def test_a_logistic_regression_that_starts_at_zero_has_a_hessian() -> None:
         for loss in (tp.mean(tp.softplus(-margin)), -tp.mean(tp.log_sigmoid(margin)), tp.mean(tp.logaddexp(-margin, 0.0))):
             (slope,) = tp.grad(loss, [w])
             rows = [tp.grad(slope.index(0, k), [w])[0] for k in range(3)]
-            found = reference.evaluate(ctx, rows, {T: 1}, {"w": np.zeros(3)})
-            np.testing.assert_allclose(found, x.T @ x / 4 / len(x), rtol=1e-12)
+            results = reference.evaluate(ctx, rows, {T: 1}, {"w": np.zeros(3)})
+            np.testing.assert_allclose(results, x.T @ x / 4 / len(x), rtol=1e-12)
 
 
 FORMULAS = (
@@ -175,7 +175,7 @@ FORMULAS = (
 
 
 def test_xla_keeps_values_and_slopes_at_special_points() -> None:
-    """Its algebra must not bring back what the formulas avoid: one program of values and gradients, staged, against the reference."""
+    """XLA's algebra must not undo the care of the formulas: one staged program of values and gradients against the reference."""
     ctx, outputs, inputs = tp.Context("t"), [], {}
     with ctx as ((_, T),):
         for name in FORMULAS:
@@ -185,5 +185,5 @@ def test_xla_keeps_values_and_slopes_at_special_points() -> None:
             outputs += [result, *tp.grad(result.sum(), leaves)]
             inputs.update(values)
     expected = reference.evaluate(ctx, outputs, {T: 1}, inputs)
-    for found, wanted in zip(ctx.run({T: 1}, outputs=outputs, inputs=inputs), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=1e-6)
+    for results, right in zip(ctx.run({T: 1}, outputs=outputs, inputs=inputs), expected, strict=True):
+        np.testing.assert_allclose(results, right, rtol=3e-5, atol=1e-6)

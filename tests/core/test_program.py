@@ -1,4 +1,4 @@
-"""Programs as values: the forms of their results, other inputs and bounds without compiling, what they say of themselves."""
+"""Programs as values: the forms of their results, other inputs and bounds without compiling, their descriptions."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_results_have_the_form_in_which_they_are_asked_for() -> None:
     assert list(named) == ["two", "one", "again"]
     assert_all_same(list(named.values()), [doubled, doubled / 2, doubled])
     for several in ([y], (y,), (tensor for tensor in [y])):
-        found = ctx.run(bounds, several, fed, NUMPY)
-        assert isinstance(found, list)
-        assert_all_same(found, [doubled])
+        results = ctx.run(bounds, several, fed, NUMPY)
+        assert isinstance(results, list)
+        assert_all_same(results, [doubled])
     assert ctx.run(bounds, [], fed, NUMPY) == []
     assert ctx.run(bounds, {}, fed, NUMPY) == {}
     assert ctx.compile(bounds, y, NUMPY).run(fed).tolist() == [2, 4]
@@ -95,32 +95,32 @@ def _shapes() -> Case:
     ids=["staged", "numpy", "jax", "not padded", "no passes"],
 )
 def test_results_of_every_shape(config: tp.Config) -> None:
-    made = _shapes()
-    expected = evaluated(Case(made.context, made.bounds, list(made.outputs.values()), [], made.inputs))  # type: ignore[attr-defined]
-    found = compiled(made, config)
-    for name, one in zip(found, expected, strict=True):  # type: ignore[arg-type]
-        assert_same(found[name], one, where=name)  # type: ignore[call-overload]
+    case = _shapes()
+    expected = evaluated(Case(case.context, case.bounds, list(case.outputs.values()), [], case.inputs))  # type: ignore[attr-defined]
+    results = compiled(case, config)
+    for name, one in zip(results, expected, strict=True):  # type: ignore[arg-type]
+        assert_same(results[name], one, where=name)  # type: ignore[call-overload]
 
 
 def test_what_those_results_are() -> None:
-    """By hand: what the reference says too (above)."""
-    found: Any = compiled(_shapes(), NUMPY)
-    assert [[row.tolist() for row in rows] for rows in found["past"]] == [[[0], [0, 2], [0, 2, 4]], [[6], [6, 8], [6, 8, 10]]]
-    assert [row.shape for row in found["both"][1]] == [(2, 1), (2, 2), (2, 3)]
-    assert found["corner"][1][1].tolist() == [[0, 1], [3, 4]]
-    assert found["last"].tolist() == [0, 2, 4]
-    assert [part.shape for part in found["column"]] == [(1, 3), (2, 3)]
-    assert (found["scalar"].shape, float(found["scalar"]), float(found["point"])) == ((), 15.0, 5.0)
-    assert found["narrow"].dtype == ml_dtypes.bfloat16
-    assert (found["flag"].dtype, found["count"].dtype) == (np.bool_, np.int8)
-    assert found["step"].tolist() == [0, 1, 2]
-    assert found["even"].tolist() == [[0, None, 2], [3, None, 5]]
-    assert found["even"].data.tolist() == [[0, 0, 2], [3, 0, 5]]  # zeros where nothing is
-    assert found["next"].tolist() == [[1, 1, None]] * 2
-    assert found["pairs"].mask[:, :, 0].tolist() == [[True] * 3, [False] * 3]
-    assert [part is None for part in found["some"][0]] == [False, True, False]
-    assert [[part is None for part in row] for row in found["few"]] == [[True] * 3, [True, False, False]]
-    assert found["never"].mask.all()
+    """The same results as above, by hand."""
+    results: Any = compiled(_shapes(), NUMPY)
+    assert [[row.tolist() for row in rows] for rows in results["past"]] == [[[0], [0, 2], [0, 2, 4]], [[6], [6, 8], [6, 8, 10]]]
+    assert [row.shape for row in results["both"][1]] == [(2, 1), (2, 2), (2, 3)]
+    assert results["corner"][1][1].tolist() == [[0, 1], [3, 4]]
+    assert results["last"].tolist() == [0, 2, 4]
+    assert [part.shape for part in results["column"]] == [(1, 3), (2, 3)]
+    assert (results["scalar"].shape, float(results["scalar"]), float(results["point"])) == ((), 15.0, 5.0)
+    assert results["narrow"].dtype == ml_dtypes.bfloat16
+    assert (results["flag"].dtype, results["count"].dtype) == (np.bool_, np.int8)
+    assert results["step"].tolist() == [0, 1, 2]
+    assert results["even"].tolist() == [[0, None, 2], [3, None, 5]]
+    assert results["even"].data.tolist() == [[0, 0, 2], [3, 0, 5]]  # zeros at points that do not exist
+    assert results["next"].tolist() == [[1, 1, None]] * 2
+    assert results["pairs"].mask[:, :, 0].tolist() == [[True] * 3, [False] * 3]
+    assert [part is None for part in results["some"][0]] == [False, True, False]
+    assert [[part is None for part in row] for row in results["few"]] == [[True] * 3, [True, False, False]]
+    assert results["never"].mask.all()
 
 
 def test_results_are_the_callers_own() -> None:
@@ -188,7 +188,7 @@ def test_other_bounds_use_what_they_can(growth: Growth, caplog: pytest.LogCaptur
         assert growth.run(3, 3).tolist() == [total(3)] * 3
     program = growth.ctx.programs[-1][1]
     count = len(program.plan().device_programs)
-    assert 0 < program.compiles < count  # what speaks of t alone is the same
+    assert 0 < program.compiles < count  # programs that depend on t alone are reused
     (record,) = (record for record in caplog.records if record.name == "tempo")
     text = record.getMessage()
     assert text.startswith("I: 2 -> 3: passes reused, scheduled anew in ")

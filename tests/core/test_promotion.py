@@ -1,4 +1,4 @@
-"""Which dtype tensors meet in: the whole table, against JAX's; Python numbers, NumPy numbers and steps; numbers that do not fit."""
+"""The common dtype of two operands: the whole table, against JAX's; Python numbers, NumPy numbers and steps; too large numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ bfloat16  bfloat16 bfloat16 bfloat16 bfloat16 bfloat16 bfloat16 float32  bfloat1
 float32   float32  float32  float32  float32  float32  float32  float32  float32  float32  float64
 float64   float64  float64  float64  float64  float64  float64  float64  float64  float64  float64
 """
-# Where JAX takes a dtype that is not here, or 64 bits.
+# Pairs for which JAX takes a dtype that Tempo does not have, or 64 bits.
 UNLIKE_JAX = {("int8", "uint8"): "int16", ("int8", "uint32"): "int64", ("int32", "uint32"): "int64"}
 
 
@@ -37,8 +37,8 @@ def test_the_whole_table() -> None:
     rows = [line.split() for line in TABLE.strip().splitlines()]
     assert set(ORDER) == set(DTYPES) and [row[0] for row in rows] == list(ORDER)
     for row in rows:
-        for right, wanted in zip(ORDER, row[1:], strict=True):
-            assert tp.promote(row[0], right) == tp.promote(right, row[0]) == wanted, (row[0], right)
+        for right, expected in zip(ORDER, row[1:], strict=True):
+            assert tp.promote(row[0], right) == tp.promote(right, row[0]) == expected, (row[0], right)
 
 
 @pytest.mark.parametrize("left, right", itertools.combinations_with_replacement(ORDER, 2))
@@ -54,25 +54,25 @@ WEAK: list[tuple[str, Any, str]] = [
     *((dtype, 1.5, dtype if "float" in dtype else "float32") for dtype in ORDER),
     *((dtype, True, "int32" if dtype == "bool" else dtype) for dtype in ORDER),  # bools are added as int32
     ("float16", np.float32(1), "float32"),
-    ("float16", np.float64(1), "float32"),  # 64 bits are taken for 32
+    ("float16", np.float64(1), "float32"),  # 64 bits count as 32
     ("int8", np.int64(1), "int32"),
     ("bfloat16", np.int32(1), "bfloat16"),
     ("int8", [1.0], "float32"),
 ]
 
 
-@pytest.mark.parametrize("dtype, number, wanted", WEAK, ids=str)
-def test_numbers(dtype: str, number: Any, wanted: str) -> None:
+@pytest.mark.parametrize("dtype, number, expected", WEAK, ids=str)
+def test_numbers(dtype: str, number: Any, expected: str) -> None:
     with tp.Context("t"):
         x = tp.zeros((1,), dtype)
-        assert (x + number).dtype == (number + x).dtype == (x * number).dtype == wanted
-        assert tp.where(True, x, number).dtype == (wanted if (dtype, type(number)) != ("bool", bool) else "bool")
+        assert (x + number).dtype == (number + x).dtype == (x * number).dtype == expected
+        assert tp.where(True, x, number).dtype == (expected if (dtype, type(number)) != ("bool", bool) else "bool")
 
 
 def test_steps_are_weak_with_floats_and_int32_with_others() -> None:
     with tp.Context("t") as ((t, T),):
-        found = {dtype: (tp.zeros((), dtype) + t).dtype for dtype in ("bfloat16", "float32", "int8", "int32", "uint8", "bool")}
-        assert found == {
+        dtypes = {dtype: (tp.zeros((), dtype) + t).dtype for dtype in ("bfloat16", "float32", "int8", "int32", "uint8", "bool")}
+        assert dtypes == {
             "bfloat16": "bfloat16",
             "float32": "float32",
             "int8": "int32",
@@ -155,6 +155,6 @@ def test_a_program_in_one_dtype_is_the_same_everywhere(dtype: str) -> None:
     inputs = {"x": data.astype("float32").astype(jnp.dtype(dtype))}
     expected = reference.evaluate(ctx, outputs, {T: 5}, inputs)
     for config in (tp.Config(), tp.Config(backend="numpy")):
-        found = ctx.run({T: 5}, outputs=outputs, inputs=inputs, config=config)
-        assert [np.asarray(f).dtype for f in found] == [np.asarray(e).dtype for e in expected]
-        assert_all_same([np.asarray(f, "float64") for f in found], [np.asarray(e, "float64") for e in expected], 1e-2)
+        results = ctx.run({T: 5}, outputs=outputs, inputs=inputs, config=config)
+        assert [np.asarray(f).dtype for f in results] == [np.asarray(e).dtype for e in expected]
+        assert_all_same([np.asarray(f, "float64") for f in results], [np.asarray(e, "float64") for e in expected], 1e-2)

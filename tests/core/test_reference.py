@@ -1,4 +1,4 @@
-"""The oracle itself: what it refuses, how far it recurses, and that it evaluates graphs between passes."""
+"""The reference evaluator itself: its refusals, deep recurrences, and graphs between passes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_long_recurrences_need_no_recursion_in_python() -> None:
         n = tp.recurrence((), "int32", domain=(t,))
         n[0] = 1
         n[t + 1] = n + 1
-    (found,) = evaluate(ctx, [n[T - 1]], {T: 5000})
-    assert found == 5000
+    (result,) = evaluate(ctx, [n[T - 1]], {T: 5000})
+    assert result == 5000
 
 
 def test_values_that_depend_on_themselves() -> None:
@@ -82,15 +82,15 @@ def test_float64_keeps_what_float32_loses() -> None:
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_every_pass_keeps_the_meaning_of_the_graph(name: str) -> None:
-    """Not of the program alone: the graph after each pass, with nothing scheduled or stored, gives the same values."""
-    made = CASES[name]()
-    expected, bounds = evaluated(made), checked_bounds(made.context, made.bounds)
-    results = [Result.of(tensor) for tensor in made.outputs]
-    with made.context:
-        graph = with_outputs(made.context, made.outputs)
+    """The graph after each pass, without a schedule and stores, gives the same values as the program."""
+    case = CASES[name]()
+    expected, bounds = evaluated(case), checked_bounds(case.context, case.bounds)
+    results = [Result.of(tensor) for tensor in case.outputs]
+    with case.context:
+        graph = with_outputs(case.context, case.outputs)
 
     def assert_kept() -> None:
-        values = evaluate(graph, None, made.bounds, made.inputs)
+        values = evaluate(graph, None, case.bounds, case.inputs)
         assert_all_same([r.trimmed(v, bounds) for r, v in zip(results, values, strict=True)], expected)
 
     assert_kept()

@@ -1,4 +1,4 @@
-"""The paper's example: one changed index gives another schedule (alg. 1, and the last paragraph of the issue's schedule)."""
+"""The paper's example (alg. 1): one changed index gives another schedule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import tempo_core as tp
 from tests.core.programs import reinforce
 
-STREAMED = tp.Config(disable=("vectorize(t)",))  # learning in a loop over t, as where observations are too many to hold
+STREAMED = tp.Config(disable=("vectorize(t)",))  # learning in a loop over t, as for observations that do not fit in memory
 
 
 def program_text(window: int | None, config: tp.Config) -> str:

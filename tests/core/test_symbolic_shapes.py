@@ -1,4 +1,4 @@
-"""Sizes, positions and amounts that are expressions of steps and bounds: in every function that takes them, in every executor."""
+"""Sizes, positions and amounts as expressions of steps and bounds: in every function that takes them, in every executor."""
 
 from __future__ import annotations
 
@@ -77,16 +77,16 @@ def inputs() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    """All in one program a setting."""
+    """The results of all rows, from one program for each setting."""
     ctx, every = tp.Context("i", "t"), {**DIFFERENTIABLE, **OTHERS}
     with ctx as ((i, I), (t, T)):
         x, w = tp.input("x", (2,), domain=(t,)), tp.input("w", (2, 4))
         past = x[0 : t + 1] * 1
         outputs = [build(i, t, T, past, x, w) for build in every.values()]
-    found = {"reference": reference.evaluate(ctx, outputs, {I: 2, T: 4}, inputs())}
+    by_setting = {"reference": reference.evaluate(ctx, outputs, {I: 2, T: 4}, inputs())}
     for setting in SETTINGS:
-        found[setting] = ctx.run({I: 2, T: 4}, outputs=outputs, inputs=inputs(), config=SETTINGS[setting])
-    return {name: dict(zip(every, values, strict=True)) for name, values in found.items()}
+        by_setting[setting] = ctx.run({I: 2, T: 4}, outputs=outputs, inputs=inputs(), config=SETTINGS[setting])
+    return {name: dict(zip(every, values, strict=True)) for name, values in by_setting.items()}
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -106,7 +106,7 @@ def test_gradients_of_what_varies(name: str) -> None:
 
 
 def test_random_numbers_are_those_of_the_true_shape(results: dict[str, Any]) -> None:
-    """The element's row-major number decides: an inner size that varies changes which numbers stand where, not what they are."""
+    """Random numbers depend on an element's row-major number: an inner size that varies moves the numbers, but does not change them."""
     for t, drawn in enumerate(results["staged"]["random, an inner size"]):
         assert drawn.shape == (3, t + 1)
     ctx = tp.Context("t")

@@ -18,11 +18,11 @@ def normal(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype("float32")
 
 
-def assert_right(made: Case, setting: str) -> None:
-    """The reference gives what is expected, and the compiler what the reference gives."""
-    found = evaluated(made)
-    assert_all_same(found, made.expected, made.tolerance)
-    assert_all_same(compiled(made, SETTINGS[setting]), found, made.tolerance)
+def assert_right(case: Case, setting: str) -> None:
+    """The reference gives the expected values, and the compiler gives the values of the reference."""
+    results = evaluated(case)
+    assert_all_same(results, case.expected, case.tolerance)
+    assert_all_same(compiled(case, SETTINGS[setting]), results, case.tolerance)
 
 
 # -- functions --------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_products_and_views(setting: str) -> None:
 
 @every_setting
 def test_a_jax_function_is_called_at_each_point(setting: str) -> None:
-    """Vectorized or not, with an operand that has the step and one that has not; two results."""
+    """Two results, vectorized or not, with an operand that varies with the step and an operand that does not."""
     a, v, ctx = normal(4, 3), normal(3), tp.Context("t")
 
     def function(row: Any, shared: Any) -> tuple[Any, Any]:
@@ -138,7 +138,7 @@ def test_a_host_function_gets_and_gives_numpy_arrays(setting: str) -> None:
 
     def function(x: np.ndarray) -> tuple[np.ndarray]:
         seen.append(type(x))
-        x *= 2  # its operands are its own
+        x *= 2  # it may write into its operands
         return (x.sum(keepdims=True),)
 
     with ctx as ((t, T),):
@@ -146,15 +146,15 @@ def test_a_host_function_gets_and_gives_numpy_arrays(setting: str) -> None:
         h[0] = tp.ones((2,))
         (total,) = tp.udf(function, h, outputs=[tp.spec((1,))], kind="host")
         h[t + 1] = h + total
-    made = Case(
+    case = Case(
         ctx, {T: 3}, [h, total], [np.array([[1, 1], [5, 5], [25, 25]], "float32"), np.array([[4], [20], [100]], "float32")]
     )
-    assert_right(made, setting)
+    assert_right(case, setting)
     assert set(seen) == {np.ndarray}
 
 
 class Counter:
-    """An environment: a state outside of the program, which changes with each call."""
+    """An environment with a state outside of the program, which changes with each call."""
 
     def __init__(self) -> None:
         self.calls: list[float] = []
@@ -171,8 +171,8 @@ def test_a_stateful_function_is_called_once_a_point_in_their_order(setting: str)
         ctx, environment = tp.Context("i", "t"), Counter()
         with ctx as ((i, I), (t, T)):
             (number,) = tp.udf(environment, i * 10.0 + t, outputs=[tp.spec((), "int32")], kind="host", stateful=True)
-        made = Case(ctx, {I: 2, T: 3}, [number], [np.array([[1, 2, 3], [4, 5, 6]], "int32")])
-        assert_all_same(evaluated(made) if run == "reference" else compiled(made, SETTINGS[setting]), made.expected)
+        case = Case(ctx, {I: 2, T: 3}, [number], [np.array([[1, 2, 3], [4, 5, 6]], "int32")])
+        assert_all_same(evaluated(case) if run == "reference" else compiled(case, SETTINGS[setting]), case.expected)
         calls.append(environment.calls)
     assert calls == [[0, 1, 2, 10, 11, 12]] * 2
 
@@ -259,20 +259,20 @@ def _random() -> Case:
 
 @every_setting
 def test_random_numbers_do_not_depend_on_how_a_program_runs(setting: str) -> None:
-    made = _random()
-    expected = evaluated(made)
-    assert_all_same(compiled(made, SETTINGS[setting]), expected)
+    case = _random()
+    expected = evaluated(case)
+    assert_all_same(compiled(case, SETTINGS[setting]), expected)
 
 
 def test_random_numbers_differ_between_points_calls_and_seeds() -> None:
-    made = _random()
-    first, second, shuffled, bits, *_ = evaluated(made)
+    case = _random()
+    first, second, shuffled, bits, *_ = evaluated(case)
     assert len(np.unique(first)) == first.size
     assert len(np.unique(second)) == second.size
     assert (second >= -1).all()
     assert (second < 2).all()
     assert (np.sort(shuffled) == np.arange(5)).all()
-    program = made.context.compile(made.bounds, outputs=made.outputs)
+    program = case.context.compile(case.bounds, outputs=case.outputs)
     again, other = program.run(), program.run(seed=7)
     assert_all_same([again[0], again[3]], [first, bits])
     assert not np.isclose(other[0], first).any()
@@ -289,5 +289,5 @@ def test_a_constant_read_as_a_range(backend: str, disable: tuple[str, ...]) -> N
         (zero,) = tp.grad(y[0:T].sum(0), [x])
         total = ((zero * zero + 1)[0:T]).sum(0)
     data = {"x": np.ones(3, "float32"), "y": np.ones(3, "float32")}
-    found = ctx.run({T: 3}, [zero, total], data, tp.Config(backend=backend, disable=disable))
-    assert found[0].tolist() == [0, 0, 0] and found[1] == 3
+    results = ctx.run({T: 3}, [zero, total], data, tp.Config(backend=backend, disable=disable))
+    assert results[0].tolist() == [0, 0, 0] and results[1] == 3

@@ -1,4 +1,4 @@
-"""Whether a random program means the same to the reference and to the compiler."""
+"""The checks that a random program has one meaning, by the reference and by the compiler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOLERANCES = {"bfloat16": 6e-2, "float16": 8e-3}  # of programs with values of t
 TOLERANCE = 1e-4
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 AGAIN = 1000  # added to the seeds of the inputs and of the run, for the second run of a program
-REFUSALS: dict[type[errors.TempoError], type[errors.TempoError]] = {  # what confirms a refusal, by brute force
+REFUSALS: dict[type[errors.TempoError], type[errors.TempoError]] = {  # a refusal -> the mistake, by brute force, that confirms it
     errors.OutOfDomainError: errors.OutOfDomainError,
     errors.BoundsError: errors.OutOfDomainError,  # a bound that is too small for a constant index
     errors.UncoveredPointError: errors.UncoveredPointError,
@@ -38,11 +38,11 @@ REFUSALS: dict[type[errors.TempoError], type[errors.TempoError]] = {  # what con
 
 @dataclass(frozen=True)
 class Outcome:
-    """`kind` is "same", "failed", "refused" (rightly, with an error of the user's) or "left out" (its numbers are ill-conditioned)."""
+    """`kind` is "same", "failed", "refused" (rightly, for a user's mistake) or "left out" (its numbers are ill-conditioned)."""
 
     kind: str
     why: str = ""
-    error: str = ""  # of a failure: its kind, by which smaller programs that fail alike are known
+    error: str = ""  # of a failure: its signature, which smaller programs with the same failure share
 
     @property
     def failed(self) -> bool:
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class LeftOut(Exception):
-    """A program about which nothing can be said."""
+    """A program whose results cannot be judged."""
 
 
 def check(program: Program) -> Outcome:
@@ -60,29 +60,29 @@ def check(program: Program) -> Outcome:
     except (errors.TempoError, NameError, ZeroDivisionError) as error:  # a shrunken program may not build any more
         return Outcome("left out", f"not built: {type(error).__name__}")
     except Exception as error:
-        return Outcome("failed", traceback.format_exc(limit=-5), _alike(error))
+        return Outcome("failed", traceback.format_exc(limit=-5), _signature(error))
     return check_built(built)
 
 
 def assert_right(built: dict[str, Any]) -> None:
-    """What a printed script ends with."""
+    """The last call of a printed script."""
     outcome = check_built(built)
     assert not outcome.failed, outcome.why
     print(f"{outcome.kind} {outcome.why}")
 
 
 def check_built(built: dict[str, Any]) -> Outcome:
-    """`built` is what `Program.text` leaves behind."""
+    """`built` is the namespace after `Program.text` has run."""
     try:
         with np.errstate(all="ignore"):
             return Checking(built).outcome()
     except LeftOut as left:
         return Outcome("left out", str(left))
     except Exception as error:
-        return Outcome("failed", traceback.format_exc(limit=-5), _alike(error))
+        return Outcome("failed", traceback.format_exc(limit=-5), _signature(error))
 
 
-def _alike(error: Exception) -> str:
+def _signature(error: Exception) -> str:
     """The type of an error, and the beginning of its message without numbers."""
     first = str(error).strip().split("\n")[0]
     return (
@@ -97,7 +97,7 @@ ROUNDED = (ops.Unary, ops.Binary, ops.Reduce, ops.CumSum, ops.LinearScan, ops.Di
 
 @contextmanager
 def rounded_otherwise(seed: int) -> Iterator[None]:
-    """The reference with arithmetic that rounds to a neighbour of the nearest number, or to the nearest, by chance."""
+    """The reference with arithmetic that rounds at random, to the nearest number or to a neighbour of it."""
     random, exact = np.random.default_rng(seed), reference.NumpyBackend
 
     class Otherwise(exact):  # type: ignore[misc, valid-type]
@@ -137,8 +137,8 @@ class Checking:
         except errors.TempoError as error:
             self.check_refusal(error)
             return Outcome("refused", type(error).__name__)
-        found = reference.mistakes(self.source, self.bounds, self.structure)
-        assert not found, f"the compiler takes it; by brute force: {next(iter(found.values()))}"
+        mistakes = reference.mistakes(self.source, self.bounds, self.structure)
+        assert not mistakes, f"the compiler takes it; by brute force: {next(iter(mistakes.values()))}"
         if "passes" in self.built["checks"]:
             _check_round_trip(self.source)
         _check_round_trip(program.graph)
@@ -166,19 +166,19 @@ class Checking:
         )
 
     def check_run(self, program: tp.Program, again: int) -> list[Any]:
-        """One run of the compiled program against the reference, with inputs and random numbers of its own."""
+        """One run of the compiled program against the reference. `again` selects the inputs and the random numbers."""
         expected = self.reference(again)
         self.built["calls"][0] = 0
         self.built["seen"].clear()
         try:
-            found = program.run(self.built["fed"](again), seed=self.config.seed + again)
+            values = program.run(self.built["fed"](again), seed=self.config.seed + again)
         except errors.NumericsError:
             if self.config.check_numerics and not self.all_finite(again):
                 raise LeftOut("not finite") from None
             raise
         try:
-            assert len(found) == len(expected)
-            for k, (f, e) in enumerate(zip(found, expected, strict=True)):
+            assert len(values) == len(expected)
+            for k, (f, e) in enumerate(zip(values, expected, strict=True)):
                 assert_same(f, e, self.tolerance, f"output {k}{' of the second run' if again else ''}")
             if self.built["sunk"] is not None:
                 self.check_sink(expected[self.built["sunk"]])
@@ -205,8 +205,8 @@ class Checking:
     def all_finite(self, again: int) -> bool:
         """Whether all values of the program are finite, by the reference."""
         tensors = [node for node in self.ctx.graph if node.id in set(self.source) and node.outputs]
-        made = [tp.frontend.tensor.of_node(self.ctx, node) for node in tensors if not node.domain.condition.steps]
-        return all(np.isfinite(_flat(value)).all() for value in self.reference(again, made))
+        outputs = [tp.frontend.tensor.of_node(self.ctx, node) for node in tensors if not node.domain.condition.steps]
+        return all(np.isfinite(_flat(value)).all() for value in self.reference(again, outputs))
 
     def check_sink(self, expected: np.ndarray) -> None:
         """Every point once, in order, with its value."""
@@ -230,7 +230,9 @@ class Checking:
     def check_gradient(self, expected: Sequence[Any]) -> None:
         """The gradient along a random direction against the loss's central difference, in float64."""
         if any(isinstance(node.op, ops.Udf) for node in self.source):
-            return  # one on the host is a constant to gradients, not to slopes; one of JAX has single precision, and its slopes noise
+            # A function on the host is a constant for gradients, but not for differences; a JAX function has single precision, so that
+            # differences are noise.
+            return
         if self.built["detached"]:
             return
         leaf, loss = self.built["leaf"], self.outputs[1]
@@ -245,19 +247,19 @@ class Checking:
         slopes = [(at(h) - at(-h)) / (2 * h) for h in (1e-5, 1e-6)]
         if not np.isfinite(slopes).all() or abs(slopes[0] - slopes[1]) > 1e-5 * max(1.0, abs(slopes[0])):
             return  # a kink
-        found = float((exact * direction).sum())
-        assert abs(found - slopes[0]) <= 1e-4 * max(1.0, abs(found)), f"gradient {found}, finite difference {slopes[0]}"
+        product = float((exact * direction).sum())
+        assert abs(product - slopes[0]) <= 1e-4 * max(1.0, abs(product)), f"gradient {product}, finite difference {slopes[0]}"
 
     # -- passes, texts and refusals -------------------------------------------------------------------------------------------
 
     def broken_by(self) -> str:
-        """The pass after which the reference gives something else for the graph; "" where all keep its meaning."""
+        """The first pass after which the reference gives other values for the graph; "" if all passes keep its meaning."""
 
         def flat() -> np.ndarray:
             self.built["calls"][0] = 0
             values = reference.evaluate(graph, None, self.bounds, self.arrays(), self.config.seed)
-            given = [_existing(v, tensor, self.bounds) for v, tensor in zip(values, self.outputs, strict=True)]
-            return np.concatenate([[0.0], *(_flat(v) for v in given)])
+            existing = [_existing(v, tensor, self.bounds) for v, tensor in zip(values, self.outputs, strict=True)]
+            return np.concatenate([[0.0], *(_flat(v) for v in existing)])
 
         graph = self.source
         before = flat()
@@ -269,7 +271,7 @@ class Checking:
         return ""
 
     def arrays(self) -> dict[str, Any]:
-        """What is fed, iterators collected: a graph alone does not know over which steps they go."""
+        """The inputs, with iterators as arrays: a graph alone does not say over which steps an iterator goes."""
         sizes = {str(bound): number for bound, number in self.bounds.items()}
         inputs = dict(self.built["fed"](0))
         for name, value in inputs.items():
@@ -279,15 +281,16 @@ class Checking:
         return inputs
 
     def check_passes(self) -> None:
-        """Each pass keeps the meaning of the graph: the reference evaluates it after each. (Where a value does not exist, an
-        output of all points holds anything: a graph alone does not say which outputs are wanted under a condition.)"""
+        """Each pass keeps the meaning of the graph, which the reference evaluates after each pass. (At a point where a tensor does not
+        exist, its output may hold anything. A graph alone does not say which outputs have a condition, so such programs are left out.)
+        """
         partial = any(tensor.user_condition is not TRUE for tensor in self.outputs)
         if "passes" in self.built["checks"] and self.tolerance == TOLERANCE and not partial:
             name = self.broken_by()
             assert not name, f"after the pass {name!r} the graph means something else"
 
     def check_compiled_again(self, program: tp.Program) -> None:
-        """Compiling changes nothing in the context, and gives the same each time."""
+        """Compiling changes nothing in the context, and gives the same program each time."""
         if "compiled again" not in self.built["checks"]:
             return
         again = self.compiled()
@@ -309,15 +312,15 @@ class Checking:
         self.check_run(other, 0)
 
     def check_refusal(self, error: errors.TempoError) -> None:
-        """The compiler's error is one that going through all points finds too."""
+        """The compiler's error is right: a walk through all points finds the same mistake."""
         if isinstance(error, errors.EmptyBranchError):
             assert reference.empty_branches(self.source), f"every branch defines a point for some bounds: {error}"
             return
         kinds = [confirmed for kind, confirmed in REFUSALS.items() if isinstance(error, kind)]
-        found = reference.mistakes(self.source, self.bounds)
-        if not any(kind in found for kind in kinds):
+        mistakes = reference.mistakes(self.source, self.bounds)
+        if not any(kind in mistakes for kind in kinds):
             raise AssertionError(
-                f"refused, and by brute force nothing of the kind is wrong ({found}): {error!r}\n{error}"
+                f"refused, and by brute force nothing of the kind is wrong ({mistakes}): {error!r}\n{error}"
             ) from error
 
 
@@ -328,15 +331,15 @@ def _check_round_trip(graph: Graph) -> None:
 
 
 def _existing(value: Any, tensor: tp.Tensor, bounds: Mapping[Any, int]) -> Any:
-    """An output with zeros where its tensor does not exist: what stands there is no part of a graph's meaning."""
+    """An output with zeros at the points where its tensor does not exist: values there have no meaning."""
     numbers = {Symbol(str(bound)): number for bound, number in bounds.items()}
     if tensor.user_condition is TRUE or not isinstance(value, np.ndarray):
         return value
-    kept = value.copy()
+    copy = value.copy()
     for at in np.ndindex(*value.shape[: len(tensor.domain.steps)]):
         if not tensor.domain.condition.evaluate({**numbers, **dict(zip(tensor.domain.steps, at, strict=True))}):
-            kept[at] = 0
-    return kept
+            copy[at] = 0
+    return copy
 
 
 def _flat(values: Any) -> np.ndarray:
@@ -348,7 +351,7 @@ def _flat(values: Any) -> np.ndarray:
 
 
 def _well_conditioned(single: Any, double: Any, tolerance: float) -> bool:
-    """Whether the dtypes are enough: finite, moderate, and near what float64 gives (at a tie, a comparison may fall either way)."""
+    """Whether the results are precise enough to judge: finite, moderate, and near those of float64 (a tie can go either way)."""
     for s, d in zip(single, double, strict=True):
         a, b = _flat(s), _flat(d)
         if not np.isfinite(a).all() or (a.size and np.abs(a).max() > 1e6):
@@ -359,6 +362,6 @@ def _well_conditioned(single: Any, double: Any, tolerance: float) -> bool:
 
 
 def broken_by(program: Program) -> str:
-    """The pass after which the reference gives something else for the graph; "" where all keep its meaning."""
+    """The first pass after which the reference gives other values for the graph; "" if all passes keep its meaning."""
     with np.errstate(all="ignore"):
         return Checking(program.build()).broken_by()

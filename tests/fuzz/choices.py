@@ -1,4 +1,4 @@
-"""Where the generator's random choices come from: hypothesis, which composes and shrinks them, or a seed."""
+"""The sources of the generator's random choices: hypothesis, which composes and shrinks them, or a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 class Choices(ABC):
-    """All that the generator asks for. Smaller numbers and earlier items are the simpler ones: shrinking goes there."""
+    """A source of random choices. Smaller numbers and earlier items are simpler: shrinking moves towards them."""
 
     @abstractmethod
     def integer(self, low: int, high: int) -> int:
@@ -37,7 +37,7 @@ class Seeded(Choices):
 
 
 class Drawn(Choices):
-    """Choices that hypothesis makes, inside of a composite strategy."""
+    """Choices of hypothesis, inside a composite strategy."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[int]], Any]):
         self.draw = draw

@@ -1,4 +1,4 @@
-"""What the generator can draw, and how often programs drew it: so that blind spots are seen."""
+"""The features that the generator can draw, and how often programs have them: a table that shows blind spots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempo_core.ir.graph import Graph
 from tests.fuzz.generator import forms, indices, recurrences, results, settings
 from tests.fuzz.generator.ops import MODULES, OPTIMIZERS
 
-# Made by passes, not by what a user writes.
+# Ops that only passes create; no program of a user has them.
 _BY_PASSES = (ops.Dataflow,)
 
 
@@ -55,13 +55,13 @@ def expected_ops() -> list[str]:
 
 
 def drawn_ops(graph: Graph) -> set[str]:
-    """The ops of a graph, named as `expected_ops` does."""
-    found = {type(node.op).__name__ for node in graph}
-    return found | {f"{type(node.op).__name__} {node.op.fn}" for node in graph if isinstance(getattr(node.op, "fn", None), str)}
+    """The ops of a graph, by the names of `expected_ops`."""
+    names = {type(node.op).__name__ for node in graph}
+    return names | {f"{type(node.op).__name__} {node.op.fn}" for node in graph if isinstance(getattr(node.op, "fn", None), str)}
 
 
 def table(counts: Counter[str], programs: int) -> str:
-    """The features by group, one line each, those that no program drew last."""
+    """The features by group, one line each. The last line lists those that no program has."""
     names = sorted({*expected(), *counts}, key=lambda name: (name.partition(": ")[0], -counts[name], name))
     lines = [f"  {counts[name]:6d}  {100 * counts[name] / max(programs, 1):5.1f}%  {name}" for name in names]
     missing = [name for name in expected() if not counts[name]]
@@ -73,4 +73,4 @@ def _named(kind: type[ops.Op], names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _subclasses(kind: type[ops.Op]) -> list[type[ops.Op]]:
-    return [found for direct in kind.__subclasses__() for found in (direct, *_subclasses(direct))]
+    return [subclass for direct in kind.__subclasses__() for subclass in (direct, *_subclasses(direct))]

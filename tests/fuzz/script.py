@@ -1,4 +1,4 @@
-"""A random program as text: what is drawn is a script, so that a failure is a script that anyone can run."""
+"""A random program as text: the generator draws a script, so that a failure is a script that anyone can run."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ assert_right(globals())  # compiled, interpreted and differentiated, against tem
 class Program:
     """A program as text: `units` are statements, or recurrences with all their branches.
 
-    `leaf` is the input whose gradient is the first output, of the second, which is the loss. `sunk` is an output that goes to
-    a sink too, over the steps of its domain. `features` says what was drawn, for the coverage table.
+    If there is a `leaf`, the first output is its gradient, and the second is the loss. `sunk` is an output that goes to a sink too,
+    over the steps of its domain. `features` has the features of the program, for the coverage table.
     """
 
     bounds: dict[str, int]  # by step name
@@ -66,13 +66,13 @@ class Program:
     config: str = "tp.Config()"
     leaf: str = ""
     sunk: str = ""
-    checks: tuple[str, ...] = ()  # the costly ones, made of some programs only
+    checks: tuple[str, ...] = ()  # the expensive checks, only for some programs
     features: frozenset[str] = frozenset()
 
     def text(self) -> str:
-        """The script that builds the program: it leaves ctx, outputs, bounds, fed, config, leaf, sunk, checks, detached behind.
+        """The script that builds the program: it defines ctx, outputs, bounds, fed, config, leaf, sunk, checks and detached.
 
-        `fed(again)` gives the inputs, others for another number.
+        `fed(again)` gives the inputs; another number `again` gives other inputs.
         """
         names = ", ".join(f'"{step}"' for step in self.bounds)
         pairs = ", ".join(f"({step}, {step.upper()})" for step in self.bounds)
@@ -96,7 +96,7 @@ class Program:
         return f"{self.text()}\n{RUN}"
 
     def build(self) -> dict[str, Any]:
-        """What the script leaves behind."""
+        """The names that the script defines, with their values."""
         namespace: dict[str, Any] = {"__name__": "program"}
         exec(compile(self.text(), "<program>", "exec"), namespace)
         return namespace
@@ -105,5 +105,5 @@ class Program:
         return replace(self, units=self.units[:unit] + self.units[unit + 1 :])
 
     def uses(self, name: str) -> int:
-        """How many units name a tensor."""
+        """The number of units that use the name of a tensor."""
         return sum(1 for unit in self.units if re.search(rf"\b{name}\b", unit))

@@ -1,4 +1,4 @@
-"""Smaller programs that fail alike."""
+"""Smaller programs with the same failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fuzz.script import Program
 
 
 def shrink(program: Program, fails: Callable[[Program], bool], tries: int = 400) -> Program:
-    """A program with fewer units, outputs, lines and options and smaller bounds that still fails. At most so many are tried."""
+    """A program with fewer units, outputs, lines and options, and smaller bounds, that still fails. At most `tries` are run."""
     changed = True
     while changed:
         changed = False
@@ -27,7 +27,7 @@ def shrink(program: Program, fails: Callable[[Program], bool], tries: int = 400)
 
 
 def smaller(program: Program) -> Iterator[Program]:
-    """Programs that are simpler by one thing, the greatest simplifications first."""
+    """Programs that are simpler in one respect, the greatest simplifications first."""
     for check in program.checks:
         yield replace(program, checks=tuple(other for other in program.checks if other != check))
     for k in reversed(range(len(program.units))):
@@ -59,7 +59,7 @@ def _with_unit(program: Program, k: int, unit: str) -> Program:
 
 
 def _simpler_configs(config: str) -> Iterator[str]:
-    """Without one option, or without one of the passes that are off."""
+    """The options without one of them, or with one more pass switched on."""
     call = ast.parse(config, mode="eval").body
     assert isinstance(call, ast.Call)
     options = {str(option.arg): ast.literal_eval(option.value) for option in call.keywords}
@@ -75,7 +75,7 @@ def _config(options: dict[str, Any]) -> str:
 
 
 def _simpler_texts(unit: str) -> Iterator[str]:
-    """Calls around one argument replaced by it, and `a + b` by `a`."""
+    """The unit with a call of one argument replaced by that argument, or `a + b` by `a`."""
     for match in re.finditer(r"tp\.\w+\((\w+)\)", unit):
         yield unit[: match.start()] + match[1] + unit[match.end() :]
     for match in re.finditer(r" [-+*] [\w.]+(?=\n|$)", unit):

@@ -1,4 +1,4 @@
-"""What the generator draws: every pattern, every kind of recurrence and gradient, every setting, and every op of the language."""
+"""The generator draws every pattern, every kind of recurrence and gradient, every setting, and every op of the language."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drawings() -> list[Drawing]:
 
 
 def test_everything_is_drawn(drawings: list[Drawing]) -> None:
-    """In the first few hundred programs every feature of the tables occurs; of the many rows of ops and modules, most."""
+    """The first few hundred programs have every feature of the tables, and most of the many rows of ops and modules."""
     features = Counter(feature for d in drawings for feature in d.features)
     missing = [name for name in expected() if not features[name]]
     rows = [name for name in missing if name.partition(":")[0] in ("op", "module", "optimizer")]
@@ -45,8 +45,8 @@ def test_no_unit_fails_with_another_error_than_the_users(drawings: list[Drawing]
 
 
 def test_every_row_is_legal_and_every_op_has_a_row(drawings: list[Drawing]) -> None:
-    """A row that no shape suits would never be drawn, and an op without a row would go unnoticed."""
-    found = set().union(*(drawn_ops(d.context.graph) for d in drawings), {"Output"})  # outputs are added by the compiler
+    """A row that fits no shape would never be drawn, and an op without a row would never be tested."""
+    ops_drawn = set().union(*(drawn_ops(d.context.graph) for d in drawings), {"Output"})  # outputs are added by the compiler
     illegal = []
     for dtype, rows in TABLES.items():
         for name, texts in rows.items():
@@ -55,14 +55,14 @@ def test_every_row_is_legal_and_every_op_has_a_row(drawings: list[Drawing]) -> N
                 if graph is None:
                     illegal.append(f"{name}: {text}")
                 else:
-                    found |= drawn_ops(graph)
+                    ops_drawn |= drawn_ops(graph)
     assert not illegal
-    missing = [name for name in expected_ops() if name not in found]
+    missing = [name for name in expected_ops() if name not in ops_drawn]
     assert not missing, f"add rows to tests/fuzz/generator/forms.py for {missing}"
 
 
 def _legal(text: str, dtype: str) -> Iterator[Graph]:
-    """Graphs of a row for operands of the shapes that suit it."""
+    """Graphs of a row, for operands of the shapes that it accepts."""
     for shape in SHAPES:
         ctx = tp.Context("i", "t")
         with ctx as ((i, I), (t, T)):

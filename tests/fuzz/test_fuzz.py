@@ -1,6 +1,6 @@
-"""Random programs: the compiler gives what the reference gives, whatever the passes, the executor and the bounds.
+"""Random programs: the compiler gives the values of the reference, with any passes, executor and bounds.
 
-`python -m benchmarks.fuzz --programs 1000 --seed 7` runs as many as one likes.
+`python -m benchmarks.fuzz --programs 1000 --seed 7` runs any number of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.fuzz.script import Program
 
 
 def quick(count: int) -> settings:
-    """So many programs, the same ones each time; a failing one is made small by hypothesis."""
+    """Settings for `count` programs, the same ones each time; hypothesis makes a failing one small."""
     return settings(
         max_examples=count,
         derandomize=True,
@@ -37,7 +37,7 @@ def assert_right(program: Program) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def quickly_compiled() -> Iterator[None]:
-    """Without XLA's own optimizations, which take most of its time and are not what is tested here."""
+    """Compiling without XLA's optimizations, which take most of its time and are not tested here."""
     import jax
 
     before = jax.config.read("jax_disable_most_optimizations")

@@ -1,4 +1,4 @@
-"""The fuzzer itself: programs are their texts, failures are found, made small and printed so that they can be run."""
+"""Tests of the fuzzer: a program is its text; a failure is found, made small and printed as a script that runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_program_is_its_text() -> None:
-    """What the generator tried while drawing is what the script builds; another seed gives another program."""
+    """The script builds the graph that the generator built while drawing; another seed gives another program."""
     program = seeded(3)
     built = program.build()
     assert len(built["outputs"]) == len(program.outputs)
@@ -32,7 +32,7 @@ def test_a_program_is_its_text() -> None:
 
 @pytest.fixture
 def broken_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy programs whose `maximum` is wrong, the reference's being right."""
+    """A wrong `maximum` in NumPy programs, and a right one in the reference."""
     from tempo_core.backends import shared
     from tempo_core.backends.numpy_backend import NumpyBackend
     from tempo_core.ir import ops
@@ -46,7 +46,7 @@ def broken_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_result_is_found_and_made_small(broken_maximum: None) -> None:
-    """With a kernel broken on purpose, some program fails, and what is left of it still uses the kernel."""
+    """With a kernel broken on purpose, some program fails, and the small program still uses the kernel."""
     for seed in range(200):
         program = seeded(seed)
         if "tp.maximum" in program.text() and check(program).failed:
@@ -63,7 +63,7 @@ def program_with(*units: str, outputs: tuple[str, ...], bound: int = 3, **option
 
 
 def test_a_printed_script_runs_and_fails() -> None:
-    """The script of a right program ends well; where the compiled program gives something else, it ends with an assertion."""
+    """The script of a right program passes; if the compiled program gives other values, the script fails with an assertion."""
     right = program_with("x = tp.random.uniform((2,), domain=(t,)) * 2", outputs=("x",))
     wrong = right.script().replace(
         "\nassert_right(",
@@ -78,7 +78,7 @@ def test_a_printed_script_runs_and_fails() -> None:
 
 
 def test_refusals_are_confirmed_by_brute_force() -> None:
-    """A right refusal is one; and a program that the compiler refuses without need fails."""
+    """A right refusal counts as "refused"; a program that the compiler refuses without reason fails."""
     recurrence = 'h = tp.recurrence((), domain=(t,), name="h")\nh[0] = 1.0\n'
     wrong = {
         "OutOfDomainError": (recurrence + "h[t + 1] = h * 0.5", "x = h[t + 1] * 2", "y = x[0:T].sum(0)"),
@@ -102,7 +102,7 @@ def test_a_refusal_without_reason_fails(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_mistakes_by_brute_force() -> None:
-    """Each kind at once; and none in a program that has none."""
+    """All kinds of mistakes are found in one program, and none in a program without mistakes."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (4,), domain=(t,))
@@ -118,9 +118,9 @@ def test_mistakes_by_brute_force() -> None:
         empty[t, t >= 0] = 1.0
         empty[t, t > 5] = 2.0
         assert not reference.mistakes(with_outputs(ctx, [right]), {T: 5})
-        found = reference.mistakes(with_outputs(ctx, [outside[0:T].sum(), backwards, around, missing]), {T: 5})
+        mistakes = reference.mistakes(with_outputs(ctx, [outside[0:T].sum(), backwards, around, missing]), {T: 5})
         unused = reference.empty_branches(with_outputs(ctx, [empty, right]))
-    assert {error.__name__ for error in found} == {
+    assert {error.__name__ for error in mistakes} == {
         "OutOfDomainError", "IndexingError", "CausalityError", "UncoveredPointError",
     }  # fmt: skip
     assert [number for _, number in unused] == [1]
@@ -138,7 +138,7 @@ def test_options_are_made_simpler() -> None:
 
 
 def test_what_rounding_decides_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """floor(tanh(9) * 3) is 2 or 3, as tanh rounds; a sum that is off by one is wrong, whatever rounds."""
+    """floor(tanh(9) * 3) is 2 or 3, depending on how tanh rounds; a sum that is off by one is wrong with any rounding."""
     units = ("x = tp.full((), 9.0) + t", 'y = tp.floor(tp.tanh(x) * 3).astype("int32")', "z = x[0 : t + 1].sum(0)")
     right = tp.Program.run
     for output, kind in (("y", "left out"), ("z", "failed")):

@@ -1,4 +1,4 @@
-"""Tiny models for the tests: random weights in Hugging Face's layout, and a byte-pair tokenizer trained on the spot."""
+"""Tiny models for the tests: random weights in Hugging Face's layout, and a byte-pair tokenizer that is trained here."""
 
 from __future__ import annotations
 
@@ -112,19 +112,19 @@ def write_tokenizer() -> Callable[[Path], int]:
     def write(directory: Path) -> int:
         from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
-        made = tokenizers.Tokenizer(models.BPE())
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        made.decoder = decoders.ByteLevel()
+        tokenizer = tokenizers.Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=300,
             special_tokens=["<unk>", "<s>", "</s>", "<user>", "<answer>"],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        made.train_from_iterator(TEXT, trainer)
-        made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-        made.save(str(directory / "tokenizer.json"))
-        return made.get_vocab_size()
+        tokenizer.train_from_iterator(TEXT, trainer)
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+        tokenizer.save(str(directory / "tokenizer.json"))
+        return tokenizer.get_vocab_size()
 
     return write
 

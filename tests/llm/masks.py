@@ -1,4 +1,4 @@
-"""Which position attends to which, pattern by pattern, as plain functions: the oracle of `tempo_llm.attention.PATTERNS`."""
+"""Attention masks as plain functions of two positions: the oracle of `tempo_llm.attention.PATTERNS`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Sample:
-    """A row of the table with sizes: its spelling, and whether position q attends to position k, given the sizes by name."""
+    """A pattern with sizes: its spelling, and its mask, a function of positions q, k and the sizes: does q attend to k?"""
 
     spelling: str
     mask: Callable[..., bool]
@@ -18,7 +18,7 @@ class Sample:
         return self.mask(q, k, **self.sizes)
 
 
-SAMPLES = {  # a row for each of PATTERNS, under its spelling there
+SAMPLES = {  # a row for each row of PATTERNS, under the same key
     "full": Sample("full", lambda q, k: k <= q),
     "causal": Sample("causal", lambda q, k: k <= q),
     "window=W": Sample("window=3", lambda q, k, window: q - window < k <= q, {"window": 3}),

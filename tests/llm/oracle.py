@@ -1,4 +1,4 @@
-"""A Llama forward pass written the plain way, in NumPy: the whole sequence again for every new token, in float64."""
+"""A plain Llama forward pass in NumPy and float64, which computes the whole sequence again for every new token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def inverse_frequencies(values: dict) -> np.ndarray:
-    """Written from the formulas of the Llama 3.1 report, element by element, apart from the package's own code."""
+    """The rotary frequencies by the formulas of the Llama 3.1 report, element by element, without code of the package."""
     size = values["hidden_size"] // values["num_attention_heads"]
     scaling = values.get("rope_scaling") or {"rope_type": "default"}
     result = []
@@ -36,7 +36,7 @@ Mask = Callable[[int, int], bool]  # whether the first position attends to the s
 def logits(values: dict, tensors: dict[str, np.ndarray], tokens: list[int], masks: Sequence[Mask] = ()) -> np.ndarray:
     """Logits after the last of `tokens`, from `config.json` values and tensors under their Hugging Face names.
 
-    `masks` has one mask a layer; without them, all layers attend to every position so far.
+    `masks` has one mask per layer; without masks, all layers attend to every position so far.
     """
     w = {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
     heads, kv_heads = values["num_attention_heads"], values["num_key_value_heads"]

@@ -1,4 +1,4 @@
-"""Attention patterns: what their spelling means, what they reach, what they generate and store, and mistakes."""
+"""Attention patterns: their spelling, the tokens that they reach, the tokens that they generate, their stores, and mistakes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_words_come_in_any_order() -> None:
     assert parse_pattern(" sink=2 + window=3").name == parse_pattern("window=3+sink=2").name == "sinks(2, 3)"
 
 
-def made(values: dict[str, Any], tensors: Any, directory: Any, attention: str, **options: Any) -> Generator:
+def make_generator(values: dict[str, Any], tensors: Any, directory: Any, attention: str, **options: Any) -> Generator:
     config = LlamaConfig.from_directory(directory)
     return Generator(config, load_weights(directory, config), Attention.parse(attention), **options)
 
@@ -54,13 +54,13 @@ def made(values: dict[str, Any], tensors: Any, directory: Any, attention: str, *
 @pytest.mark.parametrize("name", [name for name in PATTERNS if name not in ("full", "causal")])  # those are in test_llm_generate
 def test_a_pattern_generates_the_oracles_tokens(values: dict[str, Any], random_tensors: Any, write_model: Any, name: str) -> None:
     tensors = random_tensors(values)
-    generator = made(values, tensors, write_model(values, tensors), SAMPLES[name].spelling, backend="numpy")
+    generator = make_generator(values, tensors, write_model(values, tensors), SAMPLES[name].spelling, backend="numpy")
     tokens = generator.generate([PROMPT], 10, max_context=18).completions[0].token_ids
     expected = oracle.greedy(values, tensors, PROMPT, 10, [SAMPLES[name].attends] * 2)
     assert list(tokens) == expected != oracle.greedy(values, tensors, PROMPT, 10)
 
 
-LAYERED = {  # one pattern a layer, by their spellings
+LAYERED = {  # one pattern per layer, by their names in PATTERNS
     "0-1:full,2-:window=3+sink=2": ["full", "full", "window=W+sink=K", "window=W+sink=K"],
     "0:window=3, 1:block=4, 2:window=3, 3:dilated=3": ["window=W", "block=B", "window=W", "dilated=D"],
 }
@@ -72,7 +72,7 @@ def test_layers_with_different_patterns(
 ) -> None:
     values |= {"num_hidden_layers": 4}
     tensors = random_tensors(values)
-    generator = made(values, tensors, write_model(values, tensors), attention, backend=backend)
+    generator = make_generator(values, tensors, write_model(values, tensors), attention, backend=backend)
     tokens = generator.generate([PROMPT], 8, max_context=15).completions[0].token_ids
     masks = [SAMPLES[name].attends for name in LAYERED[attention]]
     assert list(tokens) == oracle.greedy(values, tensors, PROMPT, 8, masks) != oracle.greedy(values, tensors, PROMPT, 8)
@@ -84,17 +84,17 @@ def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
     """Two layers keep all 40 positions but the last, and two keep the last 4 and the first 2."""
     values |= {"num_hidden_layers": 4}
     tensors = random_tensors(values)
-    generator = made(values, tensors, write_model(values, tensors), "0-1:full,2-:window=4+sink=2")
+    generator = make_generator(values, tensors, write_model(values, tensors), "0-1:full,2-:window=4+sink=2")
     text = generator.plan([PROMPT], 30, max_context=40, full=True)
-    kept = re.findall(r"^ *attention\.keys\S* +\S+ +(?:block|window) +(\d+ x \d+)", text.replace(", ", ","), re.MULTILINE)
-    assert sorted(kept) == ["2 x 2", "39 x 2", "4 x 2"], text
+    slots = re.findall(r"^ *attention\.keys\S* +\S+ +(?:block|window) +(\d+ x \d+)", text.replace(", ", ","), re.MULTILINE)
+    assert sorted(slots) == ["2 x 2", "39 x 2", "4 x 2"], text
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "unknown attention pattern ''; known are full, causal, window=W, window=W+sink=K, block=B"),
-        ("spiral", "unknown attention pattern 'spiral'; known are full"),
+        ("", "unknown attention pattern ''; the patterns are full, causal, window=W, window=W+sink=K, block=B"),
+        ("spiral", "unknown attention pattern 'spiral'; the patterns are full"),
         ("windw=4", "\n  hint: did you mean window?"),
         ("window", "the attention pattern 'window' has no size\n  hint: write window=W, such as window=4"),
         ("sink+window=3", "the attention pattern 'sink' has no size"),
@@ -107,12 +107,12 @@ def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
         ("window=1_000", "the size of window is '1_000'"),
         ("window=2+window=3", "gives window twice"),
         ("sink=4", "the attention pattern 'sink=4' lacks a part\n  hint: write window=W+sink=K"),
-        ("block=4+sink=2", "the attention pattern 'block=4+sink=2' joins what does not go together"),
-        ("0-3:full,window=4", "'window=4' does not say for which layers it is\n  hint: write 3:full"),
-        ("full,window=4", "'full' does not say for which layers it is"),
-        ("a-3:full", "'a-3:full' does not say for which layers"),
-        ("-3:full", "'-3:full' does not say for which layers"),
-        ("0 3:full", "'0 3:full' does not say for which layers"),
+        ("block=4+sink=2", "the attention pattern 'block=4+sink=2' joins parts that do not go together"),
+        ("0-3:full,window=4", "'window=4' does not name its layers\n  hint: write 3:full"),
+        ("full,window=4", "'full' does not name its layers"),
+        ("a-3:full", "'a-3:full' does not name its layers"),
+        ("-3:full", "'-3:full' does not name its layers"),
+        ("0 3:full", "'0 3:full' does not name its layers"),
         ("0-3:", "unknown attention pattern ''"),
         ("3-1:full", "the layers 3-1 end before they begin\n  hint: write 1-3"),
         ("0-3:window", "the attention pattern 'window' has no size"),

@@ -1,4 +1,4 @@
-"""Checkpoints: layout, dtypes and shards as they should be, and every kind of damage."""
+"""Checkpoints: correct layouts, dtypes and shards, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def test_integer_weights_are_refused(values: dict[str, Any], random_tensors: Any
 # -- the head ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [None, True])
+@pytest.mark.parametrize("setting", [None, True])
 def test_without_a_head_the_embedding_is_the_head(
-    values: dict[str, Any], random_tensors: Any, write_model: Any, said: Any
+    values: dict[str, Any], random_tensors: Any, write_model: Any, setting: Any
 ) -> None:
     tensors = random_tensors(values, tied=True)
-    weights = load(write_model({**values, "tie_word_embeddings": said}, tensors))
+    weights = load(write_model({**values, "tie_word_embeddings": setting}, tensors))
     assert "embedding.weight" not in weights
     np.testing.assert_array_equal(weights["head.weight"], tensors["model.embed_tokens.weight"].T)
 
@@ -117,11 +117,11 @@ def test_rotary_buffers_of_old_checkpoints_are_no_error(values: dict[str, Any], 
 # -- damaged files ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kept", [0, 5, 100, -1])
-def test_truncated_files(values: dict[str, Any], random_tensors: Any, write_model: Any, kept: int) -> None:
+@pytest.mark.parametrize("size", [0, 5, 100, -1])
+def test_truncated_files(values: dict[str, Any], random_tensors: Any, write_model: Any, size: int) -> None:
     directory = write_model(values, random_tensors(values))
     file = directory / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:kept])
+    file.write_bytes(file.read_bytes()[:size])
     with pytest.raises(CheckpointError, match=r"model.safetensors is damaged, truncated or not a safetensors file"):
         load(directory)
 

@@ -1,4 +1,4 @@
-"""The command line: help, mistakes, and one path all the way through."""
+"""The command line: help, mistakes, and whole runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_mistakes_before_a_model_is_read(
 
 def test_mistakes_in_a_request(cli: Any, whole_model: Path) -> None:
     result = cli("generate", "-m", whole_model, "--prompt", "a dog", "--attention", "spiral")
-    assert result.exit_code == 1 and "unknown attention pattern 'spiral'; known are full" in result.stderr
+    assert result.exit_code == 1 and "unknown attention pattern 'spiral'; the patterns are full" in result.stderr
     result = cli("generate", "-m", whole_model, "--prompt", "a dog", "--attention", "0:full,1-2:window=4")
     assert result.exit_code == 1 and "layer 2 in `1-2` is out of range: this model has the layers 0 to 1" in result.stderr
     result = cli("generate", "-m", whole_model, "--prompt", "a dog", "--max-new-tokens", "500")

@@ -1,4 +1,4 @@
-"""config.json: what is read, what is refused, and how the refusal reads."""
+"""config.json: the values that are read, those that are refused, and the texts of refusals."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def test_frequencies_match_the_formulas(values: dict[str, Any], llama3_scaling: 
     config = LlamaConfig.from_values(values)
     if scaling is not None:
         values["rope_scaling"] = {"rope_type": values["rope_scaling"].get("type"), **values["rope_scaling"]}
-    found = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, oracle.inverse_frequencies(values), rtol=1e-5)
+    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+    assert frequencies.dtype == np.float32
+    np.testing.assert_allclose(frequencies, oracle.inverse_frequencies(values), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_frequencies_match_the_formulas(values: dict[str, Any], llama3_scaling: 
         ({"quantization_config": {"quant_method": "gptq"}}, r"quantized \(gptq\)"),
         (
             {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
-            "rope type 'yarn' is not supported; known are default, linear, llama3",
+            "rope type 'yarn' is not supported; the types are default, linear, llama3",
         ),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "needs low_freq_factor, high_freq_factor"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "factor >= 1"),

@@ -11,7 +11,7 @@ from tempo_llm import Generator, LlamaConfig, load_weights
 from tempo_llm.errors import RequestError
 from tests.llm import oracle
 
-CONTEXT = 24  # positions that are computed: small, for the tests' sake
+CONTEXT = 24  # the number of positions to compute: small, so that tests are fast
 PROMPTS = [[1, 17, 5, 40, 8, 61, 3], [1], [9, 9, 30]]
 
 

@@ -1,4 +1,4 @@
-"""The plan of a Llama fits a screen, and names what the model's file names."""
+"""The plan of a Llama fits a screen, and uses the names of the variables in the model's file."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_sentencepiece(tmp_path: Path) -> None:
     if pytest.importorskip("jinja2"):
         write_settings(tmp_path, bos_token="<s>", chat_template="{{ bos_token }}{{ messages[0].content }}</s>")
         ids = Tokenizer.from_directory(tmp_path).encode("the lazy dog", raw=False)
-        assert ids[0] == 1 and ids[-1] == 2  # spelled out in the template, and yet single tokens
+        assert ids[0] == 1 and ids[-1] == 2  # the template spells them out, but they become single tokens
         assert tokenizer.decode(ids) == "the lazy dog"
 
 

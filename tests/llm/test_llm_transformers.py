@@ -1,4 +1,4 @@
-"""Checkpoints that `transformers` writes give the token ids that `transformers` gives."""
+"""From a checkpoint written by `transformers`, `tempo_llm` generates the same token ids as `transformers`."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def save_model(directory: Path, **settings: Any) -> Any:
 
 
 def greedy(model: Any, prompt: list[int]) -> list[int]:
-    """The tokens that `transformers` generates after `prompt`, end tokens ignored."""
+    """The tokens that `transformers` generates after `prompt`, without stopping at end tokens."""
     import torch
 
     model.generation_config.eos_token_id = None
     ids = torch.tensor([prompt])
-    found = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0)
-    return found[0, len(prompt) :].tolist()
+    tokens = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0)
+    return tokens[0, len(prompt) :].tolist()
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
@@ -75,7 +75,7 @@ def test_same_tokens_from_the_command_line(tmp_path: Path, write_tokenizer: Any)
 
 
 def test_the_oracle_agrees(tmp_path: Path) -> None:
-    """Keeps the NumPy model of the other tests honest."""
+    """The NumPy model of the other tests is right: it gives the tokens of `transformers`."""
     from tempo_llm.tensor_file import TensorFile
     from tests.llm import oracle
 

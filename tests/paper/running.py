@@ -1,4 +1,4 @@
-"""The paper's programs, run every way there is; what isl says of a dependence; and what the compiler made of a program."""
+"""Runs of the paper's programs in every way; dependences as isl sees them; and results of the compiler."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ WAYS: dict[str, tp.Config] = {
 }
 
 
-def assert_agree(made: Case, ways: Sequence[str] = tuple(WAYS)) -> list[Any]:
-    """The reference gives what the case expects, and so does every executor and backend. Returns the reference's values."""
-    right = evaluated(made)
-    assert_all_same(right, made.expected, made.tolerance)
+def assert_agree(case: Case, ways: Sequence[str] = tuple(WAYS)) -> list[Any]:
+    """The reference and every executor and backend give the values that the case expects. Returns the reference's values."""
+    right = evaluated(case)
+    assert_all_same(right, case.expected, case.tolerance)
     for way in ways:
         try:
-            assert_all_same(compiled(made, WAYS[way]), right, made.tolerance)
+            assert_all_same(compiled(case, WAYS[way]), right, case.tolerance)
         except AssertionError as error:
             raise AssertionError(f"{way}: {error}") from error
     return right
@@ -55,19 +55,19 @@ def inverse_of(reader: tp.Tensor, read: tp.Tensor) -> Inverse:
 
 
 def slots_of(program: tp.Program, name: str) -> tuple[str, int]:
-    """Where a tensor lives: the kind of its store, and how many values that holds."""
-    found = [t for t in program.plan().tensors if t.name == name]
-    assert len(found) == 1, f"{name}: {[t.name for t in program.plan().tensors]}"
-    return found[0].kind, int(np.prod(found[0].slots)) if found[0].slots else 1
+    """A tensor's store: its kind, and the number of values that it holds."""
+    tensors = [t for t in program.plan().tensors if t.name == name]
+    assert len(tensors) == 1, f"{name}: {[t.name for t in program.plan().tensors]}"
+    return tensors[0].kind, int(np.prod(tensors[0].slots)) if tensors[0].slots else 1
 
 
 def ancestors(graph: Graph, start: Node) -> set[int]:
-    """The nodes that a node depends on, at whatever points."""
-    found: set[int] = set()
+    """The nodes that a node depends on, at any points."""
+    ids: set[int] = set()
     waiting = [start.id]
     while waiting:
         for edge in graph[waiting.pop()].inputs:
-            if edge.source not in found:
-                found.add(edge.source)
+            if edge.source not in ids:
+                ids.add(edge.source)
                 waiting.append(edge.source)
-    return found
+    return ids

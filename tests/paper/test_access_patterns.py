@@ -1,8 +1,8 @@
 """fig:access_patterns: y[t] depends on a dynamic range of x. Each pattern's dependence, inverse, schedule, store and values.
 
-The paper stores what is read by windows in a circular buffer of the window's length (twice, mirrored), and what is read by
-blocks in a buffer of a block. Here the schedule decides how many values are alive: a window of w takes w slots; a block takes
-2w - 1, as y runs w - 1 steps behind x all the way, rather than after each block. Causal and anti-causal reads keep all T.
+The paper stores a tensor that windows read in a circular buffer of the window's length (twice, mirrored), and a tensor that blocks
+read in a buffer of one block. Here the schedule decides how many values are alive: a window of w takes w slots; a block takes
+2w - 1, because y always runs w - 1 steps behind x, and not after each block. Causal and anti-causal reads keep all T values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LENGTH, WIDTH = 8, 3
 
 @dataclass(frozen=True)
 class Pattern:
-    """`dependence` is what y reads of x, `inverse` who reads a point of x; `first` is the step of x's loop in which y[0] runs."""
+    """`dependence` has the points of x that y reads, `inverse` the readers of a point of x; y[0] runs in step `first` of x's loop."""
 
     read: Callable[..., tp.Tensor]
     dependence: str
@@ -64,7 +64,7 @@ PATTERNS = {
 
 @dataclass
 class Built:
-    """The program of one pattern: x is made step by step, y is the largest of what it reads."""
+    """The program of one pattern: x is computed step by step, y is the largest of the values that it reads."""
 
     case: Case
     x: tp.Tensor
@@ -81,12 +81,12 @@ def build(pattern: Pattern) -> Built:
         x[t + 1] = tp.sin(3.0 * x)
         read = pattern.read(x, t, T)
         y = read.max(0).named("y")
-    given = rows([0.5, -0.2])
-    made = [given]
+    first = rows([0.5, -0.2])
+    values = [first]
     for _ in range(1, LENGTH):
-        made.append(np.sin(np.float32(3) * made[-1]))
-    expected = [np.max([made[k] for k in pattern.points(at)], 0) for at in range(LENGTH)]
-    return Built(Case(ctx, {T: LENGTH}, [y], [rows(expected)], {"start": given}), x, read, y)
+        values.append(np.sin(np.float32(3) * values[-1]))
+    expected = [np.max([values[k] for k in pattern.points(at)], 0) for at in range(LENGTH)]
+    return Built(Case(ctx, {T: LENGTH}, [y], [rows(expected)], {"start": first}), x, read, y)
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -107,7 +107,7 @@ def test_the_inverse_says_who_reads_a_point(name):
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_the_schedule_waits_no_longer_than_the_pattern_asks(name, golden):
-    """y[0] runs in the iteration that makes the last x it reads; with anti-causal reads, after the loop of x."""
+    """y[0] runs in the iteration that computes the last x it reads; with anti-causal reads, after the loop of x."""
     pattern, built = PATTERNS[name], build(PATTERNS[name])
     text = built.case.context.compile(built.case.bounds, [built.y], LOOPS).text("program", full=True)
     golden(f"paper/access_{name}.txt", text)

@@ -1,8 +1,8 @@
-"""alg:experimentation: REINFORCE as recurrent tensors, and what changing one index (line 13) does to its schedule.
+"""alg:experimentation: REINFORCE as recurrent tensors, and the effect of one index (line 13) on its schedule.
 
-Names are as in the listing. `tempo_rl.env` gives Gymnasium's CartPole for its line 4; values are compared on a world that is
-a JAX function, which every executor can run. The paper streams learning through the simulation loop; here that is what one
-gets where the time step is not vectorized (observations too large to be learned from at once).
+Names are as in the listing. `tempo_rl.env` gives Gymnasium's CartPole for its line 4; values are compared on an environment that
+is a JAX function, which every executor can run. The paper streams learning through the simulation loop; here this happens if the
+time step is not vectorized (for observations that are too large to learn from at once).
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ def reinforce(window: int | None, cart_pole: bool, iterations: int = 20, steps: 
 
 
 def loops_over_t(text: str) -> list[tuple[str, list[str]]]:
-    """Each loop over t of an iteration: its header and the tensors that it computes, each at its point."""
-    found: list[tuple[str, list[str]]] = []
+    """Each loop over t in an iteration: its header, and the tensors that it computes, each at its point."""
+    loops: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         depth = len(line) - len(line.lstrip())
         if line.startswith("  for t in"):
-            found.append((line.strip().rstrip(":"), []))
-        elif found and depth >= 4 and not line.strip().startswith("if "):
+            loops.append((line.strip().rstrip(":"), []))
+        elif loops and depth >= 4 and not line.strip().startswith("if "):
             names, bracket, point = line.strip().partition("[")
-            found[-1][1].extend(f"{name}{bracket}{point}" for name in names.split(", "))
-        elif depth < 4 and found and depth == 2:
-            found.append(("", []))
-    return [(header, names) for header, names in found if header]
+            loops[-1][1].extend(f"{name}{bracket}{point}" for name in names.split(", "))
+        elif depth < 4 and loops and depth == 2:
+            loops.append(("", []))
+    return [(header, names) for header, names in loops if header]
 
 
 def ops(program: tp.Program) -> Iterator[Op]:
@@ -107,17 +107,17 @@ def ops(program: tp.Program) -> Iterator[Op]:
     ],
 )
 def test_returns_have_dynamic_shapes_and_known_inverses(name, dependence, shape, inverse):
-    made = reinforce(WINDOWS[name], cart_pole=False)
-    assert index_text(made.rewards.edge.index) == dependence
-    assert [str(size) for size in made.rewards.shape] == [shape]
-    assert index_text(inverse_of(made.g, made.rewards).index) == inverse
+    experiment = reinforce(WINDOWS[name], cart_pole=False)
+    assert index_text(experiment.rewards.edge.index) == dependence
+    assert [str(size) for size in experiment.rewards.shape] == [shape]
+    assert index_text(inverse_of(experiment.g, experiment.rewards).index) == inverse
 
 
 def test_domains_are_inferred():
-    """The loss drops the steps that it takes whole, the learning rate has that of its formula, parameters the network's."""
-    made = reinforce(None, cart_pole=False)
-    assert (str(made.g.domain), str(made.loss.domain), str(made.lr.domain)) == ("(b, i, t)", "(i)", "(i)")
-    assert {str(w.domain) for w in made.params.values()} == {"(i)"}
+    """The loss drops the steps that it reads as a whole; the learning rate has the step of its formula, parameters the network's."""
+    experiment = reinforce(None, cart_pole=False)
+    assert (str(experiment.g.domain), str(experiment.loss.domain), str(experiment.lr.domain)) == ("(b, i, t)", "(i)", "(i)")
+    assert {str(w.domain) for w in experiment.params.values()} == {"(i)"}
 
 
 @pytest.mark.parametrize("cart_pole", [True, False])
@@ -136,11 +136,11 @@ def test_five_step_returns_learn_in_the_simulation_loop_after_four_steps(cart_po
 
 
 def test_only_the_last_observations_are_stored():
-    """What acting makes and learning needs, observations and activations, is kept for n steps rather than for T."""
+    """Observations and activations, which acting computes and learning reads, are kept for n steps and not for T."""
 
     def slots(window: int | None) -> set[int]:
-        made = reinforce(window, cart_pole=False)
-        acted = [t for t in made.program().plan().tensors if t.name == "o" or t.name.startswith("step")]
+        experiment = reinforce(window, cart_pole=False)
+        acted = [t for t in experiment.program().plan().tensors if t.name == "o" or t.name.startswith("step")]
         return {int(np.prod(t.slots)) for t in acted}
 
     assert max(slots(5)) == 5 and max(slots(None)) == 200
@@ -166,8 +166,8 @@ def test_checkpoints_are_saved_where_the_condition_holds():
 
 @pytest.mark.parametrize("name", WINDOWS)
 def test_values(name):
-    made = reinforce(WINDOWS[name], cart_pole=False, iterations=3, steps=7)
-    case = Case(made.ctx, made.bounds, [made.loss, made.params["0.weight"]], [], tolerance=1e-4)
+    experiment = reinforce(WINDOWS[name], cart_pole=False, iterations=3, steps=7)
+    case = Case(experiment.ctx, experiment.bounds, [experiment.loss, experiment.params["0.weight"]], [], tolerance=1e-4)
     right = evaluated(case)
     assert len(set(right[0].tolist())) == 3 and not np.array_equal(right[1][0], right[1][2])
     numpy_loops = tp.Config(backend="numpy", disable=("vectorize", "lift"))

@@ -1,6 +1,6 @@
-"""fig:autodiff: the gradient of x[t] sums what all readers y[t'] of it send back, t' being the inverse of the dependence.
+"""fig:autodiff: the gradient of x[t] sums the contributions of all its readers y[t']; t' is the inverse of the dependence.
 
-In the picture, y[1] depends on x[1:4] and so its gradient contributes to those of x[1], x[2] and x[3].
+In the picture, y[1] depends on x[1:4], and so its gradient contributes to the gradients of x[1], x[2] and x[3].
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def test_the_papers_inverses(index):
         x = tp.input("x", domain=(t,), requires_grad=True)
         read = read_at(x, t, T)
         y = read * 1.0
-    found = inverse_of(y, read)
-    assert (index_text(found.index), str(found.condition)) == (inverse, condition)
+    result = inverse_of(y, read)
+    assert (index_text(result.index), str(result.condition)) == (inverse, condition)
 
 
 @pytest.mark.parametrize("index", INVERSES)
 def test_an_inverse_holds_exactly_the_readers(index):
-    """Against the dependence itself, point by point: p reads q just where q's inverse holds p."""
+    """A check against the dependence, point by point: p reads q exactly where the inverse of q holds p."""
     ctx, length = tp.Context("t"), 7
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,), requires_grad=True)
@@ -58,7 +58,7 @@ def test_an_inverse_holds_exactly_the_readers(index):
 
 
 def test_the_picture():
-    """y = x[t:T] at T = 4: the gradient of each x is that of y[0], ..., y[t] at its place in what they read."""
+    """y = x[t:T] at T = 4: the gradient of x[t] sums those of y[0], ..., y[t], each at the place of x[t] in its slice."""
     weights, ctx = np.triu(normal(4, 4)), tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,), requires_grad=True)
@@ -69,14 +69,14 @@ def test_the_picture():
         gradient = x.grad
     assert (gradient.dtype, gradient.shape, str(gradient.domain)) == (x.dtype, x.shape, str(x.domain))
     inputs = {"x": normal(4, seed=1), "sent": weights}
-    found = assert_agree(Case(ctx, {T: 4}, [gradient], [weights.sum(0)], inputs))[0]
+    gradients = assert_agree(Case(ctx, {T: 4}, [gradient], [weights.sum(0)], inputs))[0]
     only_second = np.where(np.arange(4)[:, None] == 1, weights, 0)
     (alone,) = ctx.run({T: 4}, outputs=[gradient], inputs={**inputs, "sent": only_second}, config=tp.Config(backend="numpy"))
-    assert alone[0] == 0 and np.all(alone[1:] == only_second[1, 1:]) and np.all(found[1:] != 0)
+    assert alone[0] == 0 and np.all(alone[1:] == only_second[1, 1:]) and np.all(gradients[1:] != 0)
 
 
 def test_reads_at_constants_are_indexed_by_the_step():
-    """y = f(x[0:T]) does not vary with t: the gradient of x[t] is element t of that of what y read. So for a point, x[2]."""
+    """y = f(x[0:T]) does not vary with t: the gradient of x[t] is element t of the slice's gradient. A point, x[2], is similar."""
     data, ctx = normal(5), tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,), requires_grad=True)
@@ -89,7 +89,7 @@ def test_reads_at_constants_are_indexed_by_the_step():
 
 
 def test_gradients_through_a_recurrence_run_backwards_in_time():
-    """A cycle through a merge has a gradient that is a recurrence too: back-propagation through time is no special case."""
+    """The gradient of a cycle through a merge is a recurrence too: back-propagation through time is not a special case."""
     data, ctx = normal(5), tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,), requires_grad=True)
@@ -110,7 +110,7 @@ def test_gradients_through_a_recurrence_run_backwards_in_time():
 
 
 def test_several_steps_are_inverted_at_once():
-    """Each step of the source has its own index; what the readers have beside it is summed."""
+    """Each step of the source has its own index; the gradient is summed over the other steps of the readers."""
     data, weights, ctx = normal(2, 4), normal(3, seed=1), tp.Context("b", "i", "t")
     with ctx as ((b, B), (i, I), (t, T)):
         x = tp.input("x", domain=(b, t), requires_grad=True)

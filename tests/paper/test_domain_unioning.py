@@ -36,7 +36,7 @@ def test_domains_shapes_and_dtypes_are_united_at_once():
 
 
 def test_domains_follow_from_indices():
-    """A constant index takes a step away, an index of the shape by a step adds it, and no index is the identity."""
+    """A constant index removes a step, an index into the shape by a step adds it, and no index is the identity."""
     data, ctx = normal(2, 4, 4), tp.Context("i", "t")
     with ctx as ((i, I), (t, T)):
         x = tp.input("x", (4,), domain=(i, t))
@@ -58,7 +58,7 @@ def test_domains_follow_from_indices():
 
 
 def test_domains_are_reduced_to_those_of_the_operands(golden):
-    """Domain reduction (section SDG): what was made in a loop over t, and varies with i alone, runs once an iteration."""
+    """Domain reduction (section SDG): a tensor written over i and t that varies with i alone is computed once per iteration."""
     ctx = tp.Context("i", "t")
     with ctx as ((i, I), (t, T)):
         h = tp.recurrence((), domain=(i, t), name="h")

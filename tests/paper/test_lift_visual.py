@@ -1,6 +1,6 @@
 """fig:lift_visual: y[t] = x[0:t + 1].sum() adds the same prefix again at each t; lifted, it is one cumulative sum of x[0:T].
 
-The step comes back by a spatial index with t. The paragraph around it also lifts a sum that is written as a recurrence.
+A spatial index with t gives the value at each step. The paragraph around the figure also lifts a sum written as a recurrence.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def recurrent_sum() -> Case:
     return Case(ctx, {T: 6}, [total], [(data * weights).sum(0)], {"x": data, "w": weights})
 
 
-def lifted(made: Case) -> tuple[Graph, Graph]:
-    """The graph before and after the pass alone."""
+def lifted(case: Case) -> tuple[Graph, Graph]:
+    """The graph before and after this pass alone."""
     config = tp.Config(disable=("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "fuse"))
-    graph = made.context.compile(made.bounds, made.outputs, config).source
+    graph = case.context.compile(case.bounds, case.outputs, config).source
     for each in (Dce(), Simplify(), Cse(), Narrow()):
         graph = each.apply(graph)
     return graph, Dce().apply(Lift().apply(graph))
@@ -64,24 +64,24 @@ def test_a_sum_of_a_prefix_becomes_one_cumulative_sum_indexed_by_t():
 
 @pytest.mark.parametrize("pass_is_on", [True, False])
 def test_the_schedule_with_and_without(pass_is_on, golden):
-    """Without lifting, y[t] runs beside x[t] and adds up t + 1 values; with it, x[0:T] is waited for and added up once."""
-    made = prefix_sum()
+    """Without lifting, y[t] runs beside x[t] and adds up t + 1 values; with it, y waits for x[0:T], which is added up once."""
+    case = prefix_sum()
     disable = ("vectorize",) if pass_is_on else ("vectorize", "lift")
-    program = made.context.compile(made.bounds, made.outputs, tp.Config(disable=disable))
+    program = case.context.compile(case.bounds, case.outputs, tp.Config(disable=disable))
     golden(f"paper/lift_visual_{'after' if pass_is_on else 'before'}.txt", program.text("program", full=True))
 
 
 def test_a_recurrent_sum_becomes_a_scan_and_runs_without_a_loop():
-    """The cycle is gone, and nothing then stands in the way of vectorizing. The paper makes a Sum of it; here it is a scan whose
-    last element is read, since the sums before it are as cheap."""
-    made = recurrent_sum()
-    before, after = lifted(made)
+    """The cycle is gone, and then nothing prevents vectorizing. The paper turns it into a Sum; here it becomes a scan, whose last
+    element is read: the sums before it cost nothing more."""
+    case = recurrent_sum()
+    before, after = lifted(case)
     assert [n.name for n in before if isinstance(n.op, Merge) and n.id in {e.source for m in before for e in m.inputs}] == ["s"]
     (scan,) = [n for n in after if isinstance(n.op, (CumSum, LinearScan))]
     assert not [n for n in after for e in n.inputs if isinstance(n.op, Merge) and e.source == scan.id]
-    program = made.context.compile(made.bounds, made.outputs)
+    program = case.context.compile(case.bounds, case.outputs)
     assert "for " not in program.text("program", full=True)
-    looped = made.context.compile(made.bounds, made.outputs, tp.Config(disable=("lift",)))
+    looped = case.context.compile(case.bounds, case.outputs, tp.Config(disable=("lift",)))
     assert "for t in" in looped.text("program", full=True)
 
 

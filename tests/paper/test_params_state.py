@@ -1,7 +1,7 @@
 """fig:params_state: the state of a network is a cycle through a merge; there are no variables.
 
-The first value comes from an initialization subgraph, later ones from an optimizer step that reads the one before. Adam's own
-state is made the same way. In memory, each of these is one value that is updated in place.
+The first value comes from an initialization subgraph; each later one comes from an optimizer step that reads the value before it.
+The state of Adam is built in the same way. In memory, each of these tensors is one value that is updated in place.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def build() -> tuple[Case, tp.Tensor]:
 
 
 def test_a_parameter_is_a_merge_of_its_first_value_and_of_the_optimizers():
-    made, w = build()
-    graph = made.context.graph
+    case, w = build()
+    graph = case.context.graph
     merge = graph[w.edge.source]
     assert isinstance(merge.op, Merge) and str(merge.domain) == "(i)"
     first, later = merge.inputs
@@ -54,8 +54,8 @@ def test_a_parameter_is_a_merge_of_its_first_value_and_of_the_optimizers():
 
 
 def test_every_cycle_goes_through_a_merge_and_nothing_else_holds_state():
-    made, _ = build()
-    graph = made.context.graph
+    case, _ = build()
+    graph = case.context.graph
     merges = [node for node in graph if isinstance(node.op, Merge)]
     assert {node.name for node in merges} >= {"w", "adam.m(w)", "adam.v(w)"}, (
         "the optimizer's moments are tensors of the program too"
@@ -72,20 +72,20 @@ def test_every_cycle_goes_through_a_merge_and_nothing_else_holds_state():
 
 
 def test_state_is_kept_in_place():
-    """One slot each, however many iterations: the update overwrites what it replaces."""
-    made, w = build()
-    (I,) = made.bounds
-    with made.context:
+    """Each has one slot, for any number of iterations: the update overwrites the old value."""
+    case, w = build()
+    (I,) = case.bounds
+    with case.context:
         last = w[I - 1]
     for iterations in (2, 1000):
-        program = made.context.compile({I: iterations}, outputs=[last])
+        program = case.context.compile({I: iterations}, outputs=[last])
         slots = {t.name: t.slots for t in program.plan().tensors}
         assert [int(np.prod(slots[name])) for name in ("w", "adam.m(w)", "adam.v(w)")] == [1, 1, 1]
 
 
 def test_initialization_runs_once(golden):
-    made, w = build()
-    program = made.context.compile(made.bounds, outputs=[w])
+    case, w = build()
+    program = case.context.compile(case.bounds, outputs=[w])
     golden("paper/params_state.txt", program.text("program", full=True))
     lines = program.text("program", full=True).splitlines()
     assert [line for line in lines if "w|0" in line] == ["w|0[0]"], "outside of the loop"

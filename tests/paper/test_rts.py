@@ -1,7 +1,7 @@
-"""fig:rts: what symbolic expressions do for a recurrent tensor x with domain (t,).
+"""fig:rts: the uses of symbolic expressions for a recurrent tensor x with domain (t,).
 
-(i) index steps, (ii) express shapes, (iii) parameterize operations, (iv) say where something happens. The text around the
-figure adds sequences (several steps indexed at once) and comparisons, logic, min and max.
+They (i) index steps, (ii) express shapes, (iii) parameterize operations, (iv) say at which points something happens. The text
+around the figure adds sequences (several steps indexed at once) and comparisons, logic, min and max.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def shape_text(x: tp.Tensor) -> str:
 
 
 def test_a_tensor_is_defined_at_every_point_from_zero_to_its_bound():
-    """Each step has a current symbol and an upper bound; a read past the bound is refused with a point that does it."""
+    """Each step has a current symbol and an upper bound; a read past the bound is refused, with a point that makes the read."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (2,), domain=(t,))
@@ -81,7 +81,7 @@ def test_three_operations_with_symbolic_parameters():
 
 
 def test_four_conditions_decide_where_things_exist_and_run():
-    """(iv): indexing with a boolean expression: the value, and what depends on it, exists where it holds, and only there runs."""
+    """(iv): an index that is a condition: the value, and every value that depends on it, exists and runs only where it holds."""
     data, ctx, seen = normal(6), tp.Context("t"), []
     with ctx as ((t, T),):
         x = tp.input("x", domain=(t,))
@@ -116,7 +116,7 @@ def test_sequences_index_several_steps_at_once():
 
 
 def test_an_exact_number_of_dimensions_is_no_requirement():
-    """A footnote: with no steps at all, a program is an ordinary one of tensors."""
+    """A footnote: a program without steps is an ordinary program of tensors."""
     data, ctx = normal(2, 3), tp.Context()
     with ctx:
         x = tp.input("x", (2, 3))

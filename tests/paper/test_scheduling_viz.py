@@ -1,7 +1,7 @@
 """fig:scheduling_viz: how y[t] = f(x[t:min(t + 3, T)]) is scheduled: constraints, solver, schedule function, program.
 
-The picture's schedule "delays y's execution by 3 steps": y[t] runs in the iteration after the last of its three reads. Here
-it runs at the end of the very iteration that makes that x, so that it is 2 iterations late, and x needs 3 slots, not 4.
+The picture's schedule "delays y's execution by 3 steps": y[t] runs in the iteration after the one that computes its last read, x[t + 2].
+Here it runs at the end of that same iteration: it is 2 iterations late, and x needs 3 slots, not 4.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.core.running import Case
 from tests.core.schedule.checker import check
 from tests.paper.running import assert_agree, rows, slots_of
 
-FREED = tp.Config(backend="numpy", disable=("vectorize",))  # interpreted programs say what is freed when
+FREED = tp.Config(backend="numpy", disable=("vectorize",))  # an interpreted program has a statement for each deallocation
 
 
 def build(length: int) -> Case:
@@ -29,10 +29,10 @@ def build(length: int) -> Case:
         x[0] = rows([0.5, -0.2])
         x[t + 1] = tp.sin(3.0 * x).named("g")
         y = x[t : tp.min(t + 3, T)].max(0).named("y")
-    made = [rows([0.5, -0.2])]
-    while len(made) < length:
-        made.append(np.sin(np.float32(3) * made[-1]))
-    return Case(ctx, {T: length}, [y], [rows([np.max(made[k : k + 3], 0) for k in range(length)])])
+    values = [rows([0.5, -0.2])]
+    while len(values) < length:
+        values.append(np.sin(np.float32(3) * values[-1]))
+    return Case(ctx, {T: length}, [y], [rows([np.max(values[k : k + 3], 0) for k in range(length)])])
 
 
 def coordinates(point: Any) -> tuple[int, ...]:
@@ -40,12 +40,12 @@ def coordinates(point: Any) -> tuple[int, ...]:
 
 
 def compiled(length: int) -> tp.Program:
-    made = build(length)
-    return made.context.compile(made.bounds, made.outputs, FREED)
+    case = build(length)
+    return case.context.compile(case.bounds, case.outputs, FREED)
 
 
 def test_validity_constraints_are_the_dependences():
-    """(1) All pairs of instances of which one needs the other, as a relation between points."""
+    """(1) All pairs of instances where the second needs the first, as a relation between points."""
     program = compiled(8)
     pairs = set()
     for reader, source, _, relation in program.scheduled.schedule.constraints.dependences:
@@ -63,25 +63,25 @@ def test_the_schedule_function_runs_y_two_iterations_late():
 
 
 def test_the_program(golden):
-    """(4) The program: y's delay makes a prologue, a steady state and an epilogue; each x is freed after its last reader."""
+    """(4) The program: the delay of y gives a prologue, a steady state and an epilogue; each x is freed after its last reader."""
     golden("paper/scheduling_viz.txt", compiled(8).text("program", full=True))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 9])
 def test_the_schedule_is_valid_point_by_point(length):
-    """Every instance runs once and after what it reads, every slot is kept until its last read, all is freed once."""
+    """Every instance runs once, after the values that it reads; every slot is kept until its last read, and freed once."""
     check(compiled(length).scheduled, dealloc=True)
 
 
 def test_the_store_folds_to_the_window():
     for length in (3, 8, 1000):
-        made = build(length)
-        program = made.context.compile(made.bounds, made.outputs, tp.Config(disable=("vectorize",)))
+        case = build(length)
+        program = case.context.compile(case.bounds, case.outputs, tp.Config(disable=("vectorize",)))
         assert slots_of(program, "x")[1] == 3
 
 
 def test_an_x_is_freed_by_its_last_reader():
-    """Deallocation is scheduled through the inverse: x[t] is read by y[max(t - 2, 0)], ..., y[t], and goes after y[t]."""
+    """Deallocation is scheduled through the inverse: y[max(t - 2, 0)], ..., y[t] read x[t], which is freed after y[t]."""
     program, order = compiled(8), []
     name = {node.id: node.name for node in program.graph}
     instances(program.scheduled.root, lambda leaf, point: order.append((type(leaf), name[leaf.node], *point)))

@@ -1,4 +1,4 @@
-"""Environments whose every number is known beforehand."""
+"""Environments with rewards, observations and ends that a test can work out in advance."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ID = "TempoScripted-v0"
 
 
 class Scripted(gym.Env[np.ndarray, Any]):
-    """Episodes that end as `ends` says, in turn: [("terminated", 2), ("truncated", 3)] ends them after 2 and after 3 steps.
+    """With `ends` = [("terminated", 2), ("truncated", 3)], episodes terminate after 2 steps and are truncated after 3, in turn.
 
-    Observation: (episode, step). Reward: 10 * episode + step, of the step that is left.
+    The observation is (episode, step). The reward is 10 * episode + step, with the step before the action.
     """
 
     def __init__(self, ends: list[tuple[str, int]], continuous: bool = False):

@@ -1,4 +1,4 @@
-"""The agents' updates against plain JAX, on rollouts in which episodes terminate, are truncated, and run on."""
+"""The agents' updates against plain JAX, on rollouts with episodes that terminate, that are truncated, and that run on."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ SMALL = {
 
 
 class Recorder:
-    """Keeps what a monitor is told, and what passes between a program and its environments."""
+    """A monitor that keeps its metrics and parameters, and the arrays that pass between a program and its environments."""
 
     def __init__(self) -> None:
         self.rows: list[Arrays] = []
-        self.kept: list[Arrays] = []
+        self.parameters: list[Arrays] = []
         self.observations: list[np.ndarray] = []
         self.actions: list[np.ndarray] = []
         self.steps: list[Transition] = []
@@ -43,7 +43,7 @@ class Recorder:
     def finished(self, iteration: int, metrics: Arrays, parameters: Arrays) -> None:
         assert iteration == len(self.rows)
         self.rows.append({k: np.array(v) for k, v in metrics.items()})
-        self.kept.append({k: np.array(v) for k, v in parameters.items()})
+        self.parameters.append({k: np.array(v) for k, v in parameters.items()})
 
     def listen(self, host: Any) -> None:
         reset, step = host.reset, host.step
@@ -66,19 +66,19 @@ class Recorder:
         span = slice(iteration * T, (iteration + 1) * T)
         fresh = isinstance(recipe, ReinforceRecipe)  # it resets every iteration, which adds an observation
         first = iteration * (T + 1) if fresh else iteration * T
-        found = {name: np.stack([getattr(s, name) for s in self.steps[span]]) for name in Transition._fields}
-        return found | {"obs": np.stack(self.observations[first : first + T]), "action": np.stack(self.actions[span])}
+        parts = {name: np.stack([getattr(s, name) for s in self.steps[span]]) for name in Transition._fields}
+        return parts | {"obs": np.stack(self.observations[first : first + T]), "action": np.stack(self.actions[span])}
 
 
 def train(recipe: Recipe) -> tuple[Recorder, Arrays]:
-    """Run `recipe`: what happened, and the parameters that it began with."""
+    """Run `recipe`: the record of the run, and the parameters at its start."""
     recorder = Recorder()
     agent = build_agent(recipe, recorder)
     recorder.listen(agent.environment.host)
     parameters = agent.model.parameters()
     start = {name: w[(0,) * len(w.domain.steps)] for name, w in parameters.items()}
-    found = agent.context.run(agent.bounds, outputs=list(start.values()), config=tp.Config(seed=recipe.seed))
-    return recorder, {name: np.asarray(value) for name, value in zip(start, found, strict=True)}
+    values = agent.context.run(agent.bounds, outputs=list(start.values()), config=tp.Config(seed=recipe.seed))
+    return recorder, {name: np.asarray(value) for name, value in zip(start, values, strict=True)}
 
 
 # -- the same in plain JAX --------------------------------------------------------------------------------------------
@@ -227,13 +227,13 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any]) -> None:
             w = adam.step(w, jax.grad(loss)(w), lr, recipe.max_grad_norm or np.inf)
         np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
         for name, expected in w.items():
-            np.testing.assert_allclose(recorder.kept[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
-            w = {**w, name: recorder.kept[iteration][name]}  # so that rounding does not add up
+            np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+            w = {**w, name: recorder.parameters[iteration][name]}  # so that rounding does not add up
 
 
 @pytest.mark.usefixtures("plain_jax")
 def test_minibatches_use_every_row_once_an_epoch() -> None:
-    """With steps that change nothing the losses of the minibatches average to the full batch's."""
+    """With updates too small to matter, the mean of the minibatches' losses is the loss of the full batch."""
     tiny = {
         "algorithm": "ppo",
         "num_minibatches": 2,
@@ -268,7 +268,7 @@ def test_episode_metrics_are_those_of_the_episodes_that_ended() -> None:
 
 
 def feed(values: Mapping[str, list[Any]], build: Callable[..., Any]) -> np.ndarray:
-    """`build(step, value, next_value, point)` on one environment and one iteration of fed numbers: its T values."""
+    """The T results of `build(step, value, next_value, point)` for one environment and one iteration, with `values` as inputs."""
     ctx = tp.Context("b", "i", "t")
     length = len(values["reward"])
     with ctx as ((b, B), (i, I), (t, T)):
@@ -298,7 +298,7 @@ def test_advantages_and_returns_by_hand(case: str) -> None:
     reward, terminated, truncated, advantage, target = CASES[case]
     values = {"reward": reward, "terminated": terminated, "truncated": truncated}
     values |= {"value": [1] * len(reward), "next_value": [2] * len(reward)}
-    found = feed(values, lambda step, v, n, point: generalized_advantage(step, v, n, 0.5, 0.5, point))
-    np.testing.assert_allclose(found, advantage)
-    found = feed(values, lambda step, v, n, point: bootstrapped_return(step, n, 0.5, point) + 0.0 * v)
-    np.testing.assert_allclose(found, target)
+    result = feed(values, lambda step, v, n, point: generalized_advantage(step, v, n, 0.5, 0.5, point))
+    np.testing.assert_allclose(result, advantage)
+    result = feed(values, lambda step, v, n, point: bootstrapped_return(step, n, 0.5, point) + 0.0 * v)
+    np.testing.assert_allclose(result, target)

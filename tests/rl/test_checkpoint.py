@@ -1,4 +1,4 @@
-"""Checkpoints: what is written is read back; what is damaged or foreign is refused."""
+"""Checkpoints: a written one is read back; a damaged or foreign file is refused."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_round_trip_leaves_no_temporary_file(tmp_path: Path) -> None:
 
 def test_transposed_parameters_are_saved_as_they_read(tmp_path: Path) -> None:
     weight = np.arange(6, dtype=np.float32).reshape(2, 3).T
-    given = Checkpoint({"w": weight}, example().recipe, 1, 1)
-    np.testing.assert_array_equal(load_checkpoint(save_checkpoint(tmp_path / "t", given)).parameters["w"], weight)
+    checkpoint = Checkpoint({"w": weight}, example().recipe, 1, 1)
+    np.testing.assert_array_equal(load_checkpoint(save_checkpoint(tmp_path / "t", checkpoint)).parameters["w"], weight)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 40, -1])
@@ -49,7 +49,7 @@ def test_foreign_files(tmp_path: Path) -> None:
         load_checkpoint(text)
     other = tmp_path / "other.safetensors"
     safetensors.numpy.save_file({"w": np.zeros(1, np.float32)}, other)
-    with pytest.raises(CheckpointError, match="no checkpoint of tempo-rl"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of tempo-rl"):
         load_checkpoint(other)
     damaged = tmp_path / "damaged.safetensors"
     safetensors.numpy.save_file({"w": np.zeros(1, np.float32)}, damaged, {"format": "tempo-rl-1", "tempo_rl": "{}"})

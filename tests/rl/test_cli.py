@@ -1,4 +1,4 @@
-"""The command: its help, and that mistakes end in one message, without a traceback."""
+"""The command: its help, and its mistakes, which end in one message without a traceback."""
 
 from __future__ import annotations
 

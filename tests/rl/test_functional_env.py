@@ -24,11 +24,11 @@ def key(number: int) -> Any:
 def play(env: SingleEnvironment, count: int, action: Any) -> list[Any]:
     state, _ = env.initial(key(0))
     step = jax.jit(env.step)
-    found = []
+    steps = []
     for t in range(count):
         state, *parts = step(state, action, key(t + 1))
-        found.append([np.asarray(part) for part in parts])
-    return found
+        steps.append([np.asarray(part) for part in parts])
+    return steps
 
 
 def test_termination_ends_the_episode_and_samples_a_new_one() -> None:
@@ -40,7 +40,7 @@ def test_termination_ends_the_episode_and_samples_a_new_one() -> None:
         observation, reward, _, truncated, final, episode_return, length = steps[k]
         assert reward == 1.0 and not truncated
         assert abs(final[2]) > 12 * 2 * np.pi / 360 or abs(final[0]) > 2.4  # the true successor is the fallen pole
-        assert np.abs(observation).max() <= 0.05  # and what is acted on next is a new start
+        assert np.abs(observation).max() <= 0.05  # the observation for the next action is a new start
         assert episode_return == length
     assert len({tuple(steps[k][0]) for k in ends}) == len(ends)  # no start is used twice
     assert steps[ends[0]][6] == ends[0] + 1 and steps[ends[1]][6] == ends[1] - ends[0]
@@ -95,5 +95,5 @@ def test_own_environments_need_a_time_limit_and_must_exist() -> None:
         make_single("gymnasium.envs.phys2d.cartpole:CartPoleFunctional")
     with pytest.raises(EnvError, match="cannot be imported"):
         make_single("no.such:Env", max_episode_steps=3)
-    own = make_single("gymnasium.envs.phys2d.cartpole:CartPoleFunctional", max_episode_steps=7)
-    assert own.max_episode_steps == 7
+    single = make_single("gymnasium.envs.phys2d.cartpole:CartPoleFunctional", max_episode_steps=7)
+    assert single.max_episode_steps == 7

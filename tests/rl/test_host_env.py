@@ -1,4 +1,4 @@
-"""Gymnasium environments on the host: every way in which an episode can end, seeds, spaces, autoreset modes."""
+"""Gymnasium environments on the host: every kind of end of an episode, seeds, spaces, autoreset modes."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def test_results_are_copies_that_later_steps_leave_alone() -> None:
     env = scripted(AutoresetMode.SAME_STEP)
     first = env.reset()
     step = env.step(np.zeros(1, np.int32))
-    kept = [np.copy(x) for x in (first, *step)]
+    copies = [np.copy(x) for x in (first, *step)]
     env.step(np.zeros(1, np.int32))
-    for before, now in zip(kept, (first, *step), strict=True):
+    for before, now in zip(copies, (first, *step), strict=True):
         np.testing.assert_array_equal(before, now)
 
 
@@ -94,12 +94,12 @@ def test_wrong_batch_of_actions() -> None:
 def rollout(vectorization: str, seed: int, num_envs: int = 3) -> np.ndarray:
     env = make_host("CartPole-v1", num_envs, seed, vectorization)
     try:
-        seen = [env.reset()]
+        observations = [env.reset()]
         for t in range(40):
-            seen.append(env.step((np.arange(num_envs) + t) % 2).observation)
+            observations.append(env.step((np.arange(num_envs) + t) % 2).observation)
     finally:
         env.close()
-    return np.stack(seen)
+    return np.stack(observations)
 
 
 def test_sync_and_async_give_the_same_numbers() -> None:

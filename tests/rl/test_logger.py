@@ -1,4 +1,4 @@
-"""The CSV log: whole rows, stable text, and no damage carried on; the monitor: order, saving, stopping."""
+"""The CSV log: whole rows, stable text, and repair of a damaged end; the monitor: order, saving, stopping."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_divergence_stops_and_keeps_the_last_good_parameters(tmp_path: Path, los
     with pytest.raises(RunError, match=r"diverged in iteration 1 .* last good parameters are in .*\n.*learning_rate"):
         feed(it, 1, loss, weight)
     assert load_checkpoint(run.latest_checkpoint()).parameters["w"].tolist() == [7, 7]
-    assert len(rows.rows) == 2  # the row that shows it is in the log
+    assert len(rows.rows) == 2  # the diverged row is in the log
 
 
 def test_divergence_at_once_leaves_no_checkpoint(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_interruption_ends_after_the_iteration(tmp_path: Path) -> None:
     it.interrupt_requested = True
     with pytest.raises(Interrupted):
         feed(it, 1, weight=3.0)
-    feed(it, 2, weight=4.0)  # in flight when it was raised: not taken
+    feed(it, 2, weight=4.0)  # was on its way when the monitor raised: ignored
     assert load_checkpoint(run.latest_checkpoint()).parameters["w"].tolist() == [3, 3]
     assert it.iterations == len(rows.rows) == 2
 

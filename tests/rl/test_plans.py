@@ -1,4 +1,4 @@
-"""The plans of shipped recipes read like the algorithm: few lines and boxes, the user's names, and what really is stored and run."""
+"""The plans of shipped recipes read like the algorithm: few lines and boxes, the user's names, and the true stores and programs."""
 
 from __future__ import annotations
 
@@ -63,24 +63,24 @@ def test_the_drawing_is_small(compiled: tuple[str, Any], tmp_path: Path) -> None
 
 
 def test_every_name_says_something(compiled: tuple[str, Any]) -> None:
-    """Neither numbers of nodes, nor the names of others: beta2_power is one store, not 26."""
+    """No name is the number of a node or the name of another tensor: beta2_power is one store, not 26."""
     _, program = compiled
-    called = [t.name for t in program.plan().tensors]
-    assert len(set(called)) == len(called)
-    assert not [name for name in called if "%" in name]
-    assert sum("beta2_power" in name for name in called) <= 3  # the power, its first value and its next
+    names = [t.name for t in program.plan().tensors]
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if "%" in name]
+    assert sum("beta2_power" in name for name in names) <= 3  # the power, its first value and its next
     assert "%" not in program.text("program", full=True)
 
 
 def test_the_user_finds_parameters_state_and_what_the_environment_gives(compiled: tuple[str, Any]) -> None:
     _, program = compiled
-    called = {t.name for t in program.plan().tensors}
-    assert {"policy.0.weight", "adam.m(policy.0.weight)", "adam.v(policy.2.bias)", "obs"} <= called
-    assert {"step.reward", "step.terminated", "step.truncated", "action"} & called
+    names = {t.name for t in program.plan().tensors}
+    assert {"policy.0.weight", "adam.m(policy.0.weight)", "adam.v(policy.2.bias)", "obs"} <= names
+    assert {"step.reward", "step.terminated", "step.truncated", "action"} & names
 
 
 def test_the_table_sums_what_it_joins(compiled: tuple[str, Any]) -> None:
-    """Rows of groups hold the bytes of their tensors, and both tables end with the same sum: that of the stores."""
+    """The row of a group has the bytes of its tensors, and both tables end with the same sum, that of all stores."""
     _, program = compiled
     short, full = program.text("memory"), program.text("memory", full=True)
     for table in (short, full):
@@ -110,7 +110,7 @@ def test_the_page_on_plans_shows_the_plan_of_ppo() -> None:
 
 
 def test_parameters_and_state_share_a_line() -> None:
-    """What the first and the later values of a module's parameters are said to be."""
+    """The lines for the first and the later values of a module's parameters."""
     text = (GOLDEN / "plan_ppo.txt").read_text()
     assert "policy: start[0, 0, 0]" in text and "if m >= 1: adam, value, policy: update[i, e, m]" in text
 

@@ -1,4 +1,4 @@
-"""Recipes: what is accepted, what is refused, and that the refusal names the key."""
+"""Recipes: correct ones are accepted, wrong ones are refused with the name of the key."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_algorithms_have_their_own_keys() -> None:
         ("num_envs=0", "num_envs is 0"),
         ("num_minibatches=3", "num_minibatches=3 does not divide the batch of num_envs=16 x num_steps=128 = 2048"),
         ("total_timesteps=100", "total_timesteps=100 is less than one iteration"),
-        ("algorithm=dqn", "algorithm is 'dqn'\n  hint: one of ppo, actor_critic, reinforce"),
-        ("seed", "'seed' is no override\n  hint: write key=value"),
+        ("algorithm=dqn", "algorithm is 'dqn'\n  hint: write one of ppo, actor_critic, reinforce"),
+        ("seed", "'seed' is not an override\n  hint: write key=value"),
         ("seed.deep=1", "seed: |seed.deep|seed is"),
         ("hidden=[a", "is not a value"),
         ("executor=fast", "executor is 'fast'"),

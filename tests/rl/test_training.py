@@ -1,4 +1,4 @@
-"""Training end to end on tiny recipes: what a run leaves, that it repeats itself, how it stops."""
+"""Training from end to end on tiny recipes: the files of a run, equal runs for equal seeds, the ways to stop."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def run_tiny(name: str, path: Path, *overrides: str) -> tuple[Outcome, RunDirect
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Outcome, RunDirectory]]:
-    """`done(name)`: the tiny run of a recipe, made once for all tests that only look at it."""
+    """`done(name)`: the tiny run of a recipe, run once for all tests that only look at it."""
 
     @functools.cache
-    def made(name: str) -> tuple[Outcome, RunDirectory]:
+    def run_once(name: str) -> tuple[Outcome, RunDirectory]:
         return run_tiny(name, tmp_path_factory.mktemp(name) / "run")
 
-    return made
+    return run_once
 
 
 Done = Callable[[str], tuple[Outcome, RunDirectory]]

@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing else of this repository is, for type checkers to find."""
+"""The wheel, installed in a place without other files of this repository, for type checkers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def users_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python in an environment of its own, with the wheel, and with the packages that it needs from the tests' environment."""
+    """A Python in a separate environment, with the wheel, and with the packages that it needs from the tests' environment."""
     missing = [name for name in ("build", "hatchling", "mypy", "basedpyright") if find_spec(name) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[dev]'")
@@ -26,8 +26,8 @@ def users_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert built.returncode == 0, built.stdout + built.stderr
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place / "venv")], check=True, timeout=120)
     python = place / "venv" / "bin" / "python"
-    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    command_for_site = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(command_for_site, capture_output=True, text=True, check=True).stdout.strip())
     (wheel,) = place.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(site)
     (site / "others.pth").write_text(f"{Path(np.__file__).parents[1]}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Correct uses, as a user writes them; a type checker finds nothing to say, and infers the types that are asserted."""
+"""Correct uses, as a user writes them. A type checker reports no error, and infers the types in `assert_type`."""
 
 from typing import assert_type
 
@@ -58,7 +58,7 @@ with ctx as ((i, I), (t, T)):
     assert_type(x.shape[0], tp.Expr)
     assert_type(x.shape == (3,), bool)
 
-    # functions, random numbers, what comes in and goes out
+    # functions, random numbers, inputs and sinks
     assert_type(tp.abs(x), tp.Tensor)
     assert_type(tp.sum(x, axis=0), tp.Tensor)
     assert_type(tp.where(t > 3, x, 0.0), tp.Tensor)
@@ -109,7 +109,7 @@ with ctx as ((i, I), (t, T)):
     assert_type(tp.optim.Adam(model.parameters(), lr=0.01 * 0.99**i).step(), dict[str, tp.Tensor])
     tp.optim.SGD([h], lr=tp.optim.schedules.cosine(0.1, T))
 
-# programs: what a run gives has the form of the outputs
+# programs: the results have the form of the outputs
 bounds = {I: 2, T: 10}
 fed = {"x": np.zeros((2, 10, 3), "float32")}
 assert_type(ctx.run(bounds, outputs=x, inputs=fed), typing.Array)

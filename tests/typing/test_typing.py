@@ -1,4 +1,4 @@
-"""What type checkers say to a user of the installed wheel: nothing about `correct.py`, and what is marked about `wrong.py`."""
+"""The reports of type checkers to a user of the installed wheel: none for `correct.py`, the marked ones for `wrong.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Errors = set[tuple[int, str]]  # (line, name of the rule)
 
 
 def mypy(file: Path, python: Path) -> Errors:
-    """What mypy reports of a file."""
+    """The errors that mypy reports for a file."""
     command = [
         sys.executable,
         "-m",
@@ -29,27 +29,27 @@ def mypy(file: Path, python: Path) -> Errors:
     ]
     run = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, timeout=300)
     assert run.returncode in (0, 1), run.stdout + run.stderr
-    found = re.findall(rf"^{re.escape(file.name)}:(\d+): error: .*\[([\w-]+)\]$", run.stdout, re.MULTILINE)
-    assert len(found) == run.stdout.count(" error: "), run.stdout
-    return {(int(line), rule) for line, rule in found}
+    reports = re.findall(rf"^{re.escape(file.name)}:(\d+): error: .*\[([\w-]+)\]$", run.stdout, re.MULTILINE)
+    assert len(reports) == run.stdout.count(" error: "), run.stdout
+    return {(int(line), rule) for line, rule in reports}
 
 
 def basedpyright(file: Path, python: Path) -> Errors:
-    """What basedpyright reports of a file, as an error; of correct uses also what it cannot tell the type of."""
+    """The errors that basedpyright reports for a file. For `correct.py`, a value of unknown type is an error too."""
     mode = "strict" if file.name == "correct.py" else "standard"
     (file.parent / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": mode}), encoding="utf-8")
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", str(python), str(file)]
     run = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, timeout=300)
     assert run.returncode in (0, 1), run.stdout + run.stderr
-    found = json.loads(run.stdout)["generalDiagnostics"]
-    return {(each["range"]["start"]["line"] + 1, each["rule"]) for each in found if each["severity"] == "error"}
+    reports = json.loads(run.stdout)["generalDiagnostics"]
+    return {(each["range"]["start"]["line"] + 1, each["rule"]) for each in reports if each["severity"] == "error"}
 
 
 CHECKERS = {"mypy": mypy, "basedpyright": basedpyright}
 
 
 def check(name: str, checker: str, python: Path, place: Path) -> Errors:
-    """What a checker reports of a copy of a file, in a folder where nothing else is."""
+    """The errors that a checker reports for a copy of a file, in a folder without other modules."""
     shutil.copy(HERE / name, place / name)
     return CHECKERS[checker](place / name, python)
 
@@ -67,9 +67,9 @@ def test_wrong_uses_are_errors(checker: str, users_python: Path, tmp_path: Path)
         if mark:
             expected.add((number, mark[1 if checker == "mypy" else 2]))
     assert len(expected) >= 40
-    found = check("wrong.py", checker, users_python, tmp_path)
-    assert {line for line, _ in found} == {line for line, _ in expected}
-    assert expected <= found  # basedpyright says of some lines two things
+    reports = check("wrong.py", checker, users_python, tmp_path)
+    assert {line for line, _ in reports} == {line for line, _ in expected}
+    assert expected <= reports  # basedpyright reports two errors for some lines
 
 
 def test_the_libraries_say_that_they_are_typed(users_python: Path) -> None:

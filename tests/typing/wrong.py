@@ -1,4 +1,4 @@
-"""Wrong uses, each with what mypy and basedpyright call it; a line without a mark is correct."""
+"""Wrong uses, each marked with the rules of mypy and basedpyright that it breaks; a line without a mark is correct."""
 
 import numpy as np
 

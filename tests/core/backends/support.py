@@ -1,4 +1,4 @@
-"""What the tests of kernels share."""
+"""The parts that tests of kernels share."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ def check(
         if exact:
             np.testing.assert_array_equal(result, expected, err_msg=message)
         else:
-            wide, wanted = result.astype(np.float64), expected.astype(np.float64)
-            np.testing.assert_allclose(wide, wanted, rtol=rtol, atol=rtol, err_msg=message)
+            wide, right = result.astype(np.float64), expected.astype(np.float64)
+            np.testing.assert_allclose(wide, right, rtol=rtol, atol=rtol, err_msg=message)

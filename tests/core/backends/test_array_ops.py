@@ -117,7 +117,7 @@ def linear_scan(c, b, reverse):
     return y
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])  # where elements go one by one, and where they go as a tree
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])  # scans go element by element on a CPU, and as a tree on a GPU
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("shape", [(1,), (7,), (6, 2, 3), (0, 2)])
 def test_linear_scan(shape, reverse, platform, monkeypatch):
@@ -135,7 +135,7 @@ def test_linear_scan(shape, reverse, platform, monkeypatch):
 
 
 INF, NOT = np.inf, np.nan
-# coefficients, terms, what comes out of the recurrence in order
+# coefficients, terms, the values of the recurrence in order
 HARD_SCANS = {
     "a reset forgets what is infinite": ([2, 2, 0, 2], [1, INF, 1, 1], [1, INF, 1, 3]),
     "a reset forgets NaN": ([2, 2, 0, 2], [1, NOT, 1, 1], [1, NOT, 1, 3]),
@@ -165,8 +165,8 @@ def test_linear_scan_of_what_is_not_tame(name, reverse, platform, monkeypatch):
     if reverse:
         c, b, expected = c[::-1], b[::-1], expected[::-1]
     for backend in (NUMPY, JAX):
-        (found,) = run(backend, ops.LinearScan(0, reverse), c, b)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=backend.name)
+        (result,) = run(backend, ops.LinearScan(0, reverse), c, b)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, err_msg=backend.name)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
@@ -205,7 +205,7 @@ def test_discounted_sum(gamma, axis):
 
 
 def test_discounted_sum_over_a_long_horizon():
-    x = np.ones(20_000, np.float32)  # 0.99**20000 is no float32
+    x = np.ones(20_000, np.float32)  # 0.99**20000 is 0 in float32
     check(ops.DiscountedSum(0, 0.99), [x], 100.0, rtol=1e-5)
 
 

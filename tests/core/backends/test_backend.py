@@ -169,7 +169,7 @@ def test_what_a_udf_returns_is_checked(backend, kind):
 def test_errors_inside_a_udf_are_the_users():
     with pytest.raises(
         FunctionError, match="raised RuntimeWarning: divide by zero"
-    ) as raised:  # not silenced, as our own arithmetic is
+    ) as raised:  # warnings of a user's function are not silenced, unlike those of Tempo's kernels
         NUMPY.kernel(udf(lambda x: (1 / x,), TensorType.of("float32"), kind="host"), [array(0.0)], {})
     assert isinstance(raised.value.__cause__, RuntimeWarning)
 

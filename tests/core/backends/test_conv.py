@@ -86,11 +86,11 @@ def test_convolution_agrees_with_torch() -> None:
     ctx = tp.Context("t")
     with ctx as ((_, T),):
         ours = tp.conv(tp.constant(x), tp.constant(w), stride=(2, 1), padding=[(1, 1), (2, 2)], dilation=(1, 2), groups=2)
-        (found,) = ctx.run({T: 1}, outputs=[ours], config=tp.Config(backend="numpy"))
+        (result,) = ctx.run({T: 1}, outputs=[ours], config=tp.Config(backend="numpy"))
     theirs = torch.nn.functional.conv2d(
         torch.tensor(x).permute(0, 3, 1, 2), torch.tensor(w).permute(3, 2, 0, 1), None, (2, 1), (1, 2), (1, 2), 2
     )
-    np.testing.assert_allclose(found, theirs.permute(0, 2, 3, 1).numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, theirs.permute(0, 2, 3, 1).numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
@@ -103,10 +103,10 @@ def test_padding_by_name_is_that_of_jax(padding: str, size: int, kernel: int, st
     x, w = normal(1, size, 2), normal(kernel, 2, 3, seed=1)
     ctx = tp.Context("t")
     with ctx as ((_, T),):
-        (found,) = reference.evaluate(ctx, [tp.conv(tp.constant(x), tp.constant(w), stride, padding, dilation)], {T: 1})
+        (result,) = reference.evaluate(ctx, [tp.conv(tp.constant(x), tp.constant(w), stride, padding, dilation)], {T: 1})
     layout = ("NWC", "WIO", "NWC")
     expected = lax.conv_general_dilated(x, w, (stride,), padding, rhs_dilation=(dilation,), dimension_numbers=layout)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_network_is_trained_with_kernels_that_vary_with_a_step() -> None:

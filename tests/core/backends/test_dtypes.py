@@ -1,4 +1,4 @@
-"""Every op in every dtype: the two backends agree, and what an op does not take is refused when it is built.
+"""Every op in every dtype: the two backends agree, and a dtype that an op does not take is refused when the op is built.
 
 All rows of a dtype are one JAX program. 64-bit dtypes run on NumPy alone: JAX has them only in its 64-bit mode.
 """
@@ -26,7 +26,7 @@ ANY, NUMBERS, WHOLE = DTYPES, (*FLOATS, *INTEGERS), (*INTEGERS, "bool")
 ON_JAX = tuple(d for d in DTYPES if np.dtype(numpy_dtype(d)).itemsize < 8)
 NUMPY_ONLY = tuple(d for d in DTYPES if d not in ON_JAX)
 NEVER_HERE = {
-    ops.Input, ops.Merge, ops.Udf, ops.Sink, ops.Output, ops.Dataflow,  # matters of the runtime and of users' functions
+    ops.Input, ops.Merge, ops.Udf, ops.Sink, ops.Output, ops.Dataflow,  # the runtime and users' functions decide about these
     ops.Iota, ops.Eval, ops.Random,  # have the same dtype always
 }  # fmt: skip
 
@@ -83,7 +83,7 @@ TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
 
 @functools.cache
 def values(dtype: str) -> dict[str, np.ndarray]:
-    """Numbers that meet the ends of the dtype, zeros as divisors, and signs of all kinds."""
+    """Numbers at the ends of the dtype, zeros as divisors, and both signs."""
     generator = np.random.default_rng(3)
 
     def draw(*shape: int) -> Any:
@@ -106,15 +106,15 @@ def on_jax(dtype: str) -> dict[Row, np.ndarray]:
     """The results of all rows that take a dtype, by one program."""
     rows = [row for row in ROWS if dtype in row.dtypes and has_kernel(row.op)]
 
-    def program(given: list[list[Any]]) -> list[Any]:
-        return [JAX.kernel(row.op, args, {})[0] for row, args in zip(rows, given, strict=True)]
+    def program(operands_of_rows: list[list[Any]]) -> list[Any]:
+        return [JAX.kernel(row.op, args, {})[0] for row, args in zip(rows, operands_of_rows, strict=True)]
 
     results = jax.jit(program)([operands(row, dtype) for row in rows])
     return {row: np.asarray(result) for row, result in zip(rows, results, strict=True)}
 
 
 def has_kernel(op: ops.Op) -> bool:
-    """Whether JAX's tables have a row for an op: `test_backend.py` fails for one without, and the others here do not wait for it."""
+    """Whether JAX's tables have a row for an op. `test_backend.py` fails for an op without one; the tests here leave it out."""
     functions = {ops.Unary: jax_backend.UNARY, ops.Binary: shared.BINARY, ops.Compare: shared.COMPARE, ops.Reduce: shared.REDUCE}
     return type(op) in JAX.kernels and getattr(op, "fn", "") in functions.get(type(op), {getattr(op, "fn", ""): None})
 
@@ -122,25 +122,25 @@ def has_kernel(op: ops.Op) -> bool:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_an_op_gives_the_same_on_both_backends_or_is_refused(row: Row, dtype: str) -> None:
-    given = operands(row, dtype)
+    arguments = operands(row, dtype)
     if dtype not in row.dtypes:
         with pytest.raises(DTypeError):
-            row.op.infer(tuple(map(type_of, given)))
+            row.op.infer(tuple(map(type_of, arguments)))
         return
-    (declared,) = row.op.infer(tuple(map(type_of, given)))
-    (found,) = NUMPY.kernel(row.op, given, {})
-    assert found.dtype == numpy_dtype(declared.dtype) and found.shape == tuple(map(int, declared.shape))
+    (declared,) = row.op.infer(tuple(map(type_of, arguments)))
+    (result,) = NUMPY.kernel(row.op, arguments, {})
+    assert result.dtype == numpy_dtype(declared.dtype) and result.shape == tuple(map(int, declared.shape))
     if dtype in NUMPY_ONLY:
         return
     if not has_kernel(row.op):
         raise MissingRow(f"the jax backend has no kernel for {row.name}")
     expected = on_jax(dtype)[row]
-    assert expected.dtype == found.dtype
-    if found.dtype.kind in "biu":
-        np.testing.assert_array_equal(found, expected)
+    assert expected.dtype == result.dtype
+    if result.dtype.kind in "biu":
+        np.testing.assert_array_equal(result, expected)
     else:
         tolerance = TOLERANCE[declared.dtype]
-        np.testing.assert_allclose(found.astype("float64"), expected.astype("float64"), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(result.astype("float64"), expected.astype("float64"), rtol=tolerance, atol=tolerance)
 
 
 @each_op
@@ -148,8 +148,8 @@ def test_every_op_is_tested_in_every_dtype(op: type[ops.Op]) -> None:
     assert any(type(row.op) is op for row in ROWS) != (op in NEVER_HERE), f"give {op.__name__} a Row"
 
 
-def same_bits_or_nan(found: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(found.astype("float64"), expected.astype("float64"))
+def same_bits_or_nan(result: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(result.astype("float64"), expected.astype("float64"))
 
 
 SPECIAL = [
@@ -178,18 +178,18 @@ SPECIAL = [
 @pytest.mark.parametrize("source", [d for d in FLOATS if d in ON_JAX])
 @pytest.mark.parametrize("target", ON_JAX)
 def test_what_casts_do_with_what_does_not_fit(source: str, target: str) -> None:
-    """Integers saturate, NaN is 0; bool is all but 0; narrower floats round to the nearest or are infinite."""
+    """Integers saturate, NaN becomes 0; bool is True for all numbers but 0; narrower floats round to the nearest or are infinite."""
     with np.errstate(over="ignore"):
         x = array(SPECIAL, source)
-        (found,), (expected,) = (backend.kernel(ops.Cast(target), [backend.to_device(x)], {}) for backend in (NUMPY, JAX))
-        same_bits_or_nan(found, np.asarray(expected))
+        (result,), (expected,) = (backend.kernel(ops.Cast(target), [backend.to_device(x)], {}) for backend in (NUMPY, JAX))
+        same_bits_or_nan(result, np.asarray(expected))
         exact = x.astype("float64")
         if target in INTEGERS:
             limits = np.iinfo(target)
-            wanted: Any = [0 if np.isnan(v) else int(np.clip(np.trunc(v), limits.min, limits.max)) for v in exact]
+            right: Any = [0 if np.isnan(v) else int(np.clip(np.trunc(v), limits.min, limits.max)) for v in exact]
         else:
-            wanted = exact != 0 if target == "bool" else x.astype(numpy_dtype(target))
-    same_bits_or_nan(found, np.asarray(wanted))
+            right = exact != 0 if target == "bool" else x.astype(numpy_dtype(target))
+    same_bits_or_nan(result, np.asarray(right))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -205,8 +205,8 @@ def test_integers_wrap_around_and_divide_by_zero_to_zero(dtype: str) -> None:
     for fn, function in exact.items():
         expected = [(function(int(a), int(b)) - low) % span + low for a, b in zip(x, y, strict=True)]
         for backend in (NUMPY, *((JAX,) if dtype in ON_JAX else ())):
-            (found,) = backend.kernel(ops.Binary(fn), [backend.to_device(x), backend.to_device(y)], {})
-            assert np.asarray(found).tolist() == expected, (fn, backend.name)
+            (result,) = backend.kernel(ops.Binary(fn), [backend.to_device(x), backend.to_device(y)], {})
+            assert np.asarray(result).tolist() == expected, (fn, backend.name)
     if low < 0:
         for backend in (NUMPY, *((JAX,) if dtype in ON_JAX else ())):
             args = [backend.to_device(array([low], dtype)), backend.to_device(array([-1], dtype))]
@@ -228,7 +228,7 @@ def test_sixteen_bits_are_accumulated_in_thirty_two(dtype: str) -> None:
         (ops.LinearScan(1), [array(np.ones((1, 4096)), dtype), x]),
         (ops.ScatterAdd(1, Expr.of(1)), [x, np.zeros(4096, "int32")]),
     ]
-    for op, given in cases:
+    for op, arguments in cases:
         for backend in (NUMPY, JAX):
-            (found,) = backend.kernel(op, [backend.to_device(a) for a in given], {})
-            assert abs(float(np.asarray(found).reshape(-1)[-1]) / true - 1) < 4e-3, (op, backend.name)
+            (result,) = backend.kernel(op, [backend.to_device(a) for a in arguments], {})
+            assert abs(float(np.asarray(result).reshape(-1)[-1]) / true - 1) < 4e-3, (op, backend.name)

@@ -50,7 +50,9 @@ SMALL = {"asin", "acos", "atanh"}  # of a tenth of the numbers
 def test_unary_on_floats(fn, dtype):
     x = array(np.abs(X) + 1 if fn in POSITIVE else X / 10 if fn in SMALL else X, dtype)
     exact = x.astype(np.float64)
-    expected = UNARY[fn](exact - 1 if fn in POSITIVE else exact * 10 if fn in SMALL else exact)  # what the operand is, rounded
+    expected = UNARY[fn](
+        exact - 1 if fn in POSITIVE else exact * 10 if fn in SMALL else exact
+    )  # of the operand as the dtype rounds it
     check(ops.Unary(fn), [x], expected, rtol={"float32": 4e-6, "bfloat16": 3e-2, "float16": 4e-3}[dtype])
 
 

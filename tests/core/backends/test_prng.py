@@ -31,8 +31,8 @@ def test_threefry_gives_the_published_vectors(xp):
         ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
     ]:
         words = [xp.asarray(np.array([w], np.uint32)) for w in (*key, *counter)]
-        found = prng.threefry2x32(xp, (words[0], words[1]), (words[2], words[3]))
-        assert tuple(int(w[0]) for w in found) == expected
+        results = prng.threefry2x32(xp, (words[0], words[1]), (words[2], words[3]))
+        assert tuple(int(w[0]) for w in results) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,11 +41,11 @@ def test_threefry_gives_the_published_vectors(xp):
 def test_numpy_and_jax_agree(kind, shape, coordinates):
     expected = draw(kind, shape, *coordinates, seed=12, stream=5)
     for jit in (False, True):
-        found = draw(kind, shape, *coordinates, seed=12, stream=5, backend=JAX, jit=jit)
+        results = draw(kind, shape, *coordinates, seed=12, stream=5, backend=JAX, jit=jit)
         if kind == "normal":
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(results, expected, rtol=1e-5, atol=1e-5)
         else:
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(results, expected)
 
 
 @pytest.mark.parametrize("backend", [NUMPY, JAX], ids=["numpy", "jax"])

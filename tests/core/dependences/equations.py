@@ -15,7 +15,7 @@ EQUATIONS: dict[str, Callable[[Setting], Made]] = {}
 
 
 def equations(make: Callable[[Setting], Made]) -> Callable[[Setting], Made]:
-    """Registers a system of x over (i, t) and w over (i) under the name of its function."""
+    """Register a system of x over (i, t) and w over (i), under the name of its function."""
     EQUATIONS[make.__name__] = make
     return make
 
@@ -25,7 +25,7 @@ def new(s: Setting, name: str, *steps: Any) -> Any:
 
 
 def filled(s: Setting, *elements: Callable[..., Any]) -> list[np.ndarray]:
-    """Arrays over (i, t) of elements that may ask for each other: each gets the lazy arrays, then i and t."""
+    """Arrays over (i, t) whose elements may read each other: each function receives the lazy arrays, then i and t."""
     arrays: list[Lazy] = []
     for make in elements:
         arrays.append(Lazy(lambda i, t, make=make: make(*arrays, i, t)))
@@ -51,7 +51,7 @@ def delays_that_differ(s: Setting) -> Made:
 
 @equations
 def odd_and_even(s: Setting) -> Made:
-    """At each point one of the two is given, and the other follows from it: no order of whole statements exists."""
+    """At each point one of the two has a value of its own, and the other depends on it: whole statements have no order."""
     i, t = s.i, s.t
     a, b = new(s, "a"), new(s, "b")
     a[i, t, t % 2 == 0] = s.x
@@ -89,7 +89,7 @@ def from_both_ends(s: Setting) -> Made:
 
 @equations
 def five_branches(s: Setting) -> Made:
-    """Branches in an order that matters, with conditions of conditions."""
+    """Branches whose order matters, with combined conditions."""
     i, t, T = s.i, s.t, s.T
     h = new(s, "h")
     h[i, t, (t == 0) | ((i == 0) & (t % 4 == 3))] = s.x * s.w
@@ -132,7 +132,7 @@ def carried_into_the_next_row(s: Setting) -> Made:
 
 @equations
 def wavefront(s: Setting) -> Made:
-    """Each point needs the one above it, the one before it, and the one after it in the row above."""
+    """Each point reads the point above it, the point before it, and the point after it in the row above."""
     i, t, T = s.i, s.t, s.T
     h = new(s, "h")
     h[i, t, (i == 0) | (t == 0) | (t + 1 == T)] = s.x
@@ -149,7 +149,7 @@ def wavefront(s: Setting) -> Made:
 
 @equations
 def both_directions(s: Setting) -> Made:
-    """A state forwards, one backwards, and attention over both together."""
+    """A state that goes forwards, a state that goes backwards, and attention over both."""
     i, t, T = s.i, s.t, s.T
     f, b = new(s, "f"), new(s, "b")
     f[i, 0] = s.w
@@ -165,18 +165,18 @@ def both_directions(s: Setting) -> Made:
         scores = np.exp(values @ values[t])
         return scores / scores.sum() @ values
 
-    found = filled(
+    arrays = filled(
         s,
         lambda f, b, out, i, t: w[i] if t == 0 else np.tanh(f[i, t - 1] + x[i, t]),
         lambda f, b, out, i, t: w[i] if t == n - 1 else np.tanh(b[i, t + 1] - x[i, t]),
         mixed,
     )
-    return [f, b, out], found
+    return [f, b, out], arrays
 
 
 @equations
 def reads_of_reads(s: Setting) -> Made:
-    """What is indexed is itself an indexed tensor: of points, of slices, in both orders."""
+    """An index of an indexed tensor: of points and of slices, in both orders."""
     i, t, T = s.i, s.t, s.T
     sums = s.x[i, 0 : t + 1].sum(0)
     mirrored = s.x[i, T - 1 - t]
@@ -186,7 +186,7 @@ def reads_of_reads(s: Setting) -> Made:
     windows = sums[i, t : tp.min(t + 2, T)].max(0)
     x, n = s.arrays["x"], s.T_number
     prefix = x.cumsum(1)
-    suffix = np.sin(x).cumsum(1)  # of the mirrored one, read mirrored
+    suffix = np.sin(x).cumsum(1)  # a suffix of the mirrored tensor, read mirrored
     expected = [
         np.stack([x[:, n - 1 - max(k - 1, 0)] for k in range(n)], 1),
         prefix[:, ::2].sum(1),
@@ -198,7 +198,7 @@ def reads_of_reads(s: Setting) -> Made:
 
 @equations
 def by_data(s: Setting) -> Made:
-    """Which timestep is read, or written, follows from data; and the same point is read more than once."""
+    """Data decides which timestep is read or written; some points are read more than once."""
     i, T = s.i, s.T
     whole = s.x[i, 0:T]
     best = whole.argmax(0)
@@ -238,7 +238,7 @@ def a_step_read_by_another(s: Setting) -> Made:
 
 @equations
 def a_branch_that_reads_the_first(s: Setting) -> Made:
-    """A linear recurrence, which would be one scan, but for a branch that reads its first value."""
+    """A linear recurrence, which would be one scan without the branch that reads its first value."""
     i, t = s.i, s.t
     h = new(s, "h")
     h[i, 0] = s.x[i, 0]
@@ -256,7 +256,7 @@ def a_branch_that_reads_the_first(s: Setting) -> Made:
 
 @equations
 def windows_of_two(s: Setting) -> Made:
-    """Each reads a window of the other one: a block of the past, and the last two."""
+    """Two recurrences that read windows of each other: a block of the past, and the last two points."""
     i, t = s.i, s.t
     a, b = new(s, "a"), new(s, "b")
     a[i, 0] = s.w
@@ -272,7 +272,7 @@ def windows_of_two(s: Setting) -> Made:
 
 @equations
 def rows_that_read_the_future_of_earlier_rows(s: Setting) -> Made:
-    """Layers: each sees all of the one below from here on, and its own past."""
+    """Layers: each reads the future of the layer below, and its own past."""
     i, t, T = s.i, s.t, s.T
     h = new(s, "h")
     h[0, t] = s.x[0, t]

@@ -1,4 +1,4 @@
-"""Dependence patterns: indices that are written once, and mean the same to Tempo (symbols) and to NumPy (numbers)."""
+"""Dependence patterns: each index is written once, for Tempo (symbols) and for NumPy (numbers)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def always(i: Any, I: Any, t: Any, T: Any) -> Any:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which points are read at (i, t), where `when` holds; `rank` is how many of the indices are slices."""
+    """The points that are read at (i, t), where `when` holds; `rank` is the number of slices in the index."""
 
     name: str
     index: Make

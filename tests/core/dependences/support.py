@@ -46,7 +46,7 @@ class Setting:
 
 
 class Lazy:
-    """An array over (i, t) whose elements are computed when they are asked for: NumPy's indexing, with recursion."""
+    """An array over (i, t) that computes an element when it is read: NumPy's indexing, with recursion."""
 
     def __init__(self, element: Callable[[int, int], np.ndarray]):
         self.element, self.known = element, dict[tuple[int, int], np.ndarray]()
@@ -66,7 +66,7 @@ class Lazy:
 
 
 def reduced(value: Any, rank: int, kind: str, query: Any) -> Any:
-    """What is made of a slice; `query` is what attention compares it with. The same text for tensors and arrays."""
+    """A function of a slice; `query` is the query of attention. The same code serves tensors and arrays."""
     for _ in range(rank - 1):
         value = value.sum(0)
     if rank == 0:
@@ -154,8 +154,8 @@ def assert_gradients(setting: Setting, loss: tp.Tensor, leaves: Sequence[tp.Tens
         (value,) = reference.evaluate(setting.context, [loss], setting.bounds, moved, dtype="float64")
         return float(np.sum(value))
 
-    found = reference.evaluate(setting.context, gradients, setting.bounds, setting.arrays, dtype="float64")
-    for leaf, gradient in zip(leaves, found, strict=True):
+    results = reference.evaluate(setting.context, gradients, setting.bounds, setting.arrays, dtype="float64")
+    for leaf, gradient in zip(leaves, results, strict=True):
         array = setting.arrays[leaf.name]
         assert gradient.shape == array.shape
         for direction in np.random.default_rng(5).normal(size=(directions, *array.shape)):
@@ -178,13 +178,13 @@ def kinds_for(patterns: Sequence[Pattern]) -> list[tuple[Pattern, str]]:
 
 
 def usable(setting: Setting, pattern: Pattern, kind: str) -> bool:
-    """Whether a pattern applies somewhere; and, where what is made of its slices needs an element, whether they have one."""
+    """Whether a pattern applies at some point, and whether its slices have elements if the function needs one."""
     read = [pattern.index(*setting.at(i, t)) for i, t in setting.points() if pattern.when(*setting.at(i, t))]
     spans = [part for index in read for part in index if isinstance(part, slice)]
     return bool(read) and (kind in ("sum", "discounted") or all(span.stop > span.start for span in spans))
 
 
 def weighted(setting: Setting, *values: tp.Tensor) -> tp.Tensor:
-    """A loss that is no linear function of the values, and differs from point to point."""
+    """A loss that is not linear in the values, and differs from point to point."""
     with setting.context:
         return sum((v * tp.sin(v) * (setting.t + 1)).sum() for v in values)  # type: ignore[return-value]

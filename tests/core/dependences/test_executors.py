@@ -11,7 +11,7 @@ from tests.core.dependences.support import Setting, kinds_for, read_program, rec
 from tests.core.running import assert_all_same
 
 EVERY = [(read_program, p, k) for p, k in kinds_for(READS)] + [(recurrent_program, p, k) for p, k in kinds_for(EARLIER)]
-CONFIGS = [  # compiling is what costs: every pattern is staged, and some are run in other ways too
+CONFIGS = [  # compiling takes most of the time: every pattern runs staged, and some run in other ways too
     [tp.Config(), tp.Config(disable=("vectorize",))],
     [tp.Config(), tp.Config(executor="interpreted")],
     [tp.Config()],
@@ -31,7 +31,7 @@ def test_patterns_together(part: int) -> None:
             names.append(pattern.name)
     assert len(names) > 20
     for config in CONFIGS[part]:
-        found = s.context.run(s.bounds, outputs=outputs, inputs=s.inputs, config=config)
-        wrong = [n for n, f, e in zip(names, found, expected, strict=True) if not np.allclose(f, e, rtol=1e-4, atol=1e-4)]
+        results = s.context.run(s.bounds, outputs=outputs, inputs=s.inputs, config=config)
+        wrong = [n for n, f, e in zip(names, results, expected, strict=True) if not np.allclose(f, e, rtol=1e-4, atol=1e-4)]
         assert not wrong, f"{config}: {wrong}"
-        assert_all_same(found, expected, 1e-4)
+        assert_all_same(results, expected, 1e-4)

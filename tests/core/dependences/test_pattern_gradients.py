@@ -1,4 +1,4 @@
-"""Gradients through every pattern, against central differences in float64; and the compiler gives what the reference gives."""
+"""Gradients through every pattern, against central differences in float64; and compiled programs against the reference."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.core.running import SETTINGS, assert_all_same
 def assert_compiled(s: Setting, gradients: list[tp.Tensor], *settings: str) -> None:
     expected = reference.evaluate(s.context, gradients, s.bounds, s.inputs)
     for name in settings:
-        found = s.context.run(s.bounds, outputs=gradients, inputs=s.inputs, config=SETTINGS[name])
-        assert_all_same(found, expected, 1e-3)
+        results = s.context.run(s.bounds, outputs=gradients, inputs=s.inputs, config=SETTINGS[name])
+        assert_all_same(results, expected, 1e-3)
 
 
 @pytest.mark.parametrize("recurrent", [False, True], ids=["given", "itself"])
 @pytest.mark.parametrize("number", range(max(len(READS), len(EARLIER))))
 def test_through_a_pattern(number: int, recurrent: bool) -> None:
-    """Of x and w, through one read of a tensor that is given, or of the recurrence itself: back through time."""
+    """Gradients by x and w through one read of a known tensor, or of the recurrence itself (back through time)."""
     table, build = (EARLIER, recurrent_program) if recurrent else (READS, read_program)
     if number >= len(table):
         return
@@ -86,20 +86,20 @@ def test_of_a_recurrence_that_is_a_leaf(pattern: Pattern) -> None:
     kind = "attention" if usable(s, pattern, "attention") else "sum"
     y, _ = read_program(s, pattern, kind)
     (expected,) = tp.grad(weighted(s, y), wrt=[s.x])
-    given = s.x
+    source = s.x
     with s.context:
         s.x = tp.recurrence((WIDTH,), domain=(s.i, s.t), name="leaf")
         y, _ = read_program(s, pattern, kind)
         weighted(s, y).backward()
         gradient = s.x.grad
-        s.x[s.i, s.t] = given
+        s.x[s.i, s.t] = source
     values = reference.evaluate(s.context, [gradient, expected], s.bounds, s.inputs)
     np.testing.assert_allclose(values[0], values[1], rtol=1e-5, atol=1e-6)
     assert_compiled(s, [gradient], "numpy")
 
 
 def test_a_leaf_that_is_trained_through_its_own_windows() -> None:
-    """A parameter's update reads its gradient, which comes through windows over time of a state that it drives."""
+    """A parameter's update reads its gradient, which flows through time windows of a state that depends on the parameter."""
     s = Setting(4, 5)
     i, t, T = s.i, s.t, s.T
     with s.context:
@@ -123,6 +123,6 @@ def test_a_leaf_that_is_trained_through_its_own_windows() -> None:
         seen.append(parameter)
         slope = [(total(parameter + d, row) - total(parameter - d, row)) / 2e-6 for d in np.eye(WIDTH) * 1e-6]
         parameter = parameter - 0.1 * np.array(slope)
-    (found,) = reference.evaluate(s.context, [p], s.bounds, s.inputs)
-    np.testing.assert_allclose(found, seen, rtol=1e-3, atol=1e-4)
+    (result,) = reference.evaluate(s.context, [p], s.bounds, s.inputs)
+    np.testing.assert_allclose(result, seen, rtol=1e-3, atol=1e-4)
     assert_compiled(s, [p, loss], "numpy", "staged")

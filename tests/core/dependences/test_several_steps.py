@@ -21,10 +21,10 @@ def normal(*shape: int) -> np.ndarray:
 def assert_right(
     ctx: tp.Context, bounds: dict[Any, int], outputs: list[tp.Tensor], expected: list[Any], inputs: dict[str, Any]
 ) -> None:
-    found = reference.evaluate(ctx, outputs, bounds, inputs)
-    assert_all_same(found, [np.asarray(e, "float32") for e in expected], 1e-4)
+    results = reference.evaluate(ctx, outputs, bounds, inputs)
+    assert_all_same(results, [np.asarray(e, "float32") for e in expected], 1e-4)
     for config in SETTINGS.values():
-        assert_all_same(ctx.run(bounds, outputs=outputs, inputs=inputs, config=config), found, 1e-4)
+        assert_all_same(ctx.run(bounds, outputs=outputs, inputs=inputs, config=config), results, 1e-4)
 
 
 @pytest.mark.parametrize("sizes", [(3, 2, 4), (1, 1, 1), (2, 3, 1), (2, 1, 3)], ids=str)
@@ -55,7 +55,7 @@ def test_a_carry_through_iterations_epochs_and_minibatches(sizes: tuple[int, int
 
 @pytest.mark.parametrize("window", [None, 2])
 def test_layers_of_attention_over_a_cache(window: int | None) -> None:
-    """h[b, l, t] reads h[b, l - 1, t] and the keys k[b, l, 0:t + 1] of its own layer; time continues with what came out last."""
+    """h[b, l, t] reads h[b, l - 1, t] and the keys k[b, l, 0:t + 1] of its layer; the next time step begins with the last output."""
     width, ctx = 3, tp.Context("b", "l", "t")
     with ctx as ((b, B), (l, L), (t, T)):
         prompt = tp.input("prompt", (width,), domain=(b, t))

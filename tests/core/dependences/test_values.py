@@ -1,4 +1,4 @@
-"""What patterns read: as plain NumPy says, and the same from the reference, the interpreter and the staged executor."""
+"""The values that patterns read: by plain NumPy, and the same by the reference, the interpreter and the staged executor."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Build = Callable[[Setting, Pattern, str], tuple[tp.Tensor, np.ndarray]]
 
 
 def assert_right(s: Setting, outputs: Sequence[tp.Tensor], expected: Sequence[np.ndarray], *settings: str) -> None:
-    found = reference.evaluate(s.context, outputs, s.bounds, s.inputs)
-    assert_all_same(found, [np.asarray(e, "float32") for e in expected], 1e-4)
+    results = reference.evaluate(s.context, outputs, s.bounds, s.inputs)
+    assert_all_same(results, [np.asarray(e, "float32") for e in expected], 1e-4)
     for name in settings:
-        assert_all_same(s.context.run(s.bounds, outputs=outputs, inputs=s.inputs, config=SETTINGS[name]), found, 1e-4)
+        assert_all_same(s.context.run(s.bounds, outputs=outputs, inputs=s.inputs, config=SETTINGS[name]), results, 1e-4)
 
 
 def assert_pattern(build: Build, pattern: Pattern, kind: str) -> None:

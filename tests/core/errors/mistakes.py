@@ -1,4 +1,4 @@
-"""Programs with one mistake each: the exception that it must raise, and at which line."""
+"""Programs with one mistake each: the exception that the mistake must raise, and its line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MISTAKES: dict[str, tuple[type[errors.TempoError], Mistake]] = {}
 
 
 def raises(error: type[errors.TempoError]) -> Callable[[Mistake], Mistake]:
-    """Registers a program that must raise `error` at its line that ends with `# wrong`."""
+    """Register a program that must raise `error` at the line with `# wrong` at its end."""
 
     def register(mistake: Mistake) -> Mistake:
         assert mistake.__name__ not in MISTAKES, f"there is a mistake {mistake.__name__} already"
@@ -28,7 +28,7 @@ def raises(error: type[errors.TempoError]) -> Callable[[Mistake], Mistake]:
 
 
 class Program:
-    """What most mistakes start from: steps i and t, an input x over both, of shape (3,), and one over t."""
+    """The start of most mistakes: steps i and t, an input x over both, of shape (3,), and an input y over t."""
 
     def __enter__(self) -> Program:
         self.ctx = tp.Context("i", "t")
@@ -61,6 +61,6 @@ def wrong_line(mistake: Mistake) -> str:
 
 
 def without_lines(text: str) -> str:
-    """A message whose lines and unnamed tensors have no numbers, so that it stays when what is above them changes."""
+    """A message without the numbers of lines and of unnamed tensors, so that other changes of the file do not change it."""
     text = re.sub(r"(?<!\W[a-z])%\d+", "%", re.sub(r"[\w./-]+\.py:\d+", "program.py", text))
     return re.sub(r"\s*# w\S*(?=\n|$)", "", text)

@@ -1,4 +1,4 @@
-"""Programs that are wrong where they meet the world: inputs, functions on the host, contexts, options, memory, numerics."""
+"""Programs with mistakes around a run: inputs, functions on the host, contexts, options, memory, numerics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are wrong about points in time: reads that are not there, branches, cycles, bounds, indices."""
+"""Programs with mistakes about points in time: reads outside of a domain, branches, cycles, bounds, indices."""
 
 from __future__ import annotations
 

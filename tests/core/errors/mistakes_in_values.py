@@ -1,4 +1,4 @@
-"""Programs that are wrong about values: shapes, dtypes, Python's own control flow, arguments."""
+"""Programs with mistakes about values: shapes, dtypes, Python's control flow, arguments."""
 
 from __future__ import annotations
 

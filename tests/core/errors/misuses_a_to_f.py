@@ -1,4 +1,4 @@
-"""One line a misuse, by the exception that it raises (A to F). See `test_misuse.names` for what the lines use."""
+"""Misuses, one per line, by their exceptions (A to F). `test_misuse.names` defines the names in the lines."""
 
 MISUSES = {
     "ArgumentError": """

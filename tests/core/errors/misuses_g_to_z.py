@@ -1,4 +1,4 @@
-"""One line a misuse, by the exception that it raises (G to Z). See `test_misuse.names` for what the lines use."""
+"""Misuses, one per line, by their exceptions (G to Z). `test_misuse.names` defines the names in the lines."""
 
 MISUSES = {
     "GradientError": """

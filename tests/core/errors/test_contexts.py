@@ -1,4 +1,4 @@
-"""Operations on tensors that exist need no `with`: they are made in their operands' context. What makes tensors from nothing does."""
+"""Operations on tensors need no `with`: they run in their operands' context. Functions without tensor operands need a `with`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tempo_core import errors
 
 
 class Made:
-    """A context that was left: x over t, and a recurrence h whose update is not assigned."""
+    """A context after its `with`: x over t, and a recurrence h whose update is not assigned."""
 
     def __init__(self) -> None:
         self.ctx = tp.Context("t")
@@ -47,31 +47,33 @@ def test_an_operation_takes_its_operands_context(name: str) -> None:
     outside, inside = Made(), Made()
     with inside.ctx:
         expected = OUTSIDE[name](inside)
-    found = OUTSIDE[name](outside)
-    assert found.context is outside.ctx
-    assert (found.type, found.domain) == (expected.type, expected.domain)
+    result = OUTSIDE[name](outside)
+    assert result.context is outside.ctx
+    assert (result.type, result.domain) == (expected.type, expected.domain)
     values = [
         m.ctx.run({m.T: 4}, outputs=[y], inputs={"x": np.arange(12.0).reshape(4, 3)}, config=tp.Config(backend="numpy"))[0]
-        for m, y in ((outside, found), (inside, expected))
+        for m, y in ((outside, result), (inside, expected))
     ]
     np.testing.assert_array_equal(*values)
 
 
 def test_the_operands_context_wins_over_the_active_one() -> None:
-    made, other = Made(), tp.Context("k")
+    outside, other = Made(), tp.Context("k")
     with other:
-        assert (made.x * 2).context is made.ctx
+        assert (outside.x * 2).context is outside.ctx
     assert not any(node.op for node in other.graph)
 
 
 def test_recurrences_are_assigned_and_optimized_outside() -> None:
-    made = Made()
-    made.h[0] = 1.0
-    loss = (made.h * made.x).sum()
+    outside = Made()
+    outside.h[0] = 1.0
+    loss = (outside.h * outside.x).sum()
     loss.backward()
-    tp.optim.Adam([made.h], lr=0.1).step()
-    (found,) = made.ctx.run({made.T: 2}, outputs=[made.h], inputs={"x": np.ones((2, 3))}, config=tp.Config(backend="numpy"))
-    np.testing.assert_allclose(found, [[1, 1, 1], [0.9, 0.9, 0.9]], atol=1e-5)
+    tp.optim.Adam([outside.h], lr=0.1).step()
+    (result,) = outside.ctx.run(
+        {outside.T: 2}, outputs=[outside.h], inputs={"x": np.ones((2, 3))}, config=tp.Config(backend="numpy")
+    )
+    np.testing.assert_allclose(result, [[1, 1, 1], [0.9, 0.9, 0.9]], atol=1e-5)
 
 
 FROM_NOTHING: dict[str, Callable[[Made], Any]] = {

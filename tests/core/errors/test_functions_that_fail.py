@@ -1,4 +1,4 @@
-"""What a user's function raises: chained, named, located; and the program runs again after it."""
+"""Exceptions of a user's function: chained, with a name and a line; and the program runs again afterwards."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_the_users_exception_is_the_cause(config: tp.Config, who: str) -> None:
 @pytest.mark.parametrize("raised", [ValueError("wrong"), KeyboardInterrupt(), SystemExit(3), MemoryError("full")], ids=repr)
 @pytest.mark.parametrize("who", ["raises", "sink"])
 def test_a_program_runs_again_after_an_exception(config: tp.Config, who: str, raised: BaseException) -> None:
-    """Interrupts pass as they are; whatever happens in the middle of a run, the next one starts from nothing."""
+    """Interrupts are not wrapped; after any exception in the middle of a run, the next run starts from the beginning."""
     program, plan, seen = counter(config)
     (expected,) = program.run(FED)
     calls = list(seen)
     plan[who] = raised
-    wanted = errors.FunctionError if isinstance(raised, Exception) else type(raised)
-    with pytest.raises(wanted):
+    expected_type = errors.FunctionError if isinstance(raised, Exception) else type(raised)
+    with pytest.raises(expected_type):
         program.run(FED)
     plan[who] = None
     seen.clear()
@@ -94,7 +94,7 @@ def test_no_sink_is_called_after_an_interrupt() -> None:
     plan["raises"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         program.run(FED)
-    assert len(seen) <= 2  # those that were delivered before it
+    assert len(seen) <= 2  # the values delivered before the interrupt
 
 
 def one(fn: Callable[..., Any], config: tp.Config, **options: Any) -> Any:
@@ -107,7 +107,7 @@ def one(fn: Callable[..., Any], config: tp.Config, **options: Any) -> Any:
 
 
 def test_a_traced_function_that_fails_is_located_where_it_is_declared(config: tp.Config) -> None:
-    """Also inside of an island of fused operations, of which it is one."""
+    """The same for a function inside an island of fused operations."""
 
     def fails(value: Any) -> Any:
         raise KeyError("missing")

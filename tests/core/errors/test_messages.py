@@ -14,11 +14,11 @@ from tests.core.errors.mistakes import MISTAKES, raised, without_lines, wrong_li
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_raises_its_exception_at_the_users_line(name: str) -> None:
     error, mistake = MISTAKES[name]
-    found = raised(name)
-    assert type(found) is error
-    assert found.where == wrong_line(mistake)
-    assert found.hint
-    assert str(found) == f"{found.message}\n  at {quoted(found.where)}\n  hint: {found.hint}"
+    exception = raised(name)
+    assert type(exception) is error
+    assert exception.where == wrong_line(mistake)
+    assert exception.hint
+    assert str(exception) == f"{exception.message}\n  at {quoted(exception.where)}\n  hint: {exception.hint}"
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -1,4 +1,4 @@
-"""Every public function, given what it does not take: an error of ours, at the user's line, with a hint; nothing from inside."""
+"""Every public function with wrong arguments: an error of Tempo at the user's line, with a hint, and no internal exception."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES = [(error, line) for error, lines in MISUSES.items() for line in lines.str
 
 
 def names() -> dict[str, Any]:
-    """What the lines may use: a context with steps i, t, inputs over them, a recurrence h, a model; `run` compiles and runs."""
+    """The names for the lines: a context with steps i, t, inputs over them, a recurrence h, a model; `run` compiles and runs."""
     ctx = tp.Context("i", "t")
     (i, I), (t, T) = ctx.__enter__()
     x, y = tp.input("x", (3,), domain=(i, t)), tp.input("y", (), domain=(t,))
@@ -37,38 +37,45 @@ def names() -> dict[str, Any]:
         return program(*outputs, **options).run(fed)
 
     host = lambda fn: tp.udf(fn, y, outputs=[tp.spec()], kind="host")  # noqa: E731
-    found = dict(locals())
-    return {**found, "tp": tp, "np": np, "jnp": jnp}
+    namespace = dict(locals())
+    return {**namespace, "tp": tp, "np": np, "jnp": jnp}
 
 
 @pytest.mark.parametrize(("error", "line"), CASES, ids=[line for _, line in CASES])
 def test_a_misuse_is_an_error_with_a_line_and_a_hint(error: str, line: str) -> None:
     code = compile(line, "misuse.py", "exec")
-    known = names()
+    namespace = names()
     try:
         with pytest.raises(errors.TempoError) as caught:
-            exec(code, known)
+            exec(code, namespace)
     finally:
-        known["ctx"].__exit__()
-    found = caught.value
-    assert type(found).__name__ == error
-    assert found.where.endswith("misuse.py:1") or found.where.startswith(__file__), found.where
-    assert found.hint
+        namespace["ctx"].__exit__()
+    exception = caught.value
+    assert type(exception).__name__ == error
+    assert exception.where.endswith("misuse.py:1") or exception.where.startswith(__file__), exception.where
+    assert exception.hint
     for inner in ("tempo_core/", "isl", "jaxlib", "object at 0x"):
-        assert inner not in str(found).replace(__file__, "")
+        assert inner not in str(exception).replace(__file__, "")
 
 
-UNCHECKED = ("Any", "Shape", "ArrayLike", "AxisPairs", "Padding", "int | Expr")  # any value, or what is checked where it is used
+UNCHECKED = (
+    "Any",
+    "Shape",
+    "ArrayLike",
+    "AxisPairs",
+    "Padding",
+    "int | Expr",
+)  # any value, or a value that is checked where it is used
 WRONG = {"none": None, "text": "text", "object": object(), "dict": {"a": 1}}
 
 
 def public_functions() -> dict[str, Any]:
-    found = {f"tp.{name}": getattr(tp, name) for name in tp.__all__}
-    found.update(
+    functions = {f"tp.{name}": getattr(tp, name) for name in tp.__all__}
+    functions.update(
         {f"tp.random.{name}": f for name, f in vars(tp.random).items() if getattr(f, "__module__", "") == tp.random.__name__}
     )
-    found.update({f"Tensor.{name}": f for name, f in vars(Tensor).items() if hasattr(f, "__wrapped__")})
-    return {name: f for name, f in found.items() if inspect.isfunction(f) and not f.__name__.startswith("_")}
+    functions.update({f"Tensor.{name}": f for name, f in vars(Tensor).items() if hasattr(f, "__wrapped__")})
+    return {name: f for name, f in functions.items() if inspect.isfunction(f) and not f.__name__.startswith("_")}
 
 
 def test_all_public_functions_have_checked_arguments() -> None:
@@ -106,7 +113,7 @@ def test_a_function_without_its_arguments_says_which_is_missing() -> None:
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_first_argument_is_an_error_of_ours(wrong: str) -> None:
-    """Whatever a function takes first, it is no object and no dict; None and texts are refused but where they are meant."""
+    """No function takes an object or a dict as its first argument; None and texts are refused unless they have a meaning there."""
     for name, function in public_functions().items():
         with tp.Context("t") as ((t, _),):
             x = tp.input("x", (3,), domain=(t,))
@@ -114,9 +121,9 @@ def test_a_wrong_first_argument_is_an_error_of_ours(wrong: str) -> None:
             if not parameters or KINDS.get(str(parameters[0].annotation), KINDS["Value"]).fits(WRONG[wrong]):
                 continue
             others = [p for p in parameters[1:] if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-            given = [x if str(p.annotation) in ("Tensor", "Value") else 0 for p in others]
+            arguments = [x if str(p.annotation) in ("Tensor", "Value") else 0 for p in others]
             try:
-                call(WRONG[wrong], *given)
+                call(WRONG[wrong], *arguments)
             except errors.TempoError as error:
                 assert error.hint, name
             else:
@@ -162,9 +169,9 @@ def test_arguments_of_a_users_module_are_checked(first: str) -> None:
         ]:
             with pytest.raises(errors.ArgumentError) as caught:
                 wrong()
-            found = caught.value
-            assert what in found.message
-            assert hint in str(found.hint) and "self" not in str(found)
+            exception = caught.value
+            assert what in exception.message
+            assert hint in str(exception.hint) and "self" not in str(exception)
 
 
 def test_a_hint_shows_no_self() -> None:
@@ -194,12 +201,12 @@ def test_a_method_takes_what_its_function_takes() -> None:
     assert len(methods) > 60
     for name, method in methods.items():
         function = getattr(fn, renamed.get(name, name))
-        taken = [
+        signatures = [
             [
                 (p.name, p.kind, p.default, {"int | Sequence[int] | None": "Axes"}.get(p.annotation, p.annotation))
                 for p in parameters
             ]
             for parameters in (list(inspect.signature(f).parameters.values())[1:] for f in (method, function))
         ]
-        assert taken[0] == taken[1], name
+        assert signatures[0] == signatures[1], name
         assert method.__doc__, name

@@ -1,4 +1,4 @@
-"""`Config(check_numerics=True)`: NaN and infinities are traced to where they began, whatever runs the program."""
+"""`Config(check_numerics=True)` traces NaN and infinities to the line where they began, in every executor."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def of_a_recurrence(at: At) -> Outputs:
     h = tp.recurrence((), domain=(at.t,), name="h")
     h[0] = at.x[0]
     h[at.t] = tp.sqrt(h[at.t - 1] - 1).named("root") + at.x
-    return [tp.isnan(h).any()]  # no output is NaN, but what is carried is
+    return [tp.isnan(h).any()]  # the output is not NaN, but the carried value is
 
 
 def of_a_window(at: At) -> Outputs:
@@ -168,13 +168,13 @@ MEANT: dict[str, tuple[Callable[[At], Outputs], list[float]]] = {
 @pytest.mark.parametrize("name", MEANT)
 def test_what_is_meant_is_no_error(name: str, config: tp.Config) -> None:
     build, values = MEANT[name]
-    found = run(build, values, config)
-    for one, other in zip(found, run(build, values, tp.Config(backend="numpy")), strict=True):
+    results = run(build, values, config)
+    for one, other in zip(results, run(build, values, tp.Config(backend="numpy")), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_a_mask_of_everything_is_an_error(config: tp.Config) -> None:
-    """-inf - -inf is no number, though both were written."""
+    """-inf - -inf is NaN, though the user wrote both infinities."""
     with pytest.raises(errors.NumericsError, match=r"the result of sub is not a number at t = 0: 5 of 5 elements"):
         run(lambda at: [tp.where(tp.arange(at.T) < at.t, at.x[0 : at.T], -np.inf).softmax(-1)], [1, 2, 3, 4, 5], config)
 
@@ -193,7 +193,7 @@ def test_host_functions_are_not_called_again_to_find_it() -> None:
 
     with pytest.raises(errors.NumericsError, match=r"`log_state` \(log\) is infinite at t = 2"):
         run(build, [5, 5, 3, 9, 9], tp.Config(check_numerics=True))
-    assert calls in ([0, 1, 2], [0, 1, 2, 3])  # those of the run alone
+    assert calls in ([0, 1, 2], [0, 1, 2, 3])  # the calls of the run alone
 
 
 def test_a_program_runs_again_after_a_numerics_error(config: tp.Config) -> None:

@@ -1,4 +1,4 @@
-"""How an error reads: what is wrong, the line with its text, what to write."""
+"""The text of an error: the mistake, the line with its source, the hint."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_line_is_the_users_also_through_helpers() -> None:
 
 
 def test_comparisons_in_containers_and_assertions_are_structural() -> None:
-    """`if t == 0` is refused, whoever asks; tuples, dicts, sets and `in` compare expressions as they must."""
+    """`if t == 0` is always refused; tuples, dicts, sets and `in` compare expressions as Python programs expect."""
     with tp.Context("i", "t") as ((i, I), (t, T)):
         assert t in (i, t) and t not in (i, T) and {t: 1}.get(t) == 1 and {t, t} == {t}
         assert (t, T) == (t, T) and (t, T) != (i, T) and [T] != [I]

@@ -147,7 +147,7 @@ def sources() -> st.SearchStrategy:
 
 @functools.cache
 def readers(rank: int) -> st.SearchStrategy:
-    """Ops that read one operand of `rank` dimensions (most of any dtype)."""
+    """Ops that read one operand of `rank` dimensions (most of them accept any dtype)."""
     axes = st.integers(0, max(rank - 1, 0))
     return st.one_of(
         st.builds(Unary, st.sampled_from(UNARY)),
@@ -172,7 +172,7 @@ def pairs() -> st.SearchStrategy:
 
 @st.composite
 def graphs(draw: st.DrawFn, conditional: bool = True) -> Graph:
-    """A graph of up to eight nodes; everything in it fits by type, and indices may be anything."""
+    """A graph of up to eight nodes. All types fit together; indices are arbitrary."""
     graph = Graph(ORDER)
     for _ in range(draw(st.integers(1, 8))):
         name, where = draw(NAMES), draw(LINES)
@@ -192,12 +192,12 @@ def graphs(draw: st.DrawFn, conditional: bool = True) -> Graph:
                 op, edges = Merge(type_), (Edge(edge.source, edge.index, edge.output, draw(conditions())), itself)
         domain = Domain(ORDER, condition)
         try:
-            if isinstance(op, Merge):  # reads itself, so its type cannot be asked before it is there
+            if isinstance(op, Merge):  # a merge reads itself, so its type is unknown before the node exists
                 graph.put(Node(max(graph.nodes) + 1, op, domain, edges, (op.type,), name, where))
             else:
                 graph.add(op, edges, domain=domain, name=name, where=where)
         except (TempoError, ValueError, ZeroDivisionError):
-            continue  # an op that does not fit what was drawn for it
+            continue  # the op does not accept its random operands
     readable = [node for node in graph if node.outputs]
     if readable:
         edge = _edge(draw, graph)

@@ -153,12 +153,12 @@ TWO_LOOPS = """\
 
 
 def test_loops_inside_loops():
-    """Once the loop over i carries the update of w, the loop over t is a part of its own."""
+    """If the loop over i carries the update of w, the loop over t is a separate part."""
     assert nested(TWO_LOOPS, I, T) == ["start", "w.0", ["w.1", "free", "h.0", ["h.1", "next"], "last", "after"]]
 
 
 def test_a_step_that_one_of_them_lacks_cannot_be_the_outer_loop():
-    """t cannot carry the outer cycle, as w has no t; i carries nothing of the inner one."""
+    """t cannot carry the outer cycle, because w has no t; i carries no dependence of the inner cycle."""
     assert nested(TWO_LOOPS, T) == ["start", "w.0", {"free", "h.0", "h.1", "next", "last", "after", "w.1"}]
     assert nested(TWO_LOOPS, I) == ["start", "w.0", ["w.1", "free", "h.0", {"h.1", "next"}, "last", "after"]]
 
@@ -168,7 +168,7 @@ def test_the_first_step_that_carries_something_is_the_outermost():
     graph = parse("steps i<I t<T\n" + both)
     (inner,) = [p for p in loop_nest(graph, [I, T]).parts if isinstance(p, Nest)]
     assert [part.node for part in inner.parts if isinstance(part, Vertex)] == [1, 2]
-    assert len(inner.arcs) == 1  # the identity read is left; the one along both steps is carried
+    assert len(inner.arcs) == 1  # only the identity read remains; the read along both steps is carried
 
 
 def test_the_arcs_of_a_nest_are_those_no_loop_around_carries():
@@ -191,7 +191,7 @@ def test_each_branch_of_a_merge_is_a_vertex():
 
 
 def test_a_read_does_not_meet_a_branch_that_cannot_define_its_point():
-    """The first minibatch of an iteration reads the iteration before it, and not what follows in its own."""
+    """The first minibatch of an iteration reads the iteration before, and no later minibatch of its own iteration."""
     text = """\
 %0 start = Constant(int32[], 1)() : int32[] over ()
 %1 w = Merge(type=int32[])(%2[i] if t == 0, %3[i, t - 1] if t >= 1) : int32[] over (i, t)
@@ -204,7 +204,7 @@ def test_a_read_does_not_meet_a_branch_that_cannot_define_its_point():
 
 
 def test_branches_that_read_each_other_at_one_point_are_no_cycle():
-    """Even and odd points: which branch a read meets does not follow from the index alone, so it may meet both."""
+    """Even and odd points: the index alone does not say which branch a read meets, so it may meet both."""
     text = """\
 %0 start = Constant(int32[], 1)() : int32[] over ()
 %1 a = Merge(type=int32[])(%0 if t == 0, %1[i, 0] if t == 1, %1[i, 1] if t >= 2) : int32[] over (i, t)
@@ -213,7 +213,7 @@ def test_branches_that_read_each_other_at_one_point_are_no_cycle():
 
 
 def test_a_loop_carries_ranges_of_the_past():
-    """Here they bind nothing inside; one that ends at the present does."""
+    """A slice of the strict past binds nothing inside the loop; a slice up to the present does."""
     text = STATE + '%4 past = Reduce(fn="sum", axes=(0,))(%2[i, 0:t]) : int32[] over (i, t)\n'
     with_past = text.replace("(%1[i, t])", "(%4[i, t])")
     assert nested(with_past, I, T) == ["start", "h.0", ["past", "next"], "h.1", "shown"]
@@ -240,15 +240,15 @@ def test_a_range_may_meet_every_branch():
     st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)))))
 )
 def test_strongly_connected_components(drawn: tuple[int, set[tuple[int, int]]]):
-    """Against reachability, point by point; sources come before readers."""
+    """A check against reachability, point by point; sources come before readers."""
     count, reads = drawn
     vertices = [Vertex(k) for k in range(count)]
-    found = strongly_connected(vertices, [(Vertex(reader), Vertex(source)) for reader, source in reads])
+    components = strongly_connected(vertices, [(Vertex(reader), Vertex(source)) for reader, source in reads])
     reaches = {(a, b): a == b or (a, b) in reads for a, b in itertools.product(range(count), repeat=2)}
     for via, a, b in itertools.product(range(count), repeat=3):
         reaches[a, b] |= reaches[a, via] and reaches[via, b]
-    assert sorted(v.node for members in found for v in members) == list(range(count))
-    component = {v.node: k for k, members in enumerate(found) for v in members}
+    assert sorted(v.node for members in components for v in members) == list(range(count))
+    component = {v.node: k for k, members in enumerate(components) for v in members}
     for a, b in itertools.product(range(count), repeat=2):
         assert (component[a] == component[b]) == (reaches[a, b] and reaches[b, a])
         if reaches[a, b]:
@@ -265,7 +265,7 @@ def test_forward_order_puts_operands_first_except_a_merges():
 
 
 def test_levels_are_as_late_as_readers_allow():
-    """A source without sources of its own waits for its reader; what nobody reads comes as early as it can."""
+    """A source without sources waits for its reader; a value without readers comes as early as possible."""
     costs = {0: {}, 1: {0: 1}, 2: {}, 3: {1: 1, 2: 0}, 4: {0: 1}, 5: {}}
     assert latest_levels(costs) == {0: 0, 1: 1, 2: 2, 3: 2, 4: 1, 5: 0}
     assert doctest.testmod(dependence).failed == 0

@@ -55,7 +55,7 @@ def test_boxes_do_not_overlap_and_reads_run_down(graph: Graph):
 
 
 def test_files_by_their_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shutil, "which", lambda program: None)  # as where Graphviz is not installed
+    monkeypatch.setattr(shutil, "which", lambda program: None)  # as if Graphviz were not installed
     graph = parse(COUNTER)
     draw(graph, tmp_path / "graph.svg")
     draw(graph, str(tmp_path / "graph.dot"))

@@ -1,4 +1,4 @@
-"""Shape and dtype rules: what each op gives, and how it refuses what does not fit."""
+"""Shape and dtype rules: the result of each op, and its refusal of wrong operands."""
 
 from __future__ import annotations
 

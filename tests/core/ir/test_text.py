@@ -1,4 +1,4 @@
-"""The graph's text: what it looks like, and that nothing is lost on the way there and back."""
+"""The graph's text: its form, and round trips without loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ steps i<I t<T
 
 
 def contents(op: Any) -> Any:
-    """An op as a value that can be compared: the bodies of islands are compared by identity."""
+    """An op as a comparable value: without this, bodies of islands would be compared by identity."""
     if not isinstance(op, Dataflow):
         return op
     body = op.body

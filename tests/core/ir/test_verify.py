@@ -1,4 +1,4 @@
-"""The verifier: sound graphs pass, and each rule, broken, names the node and the user's line."""
+"""The verifier: right graphs pass; a broken rule gives an error with the node and the user's line."""
 
 from __future__ import annotations
 

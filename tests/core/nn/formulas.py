@@ -1,4 +1,4 @@
-"""Modules as plain NumPy, written from the papers' formulas with loops over time. `p` are parameters by their own names."""
+"""Modules in plain NumPy, by the papers' formulas and with loops over time. `p` has the parameters by their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Params = Mapping[str, Array]
 
 
 def within(p: Params, name: str) -> dict[str, Array]:
-    """The parameters of a module inside."""
+    """The parameters of an inner module."""
     return {key.removeprefix(f"{name}."): value for key, value in p.items() if key.startswith(f"{name}.")}
 
 
@@ -54,40 +54,40 @@ def gru(p: Params, x: Array, initial: Array | None = None) -> Array:
     """[T, ..., n_in] to [T, ..., hidden]."""
     hidden = p["state.weight"].shape[0]
     h = np.zeros((*x.shape[1:-1], hidden)) if initial is None else initial
-    found = []
+    states = []
     for now in x:
         r_in, z_in, n_in = np.split(linear(within(p, "input"), now), 3, axis=-1)
         r_h, z_h, n_h = np.split(linear(within(p, "state"), h), 3, axis=-1)
         r, z = sigmoid(r_in + r_h), sigmoid(z_in + z_h)
         h = (1 - z) * np.tanh(n_in + r * n_h) + z * h
-        found.append(h)
-    return np.stack(found)
+        states.append(h)
+    return np.stack(states)
 
 
 def lstm(p: Params, x: Array) -> tuple[Array, Array]:
     hidden = p["state.weight"].shape[0]
     h = c = np.zeros((*x.shape[1:-1], hidden))
-    found = []
+    states = []
     for now in x:
         i, f, g, o = np.split(linear(within(p, "input"), now) + linear(within(p, "state"), h), 4, axis=-1)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
-        found.append((h, c))
-    return np.stack([h for h, _ in found]), np.stack([c for _, c in found])
+        states.append((h, c))
+    return np.stack([h for h, _ in states]), np.stack([c for _, c in states])
 
 
 def ssm(p: Params, x: Array) -> Array:
-    """[T, ..., width], by the complex recurrence itself."""
+    """[T, ..., width], by the complex recurrence."""
     oscillating = "frequency" in p
     a = -np.exp(p["log_rate"]) + (1j * p["frequency"] if oscillating else 0)
     c = p["output"] + (1j * p["output_imaginary"] if oscillating else 0)
     held = np.exp(a * np.exp(p["log_step"])[:, None])
     state = np.zeros((*x.shape[1:], a.shape[1]), complex)
-    found = []
+    outputs = []
     for u in x:
         state = held * state + (held - 1) / a * u[..., None]
-        found.append((2 if oscillating else 1) * (c * state).sum(-1).real + p["skip"] * u)
-    return np.stack(found)
+        outputs.append((2 if oscillating else 1) * (c * state).sum(-1).real + p["skip"] * u)
+    return np.stack(outputs)
 
 
 def rope(x: Array, position: Array, theta: float = 10000.0) -> Array:

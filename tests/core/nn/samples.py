@@ -1,4 +1,4 @@
-"""One sample a module: it is made with `fed=True`, applied to shared inputs, and has a formula in NumPy."""
+"""One sample per module: the module with `fed=True`, applied to shared inputs, and its formula in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tempo_core as tp
 from tests.core.nn import formulas as f
 
 nn = tp.nn
-LENGTH = 5  # of time, and of `signal`
+LENGTH = 5  # the bound of t, and the length of `signal`
 Made = tuple[Any, tp.Tensor]  # a module and its value
 
 
@@ -31,23 +31,23 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Sample:
-    """`build` gives the module, called `name`, and its value; `formula` that value from parameters and inputs, in NumPy."""
+    """`build` returns the module, with the name `name`, and its value; `formula` computes this value in NumPy."""
 
     name: str
     build: Callable[[str, Inputs], Made]
     formula: Callable[[f.Params, dict[str, np.ndarray]], np.ndarray]
-    differentiable: tuple[str, ...] = ("rows",)  # the inputs that it reads
+    differentiable: tuple[str, ...] = ("rows",)  # the float inputs that it reads
 
 
 def over_time(function: Callable[[f.Params, np.ndarray], np.ndarray]) -> Callable[[f.Params, dict[str, np.ndarray]], np.ndarray]:
-    """A formula of one operand, which is `rows` at all points at once."""
+    """A formula of one operand: `rows` at all points at once."""
     return lambda p, inputs: function(p, inputs["rows"])
 
 
 def plain(name: str, make: Callable[[str], Any], function: Callable[[f.Params, np.ndarray], np.ndarray]) -> Sample:
-    def build(name: str, given: Inputs) -> Made:
+    def build(name: str, inputs: Inputs) -> Made:
         module = make(name)
-        return module, module(given.rows)
+        return module, module(inputs.rows)
 
     return Sample(name, build, over_time(function))
 
@@ -55,24 +55,24 @@ def plain(name: str, make: Callable[[str], Any], function: Callable[[f.Params, n
 def recurrent(
     name: str, make: Callable[[str], Any], function: Callable[[f.Params, np.ndarray], np.ndarray], **options: Any
 ) -> Sample:
-    def build(name: str, given: Inputs) -> Made:
+    def build(name: str, inputs: Inputs) -> Made:
         cell = make(name)
-        state = cell.recurrence(given.rows, over=given.t, **options)
+        state = cell.recurrence(inputs.rows, over=inputs.t, **options)
         return cell, tp.concatenate(list(state), -1) if isinstance(state, tuple) else state
 
     return Sample(name, build, over_time(function))
 
 
 def state_space(name: str, oscillating: bool) -> Sample:
-    def build(name: str, given: Inputs) -> Made:
+    def build(name: str, inputs: Inputs) -> Made:
         module = nn.DiagonalSSM(4, 3, oscillating=oscillating, fed=True, name=name)
-        return module, module(given.rows, over=given.t)
+        return module, module(inputs.rows, over=inputs.t)
 
     return Sample(name, build, over_time(f.ssm))
 
 
 def every_other(t: Any, T: Any) -> slice:
-    """A user's own pattern."""
+    """A pattern that a user writes."""
     return slice(t % 2, t + 1, 2)
 
 
@@ -90,13 +90,13 @@ PATTERNS: dict[str, tuple[Any, list[list[int]]]] = {
 
 
 def temporal_attention(pattern: str, key_heads: int, rotary: bool) -> Sample:
-    """Over the step t, with a leading dimension of 2."""
+    """Attention over the step t, with a leading dimension of 2."""
     given_pattern, reached = PATTERNS[pattern]
 
-    def build(name: str, given: Inputs) -> Made:
+    def build(name: str, inputs: Inputs) -> Made:
         options: dict[str, Any] = {"pattern": given_pattern, "rope": nn.RoPE(2) if rotary else None, "fed": True, "name": name}
         module = nn.GroupedQueryAttention(4, 2, key_heads, bias=rotary, **options)
-        return module, module(given.rows, over=given.t)
+        return module, module(inputs.rows, over=inputs.t)
 
     def formula(p: f.Params, inputs: dict[str, np.ndarray]) -> np.ndarray:
         return np.stack([f.attention(p, inputs["rows"][:, row], reached, 2, key_heads, rotary) for row in range(2)], 1)
@@ -107,9 +107,9 @@ def temporal_attention(pattern: str, key_heads: int, rotary: bool) -> Sample:
 def spatial_attention(pattern: str, key_heads: int, rotary: bool) -> Sample:
     given_pattern, reached = PATTERNS[pattern]
 
-    def build(name: str, given: Inputs) -> Made:
+    def build(name: str, inputs: Inputs) -> Made:
         module = nn.GroupedQueryAttention(4, 2, key_heads, rope=nn.RoPE(2) if rotary else None, fed=True, name=name)
-        return module, module(tp.stack([given.signal, -given.signal]), pattern=given_pattern)
+        return module, module(tp.stack([inputs.signal, -inputs.signal]), pattern=given_pattern)
 
     def formula(p: f.Params, inputs: dict[str, np.ndarray]) -> np.ndarray:
         return np.stack([f.attention(p, s * inputs["signal"], reached, 2, key_heads, rotary) for s in (1, -1)])
@@ -120,26 +120,26 @@ def spatial_attention(pattern: str, key_heads: int, rotary: bool) -> Sample:
 def convolution(name: str, dimensions: int, formula: Callable[[f.Params, np.ndarray], np.ndarray], **options: Any) -> Sample:
     operand = "signal" if dimensions == 1 else "image"
 
-    def build(name: str, given: Inputs) -> Made:
+    def build(name: str, inputs: Inputs) -> Made:
         module = (nn.Conv1d if dimensions == 1 else nn.Conv2d)(4 if dimensions == 1 else 2, 4, fed=True, name=name, **options)
-        return module, module(getattr(given, operand))
+        return module, module(getattr(inputs, operand))
 
     return Sample(name, build, lambda p, inputs: formula(p, inputs[operand]), (operand,))
 
 
 def embedding() -> Sample:
-    def build(name: str, given: Inputs) -> Made:
+    def build(name: str, inputs: Inputs) -> Made:
         module = nn.Embedding(6, 3, fed=True, name=name)
-        return module, module(given.token)
+        return module, module(inputs.token)
 
     return Sample("embedding", build, lambda p, inputs: p["weight"][inputs["token"]], ())
 
 
 def sequential() -> Sample:
-    def build(name: str, given: Inputs) -> Made:
+    def build(name: str, inputs: Inputs) -> Made:
         hidden = nn.Sequential(nn.Linear(3, 3, fed=True), nn.Silu(), nn.Softplus())
         module = nn.Sequential(nn.Linear(4, 3, fed=True), nn.Gelu(), hidden, nn.Sigmoid(), nn.Dropout(0.5), name=name).eval()
-        return module, module(given.rows)
+        return module, module(inputs.rows)
 
     def formula(p: f.Params, x: np.ndarray) -> np.ndarray:
         hidden = f.silu(f.linear(f.within(p, "2.0"), f.gelu(f.linear(f.within(p, "0"), x))))
@@ -191,5 +191,5 @@ def values(parameters: dict[str, tp.Tensor], seed: int = 0) -> dict[str, np.ndar
     random = np.random.default_rng(seed)
     shapes = {"rows": (LENGTH, 2, 4), "x": (LENGTH, 4), "signal": (LENGTH, 4), "image": (5, 4, 2)}
     shapes |= {name: tuple(map(int, p.shape)) for name, p in parameters.items()}
-    found = {name: (random.normal(size=shape) * 0.7).astype("float32") for name, shape in shapes.items()}
-    return found | {"token": random.integers(0, 6, (LENGTH, 2)).astype("int32")}
+    numbers = {name: (random.normal(size=shape) * 0.7).astype("float32") for name, shape in shapes.items()}
+    return numbers | {"token": random.integers(0, 6, (LENGTH, 2)).astype("int32")}

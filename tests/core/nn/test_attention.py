@@ -1,4 +1,4 @@
-"""Attention patterns: what they reach, what is stored for them, and decoding that reads its own output."""
+"""Attention patterns: the positions that they reach, their stores, and decoding that reads its own output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.core.nn.samples import PATTERNS
 from tests.core.running import SETTINGS, assert_same
 
 nn = tp.nn
-CAUSAL = ["causal", "window", "block", "sinks", "dilated_window", "every_other"]  # those that a decoder can have
+CAUSAL = ["causal", "window", "block", "sinks", "dilated_window", "every_other"]  # the patterns that a decoder can use
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -26,18 +26,18 @@ def test_a_pattern_reaches_its_positions(name: str) -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 4])
 def test_a_mask_is_true_where_a_pattern_reaches_whatever_the_length(length: int) -> None:
-    """Of a length that is a bound; patterns may be wider than it."""
+    """Masks whose length is a bound; a pattern may be wider than the mask."""
     patterns = [as_pattern(p) for p in (*(p for p, _ in PATTERNS.values()), nn.window(9), nn.block(9), nn.sinks(3, 2))]
     ctx = tp.Context("t")
     with ctx as ((_t, T),):
         masks = [pattern.mask(T) for pattern in patterns]
-    for pattern, found in zip(patterns, ctx.run({T: length}, masks, config=SETTINGS["numpy"]), strict=True):
+    for pattern, result in zip(patterns, ctx.run({T: length}, masks, config=SETTINGS["numpy"]), strict=True):
         expected = [[k in pattern.positions(t, length) for k in range(length)] for t in range(length)]
-        np.testing.assert_array_equal(found, expected, err_msg=pattern.name)
+        np.testing.assert_array_equal(result, expected, err_msg=pattern.name)
 
 
 def test_a_pattern_may_depend_on_other_steps() -> None:
-    """Each layer i has a window of its own, over a step as over a dimension."""
+    """Each layer i has its own window, over a step and over a dimension."""
     ctx = tp.Context("i", "t")
     with ctx as ((i, I), (t, T)):
         x = tp.input("x", (4,), domain=(t,))
@@ -52,7 +52,7 @@ def test_a_pattern_may_depend_on_other_steps() -> None:
 
 
 def decoder(pattern: Any) -> tuple[tp.Context, Any, tp.Tensor, dict[str, np.ndarray]]:
-    """A loop whose next value attends to the ones so far."""
+    """A loop whose next value attends to all values so far."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         attention = nn.GroupedQueryAttention(4, 2, 1, pattern=pattern, rope=nn.RoPE(2), fed=True, name="a")
@@ -69,11 +69,11 @@ def test_a_decoder_gives_what_its_equations_say(name: str) -> None:
     ctx, T, x, inputs = decoder(PATTERNS[name][0])
     for length in (1, 2, 3, 7):
         (expected,) = reference.evaluate(ctx, [x], {T: length}, inputs)
-        (found,) = ctx.run({T: length}, [x], inputs, config=SETTINGS["numpy"])
-        assert_same(found, expected, 1e-4, f"T = {length}")
+        (result,) = ctx.run({T: length}, [x], inputs, config=SETTINGS["numpy"])
+        assert_same(result, expected, 1e-4, f"T = {length}")
 
 
-@pytest.mark.parametrize("length", [2, 7])  # of 2, the window behind the sinks is always empty
+@pytest.mark.parametrize("length", [2, 7])  # for length 2, the window behind the sinks is always empty
 def test_a_decoder_with_sinks_is_the_same_staged(length: int) -> None:
     ctx, T, x, inputs = decoder(nn.sinks(2, 2))
     (expected,) = reference.evaluate(ctx, [x], {T: length}, inputs)

@@ -1,4 +1,4 @@
-"""Modules against plain NumPy, the ways of running them against each other, and their gradients against finite differences."""
+"""Modules against plain NumPy, executors against each other, and gradients against finite differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.core.running import SETTINGS, assert_same
 
 @dataclass(frozen=True)
 class All:
-    """All samples in one program: one compilation serves them all."""
+    """All samples in one program, which is compiled once."""
 
     context: tp.Context
     bounds: dict[Any, int]
@@ -29,12 +29,12 @@ class All:
 def program() -> All:
     context = tp.Context("t")
     with context as ((t, T),):
-        given = given_inputs(t, T)
-        made = [sample.build(sample.name, given) for sample in SAMPLES]
-    parameters = {name: p for module, _ in made for name, p in module.parameters().items()}
+        inputs_of_samples = given_inputs(t, T)
+        samples = [sample.build(sample.name, inputs_of_samples) for sample in SAMPLES]
+    parameters = {name: p for module, _ in samples for name, p in module.parameters().items()}
     inputs = values(parameters)
     del inputs["x"]  # no sample reads it
-    return All(context, {T: LENGTH}, [y for _, y in made], inputs)
+    return All(context, {T: LENGTH}, [y for _, y in samples], inputs)
 
 
 @pytest.fixture(scope="module", params=["reference", "staged", "numpy", "numpy, no passes"])
@@ -53,23 +53,23 @@ def test_a_module_has_the_values_of_its_formula(number: int, results: list[Any],
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
 def test_a_modules_gradients_are_finite_differences(sample: Sample) -> None:
-    """Of a weighted sum of all its values, along random directions of each parameter and of the operand."""
+    """Gradients of a weighted sum of all values, along random directions of each parameter and of the operand."""
     context = tp.Context("t")
     with context as ((t, T),):
-        given = given_inputs(t, T)
-        module, y = sample.build(sample.name, given)
+        inputs_of_samples = given_inputs(t, T)
+        module, y = sample.build(sample.name, inputs_of_samples)
         weights = tp.constant(np.random.default_rng(1).normal(size=tuple(map(int, y.shape))).astype("float32"))
         loss = (y * weights * (tp.constant(1.0) + 0.3 * t)).sum() if y.domain.steps else (y * weights).sum()
-        leaves = {**module.parameters(), **{name: getattr(given, name) for name in sample.differentiable}}
+        leaves = {**module.parameters(), **{name: getattr(inputs_of_samples, name) for name in sample.differentiable}}
         gradients = tp.grad(loss, wrt=list(leaves.values()))
     inputs = {name: v.astype("float64") if v.dtype == np.float32 else v for name, v in values(module.parameters()).items()}
 
     def total(moved: dict[str, np.ndarray]) -> float:
         return float(np.sum(reference.evaluate(context, [loss], {T: LENGTH}, moved, dtype="float64")[0]))
 
-    found = reference.evaluate(context, gradients, {T: LENGTH}, inputs, dtype="float64")
-    assert any(np.abs(g).max() > 1e-3 for g in found)
-    for name, gradient in zip(leaves, found, strict=True):
+    results = reference.evaluate(context, gradients, {T: LENGTH}, inputs, dtype="float64")
+    assert any(np.abs(g).max() > 1e-3 for g in results)
+    for name, gradient in zip(leaves, results, strict=True):
         direction = np.random.default_rng(2).normal(size=inputs[name].shape)
         high, low = (total({**inputs, name: inputs[name] + h * direction}) for h in (1e-6, -1e-6))
         np.testing.assert_allclose(np.sum(gradient * direction), (high - low) / 2e-6, rtol=1e-6, atol=1e-7, err_msg=name)

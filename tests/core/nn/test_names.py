@@ -1,4 +1,4 @@
-"""What parameters are called, how modules are fed, and what is said where a module is used wrongly."""
+"""The names of parameters, modules with fed parameters, and the errors for wrong uses of modules."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_a_fed_module_takes_its_inputs_under_those_names() -> None:
         model = network(True, ())
         y = model(tp.ones((4,)))
     inputs = {name: np.ones(tuple(map(int, p.shape)), "float32") for name, p in model.parameters().items()}
-    (found,) = ctx.run({T: 1}, [y], inputs, config=tp.Config(backend="numpy"))
-    np.testing.assert_allclose(found, np.full(2, 4 * (np.tanh(21.0) + 4 * 1) + 1), rtol=1e-6)  # norm of equal elements: its bias
+    (result,) = ctx.run({T: 1}, [y], inputs, config=tp.Config(backend="numpy"))
+    np.testing.assert_allclose(result, np.full(2, 4 * (np.tanh(21.0) + 4 * 1) + 1), rtol=1e-6)  # norm of equal elements: its bias
 
 
 def test_a_module_that_is_fed_over_a_step_takes_its_weights_stacked() -> None:
-    """One module is all layers of a network: its inputs bear the names that it has at the end, with the step leading."""
+    """One module is all layers of a network: its inputs have the module's final names, and a leading dimension for the step."""
     ctx = tp.Context("l")
     with ctx as ((l, L),):
         model = nn.Sequential(nn.Sequential(nn.Linear(3, 3, (l,), fed=True)), name="net")
@@ -70,8 +70,8 @@ def test_a_module_that_is_fed_over_a_step_takes_its_weights_stacked() -> None:
     expected = [np.ones(3, "float32")]
     for k in range(3):
         expected.append(expected[-1] @ weight[k] + bias[k])
-    found = ctx.run({L: 4}, h, {"net.0.0.weight": weight, "net.0.0.bias": bias}, config=tp.Config(backend="numpy"))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    results = ctx.run({L: 4}, h, {"net.0.0.weight": weight, "net.0.0.bias": bias}, config=tp.Config(backend="numpy"))
+    np.testing.assert_allclose(results, expected, rtol=1e-5)
 
 
 def test_modules_without_a_name_do_not_meet() -> None:

@@ -1,4 +1,4 @@
-"""Dropout and initial values: their statistics, and that they are functions of the seed, the call and the point."""
+"""Dropout and initial values: their statistics, and their dependence on the seed, the call and the point alone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_dropout_is_off_in_evaluation(way: str) -> None:
         else:
             y = nn.Sequential(nn.Sequential(layer))(x, training=False)
         assert y is x
-        assert layer.training is (way != "eval")  # a call changes the mode for itself alone
+        assert layer.training is (way != "eval")  # a call changes the mode for this call only
         assert nn.Dropout(0.0)(x) is x
 
 

@@ -51,8 +51,8 @@ def test_recurrent_cells(kind: str) -> None:
             state = cell.recurrence(x, over=t)
             return state[0] if isinstance(state, tuple) else state
 
-        found = run(cell, weights, rows, hidden, over_time=True)
-    np.testing.assert_allclose(found, expected.detach(), atol=1e-5)
+        results = run(cell, weights, rows, hidden, over_time=True)
+    np.testing.assert_allclose(results, expected.detach(), atol=1e-5)
 
 
 @pytest.mark.parametrize("over_time", [False, True])
@@ -69,8 +69,8 @@ def test_multi_head_attention(over_time: bool) -> None:
         for k, name in enumerate(("query", "key", "value")):
             part = slice(8 * k, 8 * (k + 1))
             weights |= {f"a.{name}.weight": theirs.in_proj_weight[part].T, f"a.{name}.bias": theirs.in_proj_bias[part]}
-        found = run(module, weights, rows, (lambda x: module(x, over=t)) if over_time else None, over_time)
-    np.testing.assert_allclose(found, expected.detach(), atol=1e-5)
+        results = run(module, weights, rows, (lambda x: module(x, over=t)) if over_time else None, over_time)
+    np.testing.assert_allclose(results, expected.detach(), atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2, "groups": 2}])
@@ -83,8 +83,8 @@ def test_convolutions(dimensions: int, options: dict[str, Any]) -> None:
     with tp.Context("t"):
         module = (nn.Conv1d if dimensions == 1 else nn.Conv2d)(4, 6, 3, fed=True, name="c", **{"padding": "VALID", **options})
         weights = {"c.weight": theirs.weight.movedim((0, 1), (-1, -2)), "c.bias": theirs.bias}
-        found = run(module, weights, operand)
-    np.testing.assert_allclose(found, expected.detach(), atol=1e-5)
+        results = run(module, weights, operand)
+    np.testing.assert_allclose(results, expected.detach(), atol=1e-5)
 
 
 def test_norms_embeddings_and_activations() -> None:
@@ -104,5 +104,5 @@ def test_norms_embeddings_and_activations() -> None:
         layers = [nn.LayerNorm(6, fed=True, name="l"), nn.RMSNorm(6, fed=True, name="r"), nn.Gelu(), nn.Silu(), nn.Softplus()]
         outputs = [layer(operand) for layer in (*layers, nn.Sigmoid(), nn.Tanh(), nn.Relu())]
     inputs = {"x": x, "l.weight": w, "l.bias": b, "r.weight": w}
-    for found, value in zip(ctx.run({T: 1}, outputs, inputs, config=tp.Config(backend="numpy")), expected, strict=True):
-        np.testing.assert_allclose(found, value, atol=1e-5)
+    for result, value in zip(ctx.run({T: 1}, outputs, inputs, config=tp.Config(backend="numpy")), expected, strict=True):
+        np.testing.assert_allclose(result, value, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Modules learn through time: what they learn needs values of earlier points, so gradients must flow back along them."""
+"""Modules learn through time: the task needs values of earlier points, so gradients must flow back to these."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LAYERS: dict[str, tuple[Layer, float]] = {  # with the factor by which the loss 
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
-    """Sequences, and what to predict: the value two points before, less the first component now."""
+    """Sequences and their targets: the value two points before, minus the first component now."""
     x = np.random.default_rng(0).normal(size=(LENGTH, BATCH, 2)).astype("float32")
     past = np.concatenate([np.zeros((2, BATCH), "float32"), x[:-2, :, 1]])
     return x, (past - 0.5 * x[:, :, 0]).astype("float32")
@@ -49,9 +49,9 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 def trained(layer: Layer) -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
     context = tp.Context("i", "t")
     with context as ((i, I), (t, T)):
-        x, wanted = tp.input("x", (BATCH, 2), domain=(t,)), tp.input("wanted", (BATCH,), domain=(t,))
+        x, target = tp.input("x", (BATCH, 2), domain=(t,)), tp.input("target", (BATCH,), domain=(t,))
         head = nn.Linear(8, 1, domain=(i,), name="head")
-        error = tp.square(head(layer(x, t, (i,))).squeeze(-1) - wanted).mean()
+        error = tp.square(head(layer(x, t, (i,))).squeeze(-1) - target).mean()
         loss = error[i, 0:T].mean(0).named("loss")
         loss.backward()
         tp.optim.Adam(dict(context.parameters), lr=0.05).step()
@@ -62,8 +62,8 @@ def trained(layer: Layer) -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
 def test_it_learns_what_lies_in_the_past(name: str) -> None:
     layer, factor = LAYERS[name]
     context, bounds, outputs = trained(layer)
-    x, wanted = data()
-    (losses,) = context.run(bounds, outputs, {"x": x, "wanted": wanted}, config=tp.Config(backend="numpy"))
+    x, target = data()
+    (losses,) = context.run(bounds, outputs, {"x": x, "target": target}, config=tp.Config(backend="numpy"))
     assert losses[-1] < losses[0] / factor, f"from {losses[0]} to {losses[-1]}"
 
 
@@ -71,9 +71,9 @@ def trained_over_a_batch_step(layer: Layer) -> tuple[tp.Context, tuple[Any, Any,
     """The batch is a step too; with dropout, clipping and a schedule."""
     context = tp.Context("b", "i", "t")
     with context as ((b, B), (i, I), (t, T)):
-        x, wanted = tp.input("x", (2,), domain=(b, t)), tp.input("wanted", domain=(b, t))
+        x, target = tp.input("x", (2,), domain=(b, t)), tp.input("target", domain=(b, t))
         hidden = nn.Dropout(0.2, (i,))(layer(x, t, (i,)))
-        error = tp.square(nn.Linear(8, 1, (i,), name="head")(hidden).squeeze(-1) - wanted)
+        error = tp.square(nn.Linear(8, 1, (i,), name="head")(hidden).squeeze(-1) - target)
         loss = error[0:B, i, 0:T].mean((0, 1)).named("loss")
         loss.backward()
         rate = tp.optim.schedules.cosine(0.05, I)
@@ -87,19 +87,19 @@ def test_training_is_what_its_equations_say(name: str) -> None:
     random = np.random.default_rng(1)
     for sizes in ((2, 3, 3), (1, 2, 1)):
         batch, _, length = sizes
-        inputs = {"x": random.normal(size=(batch, length, 2)), "wanted": random.normal(size=(batch, length))}
+        inputs = {"x": random.normal(size=(batch, length, 2)), "target": random.normal(size=(batch, length))}
         inputs = {key: value.astype("float32") for key, value in inputs.items()}
-        given = dict(zip(bounds, sizes, strict=True))
-        (expected,) = reference.evaluate(context, [loss], given, inputs)
-        assert_same(context.run(given, [loss], inputs, config=SETTINGS["numpy"])[0], expected, 1e-4, f"bounds {sizes}")
+        numbers = dict(zip(bounds, sizes, strict=True))
+        (expected,) = reference.evaluate(context, [loss], numbers, inputs)
+        assert_same(context.run(numbers, [loss], inputs, config=SETTINGS["numpy"])[0], expected, 1e-4, f"bounds {sizes}")
 
 
 def test_training_is_the_same_on_the_staged_executor() -> None:
     context, bounds, outputs = trained(LAYERS["gru"][0])
-    x, wanted = data()
+    x, target = data()
     few = {bound: min(number, 8) for bound, number in bounds.items()}
-    found = [context.run(few, outputs, {"x": x, "wanted": wanted}, config=SETTINGS[name])[0] for name in ("numpy", "staged")]
-    assert_same(found[1], found[0], 1e-4)
+    results = [context.run(few, outputs, {"x": x, "target": target}, config=SETTINGS[name])[0] for name in ("numpy", "staged")]
+    assert_same(results[1], results[0], 1e-4)
 
 
 @pytest.mark.parametrize("oscillating", [False, True])
@@ -124,5 +124,5 @@ def test_a_cell_runs_over_a_single_point() -> None:
         x = tp.input("x", (2,), domain=(t,))
         over_time, once = cell.recurrence(x, over=t), cell(x, tp.zeros((3,)))
     inputs = {name: np.full(tuple(map(int, p.shape)), 0.3, "float32") for name, p in cell.parameters().items()}
-    found = context.run({T: 1}, [over_time, once], {**inputs, "x": np.ones((1, 2))}, config=tp.Config(backend="numpy"))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    results = context.run({T: 1}, [over_time, once], {**inputs, "x": np.ones((1, 2))}, config=tp.Config(backend="numpy"))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Optimizers as plain NumPy in float64, and a loss whose gradients are known: `sum(a (w - 1)²) / 2 + sum(b sin(v))`."""
+"""Optimizers in plain NumPy and float64, and a loss with simple gradients: `sum(a (w - 1)²) / 2 + sum(b sin(v))`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ def data(points: int) -> dict[str, Array]:
     }
 
 
-def gradients(params: Params, given: dict[str, Array], point: int) -> Params:
-    return {"w": given["a"][point] * (params["w"] - 1), "v": given["b"][point] * np.cos(params["v"])}
+def gradients(params: Params, coefficients: dict[str, Array], point: int) -> Params:
+    return {"w": coefficients["a"][point] * (params["w"] - 1), "v": coefficients["b"][point] * np.cos(params["v"])}
 
 
-def trajectory(update: Update, given: dict[str, Array], clip: Callable[[Params], Params] = lambda g: g) -> dict[str, Array]:
+def trajectory(
+    update: Update, coefficients: dict[str, Array], clip: Callable[[Params], Params] = lambda g: g
+) -> dict[str, Array]:
     """The parameters at each point: [points, *shape]."""
     params, state = {"w": W.copy(), "v": V.copy()}, {}
-    found: dict[str, list[Array]] = {"w": [], "v": []}
-    for point in range(len(given["a"])):
+    history: dict[str, list[Array]] = {"w": [], "v": []}
+    for point in range(len(coefficients["a"])):
         for name, value in params.items():
-            found[name].append(value)
-        params = update(params, clip(gradients(params, given, point)), state, point)
-    return {name: np.stack(values) for name, values in found.items()}
+            history[name].append(value)
+        params = update(params, clip(gradients(params, coefficients, point)), state, point)
+    return {name: np.stack(values) for name, values in history.items()}
 
 
 def sgd(lr: Any, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> Update:

@@ -84,16 +84,16 @@ def program(make: Callable[[Any], tp.optim.Optimizer], dtype: str = "float32") -
     return Program(context, {I: POINTS}, [w, v], updated)
 
 
-def run(made: Program, config: tp.Config = NUMPY) -> list[np.ndarray]:
-    return made.context.run(made.bounds, made.parameters, f.data(POINTS), config=config)
+def run(training: Program, config: tp.Config = NUMPY) -> list[np.ndarray]:
+    return training.context.run(training.bounds, training.parameters, f.data(POINTS), config=config)
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_forty_updates_are_those_of_the_formula(name: str) -> None:
     row = ROWS[name]
     expected = f.trajectory(row.formula, f.data(POINTS), row.clip)
-    for found, parameter in zip(run(program(row.make)), ("w", "v"), strict=True):
-        np.testing.assert_allclose(found, expected[parameter], rtol=1e-4, atol=2e-5)
+    for result, parameter in zip(run(program(row.make)), ("w", "v"), strict=True):
+        np.testing.assert_allclose(result, expected[parameter], rtol=1e-4, atol=2e-5)
         assert np.abs(expected[parameter][-1] - expected[parameter][0]).max() > 0.05
 
 
@@ -105,53 +105,55 @@ def test_forty_updates_are_those_of_pytorch(name: str) -> None:
     kind, options = row.torch
     params = {"w": torch.tensor(f.W, requires_grad=True), "v": torch.tensor(f.V, requires_grad=True)}
     optimizer = getattr(torch.optim, kind)(params.values(), **options)
-    given, seen = f.data(POINTS), {"w": [], "v": []}
+    coefficients, seen = f.data(POINTS), {"w": [], "v": []}
     for point in range(POINTS):
         for parameter, value in params.items():
             seen[parameter].append(value.detach().numpy().copy())
         optimizer.zero_grad()
-        loss = (torch.tensor(given["a"][point]) * (params["w"] - 1) ** 2).sum() / 2
-        (loss + (torch.tensor(given["b"][point]) * torch.sin(params["v"])).sum()).backward()
+        loss = (torch.tensor(coefficients["a"][point]) * (params["w"] - 1) ** 2).sum() / 2
+        (loss + (torch.tensor(coefficients["b"][point]) * torch.sin(params["v"])).sum()).backward()
         if "by norm" in name:
             torch.nn.utils.clip_grad_norm_(params.values(), 0.5 if "adam" in name else 0.7)
         if "by value" in name:
             torch.nn.utils.clip_grad_value_(params.values(), 0.3)
         optimizer.step()
-    expected = f.trajectory(row.formula, given, row.clip)
-    for parameter, values in seen.items():  # the formula that the test above compares with is PyTorch's
+    expected = f.trajectory(row.formula, coefficients, row.clip)
+    for parameter, values in seen.items():  # so the formula of the test above agrees with PyTorch
         np.testing.assert_allclose(expected[parameter], np.stack(values), rtol=1e-9, atol=1e-12)
 
 
 def test_updates_are_the_same_on_the_staged_executor() -> None:
-    made = program(lambda p: optim.AdamW(p, optim.schedules.cosine(0.03, 40), max_grad_norm=0.5))
-    for found, expected in zip(run(made, SETTINGS["staged"]), run(made), strict=True):
-        assert_same(found, expected, 2e-5)
+    training = program(lambda p: optim.AdamW(p, optim.schedules.cosine(0.03, 40), max_grad_norm=0.5))
+    for result, expected in zip(run(training, SETTINGS["staged"]), run(training), strict=True):
+        assert_same(result, expected, 2e-5)
 
 
 def test_step_gives_the_updated_parameters() -> None:
-    made = program(lambda p: optim.Adam(p, 0.1))
-    w, after = made.context.run(made.bounds, [made.parameters[0], made.updated["w"]], f.data(POINTS), config=NUMPY)
+    training = program(lambda p: optim.Adam(p, 0.1))
+    w, after = training.context.run(
+        training.bounds, [training.parameters[0], training.updated["w"]], f.data(POINTS), config=NUMPY
+    )
     np.testing.assert_array_equal(w[1:], after[:-1])
 
 
 def test_half_precision_parameters_have_float32_state() -> None:
-    """In bfloat16, 1 - 0.999 and 0.999 v + 0.001 g² would both be lost."""
-    made = program(lambda p: optim.Adam(p, 0.03), "bfloat16")
-    assert {r.name: r.dtype for r in made.context.recurrences} == {
+    """In bfloat16, 1 - 0.999 and 0.999 v + 0.001 g² would both be rounded away."""
+    training = program(lambda p: optim.Adam(p, 0.03), "bfloat16")
+    assert {r.name: r.dtype for r in training.context.recurrences} == {
         "w": "bfloat16", "v": "bfloat16", "adam.beta1_power": "float32", "adam.beta2_power": "float32",
         "adam.m(w)": "float32", "adam.v(w)": "float32", "adam.m(v)": "float32", "adam.v(v)": "float32",
     }  # fmt: skip
     expected = f.trajectory(f.adam(0.03), f.data(POINTS))
-    for found, parameter in zip(run(made), ("w", "v"), strict=True):
-        assert found.dtype.name == "bfloat16"
-        np.testing.assert_allclose(found.astype("float32"), expected[parameter], atol=0.12)
+    for result, parameter in zip(run(training), ("w", "v"), strict=True):
+        assert result.dtype.name == "bfloat16"
+        np.testing.assert_allclose(result.astype("float32"), expected[parameter], atol=0.12)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_updates_over_nested_steps_follow_in_lexicographic_order(backend: str) -> None:
-    """Over (i, e, m), with a schedule of the number of updates: the same as over one step."""
+    """Updates over (i, e, m), with a schedule of the number of updates, are the same as over one step."""
     sizes, schedule = (2, 3, 4), optim.schedules.warmup_cosine(0.2, 5, 20, end=0.01)
-    given = {name: value[:24] for name, value in f.data(POINTS).items()}
+    coefficients = {name: value[:24] for name, value in f.data(POINTS).items()}
     context = tp.Context("i", "e", "m")
     with context as ((i, I), (e, E), (m, M)):
         a = tp.input("a", (3,), domain=(i, e, m))
@@ -161,14 +163,16 @@ def test_updates_over_nested_steps_follow_in_lexicographic_order(backend: str) -
         optim.Adam([w], lr=schedule, max_grad_norm=0.5).step()
     executor = "interpreted" if backend == "numpy" else "staged"
     config = tp.Config(backend=backend, executor=executor)
-    (found,) = context.run(dict(zip((I, E, M), sizes, strict=True)), [w], {"a": given["a"].reshape(*sizes, 3)}, config=config)
+    (result,) = context.run(
+        dict(zip((I, E, M), sizes, strict=True)), [w], {"a": coefficients["a"].reshape(*sizes, 3)}, config=config
+    )
 
     def rate(n: int) -> float:
         return 0.2 * n / 5 if n < 5 else 0.01 + 0.19 * 0.5 * (1 + np.cos(np.pi * min((n - 5) / 15, 1)))
 
-    alone = {"a": given["a"], "b": np.zeros((24, 2, 2))}
+    alone = {"a": coefficients["a"], "b": np.zeros((24, 2, 2))}
     expected = f.trajectory(f.adam(rate), alone, f.clip_norm(0.5))["w"]
-    np.testing.assert_allclose(found.reshape(24, 3), expected, rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(result.reshape(24, 3), expected, rtol=1e-4, atol=2e-5)
 
 
 def test_clipping_functions() -> None:
@@ -185,9 +189,9 @@ def test_clipping_functions() -> None:
 
 
 def parameter(name: str, *domain: Any) -> tp.Recurrence:
-    made = tp.recurrence((), domain=domain, name=name)
-    made[(0,) * len(domain)] = 0.0
-    return made
+    recurrence = tp.recurrence((), domain=domain, name=name)
+    recurrence[(0,) * len(domain)] = 0.0
+    return recurrence
 
 
 def test_mistakes_are_explained() -> None:

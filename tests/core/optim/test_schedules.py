@@ -22,7 +22,7 @@ def half_cosine(n: float, total: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(n / total, 1)))
 
 
-ROWS: dict[str, tuple[Callable[[Any], s.Schedule], Callable[[int], float]]] = {  # of the bound (14), and of the count
+ROWS: dict[str, tuple[Callable[[Any], s.Schedule], Callable[[int], float]]] = {  # the schedule, from the bound (14); its formula, from the count
     "constant": (lambda I: s.constant(0.3), lambda n: 0.3),
     "linear": (lambda I: s.linear(0.5, 0.1, 10), lambda n: 0.5 - 0.4 * min(n / 10, 1)),
     "linear over a bound": (lambda I: s.linear(1.0, 0.0, I), lambda n: 1 - n / 14),
@@ -52,9 +52,9 @@ def test_a_schedule_has_the_value_of_its_formula_at_every_count() -> None:
     oracle = reference.evaluate(context, rates, {I: POINTS}, {})
     for config in [SETTINGS["numpy"], SETTINGS["staged"]]:
         results = context.run({I: POINTS}, rates, config=config)
-        for name, found, right, asked in zip(ROWS, results, expected, oracle, strict=True):
-            assert_same(np.broadcast_to(found, (POINTS,)), right, 2e-6, name)
-            assert_same(np.broadcast_to(asked, (POINTS,)), right, 2e-6, name)
+        for name, result, right, other in zip(ROWS, results, expected, oracle, strict=True):
+            assert_same(np.broadcast_to(result, (POINTS,)), right, 2e-6, name)
+            assert_same(np.broadcast_to(other, (POINTS,)), right, 2e-6, name)
 
 
 def test_counts_follow_the_steps_in_lexicographic_order() -> None:
@@ -64,8 +64,8 @@ def test_counts_follow_the_steps_in_lexicographic_order() -> None:
         assert str(count) == str((i * E + e) * M + m)
         rate = s.linear(0.0, 24.0, I * E * M)(count)
     assert [step.name for step in rate.domain.steps] == ["i", "e", "m"]
-    (found,) = context.run({I: 2, E: 3, M: 4}, [rate], config=SETTINGS["numpy"])
-    np.testing.assert_allclose(found.ravel(), np.arange(24), atol=1e-5)
+    (result,) = context.run({I: 2, E: 3, M: 4}, [rate], config=SETTINGS["numpy"])
+    np.testing.assert_allclose(result.ravel(), np.arange(24), atol=1e-5)
 
 
 def test_a_count_may_be_a_tensor_or_a_number() -> None:
@@ -78,12 +78,14 @@ def test_a_count_may_be_a_tensor_or_a_number() -> None:
 
 
 def test_steps_are_exact_where_division_is_not() -> None:
-    """XLA divides by 41 with a product, of which 41 k is a little less than k."""
+    """XLA divides by 41 with a multiplication, which gives a little less than k for 41 k."""
     context = tp.Context("i")
     with context as ((i, I),):
         rates = [s.step(1.0, 0.9, every)(i) for every in (3, 41, 47)]
-    for every, found in zip((3, 41, 47), context.run({I: 500}, rates, config=SETTINGS["staged"]), strict=True):
-        np.testing.assert_allclose(found, [0.9 ** (n // every) for n in range(500)], rtol=1e-4)  # a step is 0.1
+    for every, result in zip((3, 41, 47), context.run({I: 500}, rates, config=SETTINGS["staged"]), strict=True):
+        np.testing.assert_allclose(
+            result, [0.9 ** (n // every) for n in range(500)], rtol=1e-4
+        )  # a wrong count changes a rate by a tenth
 
 
 def test_mistakes_are_explained() -> None:

@@ -1,4 +1,4 @@
-"""Programs that are hard on one pass or another. Whichever passes run, each must mean the same."""
+"""Programs that are difficult for a pass. Each must have the same meaning, whichever passes run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Make = Callable[[Any, Any, Any, Any], list[tp.Tensor]]
 
 @dataclass(frozen=True)
 class Program:
-    """`make(i, I, t, T)` gives the outputs. `hard_on` is the pass that the program is about; `least` the smallest T it works for."""
+    """`make(i, I, t, T)` returns the outputs. `hard_on` is the pass under test; `least` is the smallest T for the program."""
 
     make: Make
     hard_on: str
@@ -37,7 +37,7 @@ def program(hard_on: str, least: int = 1) -> Callable[[Make], Make]:
 
 
 def fed(*shape: Any, domain: Any, name: str = "x", dtype: str = "float32") -> tp.Tensor:
-    """An input, read through an operation: so that slices of it are slices of computed values."""
+    """An input behind an operation, so that its slices are slices of computed values."""
     value = tp.input(name, shape, dtype, domain)
     return tp.tanh(value) if dtype == "float32" else value
 
@@ -120,7 +120,7 @@ def conditions_stay(i, I, t, T):
 
 @program("lift")
 def sums_of_windows(i, I, t, T):
-    """Windows of one point, wider than the step, and of sizes that are no power of two."""
+    """Windows of one point, windows wider than the step, and windows whose size is not a power of two."""
     x = fed(2, domain=(i, t))
     windows = [x[i, t : tp.min(t + w, T)] for w in (1, 2, 3, 7, 16)]
     return [w.sum(0) for w in windows] + [w.discounted_sum(0.9) for w in windows]
@@ -150,7 +150,7 @@ def sums_where_a_condition_holds(i, I, t, T):
 
 @program("lift")
 def sums_of_what_depends_on_them(i, I, t, T):
-    """Loops: over t they must stay, over the other step they may be lifted."""
+    """Recurrences whose loop over t must stay; over the other step they may be lifted."""
     x = fed(domain=(i, t))
     w, v = tp.recurrence((), domain=(i, t)), tp.recurrence((), domain=(i, t))
     w[0, t] = x[0, t]
@@ -203,7 +203,7 @@ def recurrences_that_are_not_linear(i, I, t, T):
 
 @program("pad", least=3)
 def points_of_varying_shapes(i, I, t, T):
-    """One point of a tensor whose shape varies has a shape that does not."""
+    """One point of a tensor of varying shape has a fixed shape."""
     y = fed(domain=(t,))[0 : t + 1] * 2
     return [y[2], y[2].sum(0), y[2] + y[2], y[T - 1].max(0)]
 
@@ -300,7 +300,7 @@ def made_in_varying_shapes(i, I, t, T):
 
 @program("pad")
 def empty_slices(i, I, t, T):
-    """Slices that are empty at some points, and at all where T = 1."""
+    """Slices that are empty at some points, and at all points for T = 1."""
     x = fed(2, domain=(i, t))
     before, later = x[i, 0:t], x[i, t + 1 : T]
     return [
@@ -356,7 +356,7 @@ def reads_of_one_step_at_another(i, I, t, T):
 
 @program("vectorize")
 def reads_past_the_ends(i, I, t, T):
-    """Where a condition guards a read, the vectorized operation runs at the other points too, and nobody may see what it gives there."""
+    """If a condition guards a read, the vectorized operation runs at the other points too, and no result may depend on its values there."""
     x = fed(domain=(i, t))
     m, n, e = (tp.recurrence((), domain=(i, t)) for _ in range(3))
     m[i, T - 1] = 0.0
@@ -370,7 +370,7 @@ def reads_past_the_ends(i, I, t, T):
 
 @program("vectorize")
 def functions_of_arrays(i, I, t, T):
-    """Functions with two results, of operands that vary and that do not, and of none."""
+    """Functions with two results, of operands that vary and operands that do not, and of no operands."""
     x, w = fed(2, domain=(i, t)), fed(2, domain=(), name="w")
     a, b = tp.udf(lambda u, v: (u * v, (u - v).sum()), x, w, outputs=[tp.spec((2,)), tp.spec()])
     c, d = tp.udf(lambda u, v: (u + v, v), a[i, tp.max(t - 1, 0)], b, outputs=[tp.spec((2,)), tp.spec()])
@@ -390,7 +390,7 @@ def tp_three() -> Any:
 
 @program("fuse")
 def cycles_through_other_loops(i, I, t, T):
-    """Operations of one domain that reach each other through other points, and through other loops."""
+    """Operations of one domain that depend on each other through other points, and through other loops."""
     x = fed(domain=(i, t))
     h = tp.recurrence((), domain=(i, t))
     h[i, 0] = x[i, 0]

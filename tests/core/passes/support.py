@@ -1,4 +1,4 @@
-"""Text before a pass, text after it, and that both mean the same."""
+"""Text before a pass and after it, and a check that both have the same meaning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOUNDS = {"B": 2, "I": 3, "T": 5}
 def fed(graph: Graph, bounds: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Random arrays for the inputs of a graph, the same for the same names and shapes."""
     numbers = {Symbol(name): value for name, value in bounds.items()}
-    found = {}
+    arrays = {}
     for node in graph.inputs():
         assert isinstance(node.op, Input)
         shape = tuple(size.evaluate(numbers) for size in node.op.shape)
@@ -33,8 +33,8 @@ def fed(graph: Graph, bounds: Mapping[str, int]) -> dict[str, np.ndarray]:
         values = (
             generator.normal(size=shape) if dtype.kind == "f" else generator.integers(0, 2 if dtype.kind == "b" else 5, shape)
         )
-        found[node.op.name] = values.astype(dtype)
-    return found
+        arrays[node.op.name] = values.astype(dtype)
+    return arrays
 
 
 def outputs(graph: Graph, bounds: Mapping[str, int]) -> list[Any]:
@@ -43,7 +43,7 @@ def outputs(graph: Graph, bounds: Mapping[str, int]) -> list[Any]:
 
 
 def after(text: str, *passes: Pass, functions: Mapping[str, Any] | None = None) -> Graph:
-    """The graph that `text` says after some passes, numbered anew; valid before and after."""
+    """The graph of `text` after some passes, with new numbers; it is verified before and after."""
     graph = parse(text, functions)
     verify(graph)
     for each in passes:
@@ -61,7 +61,7 @@ def check(
     same: bool = True,
     **functions: Any,
 ) -> Graph:
-    """Compare "text before, text after" with `tests/golden/passes/<name>.txt`, and what the two graphs give for some numbers."""
+    """Compare "text before, text after" with `tests/golden/passes/<name>.txt`, and the values of the two graphs for some numbers."""
     before, changed = parse(text, functions), after(text, *passes, functions=functions)
     shown = f"# before {', '.join(p.name for p in passes)}\n\n{to_text(before)}\n# after\n\n{to_text(changed)}"
     golden(f"passes/{name}.txt", shown)

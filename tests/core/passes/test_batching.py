@@ -1,4 +1,4 @@
-"""Each row of `passes/batching.py`: an op over a step, vectorized, gives at each point what it gave before."""
+"""Each row of `passes/batching.py`: an op over a step, vectorized, gives the same value at each point as before."""
 
 from __future__ import annotations
 
@@ -127,9 +127,9 @@ def built(op: Op, types: Sequence[TensorType], steps: Sequence[tuple[Symbol, ...
         return Edge(node.id, tuple(Point(s.expr) for s in node.domain.steps))
 
     operands = []
-    for number, (type, own) in enumerate(zip(types, steps, strict=True)):
-        value = add(ops.Input(f"x{number}", type.dtype, (*(s.bound_expr for s in own), *type.shape)))
-        for step in own:
+    for number, (type, domain) in enumerate(zip(types, steps, strict=True)):
+        value = add(ops.Input(f"x{number}", type.dtype, (*(s.bound_expr for s in domain), *type.shape)))
+        for step in domain:
             value = add(ops.Gather(0), value, add(ops.Eval(step.expr)))
         operands.append(value)
     node = graph.add(op, operands, domain=Domain((i, t)), name="tested")
@@ -155,9 +155,9 @@ def test_a_vectorized_op_gives_the_same(kind: type[Op], number: int):
         vectorized = Vectorize().apply(graph)
         verify(vectorized, static=True)
         assert not any(node.domain.steps for node in vectorized if not isinstance(node.op, ops.Output)), steps
-        found = reference.evaluate(vectorized, None, NUMBERS, fed(graph, numbers))
-        for value, wanted in zip(found, expected, strict=True):
-            assert_same(value, wanted, where=f"{op} of operands over {steps}")
+        results = reference.evaluate(vectorized, None, NUMBERS, fed(graph, numbers))
+        for value, right in zip(results, expected, strict=True):
+            assert_same(value, right, where=f"{op} of operands over {steps}")
 
 
 def test_products_stay_products():
@@ -196,6 +196,6 @@ def test_expressions_at_all_points_of_a_step(value):
     vector = evaluated(value, t, build)
     graph.add(ops.Output(0), [Edge(vector.source, (full_range(i),))], domain=Domain())
     verify(graph)
-    (found,) = reference.evaluate(graph, None, NUMBERS)
+    (result,) = reference.evaluate(graph, None, NUMBERS)
     points = [[value.evaluate({**NUMBERS, i: a, t: b}) for b in range(5)] for a in range(2)]
-    np.testing.assert_array_equal(found, points)
+    np.testing.assert_array_equal(result, points)

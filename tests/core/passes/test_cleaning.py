@@ -1,4 +1,4 @@
-"""dce, cse and narrow: what is not needed, not needed twice, not needed at every point."""
+"""dce, cse and narrow remove values that nobody reads, equal values, and points that nobody reads."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ steps i<I t<T
 def test_narrow_takes_out_steps_that_nothing_varies_with(golden: Golden):
     graph = check(golden, "narrow", WIDE, Narrow())
     domains = {node.name or str(node.op): str(node.domain) for node in graph}
-    assert domains["conditioned"] == "(i)"  # where it exists does not matter to what it is
-    assert domains["ranged"] == "(i, t)"  # a reader takes a range along t
+    assert domains["conditioned"] == "(i)"  # its condition does not change its value
+    assert domains["ranged"] == "(i, t)"  # a reader reads a range along t
     assert domains["counted"] == "(t)"
     assert domains["state"] == "(i, t)"
 
@@ -147,7 +147,7 @@ steps i<I t<T
 %7 = Output(position=0)(%6) over ()
 """
     domains = {node.name: str(node.domain) for node in after(text, Narrow()) if node.name}
-    assert domains == {"x": "()", "last": "()", "both": "(t)"}  # two points are read of the latter
+    assert domains == {"x": "()", "last": "()", "both": "(t)"}  # two points of `both` are read
     graph = after(text.replace("%4[0]", "%4[T - 1]"), Narrow())
     assert {str(node.domain) for node in graph} == {"()"}
     assert [str(n.op.value) for n in graph if isinstance(n.op, Eval)] == ["T - 1"]

@@ -1,4 +1,4 @@
-"""What belongs to each pass is there: each test names what is missing."""
+"""Each pass has its files, tests and documentation: each test names the missing part."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ROOMS = ("symbolic", "ir", "frontend", "passes", "schedule", "backends", "runtim
 
 
 def classes() -> dict[str, type[Pass]]:
-    """The passes that are written, by the name of their file."""
-    found = {}
+    """The classes of passes, by the names of their files."""
+    kinds = {}
     for path in sorted((ROOT / "tempo_core" / "passes").glob("*.py")):
         module = importlib.import_module(f"tempo_core.passes.{path.stem}")
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if issubclass(kind, Pass) and kind is not Pass and kind.__module__ == module.__name__:
-                found[path.stem] = kind
-    return found
+                kinds[path.stem] = kind
+    return kinds
 
 
 def words(page: str) -> set[str]:
@@ -40,8 +40,8 @@ def words(page: str) -> set[str]:
     return {word.strip() for cell in cells for word in cell.split(",")}
 
 
-def missing(wanted: object, there: object) -> list[str]:
-    return sorted(set(wanted) - set(there))  # type: ignore[call-overload]
+def missing(names: object, there: object) -> list[str]:
+    return sorted(set(names) - set(there))  # type: ignore[call-overload]
 
 
 def test_passes_have_a_switch_and_a_place_in_the_pipeline() -> None:

@@ -1,4 +1,4 @@
-"""fuse: islands of operations with one domain, and that no island depends on itself through what is outside of it."""
+"""fuse: islands of operations with one domain; no island depends on itself through a statement outside of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ steps i<I t<T
 
 
 def islands(graph: Graph) -> list[list[str]]:
-    """What each island computes: the names of its functions, or of its ops."""
+    """The content of each island: the names of its functions, or of its ops."""
     return [[getattr(op, "fn", type(op).__name__) for op, _, _ in island.body.instructions] for island in ops_of(graph, Dataflow)]
 
 
@@ -77,7 +77,7 @@ LOOP = """\
 
 def test_islands_inside_a_loop(golden: Golden):
     graph = check(golden, "fuse_loop", HEAD + LOOP, Fuse())
-    assert ["exp", "add", "tanh"] in islands(graph)  # what only follows from the loop is no part of it
+    assert ["exp", "add", "tanh"] in islands(graph)  # operations that only read results of the loop are not part of its islands
 
 
 OUTER = """\
@@ -91,7 +91,7 @@ OUTER = """\
 
 
 def test_a_loop_between_two_operations_keeps_them_apart():
-    """sin runs before the loop over t, add after it, though both run once an iteration of i."""
+    """sin runs before the loop over t and add after it, though both run once per iteration of i."""
     text = (HEAD + OUTER).replace("(%3 if i == 0", "(%4[0, 0] if i == 0")
     text = text.replace('%9 r = Binary(fn="add")(%7[i, T - 1], %6[i])', '%9 r = Binary(fn="add")(%8[i, T - 1], %6[i])')
     graph = after(text, Fuse())
@@ -100,7 +100,7 @@ def test_a_loop_between_two_operations_keeps_them_apart():
 
 
 def test_each_reader_has_constants_of_its_own(golden: Golden):
-    """Constants, counters and repetitions are part of their readers' islands, and no statements."""
+    """Constants, counters and repetitions are part of their readers' islands, and not statements."""
     text = (
         HEAD
         + """\
@@ -153,7 +153,7 @@ def test_a_functions_outputs_leave_the_island_each():
 
 
 def test_a_broken_island_is_found_by_the_verifier():
-    """What levels guard against: the same chain, fused by hand around its detour."""
+    """The mistake that levels prevent: the same chain, fused by hand around its detour."""
     text = """\
 steps t<T
 %0 = Eval(value=t)() : int32[] over (t)

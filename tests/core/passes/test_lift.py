@@ -133,13 +133,13 @@ def test_recurrences_that_stay(what: str):
 
 
 def test_integer_recurrences_stay():
-    """Their sums wrap around; a scan of products would too, but none is made."""
+    """Sums of integers wrap around; a scan of products would too, but the pass does not create one."""
     text = recurrence(LINEAR).replace("float32", "int32").replace('fn="tanh"', 'fn="neg"')
     assert not ops_of(after(text, Lift()), LinearScan)
 
 
 def test_long_discounted_sums_do_not_underflow():
-    """Gamma**t is zero in float32 long before the end; nothing may be divided by it."""
+    """Gamma**t is zero in float32 long before the end, so the scan must not divide by it."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         returns = tp.input("r", domain=(t,))[t:T].discounted_sum(0.95)
@@ -147,12 +147,12 @@ def test_long_discounted_sums_do_not_underflow():
     expected, after = np.zeros(4000), 0.0
     for k in reversed(range(4000)):
         expected[k] = after = rewards[k] + 0.95 * after
-    (found,) = ctx.run({T: 4000}, outputs=[returns], inputs={"r": rewards}, config=tp.Config(backend="numpy"))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    (result,) = ctx.run({T: 4000}, outputs=[returns], inputs={"r": rewards}, config=tp.Config(backend="numpy"))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_reset_forgets_what_is_infinite_or_not_a_number():
-    """`where(reset, x, c * a[t - 1])` is a scan whose coefficient is 0 at a reset: 0 times infinite does not leak past it."""
+    """`where(reset, x, c * a[t - 1])` is a scan with the coefficient 0 at a reset: an infinity before it has no effect after it."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x, c = tp.input("x", (2,), domain=(t,)), tp.input("c", (2,), domain=(t,))
@@ -178,5 +178,5 @@ def test_a_reset_forgets_what_is_infinite_or_not_a_number():
     for config in (tp.Config(), tp.Config(backend="numpy")):
         program = ctx.compile({T: 6}, outputs=outputs, config=config)
         assert program.text("sdg").count("LinearScan") >= len(updates)
-        for found, wanted in zip(program.run(inputs), expected, strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        for result, right in zip(program.run(inputs), expected, strict=True):
+            np.testing.assert_array_equal(result, right)

@@ -1,4 +1,4 @@
-"""Each pass keeps what a program means: after every pass of the pipeline, alone, on and off."""
+"""Each pass keeps the meaning of a program: in the pipeline, alone, and switched off."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
 
 
 class Source:
-    """A program as it was written, for some bounds, with inputs and with what the reference gives."""
+    """A program as written, for some bounds, with inputs and the values of the reference."""
 
     def __init__(self, name: str, sizes: tuple[int, int]):
         self.context, self.tensors = PROGRAMS[name].build()
@@ -57,8 +57,8 @@ class Source:
         verify(graph, after=after)
         self.assert_equal(reference.evaluate(graph, None, self.bounds, self.inputs), after)
 
-    def assert_equal(self, found: list[Any], after: str) -> None:
-        for k, (value, expected, tensor) in enumerate(zip(found, self.expected, self.tensors, strict=True)):
+    def assert_equal(self, result: list[Any], after: str) -> None:
+        for k, (value, expected, tensor) in enumerate(zip(result, self.expected, self.tensors, strict=True)):
             trimmed = value if isinstance(value, list) else Result.of(tensor).trimmed(value, self.bounds)
             assert_same(trimmed, expected, 1e-4, f"output {k} after {after}")
 

@@ -1,4 +1,4 @@
-"""pad: what it makes of texts, and each of its rules against the unpadded numbers."""
+"""pad: its effect on graphs as text, and each of its rules against the unpadded values."""
 
 from __future__ import annotations
 
@@ -140,7 +140,15 @@ t = Symbol("t", "T")
 T, N, TWO, THREE = t.bound_expr, t.expr + 1, Expr.of(2), Expr.of(3)
 NUMBERS = {Symbol("T"): 4}
 
-POINTWISE = {ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity, ops.Permute}  # padding stays padding
+POINTWISE = {
+    ops.Unary,
+    ops.Binary,
+    ops.Compare,
+    ops.Where,
+    ops.Cast,
+    ops.Identity,
+    ops.Permute,
+}  # padding in the operands is padding in the result
 NO_VARYING_SHAPE = {ops.Constant, ops.Eval, ops.Input}
 HANDLED_BEFORE = {ops.Merge, ops.Output}  # by `_Padding` itself: one is refused, the other trimmed
 MADE_LATER = {ops.Dataflow}
@@ -249,7 +257,7 @@ def test_each_op_has_a_rule_or_a_reason(op: type[Op]):
 
 
 def operand(graph: Graph, number: int, type: TensorType) -> Edge:
-    """A value of a varying shape at each t: cut out of an input that has a larger one."""
+    """A value of varying shape at each t, cut out of a larger input."""
     shape = tuple(T if size.steps else size for size in type.shape)
     node = graph.add(ops.Input(f"x{number}", type.dtype, shape), domain=Domain())
     edge = Edge(node.id)
@@ -334,7 +342,7 @@ def test_convolutions_that_cannot_be_padded(op: Op, x: tuple[Expr, ...], w: tupl
 
 
 def test_what_lies_in_the_padding_is_never_seen():
-    """Garbage there, even NaN, does not leak into sums, products, contractions and scans."""
+    """Wrong values in the padding, even NaN, do not change sums, products, contractions and scans."""
     graph = Graph((t,))
     x = operand(graph, 0, A)
     logs = graph.add(ops.Unary("log"), [Edge(x.source, x.index)], domain=Domain((t,)))  # log(0) of the padding is -inf
@@ -354,10 +362,10 @@ def test_what_lies_in_the_padding_is_never_seen():
         graph.add(ops.Output(position), [Edge(node.id, (full_range(t),))], domain=Domain())
     inputs = {"x0": np.abs(fed(graph, {"T": 4})["x0"]) + 1}
     with np.errstate(all="ignore"):
-        found = reference.evaluate(Pad().apply(graph), None, NUMBERS, inputs)
+        results = reference.evaluate(Pad().apply(graph), None, NUMBERS, inputs)
         expected = reference.evaluate(graph, None, NUMBERS, inputs)
-    for node, values, wanted in zip(nodes, found, expected, strict=True):
-        for value, true in zip(trimmed(values, node.outputs[0]), wanted, strict=True):
+    for node, values, right in zip(nodes, results, expected, strict=True):
+        for value, true in zip(trimmed(values, node.outputs[0]), right, strict=True):
             assert np.isfinite(value).all(), node.label
             assert_same(value, true, where=node.label)
 
@@ -414,7 +422,7 @@ def test_functions_of_jax_need_one_shape():
 
 
 def test_a_recurrence_may_have_a_shape_that_varies():
-    """Past values are put together, and those to come: in their true shapes at every point, and back through time."""
+    """Concatenations of past values, and of future values, have their true shapes at every point, in gradients too."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (2,), domain=(t,))

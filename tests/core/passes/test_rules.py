@@ -1,7 +1,7 @@
-"""Each row of `passes/rules.py`: it applies to what its algebra says, and gives the same values, in every dtype that it meets.
+"""Each row of `passes/rules.py` applies to the graphs of its algebra, and keeps their values, in every dtype that reaches it.
 
 `GENERATORS` has a row for each rule: a function that draws a graph to which the rule applies, and the dtypes for which it does. Inputs are
-made of the numbers that break rules: zeros with a sign, NaN, infinities, the ends of integers. The rows of `WRONG` are not true, and are found out.
+numbers that break rules: zeros with a sign, NaN, infinities, the ends of integers. The rows of `WRONG` are wrong rules, and must fail.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def twice(fn: str) -> Draw:
 
 
 def folded(fn: str) -> Draw:
-    """Of two numbers, special ones among them; a division by 0 stays, so that a run finds where it is."""
+    """A function of two numbers, also special ones; a division by 0 stays, so that a run can report its line."""
 
     def draw(make: Make) -> Edge:
         among = special(make.dtype)
@@ -168,7 +168,7 @@ def drawn_dot(make: Make, batch: int) -> Edge:
 
 
 def reductions(make: Make) -> list[str]:
-    """Those that the dtype under test has."""
+    """The functions of the dtype under test."""
     return ["any", "all", "max", "min"] if make.dtype == "bool" else ["sum", "prod", "max", "min"]
 
 
@@ -233,7 +233,7 @@ def permute_by_nothing(make: Make) -> Edge:
 
 
 def permute_permute(make: Make) -> Edge:
-    """Of two permutations that are not the identity, which an earlier row takes."""
+    """Two permutations, neither of them the identity, which an earlier row handles."""
     shape = make.sizes(3)
     orders = st.permutations(range(3)).map(tuple).filter(lambda order: order != (0, 1, 2))
     return make.add(
@@ -288,7 +288,7 @@ def gather_of_broadcast(make: Make) -> Edge:
 
 @dataclass(frozen=True)
 class Generator:
-    """What draws a graph to which a rule applies, and for which dtypes it does; for others the op has no such graph."""
+    """A function that draws a graph to which a rule applies, and the dtypes for which it does; other dtypes have no such graph."""
 
     draw: Draw
     dtypes: tuple[str, ...] = DTYPES
@@ -347,49 +347,49 @@ def special(dtype: str) -> np.ndarray:
 
 
 def ordinary(dtype: str) -> np.ndarray:
-    """Numbers whose sums and products are numbers: among special ones, most sums are NaN."""
+    """Numbers with finite sums and products; most sums of special numbers are NaN."""
     return special(dtype) if not is_float(dtype) else np.array([0.5, -1.0, 2.0, -2.5, 0.25]).astype(numpy_dtype(dtype))
 
 
 def fed(graph: Graph, numbers: Callable[[str], np.ndarray]) -> dict[str, np.ndarray]:
-    """Numbers of a kind for the inputs of a graph; different ones for different graphs, the same for the same."""
-    found = {}
+    """Numbers of a kind for the inputs of a graph: equal for equal graphs, different for different ones."""
+    results = {}
     for node in graph.inputs():
         assert isinstance(node.op, ops.Input)
         draw = np.random.default_rng([len(graph), zlib.crc32(node.op.name.encode())])
-        found[node.op.name] = draw.choice(numbers(node.op.dtype), tuple(size.evaluate(BOUNDS) for size in node.op.shape))
-    return found
+        results[node.op.name] = draw.choice(numbers(node.op.dtype), tuple(size.evaluate(BOUNDS) for size in node.op.shape))
+    return results
 
 
-def assert_equal_up_to(found: np.ndarray, expected: np.ndarray, up_to: str) -> None:
+def assert_equal_up_to(result: np.ndarray, expected: np.ndarray, up_to: str) -> None:
     """Equal, with NaN for NaN and the same signs of zeros, except for what `up_to` says."""
-    assert found.dtype == expected.dtype and found.shape == expected.shape
-    if found.dtype.kind in "biu":
-        np.testing.assert_array_equal(found, expected)
+    assert result.dtype == expected.dtype and result.shape == expected.shape
+    if result.dtype.kind in "biu":
+        np.testing.assert_array_equal(result, expected)
         return
-    wide, wanted = found.astype("float64"), expected.astype("float64")
+    wide, right = result.astype("float64"), expected.astype("float64")
     if up_to == ROUNDING:
-        precision = {"bfloat16": 2e-2, "float16": 2e-3}.get(found.dtype.name, 1e-5)
-        np.testing.assert_allclose(wide, wanted, rtol=precision, atol=precision)
+        precision = {"bfloat16": 2e-2, "float16": 2e-3}.get(result.dtype.name, 1e-5)
+        np.testing.assert_allclose(wide, right, rtol=precision, atol=precision)
         return
-    np.testing.assert_array_equal(wide, wanted)
+    np.testing.assert_array_equal(wide, right)
     if up_to != SIGN_OF_ZERO:
-        numbers = ~np.isnan(wanted)  # the sign of NaN is nobody's
-        np.testing.assert_array_equal(np.signbit(wide)[numbers], np.signbit(wanted)[numbers])
+        numbers = ~np.isnan(right)  # the sign of NaN has no meaning
+        np.testing.assert_array_equal(np.signbit(wide)[numbers], np.signbit(right)[numbers])
 
 
 def check(rule: Rule, generator: Generator, make: Make) -> None:
-    """Fails unless the rule applies to what its generator draws for the dtype, and gives the same values; for other dtypes, unless it does not."""
-    taken = make.dtype in generator.dtypes
+    """For the generator's dtypes, the rule must apply to the graphs drawn and keep their values; for other dtypes it must not apply."""
+    applies = make.dtype in generator.dtypes
     try:
         edge = generator.draw(make)
     except DTypeError:
-        assert not taken, f"{rule.name}: the generator has no graph of {make.dtype}, and says that it has"
+        assert not applies, f"{rule.name}: the generator has no graph of {make.dtype}, and says that it has"
         return
     graph, node = make.graph, make.graph[edge.source]
     assert type(node.op) is rule.op, f"{rule.name}: the generator ends with {type(node.op).__name__}"
     replaced = rule.replacement(View(graph, node, Builder(graph, node)))
-    if not taken:
+    if not applies:
         assert replaced is None, f"{rule.name} applies to {make.dtype} too: its generator is to say so"
         return
     assert replaced is not None, f"{rule.name} does not apply to what its generator draws for {make.dtype}"
@@ -407,8 +407,8 @@ def assert_same_values(graph: Graph, edge: Edge, replaced: Edge, up_to: str) -> 
     verify(graph)
     with np.errstate(all="ignore"):
         for numbers in (special, ordinary):
-            expected, found = reference.evaluate(graph, None, BOUNDS, fed(graph, numbers))
-            assert_equal_up_to(found, expected, up_to)
+            expected, result = reference.evaluate(graph, None, BOUNDS, fed(graph, numbers))
+            assert_equal_up_to(result, expected, up_to)
 
 
 ROWS: dict[str, Rule] = {rule.name: rule for rule in RULES}
@@ -433,7 +433,7 @@ def test_a_generator_has_a_rule_which_the_engine_reaches(name: str) -> None:
 
 
 def test_the_table_of_rules(golden: Callable[[str, str], None]) -> None:
-    """All rules as text: what was added, taken away or weakened is seen."""
+    """All rules as text: the golden file shows every rule that is added, removed or weakened."""
     lines = [f"{r.name:24} {r.op.__name__:10} {r.algebra}{f'   up to {r.up_to}' if r.up_to else ''}" for r in RULES]
     golden("passes/rules.txt", "\n".join(lines))
 
@@ -494,7 +494,7 @@ def _with_one_dimension_more(op: ops.Op) -> Iterator[ops.Op]:
 
 
 def nothing(view: View) -> Edge:
-    """Zeros, whatever the operand is."""
+    """Zeros, for any operand."""
     type = view.node.outputs[0]
     zero = literal(view.build, type.dtype, 0)
     return view.build.add(ops.Broadcast(type.shape, ()), zero) if type.shape else zero
@@ -613,7 +613,7 @@ def test_sums_over_a_count_that_varies_stay(make: Make):
 
 
 def test_sums_over_slices_of_results_stay(make: Make):
-    """A slice of sums is no sum of slices: the rules look at points only."""
+    """A slice of sums does not become a sum of slices: the rules apply to points only."""
     inner = make.add(ops.Reduce("sum", (0,)), make.input((Expr.of(2), Expr.of(3)), domain=(t,)))
     sliced = Edge(inner.source, (full_range(t),))
     assert refused(ops.Reduce, make.graph, make.add(ops.Reduce("sum", (1,)), sliced))
@@ -659,11 +659,11 @@ def test_sums_of_nothing_stay(make: Make) -> None:
 
 @pytest.mark.parametrize(("dtype", "count", "value"), [("float16", 100_000, 2.0**-10), ("bfloat16", 257, 1.0)])
 def test_a_sum_of_copies_in_sixteen_bits_is_rounded_once(make: Make, dtype: str, count: int, value: float) -> None:
-    """Neither does the count overflow in them, nor is it rounded before the product."""
+    """The count does not overflow in these dtypes, and is not rounded before the product."""
     wide = make.add(ops.Broadcast((Expr.of(count),), ()), make.input((), dtype, domain=()))
     node = make.graph[make.add(ops.Reduce("sum", (0,)), wide).source]
     replaced = ROWS["sum-of-broadcast"].replacement(View(make.graph, node, Builder(make.graph, node)))
     assert replaced is not None
     make.graph.add(ops.Output(0), [replaced], domain=Domain())
-    (found,) = reference.evaluate(make.graph, None, BOUNDS, {"x0": np.asarray(value).astype(numpy_dtype(dtype))})
-    assert found == np.asarray(count * value).astype(numpy_dtype(dtype))
+    (result,) = reference.evaluate(make.graph, None, BOUNDS, {"x0": np.asarray(value).astype(numpy_dtype(dtype))})
+    assert result == np.asarray(count * value).astype(numpy_dtype(dtype))

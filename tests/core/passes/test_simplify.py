@@ -1,4 +1,4 @@
-"""simplify: the engine here, each rule against random numbers in `test_rules.py`."""
+"""Tests of the engine of simplify; `test_rules.py` tests each rule with random numbers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ steps t<T
 
 
 def test_a_reader_that_cannot_look_through_keeps_what_it_reads():
-    """A slice of a mirrored view is no slice; the rule applies, and changes nothing, once."""
+    """A slice of a mirrored view is not a slice; the rule applies once, and changes nothing."""
     graph = after(UNREACHABLE, Simplify())
     assert len(ops_of(graph, Identity)) == 1
     assert to_text(graph) == UNREACHABLE

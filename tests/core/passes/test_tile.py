@@ -1,4 +1,4 @@
-"""tile: reductions run tile by tile; what only they read is computed in tiles, and no more of it than there is."""
+"""tile: reductions run tile by tile; values that only they read are computed in tiles, and only as many as there are."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_graph_with_made_steps_is_its_text():
 
 
 def attention():
-    """Each step attends to all before it; the prefix grows, its tiles are counted by the step."""
+    """Each step attends to all steps before it; the prefix grows, and with it the number of its tiles."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (4,), domain=(t,))
@@ -163,7 +163,7 @@ def test_wrong_tiles():
 
 
 def test_a_choice_between_two_parts_is_no_mask():
-    """What is joined at a place that moves is a selection by position too; it has elements past that place."""
+    """A concatenation at a place that moves is a selection by position too, but it has elements past that place."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.tanh(tp.input("x", (2,), domain=(t,)))
@@ -175,7 +175,7 @@ def test_a_choice_between_two_parts_is_no_mask():
 
 
 def test_what_a_mask_keeps_is_stated_and_not_guessed():
-    """The same operations without the statement of their length are tiled as a whole."""
+    """The same operations without a stated length (`Where.length`) are tiled as a whole."""
     padded = Pad().apply(parse(HEAD + PREFIX))
     (mask,) = [node for node in padded if isinstance(node.op, ops.Where)]
     assert (mask.op.axis, str(mask.op.length)) == (0, "t + 1")
@@ -185,7 +185,7 @@ def test_what_a_mask_keeps_is_stated_and_not_guessed():
 
 
 def test_a_vectorized_mask_keeps_its_statement_while_its_length_is_one_number():
-    """Along i all lengths are t + 1; along t they differ, and the mask is a choice like any other."""
+    """Along i all lengths are t + 1; along t they differ, and the mask is an ordinary choice."""
     padded = parse("""
     steps i<I t<T
     %0 = Iota(size=T)() : int32[T] over ()

@@ -1,4 +1,4 @@
-"""trim: what nobody reads at a step's last point is not computed there, where that saves a copy of the loop's body."""
+"""trim: a value that nobody reads at a step's last point is not computed there, if this saves a copy of the loop's body."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def with_start(text: str) -> str:
 
 
 def test_what_leads_to_the_next_point_ends_before_the_last(golden: Golden):
-    found = conditions(check(golden, "trim", with_start(LOOP), Trim()))
-    assert found["a"] == found["b"] == found["c"] == "T >= t + 2"
-    assert found["h"] == "true", "the results need all points of it"
+    loops = conditions(check(golden, "trim", with_start(LOOP), Trim()))
+    assert loops["a"] == loops["b"] == loops["c"] == "T >= t + 2"
+    assert loops["h"] == "true", "the results need all points of it"
 
 
 def test_what_is_read_at_the_last_point_stays():
     read = '%10 last = Unary(fn="neg")(%4[T - 1]) : float32[2] over ()\n%11 = Output(position=1)(%10) over ()\n'
-    found = conditions(after(with_start(LOOP + read), Trim()))
-    assert found["a"] == "true"
+    loops = conditions(after(with_start(LOOP + read), Trim()))
+    assert loops["a"] == "true"
 
 
 def test_a_step_is_left_alone_where_most_is_needed_to_the_end():
@@ -79,7 +79,7 @@ def test_the_body_of_a_decoding_loop_is_there_once():
     whole = ctx.compile({T: 6}, [h], tp.Config(disable=("trim",)))
 
     def outside(program: tp.Program) -> int:
-        """Statements outside of the loop over t that are no moves of values."""
+        """The number of statements outside of the loop over t, without moves of values."""
         inside = {id(leaf) for item in walk(program.scheduled.root) if isinstance(item, Loop) for leaf in leaves(item)}
         return sum(isinstance(x, Execute) and x.branch is None and id(x) not in inside for x in leaves(program.scheduled.root))
 
@@ -89,5 +89,5 @@ def test_the_body_of_a_decoding_loop_is_there_once():
     assert_all_same(trimmed.run(data), expected)
     for bound in (1, 2):
         numbers, few = {T: bound}, {"x": data["x"][:bound]}
-        found = ctx.run(numbers, [h], few, tp.Config(backend="numpy"))
-        assert_all_same(found, reference.evaluate(ctx, [h], numbers, few))
+        results = ctx.run(numbers, [h], few, tp.Config(backend="numpy"))
+        assert_all_same(results, reference.evaluate(ctx, [h], numbers, few))

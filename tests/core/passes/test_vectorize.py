@@ -1,4 +1,4 @@
-"""vectorize: a step becomes a dimension where no dependence forbids it, and where it pays."""
+"""vectorize: a step becomes a dimension if no dependence forbids it, and if it is worth it."""
 
 from __future__ import annotations
 
@@ -52,25 +52,25 @@ LOOP = """\
 
 
 def test_a_loop_stays_and_what_follows_it_does_not(golden: Golden):
-    """Which step is a loop follows from the dependences. Here t is one, and i is none."""
-    found = domains(check(golden, "vectorize_loop", HEAD + LOOP, Vectorize()))
-    assert found["h"] == found["inside"] == found["next"] == "(t)"
-    assert found["after"] == found["total"] == "()"
+    """The dependences decide which step is a loop. Here t is a loop, and i is not."""
+    domains_after = domains(check(golden, "vectorize_loop", HEAD + LOOP, Vectorize()))
+    assert domains_after["h"] == domains_after["inside"] == domains_after["next"] == "(t)"
+    assert domains_after["after"] == domains_after["total"] == "()"
 
 
 def test_no_step_is_special():
-    """The same program with i for the loop."""
+    """The same program with i as the loop."""
     turned = LOOP.replace("t == 0", "i == 0").replace("i, t - 1] if t >= 1", "i - 1, t] if i >= 1")
-    found = domains(after(HEAD + turned.replace("%4[i, min(t + 1, T - 1)]", "%4[min(i + 1, I - 1), t]"), Vectorize()))
-    assert found["h"] == found["inside"] == found["next"] == "(i)"
-    assert found["after"] == "()"
+    domains_after = domains(after(HEAD + turned.replace("%4[i, min(t + 1, T - 1)]", "%4[min(i + 1, I - 1), t]"), Vectorize()))
+    assert domains_after["h"] == domains_after["inside"] == domains_after["next"] == "(i)"
+    assert domains_after["after"] == "()"
 
 
 def test_both_steps_are_loops_where_a_dependence_moves_along_both():
     both = LOOP.replace("%7[i, t - 1] if t >= 1", "%7[i, t - 1] if i == 0, %7[i - 1, t] if t >= 1")
-    found = domains(after(HEAD + both, Vectorize()))
-    assert found["h"] == "(i, t)"
-    assert found["after"] == "()"
+    domains_after = domains(after(HEAD + both, Vectorize()))
+    assert domains_after["h"] == "(i, t)"
+    assert domains_after["after"] == "()"
 
 
 FED = """\
@@ -85,10 +85,10 @@ FED = """\
 
 
 def test_results_of_a_loop_are_made_as_it_goes():
-    """Else all that they are made of would be kept for the end. What no loop feeds is computed at once."""
-    found = domains(after(HEAD + FED, Vectorize(but=("i",))))
-    assert found["shown"] == "(i, t)"
-    assert found["free"] == "(i)"
+    """Otherwise all their operands would be kept to the end. A value that does not depend on a loop is computed at once."""
+    domains_after = domains(after(HEAD + FED, Vectorize(but=("i",))))
+    assert domains_after["shown"] == "(i, t)"
+    assert domains_after["free"] == "(i)"
 
 
 MERGED = """\
@@ -189,15 +189,20 @@ FUNCTIONS = """\
 
 def test_functions_are_mapped_unless_they_run_on_the_host_or_have_a_state():
     graph = after(HEAD + FUNCTIONS, Vectorize(), functions={"function": function})
-    found = domains(graph)
-    assert (found["mapped"], found["hosted"], found["counted"], found["empty"]) == ("()", "(i, t)", "(i, t)", "(t)")
+    domains_after = domains(graph)
+    assert (domains_after["mapped"], domains_after["hosted"], domains_after["counted"], domains_after["empty"]) == (
+        "()",
+        "(i, t)",
+        "(i, t)",
+        "(t)",
+    )
     (mapped,) = [op for op in ops_of(graph, Udf) if op.fn is not function]
     assert mapped.fn.in_axes == (0, None)
     assert mapped.fn.fn.in_axes == (0, None)
 
 
 def test_random_numbers_are_always_drawn_at_once():
-    """They are functions of their coordinates, also inside a loop's cycle if only its results stay there."""
+    """Random numbers are functions of their coordinates, so they can be vectorized even in a loop whose results stay in it."""
     text = """\
 steps t<T
 %0 = Eval(value=t)() : int32[] over (t)

@@ -52,7 +52,7 @@ def interpreter(graph, bounds, backend, dealloc=True, **options):
 
 
 def growth():
-    """x[0] = 1, x[t] = x[t - 1] * d[t - 1]: the graph, x, and what multiplies."""
+    """x[0] = 1, x[t] = x[t - 1] * d[t - 1]: the graph, the node x, and the node of the product."""
     graph = Graph((t,))
     whole = Domain((t,))
     start = graph.add(Constant("float32", (), np.float32(1).tobytes()))
@@ -100,7 +100,7 @@ def test_stepping_shows_statements_points_and_values(backend):
 def test_values_are_freed(backend, dealloc, monkeypatch):
     graph, _, after = growth()
     output = next(n for n in graph if isinstance(n.op, Output))
-    graph.put(replace(output, inputs=(Edge(after.id, (Point(T.expr - 1),)),)))  # nothing needs more than the last value
+    graph.put(replace(output, inputs=(Edge(after.id, (Point(T.expr - 1),)),)))  # only the last value is needed
     kept = []
     put = Stores.put
     monkeypatch.setattr(Stores, "put", lambda self, *args: (put(self, *args), kept.append(self.count()))[0])
@@ -117,8 +117,8 @@ def test_values_stay_while_they_are_needed(backend):
     y = graph.add(Binary("add"), reads, name="y")
     graph.add(Output(0), [Edge(y.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
     for dealloc in (False, True):
-        found = interpreter(graph, {T: 6}, backend, dealloc=dealloc).run()[0]
-        np.testing.assert_array_equal(found, [0, 1, 4 + 0, 9 + 1, 16 + 4, 25 + 9])
+        results = interpreter(graph, {T: 6}, backend, dealloc=dealloc).run()[0]
+        np.testing.assert_array_equal(results, [0, 1, 4 + 0, 9 + 1, 16 + 4, 25 + 9])
 
 
 def ranges(index, x_domain=(i, t)):
@@ -192,7 +192,7 @@ def test_sinks_and_host_functions_run_in_order(backend):
         return (np.asarray(len(calls), np.int32),)
 
     def keep(value, number, **steps):
-        value += 100  # its own copy
+        value += 100  # a sink may write into its copy
         delivered.append((int(value), int(number), steps))
 
     graph = Graph((i, t))
@@ -227,10 +227,10 @@ def noise():
 
 
 def test_random_numbers_depend_on_the_seed_alone():
-    found = [interpreter(noise(), {T: 3}, make(), seed=seed).run()[0] for make in BACKENDS.values() for seed in (0, -1)]
-    np.testing.assert_array_equal(found[0], found[2])
-    np.testing.assert_array_equal(found[1], found[3])
-    assert len(set(np.concatenate(found[:2]).reshape(-1).tolist())) == 12
+    results = [interpreter(noise(), {T: 3}, make(), seed=seed).run()[0] for make in BACKENDS.values() for seed in (0, -1)]
+    np.testing.assert_array_equal(results[0], results[2])
+    np.testing.assert_array_equal(results[1], results[3])
+    assert len(set(np.concatenate(results[:2]).reshape(-1).tolist())) == 12
 
 
 def test_jax_compiles_each_op_once(compilations):
@@ -241,20 +241,20 @@ def test_jax_compiles_each_op_once(compilations):
         assert result[0].shape == (bound,)
         return compilations() - before
 
-    assert 0 < run(11, 0, JaxBackend()) <= 3  # Eval, Gather and mul: not one a point
+    assert 0 < run(11, 0, JaxBackend()) <= 3  # Eval, Gather and mul, and not one program per point
     assert run(11, 1, JaxBackend()) == 0
 
 
 @pytest.fixture
 def compilations():
-    found = []
+    events = []
 
     def listen(event, *_, **__):
         if event.endswith("backend_compile_duration"):
-            found.append(event)
+            events.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    yield lambda: len(found)
+    yield lambda: len(events)
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
@@ -275,12 +275,16 @@ def test_reads_outside_the_domain_give_zeros(backend):
     x = graph.add(Eval(t.expr), name="x")
     y = graph.add(Unary("neg"), [Edge(x.id, (Point(t.expr + 1),))], domain=Domain((t,)), name="y", where="user.py:7")
     graph.add(Output(0), [Edge(y.id, (Range(Expr.of(0), T.expr),))], domain=Domain(()))
-    found = interpreter(graph, {T: 3}, backend).run()[0]
-    assert found.tolist() == [-1, -2, 0]  # what passes read outside is masked later; users' reads are checked when compiled
+    results = interpreter(graph, {T: 3}, backend).run()[0]
+    assert results.tolist() == [
+        -1,
+        -2,
+        0,
+    ]  # a mask follows a read outside that a pass makes; a user's reads are checked when compiled
 
 
 def checked(graph, bounds, backend, fed):
-    """An interpreter that looks for values that are not finite, and finds them where they begin."""
+    """An interpreter that checks for values that are not finite, and reports where they begin."""
 
     def search(watch):
         again = Interpreter(schedule(graph, bounds), backend, repeated=watch.returned)
@@ -293,8 +297,8 @@ def checked(graph, bounds, backend, fed):
 def test_numerics_are_checked_where_asked(backend):
     graph, _, _ = growth()
     factors = np.array([1, 1e30, 1e30, 2, 2], np.float32)
-    found = interpreter(graph, {T: 5}, backend).run(Feeds({"d": factors}, {}))[0]
-    assert np.isinf(found[-1])
+    results = interpreter(graph, {T: 5}, backend).run(Feeds({"d": factors}, {}))[0]
+    assert np.isinf(results[-1])
     with pytest.raises(NumericsError, match=r"`next` \(mul\) is infinite at t = 2; it reaches the recurrence `x` at t = 3"):
         checked(graph, {T: 5}, backend, {"d": factors}).run(Feeds({"d": factors}, {}))
 

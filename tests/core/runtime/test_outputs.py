@@ -1,4 +1,4 @@
-"""Results are what stood in their stores where the schedule reads them, also where later statements use a store again."""
+"""A result is the value in its store when the schedule reads it, even if later statements use the store again."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def expected() -> list[float]:
 def test_a_result_at_a_point_is_read_before_its_store_is_used_again(config: tp.Config) -> None:
     ctx, T, r = overtaken()
     with ctx:
-        made = ctx.compile({T: 3}, [r[0], r[T - 1], r[0], r[T // 2]], config)
-    found = made.run(FED)
+        program = ctx.compile({T: 3}, [r[0], r[T - 1], r[0], r[T // 2]], config)
+    results = program.run(FED)
     first, middle, last = expected()
-    np.testing.assert_allclose(found, [first, last, first, middle], rtol=1e-5)
+    np.testing.assert_allclose(results, [first, last, first, middle], rtol=1e-5)
 
 
 def test_results_stand_around_a_host_function() -> None:
-    """One is read before the loop of the host, one in it is over, in device programs of their own."""
+    """One result is read before the loop with the host function, one after it; each is in its own device program."""
     seen: list[float] = []
 
     def step(h: np.ndarray) -> tuple[np.ndarray]:
@@ -61,21 +61,21 @@ def test_results_stand_around_a_host_function() -> None:
         h[0] = 3.0
         (after,) = tp.udf(step, h, outputs=[tp.spec(())], kind="host", stateful=True)
         h[t + 1] = after * 2
-        found = ctx.run({T: 4}, [h[0], h[T - 1], after[0]])
+        results = ctx.run({T: 4}, [h[0], h[T - 1], after[0]])
     assert seen == [3.0, 8.0, 18.0, 38.0]
-    assert [float(v) for v in found] == [3.0, 38.0, 4.0]
+    assert [float(v) for v in results] == [3.0, 38.0, 4.0]
 
 
-def rearranged(made: tp.Program, change: Callable[[Block, Execute], Block]) -> Staged:
-    """The staged program whose first output stands where `change` puts it in the rest of the program."""
-    scheduled = made.scheduled
-    output = next(x for x in leaves(scheduled.root) if isinstance(x, Execute) and isinstance(made.graph[x.node].op, Output))
+def rearranged(program: tp.Program, change: Callable[[Block, Execute], Block]) -> Staged:
+    """The staged program with its first output at the place that `change` gives it in the rest of the program."""
+    scheduled = program.scheduled
+    output = next(x for x in leaves(scheduled.root) if isinstance(x, Execute) and isinstance(program.graph[x.node].op, Output))
     rest = Block(tuple(child for child in scheduled.root.children if child != output))
-    return Staged(replace(scheduled, root=change(rest, output)), made.backend)
+    return Staged(replace(scheduled, root=change(rest, output)), program.backend)
 
 
 def in_the_loop(rest: Block, output: Execute) -> Block:
-    """Once, in the loop's second iteration, after the body."""
+    """The output runs once, in the loop's second iteration, after the body."""
     children = []
     for child in rest.children:
         if isinstance(child, Loop):
@@ -87,13 +87,13 @@ def in_the_loop(rest: Block, output: Execute) -> Block:
 
 @pytest.mark.parametrize("on_host", [False, True])
 def test_an_output_inside_of_a_loop_is_kept_to_the_end(on_host: bool) -> None:
-    """The schedule may put one there, under a condition that holds once; with a sink, the loop is the host's."""
+    """The schedule may put an output into a loop, under a condition that holds once; with a sink, the loop runs on the host."""
     ctx, T, r = overtaken()
     with ctx:
         if on_host:
             tp.sink(lambda value, t: None, r)
-        made = ctx.compile({T: 3}, [r[1], r[T - 1]])
-    staged = rearranged(made, in_the_loop)
+        program = ctx.compile({T: 3}, [r[1], r[T - 1]])
+    staged = rearranged(program, in_the_loop)
     assert len(staged.kept_outputs) == 1
-    found = staged.run(Feeds(arrays=dict(FED), streams={}), 0)
-    np.testing.assert_allclose([found[0], found[1]], expected()[1:], rtol=1e-5)
+    results = staged.run(Feeds(arrays=dict(FED), streams={}), 0)
+    np.testing.assert_allclose([results[0], results[1]], expected()[1:], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Stepping through programs: what each statement shows, where a session stops, and what can be looked at."""
+"""Stepping through programs: the text of each statement, the places where a session stops, and the values it shows."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def walk() -> Walk:
 
 
 def line_of(text: str) -> int:
-    """The number of the line of this file that ends with a comment."""
+    """The number of the line of this file with the comment at its end."""
     with open(__file__, encoding="utf-8") as file:
         return next(number for number, line in enumerate(file, 1) if line.rstrip().endswith(f"# {text}"))
 
 
 def without_lines(text: str) -> str:
-    """Line numbers of this file change with it."""
+    """The text without the line numbers of this file, which change with each edit."""
     return re.sub(r"test_session\.py:\d+", "test_session.py", text)
 
 
@@ -70,7 +70,9 @@ def test_a_session_as_text(walk: Walk, golden: Callable[[str, str], None], backe
     before = session.where
     shown = [str(step) for step in itertools.islice(session, 16)]
     text = "\n\n".join([before, *shown, session.where, repr(session)])
-    kind = "as_written" if as_written else "staged" if backend == "staged" else "interpreted"  # which says what is freed
+    kind = (
+        "as_written" if as_written else "staged" if backend == "staged" else "interpreted"
+    )  # interpreted programs show deallocations
     golden(f"runtime/session_{kind}", without_lines(text))
 
 
@@ -91,7 +93,7 @@ def test_a_step(walk: Walk) -> None:
 
 @every_backend
 def test_all_statements_of_a_run(walk: Walk, backend: str) -> None:
-    """Going through a program gives what running it gives, each statement once."""
+    """Stepping through a program gives the results of a run, with each statement once."""
     program = walk.program(backend)
     (expected,) = program.run(walk.fed).values()
     runs = [list(walk.sunk)]
@@ -141,7 +143,7 @@ def test_until_a_line_or_a_condition(walk: Walk) -> None:
     line = line_of("window")
     for target in (line, str(line), f"test_session.py:{line}", f"{__file__}:{line}"):
         step = walk.session().until(target)
-        assert step.name == "lt in recent"  # what masks the window
+        assert step.name == "lt in recent"  # the mask of the window
     session = walk.session()
     assert session.until(lambda step: step.point.get("i") == 1).point["i"] == 1
     assert session.until(lambda step: "recent" in step.statement, t=1).point == {"i": 1, "t": 1}
@@ -224,7 +226,7 @@ def test_values(walk: Walk, backend: str) -> None:
     np.testing.assert_allclose(session.value("h"), expected, rtol=1e-6)  # at the current point
     np.testing.assert_allclose(session.value("h", t=1), expected, rtol=1e-6)
     np.testing.assert_allclose(session.value("score"), expected.sum(), rtol=1e-6)
-    np.testing.assert_allclose(session.value("score", t=0), 2.0)  # a window: the last is kept
+    np.testing.assert_allclose(session.value("score", t=0), 2.0)  # a window keeps the last values
     with pytest.raises(errors.ArgumentError, match="`h` at i = 0, t = 0 is not there: not yet, or not any more") as raised:
         session.value("h", i=0, t=0)
     assert raised.value.hint == "its values now: i = 1, t = 1"

@@ -14,7 +14,7 @@ from tempo_core.backends.jax_backend import JaxBackend
 
 
 class Machine:
-    """A state on the host that gives several results a call, always in the same memory."""
+    """A state on the host that returns several results per call, always in the same memory."""
 
     def __init__(self) -> None:
         self.state, self.flag = np.zeros(3, "float32"), np.zeros((), "bool")
@@ -26,7 +26,7 @@ class Machine:
 
 
 def program(machine: Any, specs: Any = None, **bounds: int) -> tuple[tp.Program, Any]:
-    """h[t + 1] is made of what the machine gives for h[t] and the input."""
+    """h[t + 1] is computed from the machine's results for h[t] and from the input."""
     specs = specs or [tp.spec((3,)), tp.spec((), "bool"), tp.spec((2,))]
     ctx = tp.Context("t")
     with ctx as ((t, T),):
@@ -43,44 +43,44 @@ FED = {"x": np.zeros(6, "float32"), "unread": np.ones(2, "float32")}
 
 def test_results_of_the_host_are_copied_and_go_to_the_device_together(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine()
-    made, _ = program(machine)
-    found = made.run(FED)
-    assert found["h"].tolist() == [1, 1, 1, 1, 0.5, 0.25]
-    assert found["state"][:, 0].tolist() == [1, 2, 3, 4, 4.5, 4.75]
+    compiled, _ = program(machine)
+    results = compiled.run(FED)
+    assert results["h"].tolist() == [1, 1, 1, 1, 0.5, 0.25]
+    assert results["state"][:, 0].tolist() == [1, 2, 3, 4, 4.5, 4.75]
     moved: list[Any] = []
     to_device = JaxBackend.to_device
     monkeypatch.setattr(JaxBackend, "to_device", lambda self, array: (moved.append(array), to_device(self, array))[1])
     machine.state[:] = 0
-    again = made.run(FED)
-    assert again["h"].tolist() == found["h"].tolist()
-    assert len(moved) == len(FED)  # not one for each of three results at each of six points
+    again = compiled.run(FED)
+    assert again["h"].tolist() == results["h"].tolist()
+    assert len(moved) == len(FED)  # and not one transfer for each of three results at each of six points
 
 
 def test_device_programs_take_what_they_read() -> None:
-    made, _ = program(Machine())
-    segments = made._staged.segments
+    compiled, _ = program(Machine())
+    segments = compiled._staged.segments
     reading = {name: [bool(segment.counters) for segment in segments if name in segment.inputs] for name in ("x", "unread")}
     assert reading == {"x": [True], "unread": [False]}  # one in the loop, one after it
 
 
 def test_dtypes_that_the_device_lacks_are_refused() -> None:
-    made, _ = program(lambda h: (np.zeros(3, "int64"), np.zeros((), bool), np.zeros(2, "int64")), [
+    compiled, _ = program(lambda h: (np.zeros(3, "int64"), np.zeros((), bool), np.zeros(2, "int64")), [
         tp.spec((3,), "int64"), tp.spec((), "bool"), tp.spec((2,), "int64"),
     ])  # fmt: skip
     with pytest.raises(errors.DTypeError, match="int64 needs JAX's 64-bit mode"):
-        made.run(FED)
+        compiled.run(FED)
 
 
 def test_device_programs_are_shared_while_they_live() -> None:
-    made, T = program(Machine())
-    made.run(FED)
-    longer = made.with_bounds({T: 9})
+    compiled, T = program(Machine())
+    compiled.run(FED)
+    longer = compiled.with_bounds({T: 9})
     longer.run({"x": np.zeros(9), "unread": np.ones(2)})
-    known = made.backend.executables
-    assert made.backend is longer.backend
-    before = len(known)
-    assert before == made.compiles + longer.compiles
+    executables = compiled.backend.executables
+    assert compiled.backend is longer.backend
+    before = len(executables)
+    assert before == compiled.compiles + longer.compiles
     del longer
     gc.collect()
-    assert len(known) == made.compiles < before
-    made.run(FED)
+    assert len(executables) == compiled.compiles < before
+    compiled.run(FED)

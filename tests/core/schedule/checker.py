@@ -1,4 +1,4 @@
-"""Runs a scheduled program point by point, with nothing but expressions: what must hold of every schedule."""
+"""A check of every schedule: run the program point by point, with expressions only."""
 
 import itertools
 
@@ -29,23 +29,23 @@ def points(domain, bounds):
 
 
 def branch_at(node, point, bounds):
-    """The branch of a Merge that defines `point`; None where no branch does."""
+    """The branch of a Merge that defines `point`; None if there is none."""
     env = {**bounds, **dict(zip(node.domain.steps, point, strict=True))}
     return next((k for k, edge in enumerate(node.inputs) if edge.condition.evaluate(env)), None)
 
 
 def expected(graph, bounds):
     """All (node, branch, point) that must run."""
-    found = set()
+    pairs = set()
     for node in graph:
         if isinstance(node.op, (Input, Constant)):
             continue
         for point in points(node.domain, bounds):
             if not isinstance(node.op, Merge):
-                found.add((node.id, None, point))
+                pairs.add((node.id, None, point))
             elif (branch := branch_at(node, point, bounds)) is not None:
-                found.add((node.id, branch, point))
-    return found
+                pairs.add((node.id, branch, point))
+    return pairs
 
 
 def read_points(node, edge, point, bounds):
@@ -72,9 +72,9 @@ def local_reads(scheduled):
 
 
 def check(scheduled, strict=True, dealloc=False):
-    """Every instance runs exactly once, after all that it reads; no slot is overwritten, nothing freed, before its last read.
+    """Every instance runs exactly once, after the values that it reads; no slot is overwritten or freed before its last read.
 
-    With `strict`, reads of points that do not exist fail; without, they are left out.
+    With `strict`, a read of a point that does not exist fails; otherwise it is ignored.
     """
     graph, bounds = scheduled.graph, scheduled.bounds
     todo = expected(graph, bounds)
@@ -125,5 +125,5 @@ def check(scheduled, strict=True, dealloc=False):
 
 
 def at(*parts):
-    """An index: expressions and ints are points, the rest as they are."""
+    """An index: expressions and ints become points, other items stay."""
     return tuple(p if hasattr(p, "stride") else Point(Expr.of(p)) for p in parts)

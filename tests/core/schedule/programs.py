@@ -1,4 +1,4 @@
-"""Graphs as the frontend would build them, by hand."""
+"""Graphs built by hand, in the form in which the frontend builds them."""
 
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Merge, Output
@@ -13,7 +13,7 @@ ORDER = (i, e, m, t)
 
 
 def merge(graph, domain, name):
-    """A branching tensor whose branches come later, as cycles need it; `define` gives them."""
+    """A branching tensor without branches; `define` sets them later, because of cycles."""
     return graph.add(Merge(FLOAT), domain=domain, name=name)
 
 

@@ -58,7 +58,7 @@ def test_a_value_that_reads_itself():
 
 
 def test_a_cycle_at_small_bounds_alone_does_no_harm_to_larger_ones():
-    """a[0] reads b[T - 1], and b[T - 1] reads a[T - 1]: one and the same where T = 1."""
+    """a[0] reads b[T - 1], and b[T - 1] reads a[T - 1]: for T = 1, a[0] is a[T - 1]."""
     graph = Graph(ORDER)
     a = merge(graph, DT, "a")
     f = run(graph, "f", DT)

@@ -1,4 +1,4 @@
-"""Stores hold the points that are read later, and no others: values against the reference, and how many slots there are."""
+"""Stores hold only the points that are read later: their values against the reference, and the numbers of slots."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_values_and_slots(name, staged):
 
 
 def test_along_one_of_two_steps():
-    """Points of the first step follow each other, of the second every third lasts."""
+    """Along the first step all points last, along the second every third point."""
     graph = Graph(ORDER)
     dit = Domain((i, t))
     x = run(graph, "x", dit)

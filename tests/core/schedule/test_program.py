@@ -1,4 +1,4 @@
-"""The programs of known recurrences: what runs in which loop, checked point by point as well."""
+"""The programs of well-known recurrences: the statements of each loop, and a check point by point."""
 
 import pytest
 
@@ -33,13 +33,13 @@ SMALL = [bounds(I=1, T=1), bounds(I=1, T=2), bounds(I=2, T=1), bounds(I=3, T=4),
 
 def loops(scheduled):
     """Each loop's counter, limits, and the names that run in it directly or under a condition."""
-    found = []
+    loops_of_tree = []
     for item in walk(scheduled.root):
         if isinstance(item, Loop):
             inner = {id(leaf) for loop in walk(item.body) if isinstance(loop, Loop) for leaf in leaves(loop)}
             names = {scheduled.graph[leaf.node].name for leaf in leaves(item) if id(leaf) not in inner}
-            found.append((item.counter.name, str(item.start), str(item.stop), names))
-    return found
+            loops_of_tree.append((item.counter.name, str(item.start), str(item.stop), names))
+    return loops_of_tree
 
 
 def guarded(scheduled):

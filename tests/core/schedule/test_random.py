@@ -1,4 +1,4 @@
-"""Random graphs: what is scheduled runs in a right order, and what is refused has a cycle."""
+"""Random graphs: a scheduled graph runs in a right order, and a refused graph has a cycle."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def indices(draw, step, inside):
 
 @st.composite
 def graphs(draw):
-    """Graphs of operations and two-branch merges over i and t; reads may leave domains (those are no reads)."""
+    """Graphs of operations and two-branch merges over i and t; reads outside of a domain are ignored."""
     graph = Graph(ORDER)
     domains = draw(st.lists(st.sampled_from([(), (i,), (t,), (i, t), (i, t)]).map(Domain), min_size=2, max_size=6))
     merges = [draw(st.booleans()) for _ in domains]

@@ -1,4 +1,4 @@
-"""Programs that no affine time orders: statements are cut in pieces; and cycles of points alone are refused, with the cycle."""
+"""Programs without an affine schedule: statements are cut in pieces. Only a cycle of points is refused, and the error shows it."""
 
 import re
 
@@ -22,7 +22,7 @@ def bounds(T, I=1):
 
 
 def mirrored_parity(odd, even):
-    """a is given at even points and b at odd ones; each follows from the other one elsewhere."""
+    """a has its own values at even points and b at odd points; elsewhere each reads the other."""
     graph = Graph(ORDER)
     a, b, x = merge(graph, DT, "a"), merge(graph, DT, "b"), run(graph, "x", DT)
     f, g = run(graph, "f", DT, (b, at(*odd))), run(graph, "g", DT, (a, at(*even)))
@@ -42,7 +42,7 @@ def size(scheduled):
 
 
 def joined(*moves):
-    """g, whose only branch reads an operation that reads, for each (distance, condition), g there or else what is given."""
+    """g has one branch: an operation that reads, for each (distance, condition), g at that distance, or else the node "given"."""
     graph = Graph(ORDER)
     g, given = merge(graph, DIT, "g"), run(graph, "given", DIT)
     parts = []
@@ -64,7 +64,7 @@ def test_time_with_two_directions_takes_loops_not_points():
 
 
 def test_chains_that_follow_no_step():
-    """0, then 2, 3 and 1 of each four: loops over t do not have that order, loops over parts of t do."""
+    """Point 0, then points 2, 3 and 1 of each four: a loop over t does not have this order, loops over parts of t do."""
     three, one = (TE % 4 == 1) & (TE + 2 < T), (TE % 4 == 3) & (TE >= 1)
     graph = joined((-2, (TE % 4 == 2) & (TE >= 2)), (-1, one), (2, three))
     small, large = (schedule(graph, bounds(n, 2)) for n in (16, 32))
@@ -76,14 +76,14 @@ def test_chains_that_follow_no_step():
 
 
 def test_chains_of_points_are_unrolled():
-    """What no loop over a step orders still has an order, point by point: t needs 5 * t + 1 modulo 16, but for a few."""
+    """Points that no loop over a step can order still have an order: point t needs point 5 * t + 1 modulo 16, with few exceptions."""
     moves = [(5 * k + 1) % 16 - k for k in range(12)]
     graph = joined(*((distance, k == TE) for k, distance in enumerate(moves)))
     check(schedule(graph, bounds(16)))
 
 
 def test_a_window_that_is_masked_at_the_present():
-    """The gradient of h[t] = f(h[t // 3 * 3]): a sum over the block from here on, used at its first point alone."""
+    """The gradient of h[t] = f(h[t // 3 * 3]): a sum over the rest of the block, used only at its first point."""
     graph = Graph(ORDER)
     g, seed = merge(graph, DT, "g"), run(graph, "seed", DT)
     masked = merge(graph, DT, "masked")
@@ -125,7 +125,7 @@ def test_the_cycle_is_named():
 
 
 def test_a_long_cycle_is_named():
-    """a[k] reads b[k + 1], b[k] reads a[k] for all but the last, and the last reads the first: as long as time."""
+    """A cycle through all points: a[k] reads b[k + 1], b[k] reads a[k], and the last b reads the first a."""
     graph = Graph(ORDER)
     a, b = merge(graph, DT, "a"), merge(graph, DT, "b")
     define(graph, a, (b, at(TE + 1), TE + 1 < T), (b, at(0), TRUE))

@@ -1,4 +1,4 @@
-"""How many slots tensors get: never too few (the checker sees to it), and not more than their lifetimes need."""
+"""The numbers of slots: never too few (the checker tests it), and not more than the lifetimes of values need."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -21,28 +21,28 @@ def stores(scheduled):
 
 
 def test_five_step_returns_keep_five_rewards():
-    found = stores(schedule(reinforce(FIVE_STEPS), {Symbol("I"): 20, Symbol("T"): 200}))
-    assert {name: s.slots for name, s in found.items() if s.size > 1} == {
+    by_name = stores(schedule(reinforce(FIVE_STEPS), {Symbol("I"): 20, Symbol("T"): 200}))
+    assert {name: s.slots for name, s in by_name.items() if s.size > 1} == {
         "obs": (1, 5), "act": (1, 5), "step": (1, 5), "grad": (1, 200),
     }  # fmt: skip
-    assert found["step"].kind == "window"
-    assert found["grad"].kind == "block"  # read as 0:T
-    assert found["ret"] == Storage("register", (1, 1))
-    assert found["params"] == Storage("register", (1,))
+    assert by_name["step"].kind == "window"
+    assert by_name["grad"].kind == "block"  # read as 0:T
+    assert by_name["ret"] == Storage("register", (1, 1))
+    assert by_name["params"] == Storage("register", (1,))
 
 
 def test_monte_carlo_returns_keep_all_rewards():
-    found = stores(schedule(reinforce(MONTE_CARLO), {Symbol("I"): 20, Symbol("T"): 200}))
-    assert found["step"] == Storage("block", (1, 200))
-    assert found["act"] == Storage("window", (1, 200))  # all alive, but read point by point
-    assert found["ret"].kind == "register"
+    by_name = stores(schedule(reinforce(MONTE_CARLO), {Symbol("I"): 20, Symbol("T"): 200}))
+    assert by_name["step"] == Storage("block", (1, 200))
+    assert by_name["act"] == Storage("window", (1, 200))  # all alive, but read point by point
+    assert by_name["ret"].kind == "register"
 
 
 def test_nested_carry_keeps_one_slot():
-    found = stores(schedule(nested_carry(), {Symbol("I"): 5, Symbol("E"): 3, Symbol("M"): 4, Symbol("T"): 50}))
-    assert found["w"] == found["update"] == Storage("register", (1, 1, 1))
-    assert found["x"].kind == "register"
-    assert found["simulate"] == Storage("block", (1, 50))
+    by_name = stores(schedule(nested_carry(), {Symbol("I"): 5, Symbol("E"): 3, Symbol("M"): 4, Symbol("T"): 50}))
+    assert by_name["w"] == by_name["update"] == Storage("register", (1, 1, 1))
+    assert by_name["x"].kind == "register"
+    assert by_name["simulate"] == Storage("block", (1, 50))
 
 
 @pytest.mark.parametrize("delay", [1, 2, 5])

@@ -1,4 +1,4 @@
-"""Expressions and conditions: their canonical form, and that no rewriting changes a value."""
+"""Expressions and conditions: their canonical form, and rewriting without a change of value."""
 
 import itertools
 
@@ -17,7 +17,7 @@ VALUES = [{i: a, t: b, Symbol("I"): c, Symbol("T"): d} for a, b, c, d in itertoo
 
 
 class Tree:
-    """A random expression beside a Python function of the same meaning."""
+    """A random expression, with a Python function of the same meaning."""
 
     def __init__(self, expr, value):
         self.expr, self.value = expr, value
@@ -128,7 +128,7 @@ def test_division_by_zero():
 def test_conditions_have_no_truth_value():
     with pytest.raises(TypeError, match=r"combine conditions with & \| ~"):
         bool(TE < T)
-    assert (TE, 1) != (IE, 1)  # structural: what tuples and dicts ask
+    assert (TE, 1) != (IE, 1)  # a comparison by structure, as tuples and dicts need it
     assert (TE + 1, 1) == (1 + TE, 1)
 
 

@@ -1,4 +1,4 @@
-"""Expressions and conditions read back from their text."""
+"""Expressions and conditions, parsed back from their text."""
 
 from __future__ import annotations
 

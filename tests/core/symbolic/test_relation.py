@@ -25,7 +25,7 @@ ZERO = Expr.of(0)
 
 def test_docstrings():
     results = [doctest.testmod(module) for module in (factor, groups, inverse, relation, sets)]
-    assert all(found.failed == 0 and found.attempted for found in results)
+    assert all(outcome.failed == 0 and outcome.attempted for outcome in results)
 
 
 def points(domain, bounds):
@@ -75,12 +75,12 @@ INVERTIBLE = [
 
 @pytest.mark.parametrize("reader, index, source, expected, condition", INVERTIBLE, ids=lambda x: str(x))
 def test_inverse(reader, index, source, expected, condition):
-    found = invert(reader, index, source)
-    assert tuple(map(str, found.index)) == tuple(map(str, expected))
+    inverse = invert(reader, index, source)
+    assert tuple(map(str, inverse.index)) == tuple(map(str, expected))
     if condition is not None:
-        assert str(found.condition) == condition
+        assert str(inverse.condition) == condition
     for bounds in ({Symbol("I"): 2, Symbol("T"): 1}, {Symbol("I"): 6, Symbol("T"): 4}, {Symbol("I"): 1, Symbol("T"): 11}):
-        assert_inverse(reader, index, source, found, bounds)
+        assert_inverse(reader, index, source, inverse, bounds)
 
 
 def assert_inverse(reader, index, source, inverse, bounds):
@@ -90,8 +90,8 @@ def assert_inverse(reader, index, source, inverse, bounds):
         for q in read(index, env) & inside:
             readers[q].add(point)
     for q, env in points(source, bounds):
-        found = read(inverse.index, env) if inverse.condition.evaluate(env) else set()
-        assert found == readers[q], f"readers of {q} at {bounds}"
+        computed = read(inverse.index, env) if inverse.condition.evaluate(env) else set()
+        assert computed == readers[q], f"readers of {q} at {bounds}"
 
 
 @pytest.mark.parametrize("index", [(Point(TE % 5 + IE),), (Point(TE + IE),), (Range(TE, TE + IE),)], ids=str)
@@ -106,8 +106,8 @@ def test_readers_that_are_no_ranges_are_refused(index):
 )
 def test_hulls_hold_all_readers_and_no_more_than_what_lies_between(index, condition):
     reader = Domain((i, t), condition)
-    found = hulls(reader, index, DT)
-    loose = all(part == Range(ZERO, step.bound_expr) for h in found for part, step in zip(h.index, (i, t), strict=True))
+    ranges = hulls(reader, index, DT)
+    loose = all(part == Range(ZERO, step.bound_expr) for h in ranges for part, step in zip(h.index, (i, t), strict=True))
     for bounds in ({Symbol("I"): 3, Symbol("T"): 7}, {Symbol("I"): 1, Symbol("T"): 1}):
         inside = {point for point, _ in points(DT, bounds)}
         readers = {q: set() for q in inside}
@@ -115,7 +115,7 @@ def test_hulls_hold_all_readers_and_no_more_than_what_lies_between(index, condit
             for q in read(index, env) & inside:
                 readers[q].add(point)
         for q, env in points(DT, bounds):
-            holds = [h for h in found if h.condition.evaluate(env)]
+            holds = [h for h in ranges if h.condition.evaluate(env)]
             assert len(holds) == (1 if loose else bool(readers[q]))
             held = read(holds[0].index, env) if holds else set()
             assert readers[q] <= held
@@ -132,8 +132,8 @@ def test_readers_at_distances_are_ranges_with_strides():
             assert_inverse(reader, index, DT, inverse, {Symbol("I"): 1, Symbol("T"): length})
     with pytest.raises(GradientError):
         invert(Domain((t,), TE % 3 != 1), (Point(ZERO),), DT)  # 0, 2, 3, 5: no even distances
-    (found,) = invert(Domain((t,), TE <= 1), (), Domain(())).index
-    assert found == Range(ZERO, minimum(T, 2))
+    (readers,) = invert(Domain((t,), TE <= 1), (), Domain(())).index
+    assert readers == Range(ZERO, minimum(T, 2))
 
 
 def test_a_read_that_never_happens_has_no_readers():
@@ -157,11 +157,11 @@ def test_inverses_of_random_windows(shift, low, high, kind, scale):
     }[kind]
     assume(kind != "window" or high > low)
     try:
-        found = invert(DT, (index,), DT)
+        inverse = invert(DT, (index,), DT)
     except GradientError:
         assume(False)
     for length in (1, 2, 5, 9):
-        assert_inverse(DT, (index,), DT, found, {Symbol("T"): length})
+        assert_inverse(DT, (index,), DT, inverse, {Symbol("T"): length})
 
 
 # -- bounds of expressions --------------------------------------------------------------------------------------------
@@ -193,10 +193,10 @@ SIZES = [
 
 @pytest.mark.parametrize("expr, domain, expected", SIZES, ids=lambda x: str(x))
 def test_maximum_over(expr, domain, expected):
-    found = maximum_over(expr, domain)
-    assert str(found) == expected
+    greatest = maximum_over(expr, domain)
+    assert str(greatest) == expected
     for bounds in ({Symbol("I"): 2, Symbol("T"): n, Symbol("B"): b} for n in (1, 2, 4, 5, 6, 9) for b in (1, 2, 5)):
-        assert found.evaluate(bounds) == max(expr.evaluate(env) for _, env in points(domain, bounds))
+        assert greatest.evaluate(bounds) == max(expr.evaluate(env) for _, env in points(domain, bounds))
 
 
 @settings(max_examples=60, deadline=None)
@@ -209,10 +209,10 @@ def test_maximum_over_is_a_bound(a, b, c, kind):
         "%": (a * TE + b) % c + TE,
         "sum": a * TE + b * IE + c,
     }[kind]
-    found = maximum_over(expr, DIT)
-    assert not found.steps
+    greatest = maximum_over(expr, DIT)
+    assert not greatest.steps
     for bounds in ({Symbol("I"): k, Symbol("T"): n} for k in (1, 3) for n in (1, 2, 5, 8)):
-        assert found.evaluate(bounds) >= max(expr.evaluate(env) for _, env in points(DIT, bounds))
+        assert greatest.evaluate(bounds) >= max(expr.evaluate(env) for _, env in points(DIT, bounds))
 
 
 FACTORS = (B, 2 * B, B + 1, B - 1, B * C, minimum(B, 3), B - C, -B)
@@ -316,11 +316,11 @@ def test_what_is_not_affine_is_refused():
 def test_sets_hold_exactly_the_points_of_a_domain():
     domain = Domain((i, t), ((TE % 3 == 1) | (IE + TE < 3)) & (TE // 2 != IE))
     bounds = {Symbol("I"): 4, Symbol("T"): 7}
-    found = sets.fixed(sets.isl.Map.from_range(domain_set("x", domain)), bounds).range()
+    members = sets.fixed(sets.isl.Map.from_range(domain_set("x", domain)), bounds).range()
     expected = {point for point, _ in points(domain, bounds)}
-    assert found.count_val().to_python() == len(expected)
+    assert members.count_val().to_python() == len(expected)
     inside = []
-    found.foreach_point(
+    members.foreach_point(
         lambda p: inside.append(tuple(p.get_coordinate_val(relation.isl.dim_type.set, k).to_python() for k in (0, 1)))
     )
     assert set(inside) == expected

@@ -1,4 +1,4 @@
-"""What users hold of steps and bounds: arithmetic and comparisons as the compiler's, a truth value only where there is one."""
+"""Users' expressions of steps and bounds: arithmetic and comparisons as in the compiler, and truth values only where they exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPERATORS = (
 
 
 def users_expressions(value: Any, seen: set[int]) -> list[UserExpr]:
-    """All of a user's expressions that a value holds."""
+    """All users' expressions inside a value."""
     if isinstance(value, UserExpr):
         return [value]
     if id(value) in seen:
@@ -31,7 +31,7 @@ def users_expressions(value: Any, seen: set[int]) -> list[UserExpr]:
         parts = [getattr(value, f.name) for f in fields(value) if hasattr(value, f.name)]
     elif isinstance(value, (tuple, list)):
         parts = list(value)
-    return [found for part in parts for found in users_expressions(part, seen)]
+    return [expression for part in parts for expression in users_expressions(part, seen)]
 
 
 @pytest.mark.parametrize("operation", OPERATORS, ids=lambda f: f.__name__)
@@ -41,20 +41,25 @@ def test_operators_give_what_they_give_of_plain_expressions(operation: Any) -> N
             if isinstance(left, int) and operation is operator.mod:
                 continue
             plain = [side.plain if isinstance(side, tp.Expr) else side for side in (left, right)]
-            made = operation(left, right)
-            assert str(made) == str(operation(*plain))
-            assert isinstance(made, UserExpr) == isinstance(made, tp.Expr)
+            result = operation(left, right)
+            assert str(result) == str(operation(*plain))
+            assert isinstance(result, UserExpr) == isinstance(result, tp.Expr)
 
 
 def test_truth_depends_on_what_is_compared_and_not_on_who_asks() -> None:
     with tp.Context("i", "t") as ((i, _), (t, _T)):
-        asked = [lambda: bool(t == 0), lambda: 1 if t == 0 else 2, lambda: [t == 0] == [True] or t == 0 or 1, lambda: 0 in (i, t)]
-        asked += [lambda: any([t % 2 == 1]), lambda: max(t, 0), lambda: bool(t), lambda: (t, 1) == (i + 1, 1)]
-        for ask in asked:
+        questions = [
+            lambda: bool(t == 0),
+            lambda: 1 if t == 0 else 2,
+            lambda: [t == 0] == [True] or t == 0 or 1,
+            lambda: 0 in (i, t),
+        ]
+        questions += [lambda: any([t % 2 == 1]), lambda: max(t, 0), lambda: bool(t), lambda: (t, 1) == (i + 1, 1)]
+        for ask in questions:
             with pytest.raises(SymbolicValueError):
                 ask()
-        assert not bool(t.plain == 0)  # the compiler's: are these the same expression?
-        assert bool(t + 1 == 1 + t) and bool(t + 1 != t + 2)  # whatever t is
+        assert not bool(t.plain == 0)  # the compiler's comparison: are these the same expression?
+        assert bool(t + 1 == 1 + t) and bool(t + 1 != t + 2)  # for every t
         assert {t + 1: "a", 2 * t: "b", -t: "c", i: "d"}[1 + t] == "a"
 
 
@@ -75,5 +80,5 @@ def test_no_expression_of_a_user_gets_into_the_graph() -> None:
         y = model(tp.ones((4,)) * t, over=t).sum() + 0.99**i
         outputs = [h, past, parts, drawn, both, y]
         assert users_expressions([*ctx.graph, *[o.domain for o in outputs], *[o.edge for o in outputs]], set()) == []
-        assert users_expressions((t, 1), set()) == [t]  # it finds them
+        assert users_expressions((t, 1), set()) == [t]  # the helper finds them
         assert np.isfinite(ctx.run({I: 1, T: 4}, parts, {"x": np.zeros((1, 4, 3, 4))}, tp.Config(backend="numpy"))).all()

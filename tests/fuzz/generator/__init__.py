@@ -1,6 +1,6 @@
 """Random recurrent programs: `draw_program(choices)`, `seeded(seed)`, and a strategy for hypothesis, `programs()`.
 
-A program is a list of *units*, each one statement or one recurrence with all its branches; `makers` below is what there is.
+A program is a list of *units*. A unit is one statement, or one recurrence with all its branches; `MAKERS` lists their kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.fuzz.script import Program
 EXECUTORS = settings.EXECUTORS
 Maker = Callable[[Drawing], object]
 
-MAKERS: dict[Maker, int] = {  # what a unit may be, and how often
+MAKERS: dict[Maker, int] = {  # the kinds of units, each with its relative frequency
     ops.fed: 1, ops.random: 1, ops.number: 1, ops.unary: 3, ops.binary: 3, ops.deep: 5, ops.contract: 1, ops.joined: 1,
     ops.sized: 3, ops.cast: 2, ops.typed: 3, ops.function: 1, ops.discrete: 1,
     indices.read: 6, indices.shifted: 1, indices.attention: 1, indices.sometimes: 1,
@@ -40,12 +40,12 @@ def seeded(seed: int, size: int = 8, executor: str = "numpy") -> Program:
 
 @st.composite
 def programs(draw: Callable[[st.SearchStrategy[int]], int], size: int = 8, executor: str = "numpy") -> Program:
-    """Programs, as a strategy: hypothesis shrinks the choices that a failing one was drawn with."""
+    """Programs, as a strategy: hypothesis shrinks the choices behind a failing one."""
     return draw_program(Drawn(draw), size, executor)
 
 
 def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]:
-    """A program, and the state in which drawing it ended."""
+    """A program, and the generator's state after drawing it."""
     d = Drawing(choices)
     differentiated = d.chance(35)
     leaf = ops.fed(d, leaf=differentiated, single=True)
@@ -54,7 +54,7 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
         d.pending = []
         choices.pick(_WEIGHTED)(d)
         if d.broken:
-            return Program(d.bounds, tuple(d.units), (d.made[0],), d.data), d
+            return Program(d.bounds, tuple(d.units), (d.names[0],), d.data), d
     d.pending = []
     gradients: tuple[str, ...] = ()
     if differentiated:
@@ -63,7 +63,7 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
         gradients = learning.loss(d, leaf)
     elif d.chance(35):
         choices.pick((learning.training, ops.module, ops.module))(d)
-    outputs = gradients or tuple([n for n in d.made if not _is_read(d, n)][-5:])
+    outputs = gradients or tuple([n for n in d.names if not _is_read(d, n)][-5:])
     d.pending = []
     if not gradients:
         outputs = _conditioned(d, outputs)
@@ -81,12 +81,12 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
 
 
 def _is_read(d: Drawing, name: str) -> bool:
-    """Whether another unit than the one that makes a tensor uses it."""
+    """Whether a unit uses a tensor, besides the unit that defines it."""
     return Program(d.bounds, tuple(d.units), ()).uses(name) > 1
 
 
 def _conditioned(d: Drawing, outputs: tuple[str, ...]) -> tuple[str, ...]:
-    """Maybe one output more: another, where a condition holds."""
+    """The outputs, and sometimes one more: one of them under a condition."""
     moving = [n for n in outputs if d.steps_of(n)]
     if not moving or not d.chance(12):
         return outputs
@@ -98,8 +98,8 @@ def _conditioned(d: Drawing, outputs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _sink(d: Drawing, outputs: tuple[str, ...]) -> str:
-    """An output that goes to a sink too; maybe only where a condition holds."""
-    static = [n for n in outputs if n in d.made and d.fits(n, "any", static=True)]
+    """An output that goes to a sink too, sometimes only where a condition holds; "" for no sink."""
+    static = [n for n in outputs if n in d.names and d.fits(n, "any", static=True)]
     chosen = d.choices.pick(static) if static and d.chance(15) else ""
     if not chosen:
         return ""

@@ -1,4 +1,4 @@
-"""One program being drawn: the units so far, the tensors that they made, and what of them fits where."""
+"""A program while it is drawn: the units so far, the tensors that they define, and a choice of tensors for a use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {"float32": ("float32",), "float": FLOATS, "int": INTEGERS, "bool": ("bo
 
 
 class Drawing:
-    """State of the generator. A unit is tried as it is drawn; one that Tempo refuses (shapes that do not fit, say) is left out."""
+    """The state of the generator. A new unit is run at once; if Tempo refuses it (for shapes that do not fit, say), it is dropped."""
 
     def __init__(self, choices: Choices):
         self.choices = choices
@@ -28,12 +28,12 @@ class Drawing:
         self.bounds = {step: choices.pick((1, 2, 3, 4, 5, 5) if count == 3 else (1, 2, 3, 4, 5, 6, 9)) for step in self.steps}
         self.units: list[str] = []
         self.data: dict[str, str] = {}
-        self.made: list[str] = []  # names of tensors, in the order they were made
+        self.names: list[str] = []  # names of tensors, in the order of their definitions
         self.features: set[str] = {f"steps: {count}", *(f"bound: {'1' if n == 1 else 'more'}" for n in self.bounds.values())}
-        self.refused: Counter[str] = Counter()  # errors of units that were left out, by what was drawn
+        self.refused: Counter[str] = Counter()  # errors of the dropped units, by their features
         self.pending: list[str] = []  # features of the unit that is being drawn
         self.count = 0
-        self.broken = False  # a unit raised what is no error of the user's
+        self.broken = False  # a unit raised an error that is not a user's mistake
         self.namespace: dict[str, Any] = {"tp": tp}
         exec(PRELUDE, self.namespace)
         self.context = tp.Context(*self.steps)
@@ -47,7 +47,7 @@ class Drawing:
         return self.choices.chance(percent)
 
     def marked(self, table: dict[str, Any], group: str) -> Any:
-        """An item of a table, whose name becomes a feature of the unit."""
+        """A random item of a table; its name becomes a feature of the unit."""
         name = self.choices.pick(tuple(table))
         self.mark(f"{group}: {name}")
         return table[name]
@@ -65,7 +65,7 @@ class Drawing:
         return self.namespace[name]
 
     def add(self, unit: str, *names: str) -> bool:
-        """Try a unit; keep it, and the tensors it makes, where Tempo takes it."""
+        """Run a unit. If Tempo accepts it, keep it and the tensors that it defines."""
         features, self.pending = self.pending, []
         with self.context:
             try:
@@ -73,17 +73,17 @@ class Drawing:
             except (TempoError, ZeroDivisionError) as error:
                 self.refused.update(f"{feature} ({type(error).__name__})" for feature in features)
                 return False
-            except Exception:  # an error that is not the user's: the program stays as it is, to be reported
+            except Exception:  # an error that is not a user's mistake: the program ends with this unit, to be reported
                 self.units.append(unit)
                 self.broken = True
                 return False
         self.units.append(unit)
         self.features.update(features)
-        self.made += names
+        self.names += names
         return True
 
     def takes(self, text: str) -> bool:
-        """Whether Tempo takes an expression of a tensor."""
+        """Whether Tempo accepts an expression of a tensor."""
         with self.context:
             try:
                 exec(compile(f"_ = {text}", "<expression>", "exec"), self.namespace)
@@ -97,8 +97,8 @@ class Drawing:
     def fits(
         self, name: str, kind: str = "float32", within: Sequence[str] | None = None, static: bool = False, rank: int = 0
     ) -> bool:
-        """Whether a tensor is of the kind of dtype, varies with no other steps than those `within`, has a shape that is
-        `static` (numbers only), and at least `rank` dimensions."""
+        """Whether a tensor has a dtype of the kind, no steps but those `within`, a `static` shape (numbers only) if asked, and at
+        least `rank` dimensions."""
         tensor = self.tensor(name)
         if within is not None and not {s.name for s in tensor.domain.steps} <= set(within):
             return False
@@ -107,14 +107,14 @@ class Drawing:
         return tensor.dtype in KINDS[kind] and tensor.rank >= rank
 
     def fitting(self, kind: str = "float32", **conditions: Any) -> list[str]:
-        return [name for name in self.made if self.fits(name, kind, **conditions)]
+        return [name for name in self.names if self.fits(name, kind, **conditions)]
 
     def value(self, kind: str = "float32", **conditions: Any) -> str:
-        """The name of a tensor, recent ones more often; "" if none fits."""
-        found = self.fitting(kind, **conditions)
-        if not found:
+        """The name of a tensor that fits, a recent one more often; "" if none fits."""
+        names = self.fitting(kind, **conditions)
+        if not names:
             return ""
-        return self.choices.pick(found[-4:] if self.chance(60) else found)
+        return self.choices.pick(names[-4:] if self.chance(60) else names)
 
     def moving(self, kind: str = "float32") -> list[str]:
         """Tensors that vary with a step."""
@@ -128,9 +128,9 @@ class Drawing:
         return tuple_text([str(size) for size in self.tensor(name).shape])
 
     def shape(self) -> str:
-        """A shape for a recurrence, mostly one that other values have."""
-        found = self.fitting(static=True)
-        return self.sizes(self.choices.pick(found)) if found and self.chance(75) else self.choices.pick(SHAPES)
+        """A shape for a recurrence, mostly that of another tensor."""
+        names = self.fitting(static=True)
+        return self.sizes(self.choices.pick(names)) if names and self.chance(75) else self.choices.pick(SHAPES)
 
     def domain(self, at_least: int = 0) -> tuple[str, ...]:
         chosen = tuple(s for s in self.steps if self.chance(65))

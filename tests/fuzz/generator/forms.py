@@ -1,6 +1,6 @@
-"""Expressions to draw, by the op they are about: `{x}`, `{y}` are tensors of the table's kind, `{s}` a step, `{T}` its bound.
+"""Expressions to draw, by their op. `{x}` and `{y}` are tensors of the table's kind, `{s}` is a step, `{T}` its bound.
 
-To have a new op drawn, add a row here; `tests/fuzz/test_coverage.py` fails for ops that no row draws.
+A new op needs a row here; `tests/fuzz/test_coverage.py` fails for an op without a row.
 """
 
 from __future__ import annotations

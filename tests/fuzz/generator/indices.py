@@ -1,4 +1,4 @@
-"""How one tensor reads another in time: every pattern of the language, as text of one index."""
+"""The ways in which one tensor reads another in time: every pattern of the language, as the text of one index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.generator.drawing import Drawing
 
 @dataclass(frozen=True)
 class At:
-    """What a pattern is written with: step `s`, its bound `T`, another step `o` (or `s` itself) and its bound, small numbers."""
+    """The words of a pattern: step `s`, its bound `T`, another step `o` (or `s` itself) and its bound, small numbers."""
 
     s: str
     T: str
@@ -48,7 +48,7 @@ RANGES: dict[str, Callable[[At], tuple[str, ...]]] = {
         f"tp.min({a.o}, {a.T} - 1):{a.T}",
     ),
 }
-EMPTY: dict[str, Callable[[At], tuple[str, ...]]] = {  # slices that hold nothing at some points
+EMPTY: dict[str, Callable[[At], tuple[str, ...]]] = {  # slices that are empty at some points
     "strictly causal": lambda a: (f"0:{a.s}",),
     "strictly anti-causal": lambda a: (f"{a.s} + 1:{a.T}",),
     "window before": lambda a: (f"tp.max({a.s} - {a.w}, 0):{a.s}",),
@@ -70,18 +70,18 @@ CONDITIONS: dict[str, Callable[[At], tuple[str, ...]]] = {
 
 
 def at(d: Drawing, s: str, among: Sequence[str] = ()) -> At:
-    """The words for an index of step `s`; other steps are taken from those `among` (all)."""
+    """The words for an index of step `s`. Other steps are those in `among` (or all)."""
     other = d.choices.pick([o for o in (among or d.steps) if o != s] or [s])
     return At(s, s.upper(), other, other.upper(), d.choices.integer(1, 3), d.choices.pick((2, 3, 2, 4, 11)))
 
 
 def condition(d: Drawing, s: str, among: Sequence[str] = ()) -> str:
-    """A condition on step `s`, and maybe another of those `among` (all)."""
+    """A condition on step `s`, and sometimes on another step in `among` (or of all)."""
     return d.choices.pick(d.marked(CONDITIONS, "condition")(at(d, s, among)))
 
 
 def index(d: Drawing, s: str) -> tuple[str, str]:
-    """An index of a step, and what it is: "point", "slice", or "empty" for a slice that may be."""
+    """An index of a step, and its kind: "point", "slice", or "empty" for a slice that may be empty."""
     chosen = d.choices.integer(1, 100)
     table, kind = (POINTS, "point") if chosen <= 42 else (RANGES, "slice") if chosen <= 90 else (EMPTY, "empty")
     if chosen <= 14:
@@ -91,13 +91,13 @@ def index(d: Drawing, s: str) -> tuple[str, str]:
 
 
 def reduction(d: Drawing, empty: bool = False) -> str:
-    """A method that takes one axis, or all, away. Of an axis that may be empty nothing but sums and products is defined."""
+    """A method that reduces one axis, or all. Over an axis that may be empty, only sums and products are defined."""
     safe = (".sum(0)", ".sum(0)", ".discounted_sum(0.9)", ".prod(0)")
     return d.choices.pick(safe if empty else (*safe, ".mean(0)", ".max(0)", ".min(0)", ".sum()", ".mean(-1)", ".sum(-1)"))
 
 
 def read(d: Drawing) -> None:
-    """A tensor at other points in time; slices are mostly reduced."""
+    """A tensor at other points in time; most slices are reduced."""
     kind = "float32" if d.chance(85) else "any"
     moving = d.moving(kind)
     if not moving:
@@ -135,7 +135,7 @@ def shifted(d: Drawing) -> None:
     there = ", ".join((f"{s} - {k}" if past else f"{s} + {k}") if o == s else o for o in steps)
     key = ", ".join(steps)
     inside = f"{s} >= {k}" if past else f"{s} + {k} < {s.upper()}"
-    guard = f", {inside}" if d.chance(93) else ""  # without one, the branch reads what does not exist
+    guard = f", {inside}" if d.chance(93) else ""  # without a guard, the branch reads points that do not exist
     lines = [
         f'{name} = tp.recurrence({d.sizes(x)}, domain={"(" + key + ",)"}, name="{name}")',
         f"{name}[{key}{guard}] = {x}[{there}] * 0.5 + {x}" if guard else f"{name}[{key}] = {x}[{there}]",
@@ -160,7 +160,7 @@ def attention(d: Drawing) -> None:
 
 
 def sometimes(d: Drawing) -> None:
-    """A value that exists at some points only, used where it does."""
+    """A value that exists at some points only, and a use of it at these points."""
     x = d.value(static=True)
     steps = d.steps_of(x) if x else ()
     if not steps:

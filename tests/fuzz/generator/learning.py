@@ -1,4 +1,4 @@
-"""Gradients: losses over everything, several of them, through training, and gradients of gradients."""
+"""Gradients: of losses over all points, of several losses, through training, and gradients of gradients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def everywhere(d: Drawing, name: str) -> str:
 
 
 def loss(d: Drawing, leaf: str) -> tuple[str, ...]:
-    """A loss of the last values and its gradient with respect to `leaf`, as outputs (gradient, loss, others); () if there is none."""
-    chosen = [n for n in d.made[-3:] if d.fits(n)]
+    """A loss of the last tensors and its gradient by `leaf`, as outputs (gradient, loss, others); () if there is no loss."""
+    chosen = [n for n in d.names[-3:] if d.fits(n)]
     if not chosen:
         return ()
     name = d.name()
@@ -36,7 +36,7 @@ def loss(d: Drawing, leaf: str) -> tuple[str, ...]:
             f"({gradient},) = tp.grad({second}, wrt=[{leaf}])",
         ]
         return (gradient, second, inner) if d.add("\n".join(lines), inner, second, gradient) else ()
-    others = [n for n in d.made[1:-1] if d.fits(n)][:2] if kind == "grad of several" else []
+    others = [n for n in d.names[1:-1] if d.fits(n)][:2] if kind == "grad of several" else []
     names = [gradient, *(d.name() for _ in others)]
     if not d.add(f"{', '.join(names)}, = tp.grad({name}, wrt=[{', '.join([leaf, *others])}])", *names):
         return ()
@@ -44,7 +44,7 @@ def loss(d: Drawing, leaf: str) -> tuple[str, ...]:
 
 
 def training(d: Drawing) -> None:
-    """A parameter over a step, a loss at each of its points, and the update by the loss's gradient."""
+    """A parameter over a step, a loss at each of its points, and the update with the gradient of the loss."""
     s, w, name = d.step(), d.name(), d.name()
     x = d.value(static=True)
     if not x:
@@ -66,7 +66,7 @@ def training(d: Drawing) -> None:
 
 
 def through_training(d: Drawing, leaf: str) -> None:
-    """Steps of gradient descent that the leaf takes part in: a later loss is differentiated through them."""
+    """Steps of gradient descent that read the leaf: the gradient of a later loss goes through them."""
     if len(d.steps_of(leaf)) != 0 or not d.fits(leaf, static=True):
         return
     s, w, name = d.step(), d.name(), d.name()

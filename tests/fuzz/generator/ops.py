@@ -1,4 +1,4 @@
-"""Statements without recurrence: sources, functions of tensors of every dtype, user's functions, modules."""
+"""Statements without recurrence: sources, functions of tensors of every dtype, functions of the user, modules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.fuzz.generator import forms
 from tests.fuzz.generator.drawing import SHAPES, Drawing, tuple_text
 from tests.fuzz.generator.indices import condition
 
-MODULES: dict[str, tuple[str, str]] = {  # how to make one of width {n}, over step {s}, and how to call it
+MODULES: dict[str, tuple[str, str]] = {  # the constructor of a module of width {n} over step {s}, and its call
     "Linear": ("tp.nn.Linear({n}, 2, domain=({s},))", "{m}({x})"),
     "Linear, no bias": ("tp.nn.Linear({n}, {n}, domain=({s},), bias=False)", "{m}({x})"),
     "RMSNorm": ("tp.nn.RMSNorm({n}, domain=({s},))", "{m}({x})"),
@@ -34,7 +34,7 @@ OPTIMIZERS = (
 
 
 def fed(d: Drawing, leaf: bool = False, single: bool = False) -> str:
-    """An input; its name. A leaf is one that gradients are taken of; a `single` one is of float32."""
+    """An input; returns its name. A `leaf` is an input for gradients; a `single` one is of float32."""
     name, domain, shape = d.name(), d.domain(), d.choices.pick(SHAPES)
     sizes = [f"n[{s!r}]" for s in domain] + [size.strip() for size in shape.strip("()").split(",") if size.strip()]
     dtype = "float32" if leaf or single or d.chance(85) else "int32"
@@ -93,12 +93,12 @@ def deep(d: Drawing) -> None:
 
 
 def contract(d: Drawing) -> None:
-    found = d.fitting(rank=1)
-    if not found:
+    names = d.fitting(rank=1)
+    if not names:
         return
-    x, name = d.choices.pick(found), d.name()
+    x, name = d.choices.pick(names), d.name()
     inner = str(d.tensor(x).shape[-1])
-    near = [n for n in found if str(d.tensor(n).shape[-1 if d.tensor(n).rank == 1 else -2]) == inner]
+    near = [n for n in names if str(d.tensor(n).shape[-1 if d.tensor(n).rank == 1 else -2]) == inner]
     y = d.choices.pick(near) if near else f"{x}.transpose()"
     d.mark("op: contraction")
     d.add(f"{name} = {x} @ {y}", name)
@@ -147,8 +147,8 @@ def typed(d: Drawing) -> None:
         return
     kind = d.choices.pick(kinds)
     table = {"int": forms.INTEGER, "bool": forms.BOOLEAN, "half": forms.HALF}[kind]
-    found = _typed_values(d, kind)
-    x, y, name, s = d.choices.pick(found), d.choices.pick(found), d.name(), d.step()
+    names = _typed_values(d, kind)
+    x, y, name, s = d.choices.pick(names), d.choices.pick(names), d.name(), d.step()
     d.mark(f"dtype: {d.tensor(x).dtype}")
     d.add(f"{name} = {d.choices.pick(d.marked(table, 'op')).format(x=x, y=y, s=s)}", name)
 
@@ -169,9 +169,9 @@ def function(d: Drawing) -> None:
     calls = math.prod(d.bounds[s] for s in d.steps_of(x))
     kind = d.choices.pick(
         ("jax", "jax", "host", "stateful") if calls <= 30 else ("host", "stateful")
-    )  # JAX differentiates each call
+    )  # JAX differentiates every call
     if kind == "stateful" and any("tp.udf(counted" in unit for unit in d.units):
-        kind = "host"  # two functions with one state: nothing says whose turn it is
+        kind = "host"  # two functions with a shared state have no order between them
     d.mark(f"udf: {kind}")
     if kind == "stateful":
         d.add(f'({name},) = tp.udf(counted, {x}, outputs=[tp.spec({sizes})], kind="host", stateful=True)', name)
@@ -184,7 +184,7 @@ def function(d: Drawing) -> None:
 
 
 def discrete(d: Drawing) -> None:
-    """Draws by a tensor, back as floats."""
+    """Random draws with a tensor's probabilities, converted to floats."""
     x = d.value(static=True, rank=1)
     if not x:
         return
@@ -196,10 +196,10 @@ def discrete(d: Drawing) -> None:
 
 def module(d: Drawing) -> None:
     """A module of `tp.nn` trained by an optimizer of `tp.optim` over a step."""
-    found = [n for n in d.moving() if d.fits(n, static=True) and d.tensor(n).rank == 1]
-    if not found:
+    names = [n for n in d.moving() if d.fits(n, static=True) and d.tensor(n).rank == 1]
+    if not names:
         return
-    x, s, m, y, loss = d.choices.pick(found), d.step(), d.name(), d.name(), d.name()
+    x, s, m, y, loss = d.choices.pick(names), d.step(), d.name(), d.name(), d.name()
     steps = d.steps_of(x)
     make, call = d.marked(MODULES, "module")
     others = [o for o in steps if o != s]

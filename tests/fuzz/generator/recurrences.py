@@ -18,7 +18,7 @@ UPDATES = (
 
 @dataclass(frozen=True)
 class Target:
-    """The recurrence being drawn: its name, its domain, the step that it goes along, its shape."""
+    """The recurrence to draw: its name, its domain, the step along which it goes, its shape."""
 
     d: Drawing
     name: str
@@ -31,7 +31,7 @@ class Target:
         return self.s.upper()
 
     def key(self, index: str, *conditions: str) -> str:
-        """Brackets that index step `s`, and the other steps at the same point."""
+        """The text of a key with `index` for step `s`, and the other steps at the same point."""
         return f"[{', '.join([*(index if o == self.s else o for o in self.domain), *conditions])}]"
 
     def at(self, index: str, *conditions: str) -> str:
@@ -41,7 +41,7 @@ class Target:
         return operand(self.d, self.domain, self.shape, points)
 
     def start(self, point: str) -> str:
-        """The first value: a number, which waits for nothing, or one that others have at that point."""
+        """The first value: a number, which depends on nothing, or another tensor at that point."""
         return self.d.choices.pick(("0.5", "1.0")) if self.d.chance(35) else self.operand(**{self.s: point})
 
     def update(self, previous: str, value: str) -> str:
@@ -57,11 +57,11 @@ def declared(name: str, shape: str, domain: Sequence[str], dtype: str = "float32
 
 
 def operand(d: Drawing, domain: Sequence[str], shape: str, points: dict[str, str] | None = None) -> str:
-    """A value to be used in a recurrence: over some of its steps (at given points), of its shape or scalar."""
-    found = [n for n in d.fitting(within=domain, static=True) if d.sizes(n) in ("()", shape)]
-    if not found or d.chance(10):
+    """An operand for a recurrence: over some of its steps (at the `points`), and of its shape or scalar."""
+    names = [n for n in d.fitting(within=domain, static=True) if d.sizes(n) in ("()", shape)]
+    if not names or d.chance(10):
         return "0.7"
-    name = d.choices.pick(found)
+    name = d.choices.pick(names)
     steps = d.steps_of(name)
     if points and any(s in points for s in steps):
         return f"{name}[{', '.join(points.get(s, s) for s in steps)}]"
@@ -69,7 +69,7 @@ def operand(d: Drawing, domain: Sequence[str], shape: str, points: dict[str, str
 
 
 class Cover:
-    """Which points of a recurrence its branches define so far, over some bounds: a branch that defines none is an error."""
+    """The points of a recurrence that its branches define so far, for some bounds. A branch that defines no point is an error."""
 
     BOUNDS = (1, 3, 6, 7)
 
@@ -82,7 +82,7 @@ class Cover:
         self.free = np.ones([sum(self.BOUNDS)] * len(domain), bool)
 
     def takes(self, condition: str) -> bool:
-        """Whether a branch under `condition` defines points that those before it leave; they are taken then."""
+        """Whether a branch under `condition` defines points that no branch before it defines; these are marked as covered."""
         now = self.free & eval(condition, {}, dict(self.names))
         self.free = self.free & ~now
         return bool(now.any())
@@ -118,7 +118,7 @@ def _reversed(r: Target) -> list[str]:
 
 
 def _over_past(r: Target) -> list[str]:
-    """Of a slice of its own past, which is empty at the first point."""
+    """x[t] from a slice of its own past, which is empty at the first point."""
     names = ("strictly causal", "window before")
     chosen = r.d.choices.pick(names)
     r.d.mark(f"pattern: {chosen}")
@@ -136,7 +136,7 @@ def _over_future(r: Target) -> list[str]:
 
 
 def _now_and_then(r: Target) -> list[str]:
-    """Many branches, with conditions, in an order that matters."""
+    """Many branches with conditions, whose order matters."""
     lines, cover = [f"{r.at('0')} = {r.operand(**{r.s: '0'})}"], Cover(r.domain)
     for _ in range(r.d.choices.integer(1, 3)):
         where = condition(r.d, r.s, r.domain)
@@ -154,7 +154,7 @@ def _by_modulo(r: Target) -> list[str]:
 
 
 def _by_block(r: Target) -> list[str]:
-    """From the block's start; blocks from the last point of the block before."""
+    """x[t] from the start of its block; the first point of a block from the last point of the block before."""
     w = r.d.choices.pick((2, 3))
     r.d.mark("pattern: start of block")
     return [
@@ -205,7 +205,7 @@ def recurrence(d: Drawing) -> None:
 
 
 def carried(d: Drawing) -> None:
-    """Nested steps: w[i, e, m + 1], where m ends w[i, e + 1, 0], where e ends too w[i + 1, 0, 0]."""
+    """Nested steps: next w[i, e, m + 1]; at the end of m, w[i, e + 1, 0]; at the end of e too, w[i + 1, 0, 0]."""
     if len(d.steps) < 2:
         return
     depth = len(d.steps) if d.chance(60) else 2
@@ -236,7 +236,7 @@ def carried(d: Drawing) -> None:
 
 
 def rows(d: Drawing) -> None:
-    """Each row of a recurrence over two steps from a slice of the whole row before."""
+    """A recurrence over two steps: each point reads a slice of the row before, or all of it."""
     if len(d.steps) < 2:
         return
     (outer, s), name, shape = d.steps[-2:], d.name(), d.shape()
@@ -251,7 +251,7 @@ def rows(d: Drawing) -> None:
 
 
 def diagonal(d: Drawing) -> None:
-    """Dynamic programming: each point from those before it along either step, or along the diagonal."""
+    """Dynamic programming: each point reads the points before it along either step, or along the diagonal."""
     if len(d.steps) < 2:
         return
     (outer, s), name, shape = d.steps[-2:], d.name(), d.shape()
@@ -272,7 +272,7 @@ def diagonal(d: Drawing) -> None:
 
 
 def merge(d: Drawing) -> None:
-    """Branches without recursion, in an order that matters, each maybe at other points of its value."""
+    """Branches without recursion, whose order matters; each may read its value at other points."""
     r = target(d)
     d.mark("recurrence: branches only")
     everywhere = ", ".join(r.domain)
@@ -310,10 +310,10 @@ def mutual(d: Drawing) -> None:
 
 def growing(d: Drawing) -> None:
     """A recurrence whose shape grows with its step."""
-    found = [n for n in d.moving() if d.sizes(n) == "()"]
-    if not found:
+    names = [n for n in d.moving() if d.sizes(n) == "()"]
+    if not names:
         return
-    x, name = d.choices.pick(found), d.name()
+    x, name = d.choices.pick(names), d.name()
     steps = d.steps_of(x)
     s = d.choices.pick(steps)
     first, after = (", ".join(at if o == s else o for o in steps) for at in ("0", f"{s} + 1"))

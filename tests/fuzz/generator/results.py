@@ -1,6 +1,6 @@
-"""What a program is asked for: whole tensors, and views of them.
+"""The outputs of a program: whole tensors, and views of them.
 
-A result at a point is where a store that is used again shows: `r[0]` must be what stood there first.
+A result at a point can reveal a store that was used again too early: `r[0]` must be the first value of that store.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ VIEWS = (*KINDS, "points alone", "several views of one tensor", "the same tensor
 
 
 def views(d: Drawing, outputs: tuple[str, ...], fixed: int) -> tuple[str, ...]:
-    """`outputs` with views added, or put in their places. The first `fixed` ones stay (a gradient and its loss)."""
-    kept = list(outputs[:fixed])
-    moving = [name for name in d.made if d.tensor(name).domain.steps]
+    """`outputs` with views added, or in their places. The first `fixed` outputs stay (a gradient and its loss)."""
+    fixed_outputs = list(outputs[:fixed])
+    moving = [name for name in d.names if d.tensor(name).domain.steps]
     if moving and d.chance(40):
-        asked = _at_points(d, moving)
+        texts = _at_points(d, moving)
         d.features.add("result: points alone")
     else:
-        asked = [view for output in outputs[fixed:] for view in (_views_of(d, output) if d.chance(50) else [output])]
-        if moving and (fixed or d.chance(30)):  # of a tensor that others read
-            asked += _views_of(d, d.choices.pick(moving))
-    if asked and d.chance(10):
-        asked.append(d.choices.pick(asked))
+        texts = [view for output in outputs[fixed:] for view in (_views_of(d, output) if d.chance(50) else [output])]
+        if moving and (fixed or d.chance(30)):  # a view of a tensor that others read
+            texts += _views_of(d, d.choices.pick(moving))
+    if texts and d.chance(10):
+        texts.append(d.choices.pick(texts))
         d.features.add("result: the same tensor twice")
-    return tuple(kept + asked) or outputs
+    return tuple(fixed_outputs + texts) or outputs
 
 
 def _at_points(d: Drawing, moving: list[str]) -> list[str]:
-    """Tensors at single points, and nothing as a whole: their stores can be small. Recurrences more often than others."""
+    """Tensors at single points only, so that their stores can be small. Most of them are recurrences."""
     carried = [name for name in moving if isinstance(d.tensor(name), tp.Recurrence)]
-    asked = []
+    texts = []
     for _ in range(d.choices.integer(1, 3)):
         name = d.choices.pick(carried if carried and d.chance(75) else moving)
         steps = d.steps_of(name)
         keys = [[_point(d, s, indices.at(d, s)) for s in steps]]
-        if d.chance(70):  # an early point, and one that is reached later
+        if d.chance(70):  # an early point, and the last point
             keys.append([f"{s.upper()} - 1" for s in steps])
-        asked += [text for key in keys if d.takes(text := f"{name}[{', '.join(key)}]")]
-    return asked
+        texts += [text for key in keys if d.takes(text := f"{name}[{', '.join(key)}]")]
+    return texts
 
 
 def _point(d: Drawing, step: str, words: indices.At) -> str:
@@ -53,20 +53,20 @@ def _point(d: Drawing, step: str, words: indices.At) -> str:
 
 
 def _views_of(d: Drawing, name: str) -> list[str]:
-    """One or two views of a tensor, maybe itself among them; just itself where it varies with no step."""
-    if name not in d.made or not d.tensor(name).domain.steps:
+    """One or two views of a tensor, sometimes with the tensor itself; only the tensor itself if it has no steps."""
+    if name not in d.names or not d.tensor(name).domain.steps:
         return [name]
     count = d.choices.pick((1, 1, 2))
-    found = [view for _ in range(count) if (view := _view(d, name))]
+    texts = [view for _ in range(count) if (view := _view(d, name))]
     if d.chance(20):
-        found.append(name)
-    if len(set(found)) > 1:
+        texts.append(name)
+    if len(set(texts)) > 1:
         d.features.add("result: several views of one tensor")
-    return found or [name]
+    return texts or [name]
 
 
 def _view(d: Drawing, name: str) -> str:
-    """A tensor with an index for each of its steps; "" where Tempo does not take it."""
+    """A tensor with an index for each of its steps; "" if Tempo refuses it."""
     kind = d.choices.pick(KINDS)
     steps = d.steps_of(name)
     words = {s: indices.at(d, s, steps) for s in steps}

@@ -1,4 +1,4 @@
-"""How a drawn program is compiled and run."""
+"""The options for compiling and running a random program."""
 
 from __future__ import annotations
 
