@@ -15,17 +15,12 @@ from typing import Any
 from benchmarks.mutate.code import Change, changes
 from benchmarks.mutate.running import Mutant, Tests
 from tempo_core.backends import jax_backend, numpy_backend, shared
-from tempo_core.frontend import gradients
+from tempo_core.frontend import gradients, slopes
 from tempo_core.ir import ops, verify
 from tempo_core.ir.graph import Edge
 from tempo_core.passes import batching, pad, rules, tiling
 from tempo_core.passes.base import Builder, literal
 from tempo_core.schedule import storage
-
-try:
-    from tempo_core.frontend import slopes
-except ImportError:
-    slopes = None  # type: ignore[assignment]
 
 Tables = dict[str, Callable[[], Iterator[Mutant]]]
 Selection = Callable[[str], tuple[Tests, ...]]  # of a row's name
@@ -155,7 +150,7 @@ _NEUTRAL = {0.0: 1.0, 1.0: 0.0, "lowest": 0.0, "highest": 0.0}
 
 def _rules(values: Selection, growth: Selection) -> Iterator[Mutant]:
     """Rows of `rules.RULES`, changed in place: the table by op, and tests, hold the same objects."""
-    for rule in rules.RULES if hasattr(rules, "BY_OP") else ():
+    for rule in rules.RULES:
 
         def wrong(view: rules.View, apply: Callable[..., Any] = rule.apply) -> Edge | None:
             edge = apply(view)
@@ -186,6 +181,12 @@ def _slope(key: str, slope: Any) -> Any:
     if callable(slope):
         return lambda *of: _times(slope(*of))
     return lambda g, *of: g if len(of) == 2 else (g, g)  # of what has no slope
+
+
+def _reduce_slope(key: str, slope: Any) -> Any:
+    """One and a half times the gradient; of a reduction that has none, as if it were a sum."""
+    of = slope if callable(slope) else gradients.REDUCE["sum"]
+    return lambda *operands: _times(of(*operands))
 
 
 def _times(gradients: Any) -> Any:
@@ -288,15 +289,10 @@ TABLES: Tables = {
     "rules code": lambda: code("rules code", rules, always(SIMPLIFY, CHECKED_RULES)),
     "gradients": lambda: dictionary("gradients", gradients.GRADIENTS, _half_more, "times 1.5", GRADIENTS, GRADIENTS),
     "gradients code": lambda: code("gradients code", gradients, GRADIENTS),
-    **(
-        {
-            "slopes unary": lambda: dictionary("slopes unary", slopes.UNARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
-            "slopes binary": lambda: dictionary("slopes binary", slopes.BINARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
-            "slopes code": lambda: code("slopes code", slopes, SLOPES),
-        }
-        if slopes is not None
-        else {}
-    ),
+    "slopes unary": lambda: dictionary("slopes unary", slopes.UNARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
+    "slopes binary": lambda: dictionary("slopes binary", slopes.BINARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
+    "slopes reduce": lambda: dictionary("slopes reduce", gradients.REDUCE, _reduce_slope, "times 1.5", SLOPES, SLOPES),
+    "slopes code": lambda: code("slopes code", slopes, SLOPES),
     "kernels numpy": lambda: dictionary(
         "kernels numpy", numpy_backend.NumpyBackend.kernels, _kernel, "last element", _kernel_tests, _kernel_tests
     ),
@@ -318,10 +314,17 @@ TABLES: Tables = {
     "kernels jax code": lambda: code("kernels jax code", jax_backend, _kernel_function_tests, only=_is_kernel),
 }
 
+PROMISED_CODE = ("storage", "verifier")  # tables without rows: their code is all there is to change
+
+
+def is_deep(table: str, way: str) -> bool:
+    """Whether a run does this only where it is asked for: a change in the code of a table whose rows are changed as a whole."""
+    return way == "code" and table not in PROMISED_CODE
+
 
 def all_mutants(tables: Iterable[str] = ()) -> list[Mutant]:
     """The mutants of some tables, or of all."""
     return [mutant for table in tables or TABLES for mutant in TABLES[table]()]
 
 
-__all__ = ["Change", "TABLES", "all_mutants"]
+__all__ = ["Change", "TABLES", "all_mutants", "is_deep"]
