@@ -256,7 +256,12 @@ def _is_kernel(function: str) -> bool:
 BATCHING = always(Tests(f"{PASSES}/test_batching.py"), Tests(f"{PASSES}/test_vectorize.py"))
 PADDING = always(Tests(f"{PASSES}/test_pad.py"))
 TILING = always(Tests(f"{PASSES}/test_tiling.py"), Tests(f"{PASSES}/test_tile.py"))
-STORAGE = always(Tests("core/schedule/test_storage.py"), Tests("core/schedule/test_random.py"))
+STORAGE = always(
+    Tests("core/schedule/test_storage.py"),
+    Tests("core/schedule/test_lasting.py", "not values_and_slots"),
+    Tests("core/schedule/test_random.py"),
+    Tests("core/schedule/test_lasting.py", "values_and_slots and interpreted"),
+)
 VERIFIER = always(Tests("core/ir/test_verify.py"))
 SIMPLIFY = Tests(f"{PASSES}/test_simplify.py")
 CHECKED_RULES = Tests(f"{PASSES}/test_rules.py")
