@@ -260,7 +260,6 @@ STORAGE = always(
     Tests("core/schedule/test_storage.py"),
     Tests("core/schedule/test_lasting.py", "not values_and_slots"),
     Tests("core/schedule/test_random.py"),
-    Tests("core/schedule/test_lasting.py", "values_and_slots and interpreted"),
 )
 VERIFIER = always(Tests("core/ir/test_verify.py"))
 SIMPLIFY = Tests(f"{PASSES}/test_simplify.py")

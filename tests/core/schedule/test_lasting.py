@@ -77,4 +77,11 @@ def test_nothing_that_is_read_later_is_overwritten(every, length):
 def test_the_slot_of_a_point():
     storage = Storage("window", (3,), (Lasting(4, 12, 4),))  # 4 and 12 in slot 0, 8 in slot 1, all others in slot 2
     assert [storage.slot(0, p) for p in range(18)] == [2, 2, 2, 2, 0, 2, 2, 2, 1, 2, 2, 2, 0, 2, 2, 2, 2, 2]
+    follow_each_other = Storage("window", (3,), (Lasting(2, 4, 1),))  # 2 and 4 in slot 0, 3 in slot 1
+    assert [follow_each_other.slot(0, p) for p in range(6)] == [2, 2, 0, 1, 0, 2]
     assert [Storage("window", (3,)).slot(0, p) for p in range(5)] == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize(("lasting", "count"), [((4, 12, 4), 3), ((4, 11, 4), 2), ((3, 3, 1), 1), ((0, 6, 1), 7)])
+def test_how_many_points_last(lasting, count):
+    assert Lasting(*lasting).count == count == len(range(lasting[0], lasting[1] + 1, lasting[2]))
