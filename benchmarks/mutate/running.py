@@ -141,6 +141,7 @@ def _outcome(mutant: Mutant) -> tuple[str, str]:
     import pytest
 
     os.chdir(ROOT)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need none, and to load them takes longer than most tests
     hypothesis.settings.load_profile("mutate")
     mutant.apply()
     ran = False
@@ -152,9 +153,10 @@ def _outcome(mutant: Mutant) -> tuple[str, str]:
             "-q",
             "-p",
             "no:cacheprovider",
-            "--hypothesis-seed=0",
-            "-W",
-            "ignore::pytest.PytestAssertRewriteWarning",
+            "-p",
+            "no:unraisableexception",  # collects garbage at each end
+            "--assert=plain",
+            "--tb=native",
         ]
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
