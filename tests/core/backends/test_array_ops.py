@@ -188,6 +188,7 @@ def test_of_no_elements_there_are_zeros():
     nothing = array(np.zeros((0, 2)))
     check(ops.Gather(0), [nothing, array([0, 5, -1], "int32")], np.zeros((3, 2)))
     check(ops.Argmax(0), [nothing], np.zeros(2, "int32"))
+    check(ops.Argmax(1), [array(np.zeros((2, 0, 3)))], np.zeros((2, 3), "int32"))
 
 
 def test_linear_scan_is_a_discounted_return():
