@@ -77,6 +77,8 @@ def test_no_elements() -> None:
     for backend in (NUMPY, JAX):
         assert run(backend, op, normal(0, 5, 2), normal(3, 2, 4))[0].shape == (0, 3, 4)
         assert run(backend, op, normal(2, 2), normal(3, 2, 4))[0].shape == (0, 4)
+        cut = conv((1,), ((-4, -3),), (1,), (1,), 1)
+        assert run(backend, cut, normal(2, 7, 2), normal(1, 2, 4))[0].shape == (2, 0, 4)
 
 
 @pytest.mark.parametrize("op", [conv((1,), ((2, 3),), (1,), (2,), 1), conv((2,), ((1, 7),), (3,), (1,), 1)], ids=str)
