@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MEMORY = 8 << 30  # bytes that a mutant may take: one that builds ever longer lists ends by itself
@@ -123,13 +124,20 @@ def _forked(mutant: Mutant, report: int, limit: int) -> int:
 
 
 class _FirstFailure:
-    """A plugin of pytest that keeps the name of the first test that fails."""
+    """A plugin of pytest that keeps the name of the first test that fails, or that cannot run because a row is gone, and stops there."""
 
     name = ""
+    session: Any = None
+
+    def pytest_sessionstart(self, session) -> None:  # type: ignore[no-untyped-def]
+        self.session = session
 
     def pytest_runtest_logreport(self, report) -> None:  # type: ignore[no-untyped-def]
-        if report.failed and not self.name:
+        if not self.name and (
+            report.failed or "needs a row that is not there" in str(report.longrepr)
+        ):  # as `tests/conftest.py` says
             self.name = report.nodeid
+            self.session.shouldstop = "noticed"
 
     def pytest_collectreport(self, report) -> None:  # type: ignore[no-untyped-def]
         if report.failed and not self.name:
