@@ -21,14 +21,38 @@ def mutate(*options: str) -> tuple[int, str]:
 
 
 def test_rows_that_are_wrong_or_gone_are_noticed() -> None:
-    """A row, a number in code, and a check of the verifier."""
-    names = ["tiling | Permute |", "strides[k] + 1 -> max(high, -low) // strides[k] + 0", "without fault.check_domain()"]
-    tables = ["tiling", "storage", "verifier"]
+    """A row, a number in code, a check of the verifier, and a row without which tests are skipped."""
+    names = [
+        "tiling | Permute |",
+        "strides[k] + 1 -> max(high, -low) // strides[k] + 0",
+        "without fault.check_domain()",
+        "Unary | removed",
+    ]
+    tables = ["tiling", "storage", "verifier", "gradients"]
     code, text = mutate(*(f"--name={name}" for name in names), *(f"--table={table}" for table in tables))
     assert code == 0, text
-    assert text.count("noticed  ") >= 4 and "4 mutants in" in text, text
-    for test in ("test_tiling.py::test_tiles_of_the_result[Permute", "test_storage.py::", "test_verify.py::"):
+    assert text.count("noticed  ") >= 6 and "6 mutants in" in text, text
+    for test in (
+        "test_tiling.py::test_tiles_of_the_result[Permute",
+        "test_storage.py::",
+        "test_verify.py::",
+        "differences[Unary-",
+    ):
         assert test in text
+
+
+def test_the_usual_run_leaves_out_the_code_of_rows() -> None:
+    usual, deep = (
+        {tuple(name.split(" | ")[:3:2]) for name in mutate("--list", *more)[1].splitlines()} for more in ([], ["--deep"])
+    )
+    assert usual < deep
+    assert {table for table, way in usual if way == "code"} == {"storage", "verifier"}
+    assert {table for table, _ in deep} == {table for table, _ in usual} | {
+        "kernels shared code",
+        "rules code",
+        "slopes code",
+        "tiling code",
+    }
 
 
 def test_a_change_of_nothing_survives() -> None:
