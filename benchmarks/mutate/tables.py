@@ -280,6 +280,14 @@ def _fewer_tests(row: str) -> tuple[Tests, ...]:
 GRADIENTS = always(Tests("core/test_op_gradients.py"))
 SLOPES = always(Tests("core/test_op_gradients.py"), Tests("core/test_points.py"))
 
+
+def _slope_tests(fn: str) -> tuple[Tests, ...]:
+    """Of the checks by finite differences, most of which are about other functions, its own alone."""
+    gradients = "core/test_op_gradients.py"
+    own = Tests(gradients, f"finite_differences and -{fn}")
+    return own, Tests(gradients, "not finite_differences"), Tests("core/test_points.py")
+
+
 TABLES: Tables = {
     "batching": lambda: dictionary("batching", batching.RULES, _points_reversed, "points reversed", BATCHING, BATCHING),
     "batching code": lambda: code("batching code", batching, BATCHING),
@@ -296,9 +304,11 @@ TABLES: Tables = {
     "rules code": lambda: code("rules code", rules, always(SIMPLIFY, CHECKED_RULES)),
     "gradients": lambda: dictionary("gradients", gradients.GRADIENTS, _half_more, "times 1.5", GRADIENTS, GRADIENTS),
     "gradients code": lambda: code("gradients code", gradients, GRADIENTS),
-    "slopes unary": lambda: dictionary("slopes unary", slopes.UNARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
-    "slopes binary": lambda: dictionary("slopes binary", slopes.BINARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
-    "slopes reduce": lambda: dictionary("slopes reduce", gradients.REDUCE, _reduce_slope, "times 1.5", SLOPES, SLOPES),
+    "slopes unary": lambda: dictionary("slopes unary", slopes.UNARY, _slope, "times 1.5, or one", _slope_tests, _slope_tests),
+    "slopes binary": lambda: dictionary("slopes binary", slopes.BINARY, _slope, "times 1.5, or one", _slope_tests, _slope_tests),
+    "slopes reduce": lambda: dictionary(
+        "slopes reduce", gradients.REDUCE, _reduce_slope, "times 1.5", _slope_tests, _slope_tests
+    ),
     "slopes code": lambda: code("slopes code", slopes, SLOPES),
     "kernels numpy": lambda: dictionary(
         "kernels numpy", numpy_backend.NumpyBackend.kernels, _kernel, "last element", _kernel_tests, _kernel_tests
