@@ -242,8 +242,8 @@ def _kernel_function_tests(function: str) -> tuple[Tests, ...]:
         "cast": "Cast", "supported": "Constant", "constant": "Constant", "evaluated": "Eval", "linear_scan": "LinearScan", "scan_in_order": "LinearScan",
         "scan_as_a_tree": "LinearScan", "composed": "LinearScan", "composed_integers": "LinearScan", "carried_part": "LinearScan",
         "discounted_sum": "DiscountedSum", "discount_weights": "DiscountedSum", "window": "Slice", "padded": "Pad", "sliced": "Slice", "pad": "Pad",
-        "batched": "Gather", "batch_grids": "Gather", "scatter_add": "ScatterAdd", "spread": "Conv", "empty_conv": "Conv", "least": "Reduce", "greatest": "Reduce",
-        "dataflow": "Dataflow", "udf": "Udf", "cumsum": "CumSum", "cummax": "CumMax", "wide": "Reduce",
+        "batched": "Gather", "batch_grids": "Gather", "scatter_add": "ScatterAdd", "spread": "Conv", "least": "Reduce", "greatest": "Reduce",
+        "dataflow": "Dataflow", "udf": "Udf", "cumsum": "CumSum", "cummax": "CumMax", "wide": "Reduce", "empty_conv": "Conv",
     }.get(name, name.capitalize())  # fmt: skip
     if op in ("Power", "Quotient", "Sigmoid"):
         fns = {"Power": "pow", "Quotient": "mod or floordiv or binary or divide", "Sigmoid": "sigmoid"}[op]
