@@ -21,14 +21,38 @@ def mutate(*options: str) -> tuple[int, str]:
 
 
 def test_rows_that_are_wrong_or_gone_are_noticed() -> None:
-    """A row, a number in code, and a check of the verifier."""
-    names = ["tiling | Permute |", "max(high, -low) + 1 -> max(high, -low) + 0", "without fault.check_domain()"]
-    tables = ["tiling", "storage", "verifier"]
+    """A row, a number in code, a check of the verifier, and a row without which tests are skipped."""
+    names = [
+        "tiling | Permute |",
+        "strides[k] + 1 -> max(high, -low) // strides[k] + 0",
+        "without fault.check_domain()",
+        "Unary | removed",
+    ]
+    tables = ["tiling", "storage", "verifier", "gradients"]
     code, text = mutate(*(f"--name={name}" for name in names), *(f"--table={table}" for table in tables))
     assert code == 0, text
-    assert text.count("noticed  ") >= 4 and "4 mutants in" in text, text
-    for test in ("test_tiling.py::test_tiles_of_the_result[Permute", "test_storage.py::", "test_verify.py::"):
+    assert text.count("noticed  ") >= 6 and "6 mutants in" in text, text
+    for test in (
+        "test_tiling.py::test_tiles_of_the_result[Permute",
+        "test_storage.py::",
+        "test_verify.py::",
+        "differences[Unary-",
+    ):
         assert test in text
+
+
+def test_the_usual_run_leaves_out_the_code_of_rows() -> None:
+    usual, deep = (
+        {tuple(name.split(" | ")[:3:2]) for name in mutate("--list", *more)[1].splitlines()} for more in ([], ["--deep"])
+    )
+    assert usual < deep
+    assert {table for table, way in usual if way == "code"} == {"storage", "verifier"}
+    assert {table for table, _ in deep} == {table for table, _ in usual} | {
+        "kernels shared code",
+        "rules code",
+        "slopes code",
+        "tiling code",
+    }
 
 
 def test_a_change_of_nothing_survives() -> None:
@@ -40,13 +64,14 @@ def test_a_change_of_nothing_survives() -> None:
 def test_what_is_listed_to_change_nothing_must_exist_and_survive(tmp_path: Path) -> None:
     path = tmp_path / "equivalent.txt"
     path.write_text(
-        "# rows\nt | a | wrong | one\n    It is not\n    read.\nt | b | wrong | one\n    Nor is it.\nt | c | wrong | one\n",
+        "# rows\nt | a | wrong | one\n    It is not\n    read.\nt | b | wrong | one\n    Nor is it.\nt | c | wrong | one\n"
+        "t | e | code | one\n    Of a way that does not run.\n",
         encoding="utf-8",
     )
     tally = Tally(reasons(path))
     assert tally.known["t | a | wrong | one"] == "It is not read."
     a, b, d = (Mutant("t", row, "wrong", "one", lambda: None, ()) for row in "abd")
-    tally.check_list({a.name, b.name, d.name}, ["t"])
+    tally.check_list({a.name, b.name, d.name}, lambda table, way: (table, way) == ("t", "wrong"))
     kinds = [
         tally.add(Outcome(m, kind, by, 0.1))
         for m, kind, by in [(a, "survived", ""), (b, "noticed", "test_x.py"), (d, "survived", "")]

@@ -1,9 +1,11 @@
 """Does a test notice? `python -m benchmarks.mutate` changes one row at a time of every table, and runs the tests that ought to.
 
 A row is changed in two ways: a wrong result or constant, which a test of values must notice, and the row removed, which a
-golden or a test of growth must notice. Survivors are listed, and the exit code is 1 where there is one; mutants that change
-nothing are listed in `equivalent.txt`, each with its reason, and one of these that is noticed, or no longer exists, is a
-failure too. A mutant that runs longer than the limit is listed as timed out: it was noticed, if its tests usually end.
+golden or a test of growth must notice. Of stores and of the verifier, which have no rows, each number, operator and guard in the
+code is changed; the same in the code of the other tables' rows is a deeper run, `--deep`, and not part of the usual one.
+Survivors are listed, and the exit code is 1 where there is one; mutants that change nothing are listed in `equivalent.txt`,
+each with its reason, and one of these that is noticed, or no longer exists, is a failure too, in a run of its table and way.
+A mutant that runs longer than the limit is listed as timed out: it was noticed, if its tests usually end.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,12 +51,13 @@ class Tally:
     survivors: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # of the list, and of the tool
 
-    def check_list(self, names: Collection[str], tables: Collection[str]) -> None:
-        """Whether the list fits the mutants `names` of the tables that run."""
+    def check_list(self, names: Collection[str], runs: Callable[[str, str], bool]) -> None:
+        """Whether the list fits the mutants `names`: all those of each table and way of which `runs` says that it runs."""
         for name, reason in self.known.items():
             if not reason:
                 self.faults.append(f"{name}: is listed without a reason")
-            if name.split(" | ")[0] in tables and name not in names:
+            table, _, way = name.split(" | ")[:3]
+            if runs(table, way) and name not in names:
                 self.faults.append(f"{name}: is listed, and there is no such mutant")
 
     def add(self, outcome: Outcome) -> str:
@@ -89,6 +92,7 @@ def main() -> int:
     parser.add_argument("--table", action="append", default=[], help="only this table (as often as wanted)")
     parser.add_argument("--row", help="only rows whose name is this")
     parser.add_argument("--way", action="append", choices=("wrong", "code", "removed"), help="only this way (as often as wanted)")
+    parser.add_argument("--deep", action="store_true", help="also changes in the code of rows; so do --table, --way and --name")
     parser.add_argument("--name", action="append", default=[], help="only mutants whose whole name contains this")
     parser.add_argument("--sample", type=int, help="only so many, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
@@ -101,15 +105,24 @@ def main() -> int:
     options = parser.parse_args()
 
     import_everything()
-    from benchmarks.mutate.tables import TABLES, all_mutants  # imports the library, whose backends the line above has set
+    from benchmarks.mutate.tables import (
+        TABLES,
+        all_mutants,
+        is_deep,
+    )  # imports the library, whose backends the line above has set
 
     unknown = [table for table in options.table if table not in TABLES]
     if unknown:
         parser.error(f"no table {unknown[0]!r}; one of: {', '.join(TABLES)}")
-    mutants = all_mutants(options.table)
+    tables, deep = options.table or list(TABLES), options.deep or options.table or options.way or options.name
+
+    def runs(table: str, way: str) -> bool:
+        return table in tables and way in (options.way or [way]) and (bool(deep) or not is_deep(table, way))
+
+    mutants = [m for m in all_mutants(tables) if runs(m.table, m.way)]
     tally = Tally(reasons(options.equivalent))
-    tally.check_list({mutant.name for mutant in mutants}, options.table or list(TABLES))
-    mutants = [m for m in mutants if options.row in (None, m.row) and m.way in (options.way or [m.way])]
+    tally.check_list({mutant.name for mutant in mutants}, runs)
+    mutants = [m for m in mutants if options.row in (None, m.row)]
     if options.name:
         mutants = [m for m in mutants if any(part in m.name for part in options.name)]
     if options.sample is not None and options.sample < len(mutants):

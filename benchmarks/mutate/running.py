@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MEMORY = 8 << 30  # bytes that a mutant may take: one that builds ever longer lists ends by itself
@@ -123,13 +124,20 @@ def _forked(mutant: Mutant, report: int, limit: int) -> int:
 
 
 class _FirstFailure:
-    """A plugin of pytest that keeps the name of the first test that fails."""
+    """A plugin of pytest that keeps the name of the first test that fails, or that cannot run because a row is gone, and stops there."""
 
     name = ""
+    session: Any = None
+
+    def pytest_sessionstart(self, session) -> None:  # type: ignore[no-untyped-def]
+        self.session = session
 
     def pytest_runtest_logreport(self, report) -> None:  # type: ignore[no-untyped-def]
-        if report.failed and not self.name:
+        if not self.name and (
+            report.failed or "needs a row that is not there" in str(report.longrepr)
+        ):  # as `tests/conftest.py` says
             self.name = report.nodeid
+            self.session.shouldstop = "noticed"
 
     def pytest_collectreport(self, report) -> None:  # type: ignore[no-untyped-def]
         if report.failed and not self.name:
@@ -141,6 +149,7 @@ def _outcome(mutant: Mutant) -> tuple[str, str]:
     import pytest
 
     os.chdir(ROOT)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need none, and to load them takes longer than most tests
     hypothesis.settings.load_profile("mutate")
     mutant.apply()
     ran = False
@@ -152,9 +161,10 @@ def _outcome(mutant: Mutant) -> tuple[str, str]:
             "-q",
             "-p",
             "no:cacheprovider",
-            "--hypothesis-seed=0",
-            "-W",
-            "ignore::pytest.PytestAssertRewriteWarning",
+            "-p",
+            "no:unraisableexception",  # collects garbage at each end
+            "--assert=plain",
+            "--tb=native",
         ]
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):

@@ -15,23 +15,21 @@ from typing import Any
 from benchmarks.mutate.code import Change, changes
 from benchmarks.mutate.running import Mutant, Tests
 from tempo_core.backends import jax_backend, numpy_backend, shared
-from tempo_core.frontend import gradients
+from tempo_core.frontend import gradients, slopes
 from tempo_core.ir import ops, verify
 from tempo_core.ir.graph import Edge
 from tempo_core.passes import batching, pad, rules, tiling
 from tempo_core.passes.base import Builder, literal
 from tempo_core.schedule import storage
 
-try:
-    from tempo_core.frontend import slopes
-except ImportError:
-    slopes = None  # type: ignore[assignment]
-
 Tables = dict[str, Callable[[], Iterator[Mutant]]]
 Selection = Callable[[str], tuple[Tests, ...]]  # of a row's name
 
 # A row that is missed only where names are compared is not tested: these do not count for rows removed.
-NAMES_ONLY = "not has_a_row and not has_a_rule and not has_a_kernel and not has_an_example and not is_tested"
+NAMES_ONLY = " and ".join(
+    f"not {name}"
+    for name in ("has_a_row", "has_a_rule", "has_a_checked_rule", "has_a_slope", "has_a_kernel", "has_an_example", "is_tested")
+)
 
 
 def always(*tests: Tests) -> Selection:
@@ -155,7 +153,7 @@ _NEUTRAL = {0.0: 1.0, 1.0: 0.0, "lowest": 0.0, "highest": 0.0}
 
 def _rules(values: Selection, growth: Selection) -> Iterator[Mutant]:
     """Rows of `rules.RULES`, changed in place: the table by op, and tests, hold the same objects."""
-    for rule in rules.RULES if hasattr(rules, "BY_OP") else ():
+    for rule in rules.RULES:
 
         def wrong(view: rules.View, apply: Callable[..., Any] = rule.apply) -> Edge | None:
             edge = apply(view)
@@ -186,6 +184,12 @@ def _slope(key: str, slope: Any) -> Any:
     if callable(slope):
         return lambda *of: _times(slope(*of))
     return lambda g, *of: g if len(of) == 2 else (g, g)  # of what has no slope
+
+
+def _reduce_slope(key: str, slope: Any) -> Any:
+    """One and a half times the gradient; of a reduction that has none, as if it were a sum."""
+    of = slope if callable(slope) else gradients.REDUCE["sum"]
+    return lambda *operands: _times(of(*operands))
 
 
 def _times(gradients: Any) -> Any:
@@ -239,7 +243,7 @@ def _kernel_function_tests(function: str) -> tuple[Tests, ...]:
         "scan_as_a_tree": "LinearScan", "composed": "LinearScan", "composed_integers": "LinearScan", "carried_part": "LinearScan",
         "discounted_sum": "DiscountedSum", "discount_weights": "DiscountedSum", "window": "Slice", "padded": "Pad", "sliced": "Slice", "pad": "Pad",
         "batched": "Gather", "batch_grids": "Gather", "scatter_add": "ScatterAdd", "spread": "Conv", "least": "Reduce", "greatest": "Reduce",
-        "dataflow": "Dataflow", "udf": "Udf", "cumsum": "CumSum", "cummax": "CumMax", "wide": "Reduce",
+        "dataflow": "Dataflow", "udf": "Udf", "cumsum": "CumSum", "cummax": "CumMax", "wide": "Reduce", "empty_conv": "Conv",
     }.get(name, name.capitalize())  # fmt: skip
     if op in ("Power", "Quotient", "Sigmoid"):
         fns = {"Power": "pow", "Quotient": "mod or floordiv or binary or divide", "Sigmoid": "sigmoid"}[op]
@@ -255,7 +259,11 @@ def _is_kernel(function: str) -> bool:
 BATCHING = always(Tests(f"{PASSES}/test_batching.py"), Tests(f"{PASSES}/test_vectorize.py"))
 PADDING = always(Tests(f"{PASSES}/test_pad.py"))
 TILING = always(Tests(f"{PASSES}/test_tiling.py"), Tests(f"{PASSES}/test_tile.py"))
-STORAGE = always(Tests("core/schedule/test_storage.py"), Tests("core/schedule/test_random.py"))
+STORAGE = always(
+    Tests("core/schedule/test_storage.py"),
+    Tests("core/schedule/test_lasting.py", "not values_and_slots"),
+    Tests("core/schedule/test_random.py"),
+)
 VERIFIER = always(Tests("core/ir/test_verify.py"))
 SIMPLIFY = Tests(f"{PASSES}/test_simplify.py")
 CHECKED_RULES = Tests(f"{PASSES}/test_rules.py")
@@ -271,6 +279,14 @@ def _fewer_tests(row: str) -> tuple[Tests, ...]:
 
 GRADIENTS = always(Tests("core/test_op_gradients.py"))
 SLOPES = always(Tests("core/test_op_gradients.py"), Tests("core/test_points.py"))
+
+
+def _slope_tests(fn: str) -> tuple[Tests, ...]:
+    """Of the checks by finite differences, most of which are about other functions, its own alone."""
+    gradients = "core/test_op_gradients.py"
+    own = Tests(gradients, f"finite_differences and -{fn}")
+    return own, Tests(gradients, "not finite_differences"), Tests("core/test_points.py")
+
 
 TABLES: Tables = {
     "batching": lambda: dictionary("batching", batching.RULES, _points_reversed, "points reversed", BATCHING, BATCHING),
@@ -288,15 +304,12 @@ TABLES: Tables = {
     "rules code": lambda: code("rules code", rules, always(SIMPLIFY, CHECKED_RULES)),
     "gradients": lambda: dictionary("gradients", gradients.GRADIENTS, _half_more, "times 1.5", GRADIENTS, GRADIENTS),
     "gradients code": lambda: code("gradients code", gradients, GRADIENTS),
-    **(
-        {
-            "slopes unary": lambda: dictionary("slopes unary", slopes.UNARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
-            "slopes binary": lambda: dictionary("slopes binary", slopes.BINARY, _slope, "times 1.5, or one", SLOPES, SLOPES),
-            "slopes code": lambda: code("slopes code", slopes, SLOPES),
-        }
-        if slopes is not None
-        else {}
+    "slopes unary": lambda: dictionary("slopes unary", slopes.UNARY, _slope, "times 1.5, or one", _slope_tests, _slope_tests),
+    "slopes binary": lambda: dictionary("slopes binary", slopes.BINARY, _slope, "times 1.5, or one", _slope_tests, _slope_tests),
+    "slopes reduce": lambda: dictionary(
+        "slopes reduce", gradients.REDUCE, _reduce_slope, "times 1.5", _slope_tests, _slope_tests
     ),
+    "slopes code": lambda: code("slopes code", slopes, SLOPES),
     "kernels numpy": lambda: dictionary(
         "kernels numpy", numpy_backend.NumpyBackend.kernels, _kernel, "last element", _kernel_tests, _kernel_tests
     ),
@@ -318,10 +331,17 @@ TABLES: Tables = {
     "kernels jax code": lambda: code("kernels jax code", jax_backend, _kernel_function_tests, only=_is_kernel),
 }
 
+PROMISED_CODE = ("storage", "verifier")  # tables without rows: their code is all there is to change
+
+
+def is_deep(table: str, way: str) -> bool:
+    """Whether a run does this only where it is asked for: a change in the code of a table whose rows are changed as a whole."""
+    return way == "code" and table not in PROMISED_CODE
+
 
 def all_mutants(tables: Iterable[str] = ()) -> list[Mutant]:
     """The mutants of some tables, or of all."""
     return [mutant for table in tables or TABLES for mutant in TABLES[table]()]
 
 
-__all__ = ["Change", "TABLES", "all_mutants"]
+__all__ = ["Change", "TABLES", "all_mutants", "is_deep"]

@@ -138,6 +138,8 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
 
 
 def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
+    if (zeros := shared.empty_conv(at, op, x, w)) is not None:
+        return zeros
     n = op.spatial
     batch, space = x.shape[: -n - 1], tuple(range(1, n + 1))
     layout = lax.ConvDimensionNumbers((0, n + 1, *space), (n + 1, n, *range(n)), (0, n + 1, *space))

@@ -87,6 +87,8 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
 
 def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
     """Contract windows of x with the kernel, one group of channels after the other."""
+    if (zeros := shared.empty_conv(at, op, x, w)) is not None:
+        return zeros
     n, groups = op.spatial, at.size(op.groups)
     batch, space, kernel = x.shape[: -n - 1], tuple(range(1, n + 1)), w.shape[:n]
     spread = shared.wide(x).reshape((math.prod(batch), *x.shape[-n - 1 :]))
@@ -112,7 +114,7 @@ def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:
 
 def _spread(x: Array, axis: int, distance: int) -> Array:
     """`x` with `distance - 1` zeros between two elements of `axis`."""
-    if distance == 1 or x.shape[axis] == 0:
+    if distance == 1:
         return x
     result = np.zeros((*x.shape[:axis], (x.shape[axis] - 1) * distance + 1, *x.shape[axis + 1 :]), x.dtype)
     result[(*(slice(None),) * axis, slice(None, None, distance))] = x

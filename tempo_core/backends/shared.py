@@ -16,6 +16,7 @@ from tempo_core.backends.base import Array, Kernel, Setting, numpy_dtype
 from tempo_core.errors import MissingRow
 from tempo_core.ir import ops
 from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr
 
 _NARROW = (numpy_dtype("bfloat16"), numpy_dtype("float16"))
 
@@ -23,6 +24,20 @@ _NARROW = (numpy_dtype("bfloat16"), numpy_dtype("float16"))
 def wide(x: Array) -> Array:
     """`x` in the dtype in which it is accumulated: float32 for 16-bit floats, its own dtype for others."""
     return x.astype(np.float32) if x.dtype in _NARROW else x
+
+
+def empty_conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array | None:
+    """Zeros, where a spatial dimension of `x` or of the kernel has no elements; None where all have some.
+
+    The gradients of a convolution without results are such convolutions. To XLA these are errors, and `n` elements at a distance
+    reach over `(n - 1) * distance + 1`, which is less than none for none.
+    """
+    n, batch = op.spatial, x.shape[: -op.spatial - 1]
+    space, kernel = x.shape[len(batch) : -1], w.shape[:n]
+    if 0 not in (*space, *kernel):
+        return None
+    out = at.shape([op.out_size(k, Expr.of(space[k]), Expr.of(kernel[k])) for k in range(n)])
+    return at.xp.zeros((*batch, *out, w.shape[-1]), x.dtype)
 
 
 # -- sources ----------------------------------------------------------------------------------------------------------

@@ -140,6 +140,7 @@ HARD_SCANS = {
     "a reset forgets what is infinite": ([2, 2, 0, 2], [1, INF, 1, 1], [1, INF, 1, 3]),
     "a reset forgets NaN": ([2, 2, 0, 2], [1, NOT, 1, 1], [1, NOT, 1, 3]),
     "an infinite coefficient after a reset": ([1, 0, INF, 1], [1, 1, 1, 1], [1, 1, INF, INF]),
+    "an infinite coefficient and a reset that are composed first": ([1, 1, 0, INF], [1, 1, 1, 1], [1, 2, 1, INF]),
     "a reset after an infinite coefficient": ([1, INF, 0, 1], [1, 1, 1, 1], [1, INF, 1, 2]),
     "coefficients that overflow before there is a value": ([1e30] * 7 + [1.0], [0] * 7 + [1], [0] * 7 + [1]),
     "coefficients that overflow and come back": (
@@ -174,6 +175,8 @@ def test_linear_scan_of_integers_wraps(platform, monkeypatch):
     monkeypatch.setattr(jax_backend.jax, "default_backend", lambda: platform)
     c, b = array([3, 100, 100, 0, 7], "int8"), array([1, 2, 3, 4, 5], "int8")
     check(ops.LinearScan(0), [c, b], np.array([1, 102, -37, 4, 33], "int8"))  # 102 * 100 + 3 = 10,203 = 40 * 256 - 37
+    c, b = array([2, 3, 5, 7, 2, 3], "int32"), array([1, 2, 3, 4, 5, 6], "int32")
+    check(ops.LinearScan(0), [c, b], np.array([1, 5, 28, 200, 405, 1221], "int32"))
 
 
 def test_cummax():
@@ -188,6 +191,7 @@ def test_of_no_elements_there_are_zeros():
     nothing = array(np.zeros((0, 2)))
     check(ops.Gather(0), [nothing, array([0, 5, -1], "int32")], np.zeros((3, 2)))
     check(ops.Argmax(0), [nothing], np.zeros(2, "int32"))
+    check(ops.Argmax(1), [array(np.zeros((2, 0, 3)))], np.zeros((2, 3), "int32"))
 
 
 def test_linear_scan_is_a_discounted_return():

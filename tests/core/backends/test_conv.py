@@ -77,6 +77,34 @@ def test_no_elements() -> None:
     for backend in (NUMPY, JAX):
         assert run(backend, op, normal(0, 5, 2), normal(3, 2, 4))[0].shape == (0, 3, 4)
         assert run(backend, op, normal(2, 2), normal(3, 2, 4))[0].shape == (0, 4)
+        cut = conv((1,), ((-4, -3),), (1,), (1,), 1)
+        assert run(backend, cut, normal(2, 7, 2), normal(1, 2, 4))[0].shape == (2, 0, 4)
+
+
+@pytest.mark.parametrize("op", [conv((1,), ((2, 3),), (1,), (2,), 1), conv((2,), ((1, 7),), (3,), (1,), 1)], ids=str)
+@pytest.mark.parametrize(("size", "kernel"), [(0, 3), (4, 0), (0, 0)])
+def test_where_nothing_is_multiplied_there_are_zeros(op: ops.Conv, size: int, kernel: int) -> None:
+    """As many as the op's type says: no elements, at a distance, reach over less than none."""
+    x, w = normal(2, size, 2), normal(kernel, 2, 4)
+    expected = written_out(op, x, w)
+    assert not expected.any()
+    check(op, [x, w], expected)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_gradients_of_a_convolution_without_results_are_zeros(stride: int) -> None:
+    ctx = tp.Context("t")
+    with ctx as ((_, T),):
+        x, w = tp.input("x", (2, 1)), tp.input("w", (3, 1, 2))
+        result = tp.conv(x, w, stride, "VALID")
+        outputs = tp.grad(result.sum(), wrt=[x, w])
+    assert tuple(map(int, result.shape)) == (0, 2)
+    inputs = {"x": normal(2, 1), "w": normal(3, 1, 2)}
+    for found in (
+        reference.evaluate(ctx, outputs, {T: 1}, inputs),
+        *(ctx.run({T: 1}, outputs=outputs, inputs=inputs, config=setting) for setting in SETTINGS.values()),
+    ):
+        assert_all_same(found, [np.zeros((2, 1), "float32"), np.zeros((3, 1, 2), "float32")])
 
 
 @pytest.mark.torch

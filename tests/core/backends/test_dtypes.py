@@ -192,6 +192,15 @@ def test_what_casts_do_with_what_does_not_fit(source: str, target: str) -> None:
     same_bits_or_nan(result, np.asarray(right))
 
 
+@pytest.mark.parametrize("target", INTEGERS)
+def test_casts_at_the_limits_of_an_integer(target: str) -> None:
+    """The greatest 64-bit integer is not a float: the next float is one too large."""
+    limits = np.iinfo(target)
+    x = array([limits.min, limits.max, float(limits.max) + 1, limits.min - 1, 0], "float64")
+    (found,) = NUMPY.kernel(ops.Cast(target), [x], {})
+    np.testing.assert_array_equal(found, array([limits.min, limits.max, limits.max, limits.min, 0], target))
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers_wrap_around_and_divide_by_zero_to_zero(dtype: str) -> None:
     limits = np.iinfo(dtype)

@@ -4,7 +4,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.schedule import Storage, schedule
-from tempo_core.schedule.storage import Lasting
+from tempo_core.schedule.storage import Lasting, _Folding
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
 from tests.core.running import Case, assert_all_same, evaluated
@@ -77,4 +77,24 @@ def test_nothing_that_is_read_later_is_overwritten(every, length):
 def test_the_slot_of_a_point():
     storage = Storage("window", (3,), (Lasting(4, 12, 4),))  # 4 and 12 in slot 0, 8 in slot 1, all others in slot 2
     assert [storage.slot(0, p) for p in range(18)] == [2, 2, 2, 2, 0, 2, 2, 2, 1, 2, 2, 2, 0, 2, 2, 2, 2, 2]
+    follow_each_other = Storage("window", (3,), (Lasting(2, 4, 1),))  # 2 and 4 in slot 0, 3 in slot 1
+    assert [follow_each_other.slot(0, p) for p in range(6)] == [2, 2, 0, 1, 0, 2]
     assert [Storage("window", (3,)).slot(0, p) for p in range(5)] == [0, 1, 2, 0, 1]
+
+
+def test_points_are_counted_alone_where_that_takes_fewer_slots():
+    """Of every second one of twelve points, read later: one slot for two of them (three for five), and one for all others."""
+    evens, first = (Range(Expr.of(0), t.expr + 1, 2),), at(0)
+    for index, lasting, saves in [(evens, Lasting(0, 10, 2), range(4, 13)), (first, Lasting(0, 0, 1), range(3, 13))]:
+        graph = Graph(ORDER)
+        x = run(graph, "x", Domain((t,)))
+        run(graph, "y", Domain((t,)), (x, index))
+        scheduled = schedule(graph, {Symbol("T"): 12})
+        folding = _Folding(scheduled.schedule, scheduled.bounds)
+        for slots in range(2, 13):
+            assert folding._lasting(folding.reads[x.id, 0], (slots,)) == (lasting if slots in saves else None,), slots
+
+
+@pytest.mark.parametrize(("lasting", "count"), [((4, 12, 4), 3), ((4, 11, 4), 2), ((3, 3, 1), 1), ((0, 6, 1), 7)])
+def test_how_many_points_last(lasting, count):
+    assert Lasting(*lasting).count == count == len(range(lasting[0], lasting[1] + 1, lasting[2]))
