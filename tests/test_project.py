@@ -29,7 +29,7 @@ def test_ci_runs_the_command_of_the_readme():
     extraction = re.search(r"awk '.*' README\.md", script)
     assert extraction
     printed = subprocess.run(["bash", "-c", extraction[0]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "pip install -e '.[test]' && pytest -n auto --dist loadfile"
+    assert printed.strip() == "pip install -e '.[test]' && pytest -n auto --dist worksteal"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import HealthCheck, Phase, assume, given, note, seed, settings
 
 from tests.fuzz.checking import check
 from tests.fuzz.generator import programs
@@ -46,19 +46,20 @@ def quickly_compiled() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", before)
 
 
-@quick(100)
-@given(programs(size=6))
-def test_programs_in_numpy(program: Program) -> None:
-    assert_right(program)
+def batch(number: int, count: int, executor: str) -> Callable[[], None]:
+    """A test of so many programs. Batches of other numbers draw others, and run on other cores."""
+
+    @seed(number)
+    @quick(count)
+    @given(programs(size=6, executor=executor))
+    def check_programs(program: Program) -> None:
+        assert_right(program)
+
+    return check_programs
 
 
-@quick(10)
-@given(programs(size=6, executor="interpreted"))
-def test_interpreted_programs(program: Program) -> None:
-    assert_right(program)
-
-
-@quick(115)
-@given(programs(size=6, executor="staged"))
-def test_staged_programs(program: Program) -> None:
-    assert_right(program)
+test_programs_in_numpy, test_more_programs_in_numpy = (batch(number, 50, "numpy") for number in (1, 2))
+test_interpreted_programs = batch(3, 10, "interpreted")
+test_staged_programs, test_more_staged_programs, test_other_staged_programs, test_further_staged_programs = (
+    batch(number, 29, "staged") for number in (4, 5, 6, 7)
+)

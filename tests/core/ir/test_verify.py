@@ -161,7 +161,7 @@ def test_numbers_steps_and_bounds_belong_to_the_graph():
         verify(moved)
     foreign = graph.copy()
     foreign.add(Eval(Symbol("Q").expr))
-    with pytest.raises(InvalidGraphError, match="uses Q in its parameters, which is no bound of the context"):
+    with pytest.raises(InvalidGraphError, match="uses Q in its parameters, which is not a bound of the context"):
         verify(foreign)
     fewer = graph.copy()
     fewer.order = (Symbol("t", "T"),)
