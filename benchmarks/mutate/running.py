@@ -150,6 +150,7 @@ def _outcome(mutant: Mutant) -> tuple[str, str]:
 
     os.chdir(ROOT)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need none, and to load them takes longer than most tests
+    os.environ.pop("PYTEST_ADDOPTS", None)  # options of the run outside may name plugins that are not there
     hypothesis.settings.load_profile("mutate")
     mutant.apply()
     ran = False
