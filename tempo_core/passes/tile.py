@@ -301,7 +301,8 @@ class _Tiling:
         operands = []
         for edge, axis in zip(node.inputs, seed.axes, strict=True):
             operand = self._operand(edge, axis, chosen, build)
-            operands.append(operand if seed.masked or axis is None else self._inside(operand, axis, fn, build))
+            is_neutral = axis is None or (seed.masked and self._is_masked(edge, chosen))
+            operands.append(operand if is_neutral else self._inside(operand, axis or 0, fn, build))
         partial = build.add(node.op, *operands)
         outside = Builder(self.graph, node)
         neutral = outside.add(ops.Broadcast(type.shape, ()), literal(outside, type.dtype, NEUTRAL[fn]))
@@ -321,6 +322,26 @@ class _Tiling:
         else:  # an empty dimension has no tiles
             branches = (replace(neutral, condition=length <= 0), replace(result, condition=length >= 1))
             self.graph.put(replace(node, op=ops.Merge(type), inputs=branches))
+
+    def _is_masked(self, edge: Edge, chosen: Mapping[int, tuple[int, Tiled]]) -> bool:
+        """Whether each tile computes its part of the mask that `pad` put on an operand, by its own positions.
+
+        A whole mask with other readers stays a whole: past its end, a tile that reads it gets its last element again.
+        """
+        if edge.source not in chosen:
+            return False
+        where, (_, rule) = self.graph[edge.source], chosen[edge.source]
+        return self._is_recomputed(where.inputs[0], rule.operands[0], chosen)
+
+    def _is_recomputed(self, edge: Edge, axis: int | None, chosen: Mapping[int, tuple[int, Tiled]]) -> bool:
+        if axis is None or axis < sum(isinstance(index, Range) for index in edge.index):
+            return True  # it does not vary along the dimension, or reads a range, which has zeros past its end
+        if edge.source not in chosen:
+            return False
+        node, (_, rule) = self.graph[edge.source], chosen[edge.source]
+        if isinstance(node.op, ops.Iota):
+            return True
+        return all(self._is_recomputed(e, a, chosen) for e, a in zip(node.inputs, rule.operands, strict=True))
 
     def _inside(self, operand: Edge, axis: int, fn: str, build: Builder) -> Edge:
         """A tile with neutral elements past the end of the dimension."""

@@ -144,7 +144,7 @@ class _Folding:
         choices: list[Lasting | None] = []
         for k, count in enumerate(slots):
             first, last = points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()
-            lasting = Lasting(first, last, 1 if first == last else points.get_stride(k).to_python())
+            lasting = Lasting(first, last, 1 if first == last else _stride(points, k))
             fewer = min(lasting.count, (count - 1) // lasting.stride + 1) + 1 < count
             choices.append(lasting if fewer else None)
         return tuple(choices)
@@ -177,6 +177,14 @@ class _Folding:
             later = times.lex_gt_map(write_times)
             alive = later if alive is None else alive.union(later)
         return write_times.lex_le_map(write_times).intersect(alive)
+
+
+def _stride(points: isl.Set, k: int) -> int:
+    """The stride of the points along one step, whatever the others are: of the points with an even `b + t`, 1 along `t`."""
+    rank = points.dim(isl.dim_type.set)
+    along = points.project_out(isl.dim_type.set, k + 1, rank - k - 1).project_out(isl.dim_type.set, 0, k)
+    stride: int = along.get_stride(0).to_python()
+    return stride
 
 
 def _shared_depth(writer: tuple[Row, ...] | None, reader: tuple[Row, ...] | None, place: list[int]) -> int | None:

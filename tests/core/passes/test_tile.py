@@ -204,3 +204,16 @@ def test_a_vectorized_mask_keeps_its_statement_while_its_length_is_one_number():
     along_i = [n.op for n in Vectorize(but=("t",)).apply(padded) if isinstance(n.op, ops.Where)]
     along_t = [n.op for n in Vectorize(but=("i",)).apply(padded) if isinstance(n.op, ops.Where)]
     assert [(op.axis, str(op.length)) for op in along_i] == [(1, "t + 1")] and along_t == [ops.Where()]
+
+
+def test_a_mask_with_other_readers_hides_what_lies_past_the_end() -> None:
+    """The gradient of the flip reads the mask of `v[0:t + 1]` too, so that it is no tile's own: the last of two tiles ends early."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        v = tp.input("v", (), domain=(t,), requires_grad=True)
+        loss = (v[0 : t + 1].flip(0) ** 2).sum()[0:T].sum()
+        (slope,) = tp.grad(loss, wrt=[v])
+        config = tp.Config(backend="numpy", disable=("vectorize(t)",), tile={"t": 4})
+        total, slopes = ctx.run({T: 5}, [loss, slope], {"v": np.arange(1, 6, dtype="float32")}, config)
+    assert total == 105
+    assert slopes.tolist() == [10, 16, 18, 16, 10]

@@ -1,12 +1,15 @@
 """Stores hold only the points that are read later: their values against the reference, and the numbers of slots."""
 
+import islpy as isl
+import numpy as np
 import pytest
 
 import tempo_core as tp
 from tempo_core.schedule import Storage, schedule
-from tempo_core.schedule.storage import Lasting, _Folding
+from tempo_core.schedule.storage import Lasting, _Folding, _stride
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
+from tempo_core.symbolic.sets import CONTEXT
 from tests.core.running import Case, assert_all_same, evaluated
 from tests.core.schedule.checker import at, check
 from tests.core.schedule.programs import ORDER, Graph, i, run, t
@@ -98,3 +101,23 @@ def test_points_are_counted_alone_where_that_takes_fewer_slots():
 @pytest.mark.parametrize(("lasting", "count"), [((4, 12, 4), 3), ((4, 11, 4), 2), ((3, 3, 1), 1), ((0, 6, 1), 7)])
 def test_how_many_points_last(lasting, count):
     assert Lasting(*lasting).count == count == len(range(lasting[0], lasting[1] + 1, lasting[2]))
+
+
+def test_points_of_two_steps_that_last_together() -> None:
+    """Of the points with an even `b + t`, each row of b keeps other points of t: along t they have no stride."""
+    ctx = tp.Context("b", "t")
+    with ctx as ((b, B), (t, T)):
+        x = tp.input("x", (2,), domain=(b, t))
+        y = tp.exp(x[b, 0 : t + 1].sum(0))
+        case = Case(
+            ctx, {B: 2, T: 4}, [y[b, t, b % 2 == t % 2]], [], {"x": np.arange(16, dtype="float32").reshape(2, 4, 2) * 0.1}
+        )
+        config = tp.Config(backend="numpy", disable=("vectorize", "simplify"))
+        results = ctx.run(case.bounds, case.outputs, case.inputs, config)
+    assert_all_same(results, evaluated(case))
+
+
+def test_the_stride_along_a_step_is_that_of_all_points() -> None:
+    points = isl.Set("{ [b, t] : 0 <= b < 2 and 0 <= t < 6 and (b + t) mod 2 = 0 }", CONTEXT)
+    assert [_stride(points, k) for k in (0, 1)] == [1, 1]
+    assert _stride(isl.Set("{ [b, t] : 0 <= b < 2 and 0 <= t < 9 and t mod 3 = 1 }", CONTEXT), 1) == 3
