@@ -197,7 +197,7 @@ class Checking:
                 with rounded_otherwise(seed):
                     other = self.reference(again)
                 for o, e in zip(other, expected, strict=True):
-                    assert_same(o, e, self.tolerance)
+                    assert_same(o, e, self.tolerance / 4)
             except AssertionError:
                 return True
         return False
