@@ -69,7 +69,7 @@ def test_what_is_listed_to_change_nothing_must_exist_and_survive(tmp_path: Path)
         encoding="utf-8",
     )
     tally = Tally(reasons(path))
-    assert tally.known["t | a | wrong | one"] == "It is not read."
+    assert tally.equivalents["t | a | wrong | one"] == "It is not read."
     a, b, d = (Mutant("t", row, "wrong", "one", lambda: None, ()) for row in "abd")
     tally.check_list({a.name, b.name, d.name}, lambda table, way: (table, way) == ("t", "wrong"))
     kinds = [

@@ -26,17 +26,17 @@ EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 
 def reasons(path: Path) -> dict[str, str]:
     """The mutants that change nothing, by name, with why: lines of "name", each followed by an indented reason."""
-    found: dict[str, str] = {}
+    listed: dict[str, str] = {}
     name = ""
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.strip() or line.startswith("#"):
             continue
         if line.startswith(" "):
-            found[name] = f"{found[name]} {line.strip()}".strip()
+            listed[name] = f"{listed[name]} {line.strip()}".strip()
         else:
             name = line.strip()
-            found[name] = ""
-    return found
+            listed[name] = ""
+    return listed
 
 
 KINDS = ("noticed", "timed out", "equivalent", "survived", "failed")
@@ -44,16 +44,16 @@ KINDS = ("noticed", "timed out", "equivalent", "survived", "failed")
 
 @dataclass
 class Tally:
-    """The outcomes of a run, judged by the list of mutants that change nothing, `known`: their names and reasons."""
+    """The outcomes of a run, judged by the list of mutants that change nothing, `equivalents`: their names and reasons."""
 
-    known: Mapping[str, str]
+    equivalents: Mapping[str, str]
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # by table, way and kind
     survivors: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # of the list, and of the tool
 
     def check_list(self, names: Collection[str], runs: Callable[[str, str], bool]) -> None:
         """Whether the list fits the mutants `names`: all those of each table and way of which `runs` says that it runs."""
-        for name, reason in self.known.items():
+        for name, reason in self.equivalents.items():
             if not reason:
                 self.faults.append(f"{name}: is listed without a reason")
             table, _, way = name.split(" | ")[:3]
@@ -63,9 +63,9 @@ class Tally:
     def add(self, outcome: Outcome) -> str:
         """Count an outcome, and give its kind: one of `KINDS`."""
         mutant, kind = outcome.mutant, outcome.kind
-        if kind == "survived" and mutant.name in self.known:
+        if kind == "survived" and mutant.name in self.equivalents:
             kind = "equivalent"
-        elif mutant.name in self.known:
+        elif mutant.name in self.equivalents:
             self.faults.append(f"{mutant.name}: is listed to change nothing, and is {kind} {outcome.by}".rstrip())
         if kind == "survived":
             self.survivors.append(mutant.name)
@@ -89,9 +89,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.mutate", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--table", action="append", default=[], help="only this table (as often as wanted)")
+    parser.add_argument("--table", action="append", default=[], help="only this table (may be repeated)")
     parser.add_argument("--row", help="only rows whose name is this")
-    parser.add_argument("--way", action="append", choices=("wrong", "code", "removed"), help="only this way (as often as wanted)")
+    parser.add_argument("--way", action="append", choices=("wrong", "code", "removed"), help="only this way (may be repeated)")
     parser.add_argument("--deep", action="store_true", help="also changes in the code of rows; so do --table, --way and --name")
     parser.add_argument("--name", action="append", default=[], help="only mutants whose whole name contains this")
     parser.add_argument("--sample", type=int, help="only so many, drawn at random")

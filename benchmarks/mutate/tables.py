@@ -176,8 +176,8 @@ def with_other_parameters(function: Callable[..., Any]) -> Iterator[tuple[str, C
         if isinstance(value, (bool, int, float)):
             other = not value if isinstance(value, bool) else value + 1
             closure = (*cells[:k], CellType(other), *cells[k + 1 :])
-            made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
-            yield f"{function.__code__.co_freevars[k]}={value} -> {other}", made
+            changed = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
+            yield f"{function.__code__.co_freevars[k]}={value} -> {other}", changed
 
 
 def _slope(key: str, slope: Any) -> Any:
@@ -284,8 +284,8 @@ SLOPES = always(Tests("core/test_op_gradients.py"), Tests("core/test_points.py")
 def _slope_tests(fn: str) -> tuple[Tests, ...]:
     """Of the checks by finite differences, most of which are about other functions, its own alone."""
     gradients = "core/test_op_gradients.py"
-    own = Tests(gradients, f"finite_differences and -{fn}")
-    return own, Tests(gradients, "not finite_differences"), Tests("core/test_points.py")
+    finite_differences = Tests(gradients, f"finite_differences and -{fn}")
+    return finite_differences, Tests(gradients, "not finite_differences"), Tests("core/test_points.py")
 
 
 TABLES: Tables = {

@@ -38,13 +38,13 @@ def cast(at: Setting, op: ops.Cast, x: Array) -> Array:
 
 def supported(dtype: str) -> np.dtype[Any]:
     """The dtype of a name. Raises DTypeError for 64 bits if JAX's 64-bit mode is off: JAX would silently take 32 bits."""
-    wanted = numpy_dtype(dtype)
-    if wanted.itemsize == 8 and not jax.config.jax_enable_x64:
+    requested = numpy_dtype(dtype)
+    if requested.itemsize == 8 and not jax.config.jax_enable_x64:
         raise DTypeError(
             f"{dtype} needs JAX's 64-bit mode, which is off",
             hint=f'use {dtype[:-2]}32, or write before anything runs: jax.config.update("jax_enable_x64", True)',
         )
-    return wanted
+    return requested
 
 
 def constant(at: Setting, op: ops.Constant) -> Array:

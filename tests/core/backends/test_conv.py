@@ -100,11 +100,11 @@ def test_gradients_of_a_convolution_without_results_are_zeros(stride: int) -> No
         outputs = tp.grad(result.sum(), wrt=[x, w])
     assert tuple(map(int, result.shape)) == (0, 2)
     inputs = {"x": normal(2, 1), "w": normal(3, 1, 2)}
-    for found in (
+    for gradients in (
         reference.evaluate(ctx, outputs, {T: 1}, inputs),
         *(ctx.run({T: 1}, outputs=outputs, inputs=inputs, config=setting) for setting in SETTINGS.values()),
     ):
-        assert_all_same(found, [np.zeros((2, 1), "float32"), np.zeros((3, 1, 2), "float32")])
+        assert_all_same(gradients, [np.zeros((2, 1), "float32"), np.zeros((3, 1, 2), "float32")])
 
 
 @pytest.mark.torch

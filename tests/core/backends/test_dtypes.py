@@ -197,8 +197,8 @@ def test_casts_at_the_limits_of_an_integer(target: str) -> None:
     """The greatest 64-bit integer is not a float: the next float is one too large."""
     limits = np.iinfo(target)
     x = array([limits.min, limits.max, float(limits.max) + 1, limits.min - 1, 0], "float64")
-    (found,) = NUMPY.kernel(ops.Cast(target), [x], {})
-    np.testing.assert_array_equal(found, array([limits.min, limits.max, limits.max, limits.min, 0], target))
+    (result,) = NUMPY.kernel(ops.Cast(target), [x], {})
+    np.testing.assert_array_equal(result, array([limits.min, limits.max, limits.max, limits.min, 0], target))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

@@ -288,9 +288,9 @@ def test_a_padded_op_gives_the_same_within_the_true_shape(op: Op, types: list[Te
     assert all(type.is_static for node in padded for type in node.outputs)
     largest = [max(size.evaluate({**NUMBERS, t: k}) for k in range(4)) for size in node.outputs[0].shape]
     assert [size.evaluate(NUMBERS) for size in padded[node.id].outputs[0].shape] == largest
-    (expected,), (found,) = (reference.evaluate(g, None, NUMBERS, inputs) for g in (graph, padded))
-    for k, (value, wanted) in enumerate(zip(trimmed(found, node.outputs[0]), expected, strict=True)):
-        assert_same(value, wanted, where=f"t = {k}")
+    (expected,), (result,) = (reference.evaluate(g, None, NUMBERS, inputs) for g in (graph, padded))
+    for k, (value, right) in enumerate(zip(trimmed(result, node.outputs[0]), expected, strict=True)):
+        assert_same(value, right, where=f"t = {k}")
 
 
 def padded(op: Op, types: list[TensorType]) -> Graph:
@@ -375,8 +375,8 @@ def test_padding_says_neither_yes_nor_no(compared: str, fn: str):
     truth = graph.add(ops.Compare(compared), [x, x], domain=Domain((t,)))
     node = graph.add(ops.Reduce(fn, (0,)), [Edge(truth.id, x.index)], domain=Domain((t,)))
     graph.add(ops.Output(0), [Edge(node.id, (full_range(t),))], domain=Domain())
-    (found,) = reference.evaluate(Pad().apply(graph), None, NUMBERS, fed(graph, {"T": 4}))
-    np.testing.assert_array_equal(found, np.full((4, 2), fn == "all"))
+    (result,) = reference.evaluate(Pad().apply(graph), None, NUMBERS, fed(graph, {"T": 4}))
+    np.testing.assert_array_equal(result, np.full((4, 2), fn == "all"))
 
 
 # -- what leaves the program, and what is refused -----------------------------------------------------------------------
@@ -395,8 +395,8 @@ def test_functions_on_the_host_get_arrays_in_their_true_shapes():
     data = np.arange(6, dtype="float32").reshape(3, 2)
     for config in (tp.Config(), tp.Config(backend="numpy")):
         seen.clear()
-        found, total = ctx.run({T: 3}, outputs=[sizes, sums], inputs={"x": data}, config=config)
-        assert found.tolist() == [4, 4, 2] and total.tolist() == [6, 14, 9]
+        counts, total = ctx.run({T: 3}, outputs=[sizes, sums], inputs={"x": data}, config=config)
+        assert counts.tolist() == [4, 4, 2] and total.tolist() == [6, 14, 9]
         assert sorted(seen) == [(0, (2,), [1]), (1, (2,), [1, 5]), (2, (2,), [1, 5, 9])]
 
 

@@ -111,9 +111,9 @@ def test_a_block_holds_all_points_of_a_step_that_is_read_by_ranges():
     x = run(graph, "x", dit)
     row = Range(Expr.of(0), T)
     run(graph, "change", Domain((i,), i.expr >= 1), (x, (*at(i.expr - 1), row)), (x, (*at(i.expr), row)))
-    found = {n: stores(schedule(graph, {Symbol("I"): 5, Symbol("T"): n}))["x"] for n in (1, 2)}
-    assert found[1].kind == "window" and found[1].size == 2
-    assert found[2].kind == "block" and found[2].slots[1] == 2
+    storage = {n: stores(schedule(graph, {Symbol("I"): 5, Symbol("T"): n}))["x"] for n in (1, 2)}
+    assert storage[1].kind == "window" and storage[1].size == 2
+    assert storage[2].kind == "block" and storage[2].slots[1] == 2
 
 
 def test_only_what_a_statement_computes_is_stored():
