@@ -120,4 +120,5 @@ def test_points_of_two_steps_that_last_together() -> None:
 def test_the_stride_along_a_step_is_that_of_all_points() -> None:
     points = isl.Set("{ [b, t] : 0 <= b < 2 and 0 <= t < 6 and (b + t) mod 2 = 0 }", CONTEXT)
     assert [_stride(points, k) for k in (0, 1)] == [1, 1]
-    assert _stride(isl.Set("{ [b, t] : 0 <= b < 2 and 0 <= t < 9 and t mod 3 = 1 }", CONTEXT), 1) == 3
+    each = isl.Set("{ [b, i, t] : 0 <= b, i, t < 20 and b mod 2 = 0 and i mod 5 = 2 and t mod 3 = 1 }", CONTEXT)
+    assert [_stride(each, k) for k in (0, 1, 2)] == [2, 5, 3]
