@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Pass
+from tempo_core.prices import copy_weight
 from tempo_core.symbolic.condition import Bool, Comparison
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
 NEVER_TRIMMED = (ops.Input, ops.Constant, ops.Output, ops.Sink)
-CHEAP = (ops.Merge, ops.Eval, ops.Iota, ops.Broadcast, ops.Gather, ops.Reshape, ops.Identity, ops.Cast, ops.Constant)
-HEAVY = (ops.Dot, ops.Conv, ops.Udf, ops.Argsort)
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ def _trimmed(graph: Graph, step: Symbol) -> Graph:
                 if edge.source in unneeded and not _ends_before(graph, reader, edge, step, reader.id in unneeded):
                     unneeded.discard(edge.source)
                     changed = True
-    left = sum(_weight(n) for n in candidates if n.id not in unneeded and not _implies(n.domain.condition, before_last))
-    if 4 * left > sum(_weight(graph[n]) for n in unneeded):
+    left = sum(copy_weight(n) for n in candidates if n.id not in unneeded and not _implies(n.domain.condition, before_last))
+    if 4 * left > sum(copy_weight(graph[n]) for n in unneeded):
         return graph
     graph = graph.copy()
     for node_id in unneeded:
@@ -63,11 +62,6 @@ def _trimmed(graph: Graph, step: Symbol) -> Graph:
 
 def _must_run(node: Node) -> bool:
     return isinstance(node.op, NEVER_TRIMMED) or (isinstance(node.op, ops.Udf) and (node.op.stateful or node.op.kind == "host"))
-
-
-def _weight(node: Node) -> int:
-    """The rough cost of a second copy of a node."""
-    return 0 if isinstance(node.op, CHEAP) else 10 if isinstance(node.op, HEAVY) else 1
 
 
 def _ends_before(graph: Graph, reader: Node, edge: Edge, step: Symbol, trimmed: bool) -> bool:

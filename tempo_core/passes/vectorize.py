@@ -9,6 +9,7 @@ from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, zeros_outside
 from tempo_core.passes.batching import batched, evaluated, grid
+from tempo_core.prices import FASTER_AT_ONCE, nominal
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -118,7 +119,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
                     collected.add(source.id)
                 else:
                     whole.add((source.id, edge.output))
-    heavy = {groups.of(n) for n in legal if isinstance(graph[n].op, HEAVY)}
+    heavy = {groups.of(n) for n in legal if isinstance(graph[n].op, FASTER_AT_ONCE)}
     operands: dict[int, set[Key]] = {}  # by group
     for reader_id, key in looped_reads:
         operands.setdefault(groups.of(reader_id), set()).add(key)
@@ -134,16 +135,11 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     return {n for n in legal if groups.of(n) in worthwhile}
 
 
-HEAVY = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
-_NOMINAL = 16  # the value of every bound in comparisons of sizes
-
-
 def _size(graph: Graph, values: set[Key]) -> int:
     """The approximate number of elements of some values at one point."""
     total = 0
     for node_id, output in values:
-        size = ops.product(graph[node_id].outputs[output].shape)
-        total += size.evaluate(dict.fromkeys(size.symbols, _NOMINAL))
+        total += nominal(ops.product(graph[node_id].outputs[output].shape))
     return total
 
 

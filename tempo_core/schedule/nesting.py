@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tempo_core.ir.dependence import direction, latest_levels, strongly_connected
+from tempo_core.prices import MOST_STATEMENTS_FOR_ISL
 from tempo_core.schedule import split
 from tempo_core.schedule.constraints import Constraints, Statement
 from tempo_core.schedule.split import Backwards, Dependence, Row
@@ -22,7 +23,6 @@ from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
 from tempo_core.symbolic.sets import CONTEXT
 
-MANY = 60  # so many connected statements take isl some tenths of a second; 160 take seconds, some hundred take hours
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class _Nesting:
         a loop, one by one: then such statements share no loop with others, and more points are stored.
         """
         apart = self._apart(part, inner, steps)
-        if len(apart) == 1 and len(part) > MANY:
+        if len(apart) == 1 and len(part) > MOST_STATEMENTS_FOR_ISL:
             apart = self._phases(part, inner, steps)
         if len(apart) > 1:
             for number, members in enumerate(apart):
