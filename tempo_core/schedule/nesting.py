@@ -24,7 +24,6 @@ from tempo_core.symbolic.groups import Groups
 from tempo_core.symbolic.sets import CONTEXT
 
 
-
 @dataclass(frozen=True)
 class Times:
     """The time vector of a statement: first `rows`, then isl's times for the remaining steps, if isl was asked."""
