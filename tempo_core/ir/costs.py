@@ -162,7 +162,12 @@ def sorted_axis(op: Op, inputs: Types) -> Expr | None:
     return inputs[0].shape[op.axis] if isinstance(op, ops.Argsort) else None
 
 
-def reads_in_memory(op: Op, inputs: Types, producer: Op | None) -> bool:
-    """Whether an op's operand, computed by `producer`, has to be in memory. XLA computes a selection before it reduces it."""
+def reads_in_memory(op: Op, inputs: Types, producer: Op | None, is_free: bool = False) -> bool:
+    """Whether an op's operand, computed by `producer`, has to be in memory. `is_free`: it may be computed again for each reader.
+
+    XLA computes a selection before it reduces it. It computes positions, and repeated values, inside of the gather that uses them.
+    """
+    if isinstance(op, ops.Gather) and is_free:
+        return False
     where = place(op, inputs)
     return where == MEMORY or (where == REDUCED and isinstance(op, ops.Reduce) and isinstance(producer, ops.Where))

@@ -6,9 +6,7 @@ from its ops (`runtime/kernels.py`). A polynomial is that of the schedule for th
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,6 @@ from tempo_core.symbolic.expr import Atom, Expr, FloorDivide, Maximum, Minimum, 
 if TYPE_CHECKING:
     import sympy
 
-FIGURES = ("operations", "bytes_read", "bytes_written", "stores", "temporaries")
 SHOWN = 20  # statements in the table; the rest share a row
 WIDTH = 44  # of a polynomial in the table
 
@@ -48,10 +45,12 @@ class StatementCost:
 class Cost:
     """The costs of a program, as SymPy expressions of its bounds: `cost.operations.subs("T", 100)`.
 
-    `stores` are the bytes of all tensors that the plan stores. `temporaries` are the most bytes that other values take at a time.
+    `executions` is how often statements run, all together. `stores` are the bytes of all tensors that the plan
+    stores, `temporaries` the most bytes that other values take at a time.
     `numbers` has the figures for the program's bounds, by the names of the attributes.
     """
 
+    executions: sympy.Expr
     operations: sympy.Expr
     bytes_read: sympy.Expr
     bytes_written: sympy.Expr
@@ -71,26 +70,23 @@ class Cost:
         return all(each.is_exact for each in self.by_statement)
 
     def __str__(self) -> str:
-        rows = [("statement", "times", "operations", "bytes moved", "temporaries")]
+        rows: list[tuple[str, ...]] = [("statement", "times", "operations", "bytes moved", "temporaries")]
         largest = sorted(self.by_statement, key=lambda s: -max(s.numbers["bytes_moved"], s.numbers["operations"]))
         shown = largest if len(largest) <= SHOWN + 1 else largest[:SHOWN]
         for each in shown:
             times = ("" if each.is_exact else "≤ ") + _short(each.times, each.numbers["times"])
-            figures = (
-                (each.operations, "operations"), (each.bytes_moved, "bytes_moved"), (each.temporaries, "temporaries"),
-            )  # fmt: skip
-            rows.append((each.name, times, *(_short(value, each.numbers[key]) for value, key in figures)))
+            moved = _short(each.bytes_moved, each.numbers["bytes_moved"])
+            temporaries = _short(each.temporaries, each.numbers["temporaries"])
+            rows.append((each.name, times, _short(each.operations, each.numbers["operations"]), moved, temporaries))
         if rest := largest[len(shown) :]:
             sums = (sum(each.numbers[key] for each in rest) for key in ("operations", "bytes_moved"))
             rows.append((f"{len(rest)} smaller ones", "", *(f"{number:,}" for number in sums), ""))
         widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        in_all = (
-            ("operations", self.operations), ("bytes moved", self.bytes_moved), ("stores", self.stores),
-            ("temporaries", self.temporaries),
-        )  # fmt: skip
-        sums = [f"{name:11}  {self.numbers[name.replace(' ', '_')]:>14,}  {value}" for name, value in in_all]
-        return "\n".join([*lines, "", "in all", *(f"  {line}" for line in sums)])
+        lines += ["", "in all"]
+        for figure in ("executions", "operations", "bytes_moved", "stores", "temporaries"):
+            lines.append(f"  {figure.replace('_', ' '):11}  {self.numbers[figure]:>14,}  {getattr(self, figure)}")
+        return "\n".join(lines)
 
 
 def _short(value: Any, number: int) -> str:
@@ -121,17 +117,11 @@ class Translation:
     def count(self, count: Count) -> Any:
         return self.sympy.expand(self.of(count.numerator) / count.denominator)
 
-    def sorts(self, sorts: Sequence[tuple[Expr, Expr]]) -> Any:
-        """Operations times the logarithms of sizes."""
-        return self.sympy.Add(*(self.of(number) * self.sympy.log(self.of(size), 2) for number, size in sorts))
-
     def most(self, sizes: Sequence[Expr]) -> Any:
         return self.sympy.Max(*map(self.of, sizes)) if sizes else self.sympy.Integer(0)
 
-    def number(self, value: Any, bounds: Mapping[Symbol, int]) -> int:
-        """The value for these bounds, rounded up."""
-        at = value.subs({self.sympy.Symbol(bound.name): number for bound, number in bounds.items()})
-        return math.ceil(float(at)) if not at.is_Integer else int(at)
+    def sum(self, parts: Iterable[Any]) -> Any:
+        return self.sympy.Add(*parts).expand()
 
     def _atom(self, atom: Atom) -> Any:
         if atom not in self._atoms:
@@ -147,8 +137,3 @@ class Translation:
         assert isinstance(atom, (FloorDivide, Modulo))
         numerator, denominator = self.of(atom.numerator), self.of(atom.denominator)
         return self.sympy.floor(numerator / denominator) if isinstance(atom, FloorDivide) else numerator % denominator
-
-
-def total(parts: Sequence[Any], sympy: Any) -> Any:
-    """The sum, multiplied out."""
-    return functools.reduce(lambda a, b: a + b, parts, sympy.Integer(0)).expand()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Key, Node
 from tempo_core.ir.naming import names
 from tempo_core.ir.ops import Dataflow, Dataflowed, Merge, Output, Sink, Udf
-from tempo_core.runtime.cost import Cost, StatementCost, Translation, total
+from tempo_core.runtime.cost import Cost, StatementCost, Translation
 from tempo_core.runtime.kernels import ZERO, Island, Kernels, Reading, Value, bytes_of, largest
 from tempo_core.runtime.stage import Staged
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled
@@ -69,7 +71,9 @@ class _Counting:
             self.loops.append((number, inside[-1].number + 1 if inside else number))
             yield from inside
         elif isinstance(item, If):
-            selects = all(isinstance(c, Execute) and c.branch is not None for b in (item.then, item.orelse) if b for c in b.children)
+            selects = all(
+                isinstance(c, Execute) and c.branch is not None for b in (item.then, item.orelse) if b for c in b.children
+            )
             both = Block((item.then, *(() if item.orelse is None else (item.orelse,))))
             yield from self._walk(both, selects, number)
 
@@ -84,36 +88,46 @@ class _Counting:
             node, branch = statement
             name = labels[node] + ("" if branch is None else f"|{branch}")
             rows.append(self._row(name, statement, kernels, statement in selections))
-        sympy = self.translation.sympy
+        stores = sum((self._bytes(key) for key in sorted(self.stored)), ZERO)
+        temporaries = self._temporaries(statements)
         figures = {
-            "operations": total([row.operations for row in rows], sympy),
-            "bytes_read": total([row.bytes_read for row in rows], sympy),
-            "bytes_written": total([row.bytes_written for row in rows], sympy),
-            "stores": self.translation.of(sum((self._bytes(key) for key in sorted(self.stored)), ZERO)).expand(),
-            "temporaries": self.translation.most(self._temporaries(statements)),
+            "executions": self.translation.sum(row.times for row in rows),
+            "operations": self.translation.sum(row.operations for row in rows),
+            "bytes_read": self.translation.sum(row.bytes_read for row in rows),
+            "bytes_written": self.translation.sum(row.bytes_written for row in rows),
+            "stores": self.translation.of(stores).expand(),
+            "temporaries": self.translation.most(temporaries),
         }
-        return Cost(**figures, by_statement=tuple(rows), numbers=self._numbers(figures))
+        numbers: dict[str, Fraction] = {
+            figure: Fraction(sum(row.numbers[figure] for row in rows)) for figure in ("operations", "bytes_read", "bytes_written")
+        }
+        numbers["executions"] = Fraction(sum(row.numbers["times"] for row in rows))
+        numbers["stores"], numbers["temporaries"] = Fraction(stores.evaluate(self.bounds)), _most(temporaries, self.bounds)
+        return Cost(**figures, by_statement=tuple(rows), numbers=_numbers(numbers))
 
     def _row(self, name: str, statement: Statement, kernels: Kernels, is_selection: bool) -> StatementCost:
-        of = self.translation
+        of, at = self.translation, self.bounds
         times = self._times(statement, is_selection, Expr.of(1))
         executions = of.count(times)
         sums: dict[str, Any] = {"times": executions}
+        numbers: dict[str, Fraction] = {"times": times.evaluate(at)}
         is_exact = times.is_exact
-        for figure, each in (("operations", kernels.operations), ("bytes_read", kernels.read), ("bytes_written", kernels.written)):
+        for figure, each in (
+            ("operations", kernels.operations),
+            ("bytes_read", kernels.read),
+            ("bytes_written", kernels.written),
+        ):
             if each.steps:  # shapes that vary: the sum over the points
                 over = self._times(statement, is_selection, each)
-                sums[figure], is_exact = of.count(over), is_exact and over.is_exact
+                sums[figure], numbers[figure], is_exact = of.count(over), over.evaluate(at), is_exact and over.is_exact
             else:
-                sums[figure] = (executions * of.of(each)).expand()
-        if kernels.sorts:
-            sums["operations"] += executions * of.sorts(kernels.sorts)
-        sums["temporaries"] = of.most(largest(kernels.alive, self.bounds))
-        return StatementCost(name, **sums, is_exact=is_exact, numbers=self._numbers(sums))
-
-    def _numbers(self, figures: dict[str, Any]) -> dict[str, int]:
-        numbers = {name: self.translation.number(value, self.bounds) for name, value in figures.items()}
-        return numbers | {"bytes_moved": numbers["bytes_read"] + numbers["bytes_written"]}
+                sums[figure], numbers[figure] = (executions * of.of(each)).expand(), numbers["times"] * each.evaluate(at)
+        for number, size in kernels.sorts:
+            sums["operations"] += executions * of.of(number) * of.sympy.log(of.of(size), 2)
+            numbers["operations"] += numbers["times"] * number.evaluate(at) * Fraction(math.log2(max(size.evaluate(at), 1)))
+        alive = largest(kernels.alive, at)
+        sums["temporaries"], numbers["temporaries"] = of.most(alive), _most(alive, at)
+        return StatementCost(name, **sums, is_exact=is_exact, numbers=_numbers(numbers))
 
     def _times(self, statement: Statement, is_selection: bool, each: Expr) -> Count:
         """The sum of an expression over the executions of a statement."""
@@ -194,6 +208,16 @@ class _Counting:
             inner = [_without_steps(each) for each in largest(statements[place.statement].alive, self.bounds)] or [ZERO]
             peaks += [alive + each for each in inner]
         return largest([peak for peak in peaks if peak != 0], self.bounds)
+
+
+def _most(sizes: Sequence[Expr], bounds: Mapping[Symbol, int]) -> Fraction:
+    return Fraction(max((size.evaluate(bounds) for size in sizes), default=0))
+
+
+def _numbers(figures: Mapping[str, Fraction]) -> dict[str, int]:
+    """Whole numbers; upper bounds are rounded up."""
+    numbers = {name: math.ceil(value) for name, value in figures.items()}
+    return numbers | {"bytes_moved": numbers["bytes_read"] + numbers["bytes_written"]}
 
 
 def _without_steps(size: Expr) -> Expr:

@@ -6,6 +6,7 @@ A value that is fused into its only reader is in no memory. What a kernel reads 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,14 +15,15 @@ from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Constant, Input, Op, Types, product
 from tempo_core.ir.types import ITEM_SIZE, TensorType
 from tempo_core.schedule import Storage
-from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.counting import replaced
+from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr, Minimum, Monomial, Symbol
 
 ZERO = Expr.of(0)
 Reads = dict[Hashable, Expr]  # bytes read, by what they are read from
 
 
+@functools.lru_cache(maxsize=4096)
 def bytes_of(type: TensorType) -> Expr:
     return ITEM_SIZE[type.dtype] * product(type.shape)
 
@@ -101,11 +103,11 @@ class Reading:
                 spans.append(k)
             bytes = item * product(tuple(sizes))
             if kind == "take":
-                kernels.move({**_sliced(result, bytes), "positions": 4 * sizes[k]}, bytes)
+                kernels.move({**dict.fromkeys(result.reads, bytes), "positions": 4 * sizes[k]}, bytes)
                 kernels.alive.append(bytes)
                 result = Value(bytes, {("taken", key, edge.index): bytes}, True)
             elif kind == "slice":
-                result = Value(bytes, _sliced(result, bytes), False)
+                result = Value(bytes, dict.fromkeys(result.reads, bytes), False)
             elif kind == "repeat":
                 result = Value(bytes, result.reads, False, is_free=True)
         if self._turned(key, edge, spans):
@@ -156,7 +158,9 @@ class Island:
         self.body, self.types = body, body.slot_types
         self.values = [*operands, *(Value(bytes_of(t), {}, False) for t in self.types[len(operands) :])]
         self.roots = list(range(len(self.types)))
-        self.work: list[tuple[Op, Types, tuple[int, ...], tuple[int, ...]]] = []  # op, operand types, operands, results; no aliases
+        self.work: list[
+            tuple[Op, Types, tuple[int, ...], tuple[int, ...]]
+        ] = []  # op, operand types, operands, results; no aliases
         for op, sources, targets in body.instructions:
             if costs.place(op, self._types(sources)) == costs.ALIAS:
                 self.roots[targets[0]] = self.roots[sources[0]]
@@ -193,12 +197,11 @@ class Island:
             kernel = {t for t in targets if t in stored} or set().union(*(kernels.get(t, set()) for t in targets))
             for source in sources:
                 kernels.setdefault(source, set()).update({min(kernel)} if stored & set(targets) else kernel)
-                if costs.reads_in_memory(op, inputs, self.values[source].producer):
+                if costs.reads_in_memory(op, inputs, self.values[source].producer, self.values[source].is_free):
                     needed.add(source)
-        operands = range(len(self.body.input_types))
-        for slot in operands:
+        for slot in range(len(self.body.input_types)):
             settle(slot, False)
-        return {slot for slot in stored if slot not in operands or (not self.values[slot].in_memory and slot in self.results | set(kernels))}
+        return {slot for slot in stored if not self.values[slot].in_memory}
 
     def count(self, kernels: Kernels) -> None:
         """Add what the kernels compute, read and write."""
