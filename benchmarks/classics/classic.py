@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import tempo_core as tp
 Array = Any
 Sizes = Mapping[str, int]
 ByHand = Callable[..., Sequence[Array]]
+Run = Callable[[], Sequence[Array]]  # the results, on the host
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,15 @@ class Traced:
 
     def compile(self) -> tp.Program[list[Any]]:
         return self.context.compile(self.bounds, self.outputs)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The compiled sides of a classic at one size: what runs each, and the seconds that compiling took, tracing included."""
+
+    tempo: Run
+    by_hand: Mapping[str, Run]
+    compile_seconds: Mapping[str, float]  # "tempo", and each form by hand
 
 
 @dataclass(frozen=True)
@@ -53,8 +64,22 @@ class Classic:
         random = np.random.default_rng(seed)
         return {name: jax.device_put(_narrow(value)) for name, value in self.inputs(random, **self.sizes[size]).items()}
 
-    def traced(self, size: str) -> Traced:
-        return self.program(**self.sizes[size])
+    def sides(self, size: str) -> Sides:
+        """Both sides, compiled. The inputs of both are on the device, and the results of both come to the host."""
+        inputs, seconds = self.fed(size), {}
+        start = time.perf_counter()
+        program = self.program(**self.sizes[size]).compile()
+        program.run(inputs)  # the first run compiles
+        compiled = time.perf_counter()
+        program.run(inputs)
+        seconds["tempo"] = compiled - start - (time.perf_counter() - compiled)
+        by_hand = {}
+        for form in self.by_hand:
+            start = time.perf_counter()
+            executable = self.jitted(form, size).lower(inputs).compile()
+            seconds[form] = time.perf_counter() - start
+            by_hand[form] = lambda executable=executable: [np.asarray(value) for value in executable(inputs)]
+        return Sides(lambda: program.run(inputs), by_hand, seconds)
 
     def jitted(self, form: str, size: str) -> Any:
         """A form by hand as a jitted function of a dict of inputs."""
@@ -69,9 +94,17 @@ def _narrow(value: Any) -> Any:
     return array.astype({"float64": "float32", "int64": "int32"}.get(str(array.dtype), array.dtype))
 
 
-def difference(result: Any, expected: Any) -> float:
-    """The greatest difference, relative to the greatest finite element that is expected; infinite if shapes or infinities differ."""
-    result, expected = np.asarray(result), np.asarray(expected)
+def difference(results: Sequence[Array], expected: Sequence[Array]) -> float:
+    """The greatest difference of two lists of arrays, each relative to its greatest finite element.
+
+    It is infinite if shapes differ, or if one is not finite where the other one is.
+    """
+    if len(results) != len(expected):
+        return float("inf")
+    return max(_difference(np.asarray(r), np.asarray(e)) for r, e in zip(results, expected, strict=True))
+
+
+def _difference(result: Any, expected: Any) -> float:
     if result.shape != expected.shape:
         return float("inf")
     result, expected = result.astype(np.float64), expected.astype(np.float64)

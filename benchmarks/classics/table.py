@@ -6,7 +6,20 @@ import importlib
 
 from benchmarks.classics.classic import Classic
 
-FAMILIES = ("hidden_markov", "alignment", "filters", "stencils", "linear_algebra")
+FAMILIES = (
+    "hidden_markov",
+    "alignment",
+    "filters",
+    "stencils",
+    "linear_algebra",
+    "recurrent_networks",
+    "wavenet",
+    "state_space",
+    "returns",
+    "meta",
+    "search",
+    "statistics",
+)
 
 
 def load() -> dict[str, Classic]:
