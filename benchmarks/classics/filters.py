@@ -188,7 +188,7 @@ def spikes(T: int, N: int) -> Traced:
 
 
 def spikes_inputs(random: Any, T: int, N: int) -> dict[str, Array]:
-    return {"x": random.uniform(0.0, 0.4, (T, N)), "weight": random.normal(size=(N, N)) * 0.1 / np.sqrt(N)}
+    return {"x": random.uniform(0.0, 0.8, (T, N)), "weight": random.normal(size=(N, N)) * 0.1 / np.sqrt(N)}
 
 
 def spikes_by_hand(x: Array, weight: Array) -> Any:
@@ -225,7 +225,7 @@ RESONATOR = {
     "long": {"B": 4, "T": 100_000},
 }
 SPIKES = {
-    "tiny": {"T": 5, "N": 4},
+    "tiny": {"T": 12, "N": 4},
     "small": {"T": 20, "N": 8},
     "full": {"T": 500, "N": 256},
     "long": {"T": 100_000, "N": 8},

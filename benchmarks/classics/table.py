@@ -19,6 +19,7 @@ FAMILIES = (
     "meta",
     "search",
     "statistics",
+    "libraries",
 )
 
 
