@@ -304,11 +304,24 @@ def _eval_number(view: View) -> Edge | None:
 
 
 def _only_branch(view: View) -> Edge | None:
-    """A recurrence with one branch that always applies is that branch."""
+    """A recurrence with one branch that always applies is that branch, unless it depends on itself: `x[t] = y[t] - sum(x[0:t])`."""
     edges = view.node.inputs
-    if len(edges) >= 1 and edges[0].condition is TRUE and edges[0].source != view.node.id:
+    if len(edges) >= 1 and edges[0].condition is TRUE and not _depends_on(view.graph, edges[0].source, view.node.id):
         return edges[0]
     return None
+
+
+def _depends_on(graph: Graph, reader: int, source: int) -> bool:
+    """Whether a node is the other one, or reads it, perhaps through others."""
+    waiting, visited = [reader], {reader}
+    while waiting:
+        node_id = waiting.pop()
+        if node_id == source:
+            return True
+        following = {edge.source for edge in graph[node_id].inputs} - visited
+        visited |= following
+        waiting.extend(following)
+    return False
 
 
 RULES: tuple[Rule, ...] = (
