@@ -6,8 +6,12 @@ these rules; until then, they can be read here in one go.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Node
+from tempo_core.ir.ops import product
+from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
 
 # Vectorize or loop: ops that are much faster at once than point by point. A group with one of them is vectorized, even if more
@@ -27,6 +31,14 @@ MOST_STATEMENTS_FOR_ISL = 60
 def nominal(size: Expr) -> int:
     """A size, with the same number for every bound and step."""
     return size.evaluate(dict.fromkeys(size.symbols, NOMINAL))
+
+
+def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
+    """Whether the elements of a scan are no larger than the operands from which each is computed: all elements are kept at once.
+
+    A product of vectors would be kept as a matrix for every point, where a loop keeps one.
+    """
+    return nominal(product(element.shape)) <= sum(nominal(product(type.shape)) for type in operands)
 
 
 def copy_weight(node: Node) -> int:
