@@ -14,6 +14,9 @@ from tempo_core.symbolic.expr import Expr
 # values have to be kept for it.
 FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
 
+# Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
+MOST_REGIONS = 8
+
 # Trim: ops whose second copy (of a peeled last iteration) costs next to nothing, and ops whose second copy costs much.
 FREE_TO_COPY = (ops.Merge, ops.Eval, ops.Iota, ops.Broadcast, ops.Gather, ops.Reshape, ops.Identity, ops.Cast, ops.Constant)
 DEAR_TO_COPY = (ops.Dot, ops.Conv, ops.Udf, ops.Argsort)
