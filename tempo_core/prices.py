@@ -18,11 +18,21 @@ from tempo_core.symbolic.expr import Expr
 # values have to be kept for it.
 FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
 
+# Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
+MOST_REGIONS = 8
+
+# Trim: the most different ends (far before the last point) in the loop over a step. Each may be one more copy of its body.
+MOST_ENDS = 3
+
 # Trim: ops whose second copy (of a peeled last iteration) costs next to nothing, and ops whose second copy costs much.
 FREE_TO_COPY = (ops.Merge, ops.Eval, ops.Iota, ops.Broadcast, ops.Gather, ops.Reshape, ops.Identity, ops.Cast, ops.Constant)
 DEAR_TO_COPY = (ops.Dot, ops.Conv, ops.Udf, ops.Argsort)
 
 NOMINAL = 16  # the value of every bound in comparisons of sizes, where bounds are not known yet
+
+# Schedule: the most iterations that are cut off a loop because a condition on inner loops too (`i + j >= 1`) varies only in them.
+# The other iterations then have no condition. Each cut compiles the body once more.
+MOST_PEELED = 2
 
 # Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
 MOST_STATEMENTS_FOR_ISL = 60

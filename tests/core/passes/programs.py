@@ -370,6 +370,24 @@ def branches_on_the_step(i, I, t, T):
 
 
 @program("vectorize")
+def stencils(i, I, t, T):
+    """Reads of neighbours at the last point of the other step, with borders of their own, with clamped reads, and gradients of both."""
+    x = fed(domain=(t,))
+    u, w, v = (tp.recurrence((), domain=(i, t)) for _ in range(3))
+    u[0, t] = x
+    u[i + 1, 0] = u[i, 0] * 2
+    u[i + 1, T - 1] = u[i, T - 1] + x[0]
+    u[i + 1, t] = tp.tanh(u[i, t - 1] - u[i, t + 1])
+    w[0, t] = x
+    w[i + 1, t] = w[i, tp.max(t - 1, 0)] - w[i, tp.min(t + 1, T - 1)] * 2 + w[i, T - 1 - t]
+    v[i, 0] = x[0]
+    v[0, t] = x
+    v[i, t] = v[i - 1, t - 1] + tp.where(x > 0, v[tp.min(i + 1, I - 1), t - 1], x)
+    loss = u[I - 1, 0:T].sum() + (w[I - 1, 0:T] ** 2).sum() + v[0:I, T - 1].sum()
+    return [u, w, v, *tp.grad(loss, [x])]
+
+
+@program("vectorize")
 def moving_reads(i, I, t, T):
     """Mirrored, divided, clamped and swapped steps; two moving indices at once; strides."""
     y = fed(domain=(i, t))
