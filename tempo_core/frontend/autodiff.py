@@ -337,7 +337,9 @@ class _Reverse:
                 else:
                     positions = evaluate(span.start) + arange(span.length) * span.stride
                     expanded = scatter_add(expanded, positions, step.bound_expr, axis)
-        of_windows = step_order(frozenset().union(*(dense[k][1].steps for k, width in enumerate(widths) if width is not None)), self.graph.order)
+        of_windows = step_order(
+            frozenset().union(*(dense[k][1].steps for k, width in enumerate(widths) if width is not None)), self.graph.order
+        )
         if not set(of_windows) <= set(expanded.domain.steps):  # equal contributions of readers whose windows lie elsewhere
             every_step = step_order({*of_windows, *expanded.domain.steps}, self.graph.order)
             expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))

@@ -236,6 +236,7 @@ def _replace_by(graph: Graph, node: Node, value: Edge, exists: Bool) -> None:
     """Let the readers of a reduction read `value`; where it does not exist, the neutral element of the reduction."""
     type = node.outputs[0]
     assert isinstance(node.op, ops.Reduce)
+    graph.put(replace(graph[value.source], name=node.name))
     if graph.edge_type(value).dtype != type.dtype:
         value = Builder(graph, node, Domain(node.domain.steps, node.domain.condition & exists)).add(ops.Cast(type.dtype), value)
     if exists is TRUE:
