@@ -12,7 +12,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import product
 from tempo_core.ir.types import TensorType
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, Maximum, Minimum
 
 # Vectorize or loop: ops that are much faster at once than point by point. A group with one of them is vectorized, even if more
 # values have to be kept for it.
@@ -54,3 +54,17 @@ def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
 def copy_weight(node: Node) -> int:
     """The rough cost of a second copy of a node in a program."""
     return 0 if isinstance(node.op, FREE_TO_COPY) else 10 if isinstance(node.op, DEAR_TO_COPY) else 1
+
+
+def is_narrow(width: Expr, whole: Expr) -> bool:
+    """Whether a window, at most `width` long, stays small if the dimension `whole` in which it lies grows.
+
+    The gradient of a narrow window is one contribution for each of its elements. That of a wide one (a prefix) has as many
+    contributions as the whole dimension has elements: these are spread to their places at once.
+    """
+    atom = width.single_atom
+    if isinstance(atom, Minimum):
+        return any(is_narrow(part, whole) for part in atom.args)
+    if isinstance(atom, Maximum):
+        return all(is_narrow(part, whole) for part in atom.args)
+    return not whole.symbols & width.symbols

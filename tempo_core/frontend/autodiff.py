@@ -20,6 +20,7 @@ from tempo_core.frontend.contributions import as_cases, as_key, overflows, uses_
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.slopes import NoGradient, Zero
+from tempo_core.frontend.windows import window_elements, window_width
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
     Identity,
@@ -30,7 +31,7 @@ from tempo_core.ir.ops import (
 )
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
-from tempo_core.symbolic.domain import Domain, Point, Range
+from tempo_core.symbolic.domain import Domain, Point, Range, step_order
 from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
@@ -324,20 +325,35 @@ class _Reverse:
                 expanded, drop_count = narrowed, drop_count + 1
             else:
                 dense.append((position, span))
+        widths = [window_width(span, ranges[position][0], domain) for position, span in dense]
         for axis, (position, span) in enumerate(dense):
-            step = ranges[position][0]
-            if span.steps:  # bring the ragged dimension to the absolute positions of the source
+            width = widths[axis]
+            if width is not None:
+                expanded = pad(expanded, axis, 0, width - span.length)
+            elif span.steps:  # bring the ragged dimension to the absolute positions of the source
+                step = ranges[position][0]
                 if span.stride == 1:
                     expanded = pad(expanded, axis, span.start, step.bound_expr - span.stop)
                 else:
                     positions = evaluate(span.start) + arange(span.length) * span.stride
                     expanded = scatter_add(expanded, positions, step.bound_expr, axis)
+        of_windows = step_order(
+            frozenset().union(*(dense[k][1].steps for k, width in enumerate(widths) if width is not None)), self.graph.order
+        )
+        if not set(of_windows) <= set(expanded.domain.steps):  # equal contributions of readers whose windows lie elsewhere
+            every_step = step_order({*of_windows, *expanded.domain.steps}, self.graph.order)
+            expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))
         if not exact:  # points of the hull that are not readers must contribute zeros
             expanded = self._at_all_points(expanded, domain)
         gathered = self._at_readers(expanded, domain, inverse)
         if not exact:
             gathered = self._zero_unless_read(gathered, edge, source, domain, inverse)
         summed = self._range_count(expanded, domain, inverse)
+        for axis in reversed(range(len(dense))):
+            if widths[axis] is not None:
+                position, span = dense[axis]
+                starts = self._starts(span, expanded, domain, inverse)
+                gathered = window_elements(gathered, summed + axis, starts, ranges[position][0], span.stride, exact)
         gathered = gathered.sum(tuple(range(summed))) if summed else gathered
         repeat = Expr.of(1)
         for step, back in zip(domain.steps, inverse.index, strict=True):
@@ -345,13 +361,23 @@ class _Reverse:
                 repeat = repeat * back.length
         if repeat != 1:
             gathered = gathered * repeat
-        for axis in reversed(range(len(dense))):
-            position, span = dense[axis]
+        spread = [dense[axis] for axis in range(len(dense)) if widths[axis] is None]
+        for axis in reversed(range(len(spread))):
+            position, span = spread[axis]
             step = ranges[position][0]
             gathered = index(gathered, axis, step.expr if span.steps else (step.expr - span.start) // span.stride)
         gathered = _fit_shape(gathered, source.outputs[edge.output].shape)
         read_condition = inverse.condition & support if is_identity(edge, source, reader.domain) else inverse.condition
         self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), read_condition)
+
+    def _starts(self, span: Range, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
+        """Where the windows of the readers of each source point begin: a number for all of them, or one for each reader of `value`."""
+        backs = dict(zip(domain.steps, inverse.index, strict=True))
+        points = {s: back.expr for s, back in backs.items() if isinstance(back, Point)}
+        if span.start.steps <= points.keys():
+            return evaluate(span.start.substitute(points))
+        starts = apply(Identity(), evaluate(span.start), domain=Domain(value.domain.steps))
+        return self._at_readers(starts, domain, inverse)
 
     def _range_count(self, value: Tensor, domain: Domain, inverse: Inverse) -> int:
         """The number of dimensions that `_at_readers` adds in front."""

@@ -317,7 +317,10 @@ def _pad(work: _Work) -> Edge:
     length = work.true_shapes[0][op.axis]
     if not work.is_padded(0, op.axis) and not op.low.steps and not op.high.steps:
         return work.build.add(op, *work.operands)
-    return _elements_or_zero(work, positions(work.build, -op.low, work.static(length + op.low + op.high)))
+    size = work.static(length + op.low + op.high)
+    if op.low == 0 and size == work.shape(0)[op.axis]:
+        return work.masked(0, (op.axis,))  # the true elements are at their places already
+    return _elements_or_zero(work, positions(work.build, -op.low, size))
 
 
 def _elements_or_zero(work: _Work, places: Edge) -> Edge:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tempo_core.ir.graph import Graph
+from tempo_core.passes.accumulate import Accumulate
 from tempo_core.passes.base import Pass, renumbered
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
@@ -30,12 +31,14 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Cse(),
         Narrow(),
         Lift(),
+        Accumulate(running=True),
         Simplify(),
         Pad(),
         Vectorize(but=tuple(unvectorized)),
         Simplify(),
         Cse(),
         Narrow(),
+        Accumulate(),
         *tiling,
         Trim(),
         Fuse(),

@@ -304,23 +304,24 @@ def _eval_number(view: View) -> Edge | None:
 
 
 def _only_branch(view: View) -> Edge | None:
-    """A recurrence with one branch that always applies is that branch, unless it depends on itself: `x[t] = y[t] - sum(x[0:t])`."""
+    """A recurrence with one branch that always applies is that branch, unless it depends on itself: a cycle needs a Merge."""
     edges = view.node.inputs
     if len(edges) >= 1 and edges[0].condition is TRUE and not _depends_on(view.graph, edges[0].source, view.node.id):
         return edges[0]
     return None
 
 
-def _depends_on(graph: Graph, reader: int, source: int) -> bool:
-    """Whether a node is the other one, or reads it, perhaps through others."""
-    waiting, visited = [reader], {reader}
+def _depends_on(graph: Graph, node_id: int, other: int) -> bool:
+    """Whether a node depends on another through no further Merge."""
+    waiting, seen = [node_id], {node_id}
     while waiting:
-        node_id = waiting.pop()
-        if node_id == source:
+        current = waiting.pop()
+        if current == other:
             return True
-        following = {edge.source for edge in graph[node_id].inputs} - visited
-        visited |= following
-        waiting.extend(following)
+        if not isinstance(graph[current].op, ops.Merge):
+            sources = {edge.source for edge in graph[current].inputs} - seen
+            seen |= sources
+            waiting += sources
     return False
 
 

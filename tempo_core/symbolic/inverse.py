@@ -53,7 +53,8 @@ def invert(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domai
 def hulls(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain) -> tuple[Inverse, ...]:
     """A point or range per step of the reader. It contains all reader points of a source point, and perhaps others between them.
 
-    There are several, each for different source points, if the first or the last reader is not a single expression.
+    There are several, each for different source points, if the first or the last reader is not a single expression, with or without
+    the distances between readers.
 
     >>> i, t = Symbol("i", "I"), Symbol("t", "T")
     >>> (hull,) = hulls(Domain((i, t)), (Point(i.expr + t.expr),), Domain((t,)))
@@ -61,7 +62,11 @@ def hulls(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain
     0:min(t + 1, I) max(t - I + 1, 0):t + 1
     """
     inverses: list[Inverse] = []
-    waiting = [_readers(reader_domain, index, source_domain)]
+    exact = _readers(reader_domain, index, source_domain)
+    waiting = [exact]
+    without_strides = exact.remove_divs().coalesce()
+    if _where_limits_change(exact, source_domain) and not _where_limits_change(without_strides, source_domain):
+        waiting = [without_strides]  # one range of which every second point reads, in place of many ranges
     while waiting:
         if len(inverses) + len(waiting) > _MOST_PIECES:  # one loose hull in place of many
             return (Inverse(tuple(full_range(s) for s in reader_domain.steps), TRUE),)

@@ -235,6 +235,58 @@ def recurrences_that_are_not_linear(i, I, t, T):
     return [h, k, m, n]
 
 
+# -- accumulate -------------------------------------------------------------------------------------------------------
+
+
+@program("accumulate")
+def reductions_of_what_a_loop_computes(i, I, t, T):
+    """Each function, over the whole step, a part of it, an empty range, and two steps; of values of a loop and of what reads it."""
+    x = fed(2, domain=(i, t))
+    h = tp.recurrence((2,), domain=(i, t))
+    h[i, 0] = x[i, 0]
+    h[i, t + 1] = tp.tanh(h[i, t] * x[i, t] + x[i, t + 1])
+    y, positive = h * h + x, h > 0
+    return [
+        h[i, 0:T].sum(0), y[i, 0:T].prod(0), y[i, 0:T].max(0), y[i, 0:T].min(), positive[i, 0:T].any(0), positive[i, 0:T].all(),
+        y[0:I, 0:T].sum((0, 1)), y[0:I, 0:T].max(), y[i, 1:T].sum(0), y[i, 1 : tp.max(T - 1, 1)].sum((0, 1)), y[i, tp.min(2, T) : tp.min(3, T)].max(0),
+        y[0:I, 1:T].prod((0, 1)), (y * 2)[i, 0:T].sum(0) + (y * 2)[i, T - 1], y.astype("bfloat16")[i, 0:T].sum(0),
+    ]  # fmt: skip
+
+
+@program("accumulate")
+def reductions_of_what_two_loops_compute(i, I, t, T):
+    """A loop backwards, a loop over the other step, and values of both a loop forwards and a loop backwards."""
+    x = fed(domain=(i, t))
+    a, b, c = (tp.recurrence((), domain=(i, t)) for _ in range(3))
+    a[i, 0] = x[i, 0]
+    a[i, t + 1] = tp.sin(a + x[i, t + 1])
+    b[i, T - 1] = x[i, T - 1]
+    b[i, t] = tp.sin(b[i, t + 1] + x)
+    c[0, t] = x[0, t]
+    c[i + 1, t] = tp.sin(c + x[i + 1, t])
+    u = tp.recurrence((), domain=(i,))
+    u[0] = (a * b)[0, 0:T].sum(0)
+    u[i + 1] = u + tp.cos(b * u)[i, 0:T].sum(0)
+    return [tp.exp(b)[i, 0:T].sum(0), (a * b)[i, 0:T].max(0), tp.exp(c)[0:I, t].sum(0), (a * b * c)[0:I, 0:T].sum((0, 1)), u]
+
+
+@program("accumulate")
+def reductions_of_the_own_past(i, I, t, T):
+    """Each point reduces all earlier or all later points of its own recurrence; some have none, some lie in holes."""
+    x = fed(2, domain=(i, t))
+    a, b, c, d, e = (tp.recurrence((2,), domain=(i, t)) for _ in range(5))
+    a[i, 0] = x[i, 0]
+    a[i, t + 1] = tp.tanh(a[i, 0 : t + 1].max(0) + x[i, t + 1])
+    b[i, T - 1] = x[i, T - 1]
+    b[i, t] = tp.tanh(b[i, t + 1 : T].sum(0) * 0.5 + x)
+    c[i, t] = tp.tanh(c[i, 0:t].sum((0, 1)) * 0.1 + x)
+    d[i, t] = tp.sin(d[i, t + 1 : T].prod(0) + x)
+    e[i, 0] = x[i, 0]
+    e[i, t, t % 2 == 1] = x
+    e[i, t] = tp.sin(tp.cos(e)[i, 0:t].min(0) + x) * 0.5
+    return [a, b, c, d, e]
+
+
 # -- pad --------------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from tempo_core import reference
 from tempo_core.compiler import Result, with_outputs
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import verify
+from tempo_core.passes.accumulate import Accumulate
 from tempo_core.passes.base import Pass
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
@@ -37,6 +38,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "lift": (Lift(),),
     "pad": (Pad(),),
     "vectorize": (Pad(), Vectorize()),
+    "accumulate": (Accumulate(running=True), Pad(), Accumulate()),
     "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
     "trim": (Trim(),),
     "fuse": (Pad(), Fuse()),
