@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tempo_core.ir.graph import Edge, Graph, Key, Node
+from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.ops import Binary, Broadcast, Cast, Compare, Dataflow, Dot, Identity, LinearScan, Op, Permute, Unary, Where
 from tempo_core.symbolic.domain import Range
 
@@ -34,13 +34,14 @@ class Use:
         return mixed == [-1 if k in self.contracted else k for k in wanted]
 
 
-def order(graph: Graph, key: Key, slots: Sequence[int], readers: Sequence[Reader]) -> tuple[int, ...]:
-    """The dimensions of a store in the order in which they lie. `slots` are those along each step, `readers` those of ranges.
+def order(slots: Sequence[int], rank: int, readers: Sequence[Reader]) -> tuple[int, ...]:
+    """The dimensions of a store in the order in which they lie. `slots` are those along each step, `rank` is that of a value.
+
+    `readers` are the reads of ranges.
 
     Of orders that are equally good, the one with slots first is taken: then a value is one piece.
     """
     leading = [k for k, count in enumerate(slots) if count > 1]
-    rank = len(graph[key[0]].outputs[key[1]].shape)
     uses = [
         (use, _dimensions(node.inputs[position], leading, rank)) for node, position in readers for use in _uses(node, position)
     ]

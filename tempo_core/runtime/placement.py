@@ -102,7 +102,7 @@ class Placement:
     def layout(self, key: Key) -> tuple[int, ...]:
         """The logical dimensions of a store in the order in which they lie."""
         if key not in self._layouts:
-            self._layouts[key] = layouts.order(self.graph, key, self.slots(key), self._readers.get(key, ()))
+            self._layouts[key] = layouts.order(self.slots(key), len(self.type(key).shape), self._readers.get(key, ()))
         return self._layouts[key]
 
     # -- reading ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import hashlib
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -90,7 +90,7 @@ HostItem = Union[Segment, HostCall, HostLoop, HostIf]
 class Staged:
     """A scheduled program as XLA programs and the host code between them."""
 
-    def __init__(self, scheduled: Scheduled, backend: Backend, check_numerics: bool = False, unroll: bool = True):
+    def __init__(self, scheduled: Scheduled, backend: Backend, check_numerics: bool = False, disable: Collection[str] = ()):
         self.check_numerics = check_numerics
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.outputs: list[Execute] = []  # fetched at their place: later statements may use their stores again
@@ -102,7 +102,9 @@ class Staged:
         }  # outputs inside of loops: their stores live to the end
         storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
         on_cpu = jax.default_backend() == "cpu"
-        self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu) if unroll else Unrolled()
+        self.unrolled = Unrolled()
+        if "unroll" not in disable:
+            self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
         self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled)
         self.items = self._split(scheduled.root, ())
         self.compiles = 0
