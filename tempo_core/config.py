@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tempo_core.errors import ConfigError
 
 PASSES = ("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "accumulate", "tile", "trim", "fuse")
+CHOICES = ("unroll",)  # decisions of the staged executor that can be switched off in the same way
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Config:
     seed: the seed of all random numbers. Another seed needs no recompilation.
     backend: "jax", or "numpy" (interpreted only).
     executor: "staged" makes XLA programs of all parts that need no host; "interpreted" runs statement by statement.
-    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step.
+    disable: names of passes to switch off ("unroll": loops over layers are not written out); "vectorize(t)" switches vectorization off along one step.
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
     memory_limit: refuse a plan whose stores need more than this, in bytes or as "2GiB". The error lists the largest stores.
@@ -60,7 +61,7 @@ class Config:
         object.__setattr__(self, "tile", _tile_sizes(self.tile))
         for item in self.disable:
             name, _, rest = str(item).partition("(")
-            _choose("disable", name, PASSES)
+            _choose("disable", name, (*PASSES, *CHOICES))
             if "(" in str(item) and (name != "vectorize" or not rest.endswith(")")):
                 raise ConfigError(
                     f"disable={item!r} names a step", hint='only vectorization is switched off by step: disable=("vectorize(t)",)'

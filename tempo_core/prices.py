@@ -68,3 +68,17 @@ def is_narrow(width: Expr, whole: Expr) -> bool:
     if isinstance(atom, Maximum):
         return all(is_narrow(part, whole) for part in atom.args)
     return not whole.symbols & width.symbols
+# Unroll: on a CPU, a loop over layers is written out if each iteration would copy at least so many bytes of weights or of stores out
+# of a larger array. A copy of 64 KiB takes some 5 microseconds, about as long as the operations that a small layer needs anyway.
+LEAST_BYTES_TO_UNROLL = 64 * 1024
+# XLA's CPU compiler takes about a millisecond for each operation that is written out: 10 seconds for the longest loops.
+MOST_OPERATIONS_TO_UNROLL = 10_000
+SECONDS_TO_COMPILE_AN_OPERATION = 1e-3
+
+
+def pays_to_unroll(trips: int, operations: int, copied_bytes: int, on_cpu: bool) -> bool:
+    """Whether to write out a loop inside another loop, whose iterations have so many operations and would each copy so many bytes.
+
+    Elsewhere than on a CPU, products read their operands out of larger arrays, and loops stay loops.
+    """
+    return on_cpu and copied_bytes >= LEAST_BYTES_TO_UNROLL and trips * operations <= MOST_OPERATIONS_TO_UNROLL

@@ -145,7 +145,9 @@ class Program(Generic[R]):
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
         self._rebound = rebound
-        self._staged = None if is_interpreted(self.graph, config) else Staged(scheduled, backend, config.check_numerics)
+        self._staged = (
+            None if is_interpreted(self.graph, config) else Staged(scheduled, backend, config.check_numerics, config.disable)
+        )
         if isinstance(config.memory_limit, int):
             self.plan().check_memory(config.memory_limit)
 

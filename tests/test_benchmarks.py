@@ -50,6 +50,11 @@ def test_decode_gives_the_tokens_of_its_peers(tmp_path: Path) -> None:
     assert ("transformers" in case["same_tokens"]) != bool(written["skipped"])
 
 
+def test_copies(tmp_path: Path) -> None:
+    for case in quick("copies", tmp_path / "copies.json")["cases"]:
+        assert case["needed_bytes"] > 0 and case["moved_bytes_in_loops"] >= 0, case["case"]
+
+
 def test_compile_time(tmp_path: Path) -> None:
     cases = quick("compile_time", tmp_path / "compile_time.json")["cases"]
     assert [case["case"].split(",")[0] for case in cases] == ["REINFORCE", "PPO", "PPO", "decode"]

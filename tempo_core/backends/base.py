@@ -71,6 +71,17 @@ def is_static(number: Any) -> bool:
     return isinstance(number, (bool, int, np.integer, np.bool_))
 
 
+@dataclass(frozen=True)
+class Parts:
+    """An operand in parts: one array for each element of the axis along which every reader takes one element, with a known index."""
+
+    arrays: Sequence[Array]
+
+    def element(self, index: Array) -> Array:
+        """The element at `index`, a number or an array that is not traced, clamped to the ends as by `ops.Gather`."""
+        return self.arrays[min(max(int(index), 0), len(self.arrays) - 1)]
+
+
 class Backend(ABC):
     """Kernels and array helpers of one array library."""
 

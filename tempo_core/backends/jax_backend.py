@@ -13,9 +13,10 @@ import numpy as np
 from jax import lax
 
 from tempo_core.backends import shared
-from tempo_core.backends.base import Array, Backend, Setting, host_udf, is_static, numpy_dtype, traced_udf
+from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
+from tempo_core.symbolic.condition import Bool
 
 # The precision of products in float32 contractions. None is XLA's default: full float32 on the CPU; on newer GPUs TensorFloat-32
 # (10 bits of mantissa, several times as fast), which is good for training. `lax.Precision.HIGHEST` forces full float32 there.
@@ -248,7 +249,17 @@ def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
 # -- indexing by data -------------------------------------------------------------------------------------------------
 
 
-def gather(at: Setting, op: ops.Gather, x: Array, index: Array) -> Array:
+def evaluated(at: Setting, op: ops.Eval) -> Array:
+    """A value of steps. A number stays one (a NumPy array), also while a program is traced."""
+    value = at.value(op.value)
+    return (
+        np.asarray(value, np.bool_ if isinstance(op.value, Bool) else np.int32) if is_static(value) else shared.evaluated(at, op)
+    )
+
+
+def gather(at: Setting, op: ops.Gather, x: Array | Parts, index: Array) -> Array:
+    if isinstance(x, Parts):
+        return x.element(index)
     axis = op.axis - op.batch
     if x.shape[op.axis] == 0:
         x = _padded(x, op.axis, 0, 1)
@@ -299,7 +310,7 @@ class JaxBackend(Backend):
     xp = jnp
     kernels = {
         **shared.SHARED,
-        ops.Constant: constant, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax, ops.CumSum: cumsum,
+        ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax, ops.CumSum: cumsum,
         ops.CumMax: cummax,
         ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,

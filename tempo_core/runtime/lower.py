@@ -50,6 +50,10 @@ class Lowering(Placement):
         self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
     ) -> None:
         effects = self.liveness.of(loop.body)
+        if self.unrolled.writes_out(loop):
+            for at in range(loop.start.constant, loop.stop.constant, loop.step):
+                self.run(loop.body, stores, inputs, {**counters, loop.counter: at}, seed, live | effects.needs)
+            return
         carried = [*sorted(effects.writes & (effects.needs | live)), *self._flag(stores)]
         outer = dict(stores)
         start, stop = (self.value(e, counters) for e in (loop.start, loop.stop))
@@ -62,7 +66,7 @@ class Lowering(Placement):
             self.run(loop.body, inner, inputs, {**counters, loop.counter: at}, seed, needed)
             return tuple(inner[k] for k in carried)
 
-        initial = tuple(stores[k] if k in stores else jnp.zeros(self.shape(k), self.dtype(k)) for k in carried)
+        initial = tuple(stores[k] if k in stores else self.zeros(k) for k in carried)
         if loop.step == 1:
             final = lax.fori_loop(start, stop, body, initial)
         else:
@@ -96,7 +100,7 @@ class Lowering(Placement):
 
             return function
 
-        initial = tuple(stores[k] if k in stores else jnp.zeros(self.shape(k), self.dtype(k)) for k in written)
+        initial = tuple(stores[k] if k in stores else self.zeros(k) for k in written)
         final = lax.cond(condition, branch(item.then), branch(other), initial)
         stores.update(zip(written, final, strict=True))
 
@@ -111,7 +115,7 @@ class Lowering(Placement):
     def _ensure(self, execute: Execute, stores: Stores) -> None:
         key = (execute.node, 0)
         if key not in stores:
-            stores[key] = jnp.zeros(self.shape(key), self.dtype(key))
+            stores[key] = self.zeros(key)
 
     def point(self, execute: Execute, counters: StepValues) -> StepValues:
         """Bounds and the steps of a statement's point."""

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tempo_core.backends.base import Backend, is_static, numpy_dtype
+from tempo_core.backends.base import Backend, Parts, is_static, numpy_dtype
 from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Constant, Input, Output
 from tempo_core.ir.types import TensorType
+from tempo_core.runtime import layouts
+from tempo_core.runtime.layouts import Reader
 from tempo_core.runtime.liveness import Liveness
+from tempo_core.runtime.unroll import Unrolled
 from tempo_core.schedule import Storage
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
-Stores = dict[Key, Any]  # a value, or an array of the values in several slots, in the dimensions' order of `Placement.layout`
+# A value, or an array of the values in several slots, in the dimensions' order of `Placement.layout`; of a split store, one of them
+# for each slot of the step along which it is split.
+Stores = dict[Key, Any]
 
 
 def minimum(a: Any, b: Any) -> Any:
@@ -39,16 +45,24 @@ class Placement:
     The dimensions of a store are, logically, one for each step with several slots, then the value's own.
     """
 
-    def __init__(self, graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], backend: Backend):
+    def __init__(
+        self,
+        graph: Graph,
+        storage: Mapping[Key, Storage],
+        bounds: Mapping[Symbol, int],
+        backend: Backend,
+        unrolled: Unrolled | None = None,
+    ):
         self.graph, self.storage, self.bounds, self.backend = graph, storage, dict(bounds), backend
+        self.unrolled = unrolled or Unrolled()
         self.liveness = Liveness(graph, storage)
         self._moves: dict[Key, tuple[Any, Any, Any, Any]] = {}  # the last selection: value, predicate, alternative, result
         self._layouts: dict[Key, tuple[int, ...]] = {}
-        self._ranged: dict[Key, set[int]] = {}  # the positions of steps along which some operation reads a range
+        self._readers: dict[Key, list[Reader]] = {}  # the reads of ranges
         for node in graph:
-            for edge in () if isinstance(node.op, Output) else node.inputs:
-                ranges = (k for k, index in enumerate(edge.index) if isinstance(index, Range))
-                self._ranged.setdefault((edge.source, edge.output), set()).update(ranges)
+            for position, edge in enumerate(() if isinstance(node.op, Output) else node.inputs):
+                if any(isinstance(index, Range) for index in edge.index):
+                    self._readers.setdefault((edge.source, edge.output), []).append((node, position))
 
     def value(self, expression: Expr, env: StepValues) -> Any:
         return expression.evaluate(env, minimum, maximum)
@@ -61,28 +75,34 @@ class Placement:
     def dtype(self, key: Key) -> np.dtype[Any]:
         return numpy_dtype(self.type(key).dtype)
 
+    def slots(self, key: Key) -> tuple[int, ...]:
+        """The slots along each step in one array of a store: 1 along the step along which the store is split."""
+        slots = list(self.storage[key].slots)
+        if key in self.unrolled.stores:
+            slots[self.unrolled.stores[key]] = 1
+        return tuple(slots)
+
+    def arrays(self, key: Key, make: Callable[[tuple[int, ...], np.dtype[Any]], Any]) -> Any:
+        """The contents of a store: `make(shape, dtype)`, or a tuple of such arrays if the store is split."""
+        shape, dtype = self.shape(key), self.dtype(key)
+        if key not in self.unrolled.stores:
+            return make(shape, dtype)
+        return tuple(make(shape, dtype) for _ in range(self.storage[key].slots[self.unrolled.stores[key]]))
+
+    def zeros(self, key: Key) -> Any:
+        return self.arrays(key, jnp.zeros)
+
     def shape(self, key: Key) -> tuple[int, ...]:
-        """The shape of the array that holds a store."""
+        """The shape of an array of a store."""
         type = self.type(key)
-        slots = tuple(s for s in self.storage[key].slots if s > 1)
+        slots = tuple(s for s in self.slots(key) if s > 1)
         logical = slots + tuple(size.evaluate(self.bounds) for size in type.shape)
         return tuple(logical[k] for k in self.layout(key))
 
     def layout(self, key: Key) -> tuple[int, ...]:
-        """The logical dimensions of a store in the order in which they lie.
-
-        Slots come first, so that a value is one piece. One exception: if ranges are read along one step, its slots stand before
-        the value's last dimension. There, contractions over them (attention over keys) need no transposition.
-        """
+        """The logical dimensions of a store in the order in which they lie."""
         if key not in self._layouts:
-            leading = [k for k, slots in enumerate(self.storage[key].slots) if slots > 1]
-            rank = len(self.type(key).shape)
-            order = list(range(len(leading) + rank))
-            ranged = [place for place, k in enumerate(leading) if k in self._ranged.get(key, ())]
-            if rank >= 2 and len(ranged) == 1:
-                order.remove(ranged[0])
-                order.insert(len(order) - 1, ranged[0])
-            self._layouts[key] = tuple(order)
+            self._layouts[key] = layouts.order(self.slots(key), len(self.type(key).shape), self._readers.get(key, ()))
         return self._layouts[key]
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -91,32 +111,36 @@ class Placement:
         """The value that an edge delivers at the reader's point `env`."""
         source = self.graph[edge.source]
         if isinstance(source.op, Input):
-            return inputs[source.op.name]
-        key = (edge.source, edge.output)
+            value = inputs[source.op.name]
+            return Parts(value) if source.op.name in self.unrolled.inputs else value
+        key, rank = (edge.source, edge.output), len(edge.index)
         if isinstance(source.op, Constant):  # the same value at all points
-            value, storage = self.backend.kernel(source.op, (), self.bounds, 0)[0], Storage("register", (1,) * len(edge.index))
+            storage, slots = Storage("register", (1,) * rank), (1,) * rank
+            value = self.backend.kernel(source.op, (), self.bounds, 0)[0]
+            axes = list(range(value.ndim))
         else:
-            value, storage = stores[key], self.storage[key]
-        axes = list(self.layout(key)) if storage.size > 1 else list(range(value.ndim))  # logical dimensions, as they lie
+            storage, slots, axes = self.storage[key], self.slots(key), list(self.layout(key))
+            points = [index.expr if isinstance(index, Point) else None for index in edge.index]
+            value = stores[key][self._part(key, points, env)] if key in self.unrolled.stores else stores[key]
+        bounds = [self.bounds[step.bound_symbol] for step in source.domain.steps]
+        dimensions = list(itertools.accumulate((s > 1 for s in slots), initial=0))  # the logical dimension of a step with slots
+        for k, index in enumerate(edge.index):  # points first: then a range is gathered from their part of the store alone
+            if isinstance(index, Point) and slots[k] > 1:
+                at = self._slot(storage, k, self.value(index.expr, env), bounds[k])
+                value = lax.dynamic_index_in_dim(value, at, axes.index(dimensions[k]), keepdims=False)
+                axes.remove(dimensions[k])
         spans: list[int] = []  # the logical dimensions that ranges give; negative numbers for steps of one slot
         masks: list[tuple[int, Any]] = []
-        slotted = 0
-        for k, (step, index, slots) in enumerate(zip(source.domain.steps, edge.index, storage.slots, strict=True)):
-            bound = self.bounds[step.bound_symbol]
-            dimension = slotted if slots > 1 else -1 - len(spans)
-            slotted += slots > 1
+        for k, index in enumerate(edge.index):
             if isinstance(index, Point):
-                if slots > 1:
-                    at = self._slot(storage, k, self.value(index.expr, env), bound)
-                    value = lax.dynamic_index_in_dim(value, at, axes.index(dimension), keepdims=False)
-                    axes.remove(dimension)
                 continue
+            dimension = dimensions[k] if slots[k] > 1 else -1 - len(spans)
             size = int(index.length.evaluate(self.bounds))
-            if slots == 1:
+            if slots[k] == 1:
                 value = jnp.broadcast_to(value, (size, *value.shape))
                 axes.insert(0, dimension)
             else:
-                value = self._span(value, axes.index(dimension), index, size, (storage, k, bound), env)
+                value = self._span(value, axes.index(dimension), index, size, (storage, k, bounds[k]), env)
             if index.size is not None:
                 masks.append((len(spans), self._inside(index, size, env)))
             spans.append(dimension)
@@ -129,6 +153,15 @@ class Placement:
             mask = jnp.broadcast_to(inside.reshape(shape), value.shape)
             value = jnp.where(mask, value, jnp.zeros(value.shape, value.dtype))
         return value
+
+    def _part(self, key: Key, point: Sequence[Expr | None], env: StepValues) -> int:
+        """The number of the array of a split store that holds a point."""
+        axis, storage = self.unrolled.stores[key], self.storage[key]
+        expression, bound = point[axis], self.bounds[self.graph[key[0]].domain.steps[axis].bound_symbol]
+        assert expression is not None, "a store is not split along a step of which a range is read"
+        slot = self._slot(storage, axis, self.value(expression, env), bound)
+        assert is_static(slot), "a store is split only where all its points are numbers"
+        return min(max(int(slot), 0), storage.slots[axis] - 1)  # outside of the domain, where nobody needs the value, any will do
 
     def _slot(self, storage: Storage, axis: int, at: Any, bound: int) -> Any:
         whole = storage.slots[axis] >= bound and storage.lasting_along(axis) is None
@@ -166,21 +199,33 @@ class Placement:
         if not self.liveness.is_store(key):
             stores[key] = value if predicate is None else self._selected(key, value, stores[key], predicate)
             return
-        storage = self.storage[key]
+        if key not in self.unrolled.stores:
+            stores[key] = self._written(key, value, stores[key], env, predicate)
+            return
+        parts, steps = list(stores[key]), self.graph[key[0]].domain.steps
+        part = self._part(key, [step.expr for step in steps], env)
+        parts[part] = self._written(key, value, parts[part], env, predicate)
+        stores[key] = tuple(parts)
+
+    def _written(self, key: Key, value: Any, array: Any, env: StepValues, predicate: Any) -> Any:
+        """An array of a store, with a value at its point."""
+        storage, slots = self.storage[key], self.slots(key)
         at = [
             self._slot(storage, k, env[step], self.bounds[step.bound_symbol])
             for k, step in enumerate(self.graph[key[0]].domain.steps)
-            if storage.slots[k] > 1
+            if slots[k] > 1
         ]
+        if not at:
+            return value if predicate is None else jnp.where(predicate, value, array)
         layout = self.layout(key)
         place = [*at, *(0,) * value.ndim]
         start = tuple(jnp.asarray(place[k], jnp.int32) for k in layout)
         shape = (*(1,) * len(at), *value.shape)
         update = value.reshape([shape[k] for k in layout])  # dimensions of size 1 move, those of the value keep their order
         if predicate is not None:
-            present = lax.dynamic_slice(stores[key], start, update.shape)
+            present = lax.dynamic_slice(array, start, update.shape)
             update = jnp.where(predicate, update, present)
-        stores[key] = lax.dynamic_update_slice(stores[key], update, start)
+        return lax.dynamic_update_slice(array, update, start)
 
     def _selected(self, key: Key, value: Any, present: Any, predicate: Any) -> Any:
         """`value` where the predicate holds, else `present`. Several branches in a row that move the same value become one selection."""

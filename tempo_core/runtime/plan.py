@@ -29,6 +29,7 @@ class Plan:
     tensors: tuple[StoredTensor, ...]
     device_programs: tuple[str, ...]
     outline: str = ""  # the schedule in short form
+    written_out: str = ""  # the loops that are written out, a line each, with what that costs
 
     @property
     def compiles(self) -> int:
@@ -81,9 +82,11 @@ class Plan:
         if empty:
             programs.insert(0, "  zeros for the stores: once")
         listed = "\n".join(programs)
+        written_out = f"\nwritten out\n{_indented(self.written_out)}\n" if self.written_out else ""
         return (
             f"schedule\n{_indented(self.schedule if full else self.outline)}\n\nstorage\n{_indented(self.memory(full))}\n\n"
             f"device programs: {self.compiles + empty}\n{listed}\n"
+            f"{written_out}"
         )
 
 
@@ -111,7 +114,8 @@ def plan_of(
             StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent, group, noun)
         )
     places = tuple(_places(staged.items, ())) if staged is not None else ()
-    return Plan(scheduled.text(), tuple(tensors), places, outline(scheduled.root, graph, sources))
+    written_out = staged.unrolled.text(graph) if staged is not None else ""
+    return Plan(scheduled.text(), tuple(tensors), places, outline(scheduled.root, graph, sources), written_out)
 
 
 def _places(items: Sequence[HostItem], loops: tuple[str, ...]) -> list[str]:

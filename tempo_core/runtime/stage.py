@@ -12,7 +12,7 @@ import hashlib
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -30,6 +30,7 @@ from tempo_core.runtime.liveness import Effects
 from tempo_core.runtime.lower import Lowering, touched
 from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
 from tempo_core.runtime.placement import Stores
+from tempo_core.runtime.unroll import Unrolled, unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
 from tempo_core.schedule.program import Item
 from tempo_core.symbolic.condition import Bool
@@ -89,7 +90,7 @@ HostItem = Union[Segment, HostCall, HostLoop, HostIf]
 class Staged:
     """A scheduled program as XLA programs and the host code between them."""
 
-    def __init__(self, scheduled: Scheduled, backend: Backend, check_numerics: bool = False):
+    def __init__(self, scheduled: Scheduled, backend: Backend, check_numerics: bool = False, disable: Collection[str] = ()):
         self.check_numerics = check_numerics
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.outputs: list[Execute] = []  # fetched at their place: later statements may use their stores again
@@ -100,7 +101,11 @@ class Staged:
             (leaf.node, 0) for leaf in every if id(leaf) not in outside
         }  # outputs inside of loops: their stores live to the end
         storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
-        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend)
+        on_cpu = jax.default_backend() == "cpu"
+        self.unrolled = Unrolled()
+        if "unroll" not in disable:
+            self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
+        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled)
         self.items = self._split(scheduled.root, ())
         self.compiles = 0
         self.compile_seconds = 0.0
@@ -243,13 +248,13 @@ class Staged:
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
         """The arguments of a segment, as shapes and dtypes."""
         types = {name: node.outputs[0] for name, node in self.graph.fed().items()}
-        store = {k: jax.ShapeDtypeStruct(self.lowering.shape(k), self.lowering.dtype(k)) for k in self.store_keys}
+        store = {k: self.lowering.arrays(k, jax.ShapeDtypeStruct) for k in self.store_keys}
         put = [[self._struct(type) for type in self.graph[execute.node].outputs] for execute in segment.puts]
         return (
             {k: store[k] for k in segment.writes},
             {k: store[k] for k in segment.reads},
             put,
-            {name: self._struct(types[name]) for name in segment.inputs},
+            {name: self._input_struct(name, types[name]) for name in segment.inputs},
             [jax.ShapeDtypeStruct((), np.int32) for _ in segment.counters],
             jax.ShapeDtypeStruct((), np.uint32),
         )
@@ -257,6 +262,21 @@ class Staged:
     def _struct(self, type: TensorType) -> Any:
         shape = tuple(size.evaluate(self.lowering.bounds) for size in type.shape)
         return jax.ShapeDtypeStruct(shape, numpy_dtype(type.dtype))
+
+    def _input_struct(self, name: str, type: TensorType) -> Any:
+        whole, axis = self._struct(type), self.unrolled.inputs.get(name)
+        if axis is None:
+            return whole
+        part = jax.ShapeDtypeStruct((*whole.shape[:axis], *whole.shape[axis + 1 :]), whole.dtype)
+        return (part,) * whole.shape[axis]
+
+    def bound(self, name: str, value: Any) -> Any:
+        """A fed array on the device: one array, or a tuple of its parts."""
+        axis = self.unrolled.inputs.get(name)
+        if axis is None:
+            return self.backend.to_device(value)
+        whole = np.moveaxis(self.backend.to_host(value), axis, 0)
+        return tuple(self.backend.to_device(part) for part in whole)  # on a CPU, these share the memory of the whole
 
     def _lowered(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
         return jax.jit(self._function(segment), donate_argnums=0).lower(*arguments)
@@ -287,9 +307,8 @@ class Staged:
     def new_stores(self) -> Stores:
         """Zeros for all stores that live between segments, from one XLA program."""
         if self._zeros is None:
-            shapes = {k: (self.lowering.shape(k), self.lowering.dtype(k)) for k in self.store_keys}
-            self._check_dtypes(dtype for _, dtype in shapes.values())
-            self._zeros = jax.jit(lambda: {k: jnp.zeros(shape, dtype) for k, (shape, dtype) in shapes.items()})
+            self._check_dtypes(map(self.lowering.dtype, self.store_keys))
+            self._zeros = jax.jit(lambda: {k: self.lowering.zeros(k) for k in self.store_keys})
         return dict(self._zeros()) if self.store_keys else {}
 
     def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
@@ -316,7 +335,7 @@ class _Run:
     def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None = None):
         self.watch = watch
         self.staged, self.graph, self.lowering = staged, staged.graph, staged.lowering
-        self.inputs = {name: staged.backend.to_device(value) for name, value in fed.arrays.items()}
+        self.inputs = {name: staged.bound(name, value) for name, value in fed.arrays.items()}
         self.streams = fed.streams
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.stores = staged.new_stores()

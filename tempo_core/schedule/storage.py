@@ -137,6 +137,7 @@ class _Folding:
                 readers = (node.id, frozenset((r.reader.name, r.edge.index) for r in reads))
                 if readers not in folded:
                     slots, lasting = self._slots(node.id, reads)
+                    slots = self._with_room(node.id, reads, slots, lasting)
                     folded[readers] = Storage(self._kind(node.id, reads, slots), slots, lasting)
                 storage[node.id, output] = folded[readers]
         return storage
@@ -166,6 +167,28 @@ class _Folding:
         counts = _fewest(points.deltas(), strides)
         slots_with_others = tuple(n + (part is not None) for n, part in zip(counts, lasting, strict=True))
         return (slots_with_others, lasting) if math.prod(slots_with_others) < math.prod(slots) else (slots, ())
+
+    def _with_room(
+        self, node_id: int, reads: list[Read], slots: tuple[int, ...], lasting: tuple[Lasting | None, ...]
+    ) -> tuple[int, ...]:
+        """A slot for each point of a step, if all points that exist have one anyway, and a range of more is read: `k[0:t + 1 to T]`.
+
+        The range is one slice of the store then.
+        """
+        room = list(slots)
+        for k, step in enumerate(self.constraints.graph[node_id].domain.steps):
+            if slots[k] == 1 or (lasting and lasting[k] is not None):
+                continue
+            bound = self.bounds[step.bound_symbol]
+            points = [fixed(statement.points, self.bounds) for statement in self.constraints.of_node[node_id]]
+            last = max(part.dim_max_val(k).to_python() for part in points if not part.is_empty())
+            ranges = [read.edge.index[k] for read in reads]
+            sizes = [
+                index.length.evaluate(self.bounds) for index in ranges if isinstance(index, Range) and not index.length.steps
+            ]
+            if slots[k] > last and any(slots[k] < size <= bound for size in sizes):
+                room[k] = bound
+        return tuple(room)
 
     def _lasting(self, reads: list[Read], slots: tuple[int, ...]) -> tuple[Lasting | None, ...]:
         """Along each step, the points that are read later, if counting only these may take fewer slots; else None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tempo_core.config import PASSES
+from tempo_core.config import CHOICES, PASSES
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
 from tests.fuzz.generator import forms, indices, recurrences, results, settings
@@ -37,7 +37,7 @@ def expected() -> list[str]:
         "optimizer": tuple({name.partition("(")[0] for name in OPTIMIZERS}),
         "result": results.VIEWS,
         "sink": ("everywhere", "where a condition holds"),
-        "pass off": (*PASSES, "vectorize(step)"),
+        "pass off": (*PASSES, *CHOICES, "vectorize(step)"),
         "setting": ("seed", "check_numerics", *(["tile"] if settings.HAS_TILES else [])),
         "steps": ("1", "2", "3"),
         "bound": ("1", "more"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tempo_core.config import PASSES, Config
+from tempo_core.config import CHOICES, PASSES, Config
 from tests.fuzz.generator.drawing import Drawing
 
 EXECUTORS = ("numpy", "staged", "interpreted")
@@ -16,7 +16,7 @@ def config(d: Drawing, executor: str) -> str:
     parts = {"numpy": ['backend="numpy"'], "interpreted": ['executor="interpreted"'], "staged": []}[executor]
     d.features.add(f"executor: {executor}")
     kind = d.choices.integer(0, 3)
-    optional = [p for p in PASSES if not (executor == "staged" and p == "pad")]
+    optional = [p for p in (*PASSES, *CHOICES) if not (executor == "staged" and p == "pad")]
     off = [] if kind < 2 else [p for p in optional if d.chance(40 if kind == 2 else 85)]
     d.features.update(f"pass off: {name}" for name in off)
     if "vectorize" not in off and d.chance(15):

@@ -1,0 +1,141 @@
+"""Loops over layers of weights: written out on a CPU, with one array for each layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from benchmarks.hlo import parse
+from tempo_core import prices, reference
+from tests.core.running import SETTINGS, assert_all_same
+
+WIDTH = 128  # a layer's weights are as large as `prices.LEAST_BYTES_TO_UNROLL`
+LAYER = WIDTH * WIDTH * 4
+
+cpu_only = pytest.mark.skipif(jax.default_backend() != "cpu", reason="loops stay loops elsewhere")
+
+
+class Stack:
+    """h[t, l + 1] = tanh(h[t, l] @ w[l] + the mean of all inputs of layer l so far + half of the layer's own last state).
+
+    The first layer reads the last layer's result at t - 1, as in decoding: so the loop over l stands inside the loop over t.
+    """
+
+    def __init__(self, layers: int = 3, length: int = 5, whole: bool = False, backwards: bool = False):
+        self.context = tp.Context("t", "l")
+        with self.context as ((t, T), (layer, L)):
+            x = tp.input("x", (WIDTH,), domain=(t,))
+            w = tp.input("w", (WIDTH, WIDTH), domain=(layer,))
+            scale = tp.input("scale", (WIDTH,), domain=(layer,))
+            token = tp.recurrence((WIDTH,), domain=(t,), name="token")
+            h = tp.recurrence((WIDTH,), domain=(t, layer), name="h")
+            state = tp.recurrence((WIDTH,), domain=(t, layer), name="state")
+            place = L - 1 - layer if backwards else layer
+            mean = h[0 : t + 1, layer].mean(0)
+            after = tp.tanh(h @ w[place] + scale[place] * mean + 0.5 * state)
+            tp.carry(h, token, after, kept=(t,))
+            tp.carry(token, x[0], after[t, L - 1] + x[t + 1])
+            state[0, layer] = tp.zeros((WIDTH,))
+            state[t + 1, layer] = after
+            self.outputs = [after[t, L - 1]]
+            if whole:
+                self.outputs.append(w[0:L].sum(0))
+        self.bounds = {T: length, L: layers}
+        random = np.random.default_rng(0)
+        self.inputs = {
+            "x": random.normal(size=(length, WIDTH)).astype("float32"),
+            "w": random.normal(size=(layers, WIDTH, WIDTH)).astype("float32") / 16,
+            "scale": random.normal(size=(layers, WIDTH)).astype("float32"),
+        }
+
+    def compiled(self, **options: Any) -> tp.Program:
+        return self.context.compile(self.bounds, self.outputs, tp.Config(**options))
+
+
+def instructions(program: tp.Program) -> list[Any]:
+    assert program._staged is not None
+    modules = [parse(segment.compiled.as_text()) for segment in program._staged.segments]  # type: ignore[union-attr]
+    return [i for module in modules for computation in module.computations.values() for i in computation.instructions]
+
+
+@pytest.mark.parametrize("layers, length", [(3, 5), (1, 5), (3, 1), (1, 1), (2, 2)])
+@pytest.mark.parametrize("form", ["plain", "whole", "backwards"])
+def test_values(layers: int, length: int, form: str) -> None:
+    stack = Stack(layers, length, whole=form == "whole", backwards=form == "backwards")
+    expected = reference.evaluate(stack.context, stack.outputs, stack.bounds, stack.inputs)
+    for options in (*SETTINGS.values(), tp.Config(disable=("unroll",))):
+        result = stack.context.compile(stack.bounds, stack.outputs, options).run(stack.inputs)
+        assert_all_same(result, expected, 1e-4)
+
+
+@cpu_only
+def test_each_layer_has_arrays_of_its_own() -> None:
+    stack = Stack()
+    program = stack.compiled()
+    program.run(stack.inputs)
+    assert program._staged is not None
+    assert dict(program._staged.unrolled.inputs) == {"w": 0, "scale": 0}
+    (segment,) = program._staged.segments
+    assert segment.compiled.memory_analysis().temp_size_in_bytes < LAYER  # type: ignore[union-attr]
+    moved = [i for i in instructions(program) if i.opcode in ("copy", "dynamic-slice", "slice", "transpose", "gather")]
+    assert max((i.bytes for i in moved), default=0) < LAYER
+    # A store of [T, WIDTH] for each layer, and none of [T, L, WIDTH].
+    assert not any(shape.sizes[:2] in ((5, 3), (3, 5)) for i in instructions(program) for shape in i.shapes)
+
+
+@cpu_only
+def test_the_switch_keeps_the_loop() -> None:
+    stack = Stack()
+    program = stack.compiled(disable=("unroll",))
+    program.run(stack.inputs)
+    assert any(shape.sizes == (3, WIDTH, WIDTH) for i in instructions(program) for shape in i.shapes)
+    assert "written out" not in program.text("plan")
+
+
+@cpu_only
+def test_the_plan_says_what_it_costs() -> None:
+    plan = Stack().compiled().text("plan")
+    assert "written out\n  for l in 0:3: 3 times " in plan and "of XLA's compile time" in plan
+
+
+def loops(stack: Stack) -> int:
+    staged = stack.compiled()._staged
+    assert staged is not None
+    return len(staged.unrolled.loops)
+
+
+@cpu_only
+def test_a_loop_stays_where_nothing_can_be_split_or_much_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert loops(Stack()) == 2  # and its copy for the last t, which stands behind the loop over t
+    assert loops(Stack(whole=True)) == 0  # the weights are read as a whole too
+    monkeypatch.setattr(prices, "MOST_OPERATIONS_TO_UNROLL", 40)
+    assert loops(Stack()) == 0
+    monkeypatch.undo()
+    monkeypatch.setattr(prices, "LEAST_BYTES_TO_UNROLL", 3 * LAYER)
+    assert loops(Stack()) == 0
+
+
+def test_off_a_cpu_loops_stay() -> None:
+    assert not prices.pays_to_unroll(2, 1, 10**9, on_cpu=False)
+
+
+@cpu_only
+def test_arrays_of_the_device_are_split_without_a_copy() -> None:
+    stack = Stack()
+    program = stack.compiled()
+    assert program._staged is not None
+    whole = jax.device_put(stack.inputs["w"])
+    parts = program._staged.bound("w", whole)
+    first = np.asarray(whole).ctypes.data
+    assert [part.unsafe_buffer_pointer() - first for part in parts] == [0, LAYER, 2 * LAYER]
+
+
+def test_a_range_of_one_step_at_a_point_of_another_is_a_slice() -> None:
+    stack = Stack()
+    program = stack.compiled(disable=("unroll",))
+    program.run(stack.inputs)
+    assert not [i for i in instructions(program) if i.opcode == "gather" and i.bytes > WIDTH * 4]
