@@ -18,6 +18,11 @@ from tempo_core.symbolic.expr import Expr, Maximum, Minimum
 # values have to be kept for it.
 FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
 
+# Vectorize: ops of many operations each, which leave a loop that they do not depend on (a draw of random numbers is about 100
+# operations of XLA), and the most elements that may be kept for this, with the nominal number for each bound.
+MANY_OPERATIONS = (ops.Random, ops.Udf)
+MOST_KEPT = 4096
+
 # Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
 MOST_REGIONS = 8
 

@@ -69,12 +69,14 @@ class Nest:
 
     A part is a single vertex, or a nest of its own: vertices on a cycle, inside the loop over a step that carries some
     of their dependences. `arcs` are the dependences between the nest's vertices that no outer loop carries. In a `cyclic`
-    nest no loop can carry them: its points must run in the order in which they depend on each other.
+    nest no loop can carry them: its points must run in the order in which they depend on each other. `step` is the step of the
+    innermost loop around the nest.
     """
 
     parts: tuple[Vertex | Nest, ...]
     arcs: tuple[Arc, ...]
     cyclic: bool = False
+    step: Symbol | None = None
 
     @property
     def vertices(self) -> list[Vertex]:
@@ -123,7 +125,18 @@ def _may_meet(source: Node, branch: int, edge: Edge) -> bool:
     return condition.substitute(points) is not FALSE
 
 
-def _nested(graph: Graph, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...]) -> Nest:
+def innermost_steps(graph: Graph) -> dict[int, Symbol]:
+    """For each node on a cycle of dependences, the step of the innermost loop that carries it."""
+    steps: dict[int, Symbol] = {}
+    for inner in loop_nest(graph, graph.order).nests():  # from the outside in
+        if inner.step is not None:
+            steps.update((vertex.node, inner.step) for vertex in inner.vertices)
+    return steps
+
+
+def _nested(
+    graph: Graph, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...], around: Symbol | None = None
+) -> Nest:
     parts: list[Vertex | Nest] = []
     components = strongly_connected(vertices, [(arc.reader, arc.source) for arc in arcs])
     component_of = {v: k for k, members in enumerate(components) for v in members}
@@ -137,11 +150,11 @@ def _nested(graph: Graph, vertices: list[Vertex], arcs: list[Arc], steps: tuple[
             continue
         loop = _carrying_step(graph, inner_arcs, steps)
         if loop is None:
-            parts.append(Nest(tuple(members), tuple(inner_arcs), True))
+            parts.append(Nest(tuple(members), tuple(inner_arcs), True, around))
         else:
             step, remaining = loop
-            parts.append(_nested(graph, members, remaining, tuple(s for s in steps if s != step)))
-    return Nest(tuple(parts), tuple(arcs))
+            parts.append(_nested(graph, members, remaining, tuple(s for s in steps if s != step), step))
+    return Nest(tuple(parts), tuple(arcs), step=around)
 
 
 def _carrying_step(graph: Graph, arcs: list[Arc], steps: tuple[Symbol, ...]) -> tuple[Symbol, list[Arc]] | None:

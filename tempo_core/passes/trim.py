@@ -50,7 +50,9 @@ def _trimmed(graph: Graph, step: Symbol) -> Graph:
             node = replace(node, domain=Domain(node.domain.steps, node.domain.condition & part))
         if isinstance(node.op, ops.Merge):
             interval = intervals.get(node.id)
-            read = tuple(e for e in node.inputs if step not in graph[e.source].domain or read_points(graph, node, e, step, interval))
+            read = tuple(
+                e for e in node.inputs if step not in graph[e.source].domain or read_points(graph, node, e, step, interval)
+            )
             node = replace(node, inputs=read)
         graph.put(node)
     return remove_dead(graph)
@@ -85,7 +87,9 @@ def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) 
         if (step.bound_expr - interval.last).is_constant and provably_nonnegative(step.bound_expr - 2 - interval.last):
             unneeded.add(node_id)
         elif not _implies(node.domain.condition, before_last) and not _implies(node.domain.condition, step.expr - 1 >= 0):
-            left += copy_weight(node)  # what begins at the second point runs in a rotated loop, without a copy (`schedule/rotate.py`)
+            left += copy_weight(
+                node
+            )  # what begins at the second point runs in a rotated loop, without a copy (`schedule/rotate.py`)
     if 4 * left > sum(copy_weight(graph[n]) for n in unneeded):
         return {}
     return dict.fromkeys((n for n in unneeded if not _moves_on(graph, graph[n], step, unneeded)), before_last)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import direction_of, loop_nest
+from tempo_core.ir.dependence import direction_of, innermost_steps, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, zeros_outside
 from tempo_core.passes.batching import batched, evaluated, grid
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours
-from tempo_core.prices import FASTER_AT_ONCE, nominal
+from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, nominal
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -100,6 +100,9 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     operands from a loop over the step needs a second reason, because all those operands would have to be kept until the loop
     ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once; or no value read from the
     group is smaller than its operands. For such a group, a result (`Output`) that collects the step does not count as a read.
+
+    A group that only feeds a loop is worth it too, if it draws random numbers or calls functions for the innermost loop, needs
+    nothing from that loop, and all its values together are small: they are computed before the loop.
     """
     groups: Groups[int] = Groups(legal)
     whole: set[Key] = set()  # values of which some read takes the whole step
@@ -133,7 +136,29 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
         if group not in operands or group in heavy or _size(graph, read[group]) >= _size(graph, operands[group])
     }
     worthwhile |= {groups.of(n) for n in collected} - operands.keys()
+    worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()
     return {n for n in legal if groups.of(n) in worthwhile}
+
+
+def _before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups[int]) -> set[int]:
+    """The groups with random draws or functions whose values are small, and are read only in the innermost loop over `step`."""
+    candidates = {groups.of(n) for n in legal if isinstance(graph[n].op, MANY_OPERATIONS)}
+    innermost = innermost_steps(graph) if candidates else {}
+    kept: dict[int, set[Key]] = {}
+    for reader in graph:
+        for edge in reader.inputs:
+            if edge.source in legal and reader.id not in legal and step in graph[edge.source].domain:
+                kept.setdefault(groups.of(edge.source), set()).add((edge.source, edge.output))
+                if innermost.get(reader.id) != step:
+                    candidates.discard(groups.of(edge.source))
+    return {group for group in candidates if group in kept and sum(_elements(graph, key) for key in kept[group]) <= MOST_KEPT}
+
+
+def _elements(graph: Graph, key: Key) -> int:
+    """The approximate number of elements of a value at all its points together."""
+    node = graph[key[0]]
+    points = tuple(step.bound_expr for step in node.domain.steps)
+    return nominal(ops.product((*points, *node.outputs[key[1]].shape)))
 
 
 def _size(graph: Graph, values: set[Key]) -> int:
@@ -297,7 +322,8 @@ class _Vectorizer:
         domain = self._domain(node)
         if not _is_selected(node, self.step):
             reads = zip(node.inputs, self._builders(node, domain), strict=True)
-            return self._wide_merge(node, [(edge.condition, self._wide(edge, shape, inner)) for edge, inner in reads])
+            self._wide_merge(node, [(edge.condition, self._wide(edge, shape, inner)) for edge, inner in reads])
+            return None
         selections: list[tuple[Bool, Edge]] = []
         for region in regions(node, self.step) or ():
             inside = replace(build, domain=replace(domain, condition=domain.condition & region.condition))
@@ -307,7 +333,10 @@ class _Vectorizer:
                 test = inside.add(ops.Broadcast(shape, (0,)), evaluated(condition, self.step, inside))
                 value = inside.add(ops.Where(), test, self._wide(node.inputs[number], shape, inside), value)
             selections.append((region.condition, value))
-        return selections[0][1] if selections[0][0] is TRUE else self._wide_merge(node, selections)
+        if selections[0][0] is TRUE:
+            return selections[0][1]
+        self._wide_merge(node, selections)
+        return None
 
     def _wide_merge(self, node: Node, branches: list[tuple[Bool, Edge]]) -> None:
         """The node as a `Merge` of these values, which have the leading dimension, each under its condition."""

@@ -212,6 +212,7 @@ def uncovered(domain: Domain, conditions: Iterable[Bool], bounds: Mapping[Symbol
     return _sample(left, bounds)
 
 
+@functools.lru_cache(maxsize=4096)
 def never(domain: Domain, condition: Bool) -> bool:
     """Whether `condition` holds at no point of `domain`, whatever the bounds."""
     return domain_set("", domain, condition).is_empty()
