@@ -212,7 +212,12 @@ def stacked_by_layers(w: Array, v: Array, bias: Array, x: Array, target: Array) 
 
 
 FULL = {"B": 32, "T": 128, "H": 64}
-TIME = {"tiny": {"B": 2, "T": 20, "H": 3}, "small": {"B": 1, "T": 20, "H": 8}, "full": FULL, "long": {"B": 1, "T": 100_000, "H": 8}}
+TIME = {
+    "tiny": {"B": 2, "T": 20, "H": 3},
+    "small": {"B": 1, "T": 20, "H": 8},
+    "full": FULL,
+    "long": {"B": 1, "T": 100_000, "H": 8},
+}
 LAYERS = {
     "tiny": {"B": 2, "L": 3, "T": 4, "H": 3},
     "small": {"B": 1, "L": 2, "T": 10, "H": 8},

@@ -147,7 +147,7 @@ def window_max_by_doubling(x: Array, W: int) -> Array:
     length = 1
     while 2 * length <= W:
         x, length = jnp.maximum(x, later(x, length)), 2 * length
-    return jnp.maximum(x, later(x, W - length)) if W > length else x
+    return jnp.maximum(x, later(x, W - length)) if length < W else x
 
 
 def window_variance_by_shifts(x: Array, W: int) -> Array:
@@ -350,7 +350,5 @@ CLASSICS = [
         image,
         {"tiny": {"M": 4, "N": 5}, "small": {"M": 10, "N": 12}, "full": {"M": 1000, "N": 1000}},
     ),
-    Classic(
-        "adaptive model", adaptive_model, {"scan": adaptive_model_by_scan, "sum": adaptive_model_by_sum}, symbols, SYMBOLS
-    ),
+    Classic("adaptive model", adaptive_model, {"scan": adaptive_model_by_scan, "sum": adaptive_model_by_sum}, symbols, SYMBOLS),
 ]
