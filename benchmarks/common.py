@@ -20,8 +20,8 @@ Run = Callable[[], object]  # does the work once, and returns when the results a
 VERSIONS = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "torch", "transformers")
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """The options of every benchmark. Call it before JAX is imported."""
+def arguments(description: str, add: Callable[[argparse.ArgumentParser], None] | None = None) -> argparse.Namespace:
+    """The options of every benchmark, and those that `add` adds to the parser. Call it before JAX is imported."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes and one turn: does it run? The figures mean nothing")
     parser.add_argument(
@@ -29,6 +29,8 @@ def arguments(description: str) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the figures, machine and versions as JSON")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the cases whose name contains TEXT")
+    if add is not None:
+        add(parser)
     options = parser.parse_args()
     options.turns = options.turns or (1 if options.quick else 7)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # peers on the same GPU need memory too

@@ -6,19 +6,33 @@ these rules; until then, they can be read here in one go.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Node
+from tempo_core.ir.ops import product
+from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
 
 # Vectorize or loop: ops that are much faster at once than point by point. A group with one of them is vectorized, even if more
 # values have to be kept for it.
 FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
 
+# Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
+MOST_REGIONS = 8
+
+# Trim: the most different ends (far before the last point) in the loop over a step. Each may be one more copy of its body.
+MOST_ENDS = 3
+
 # Trim: ops whose second copy (of a peeled last iteration) costs next to nothing, and ops whose second copy costs much.
 FREE_TO_COPY = (ops.Merge, ops.Eval, ops.Iota, ops.Broadcast, ops.Gather, ops.Reshape, ops.Identity, ops.Cast, ops.Constant)
 DEAR_TO_COPY = (ops.Dot, ops.Conv, ops.Udf, ops.Argsort)
 
 NOMINAL = 16  # the value of every bound in comparisons of sizes, where bounds are not known yet
+
+# Schedule: the most iterations that are cut off a loop because a condition on inner loops too (`i + j >= 1`) varies only in them.
+# The other iterations then have no condition. Each cut compiles the body once more.
+MOST_PEELED = 2
 
 # Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
 MOST_STATEMENTS_FOR_ISL = 60
@@ -27,6 +41,14 @@ MOST_STATEMENTS_FOR_ISL = 60
 def nominal(size: Expr) -> int:
     """A size, with the same number for every bound and step."""
     return size.evaluate(dict.fromkeys(size.symbols, NOMINAL))
+
+
+def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
+    """Whether the elements of a scan are no larger than the operands from which each is computed: all elements are kept at once.
+
+    A product of vectors would be kept as a matrix for every point, where a loop keeps one.
+    """
+    return nominal(product(element.shape)) <= sum(nominal(product(type.shape)) for type in operands)
 
 
 def copy_weight(node: Node) -> int:

@@ -26,6 +26,8 @@ from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
+from tempo_core.runtime.cost import Cost
+from tempo_core.runtime.count import cost_of
 from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
 from tempo_core.runtime.interpreter import Interpreter
 from tempo_core.runtime.numerics import Ran, Watch, find
@@ -295,6 +297,13 @@ class Program(Generic[R]):
     def draw(self, path: str | Path, full: bool = False) -> None:
         """Write the final graph as .svg or Graphviz .dot. Nodes that belong together share a box; with `full`, each has its own."""
         draw(self.graph, path, full, self._sources)
+
+    def cost(self) -> Cost:
+        """Operations, bytes moved, stores and temporaries, by statement and in all: polynomials in the bounds, and numbers.
+
+        They are counted, not measured: `print(program.cost())` shows where a program spends its work, and how that grows.
+        """
+        return cost_of(self.scheduled, self._staged)
 
     def plan(self) -> Plan:
         """The schedule, the storage of every tensor, and the XLA programs that a run compiles."""

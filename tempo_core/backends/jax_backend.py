@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -131,10 +131,49 @@ def discounted_sum(at: Setting, op: ops.DiscountedSum, x: Array) -> Array:
 
 
 def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
-    dimensions = ((op.left_contract, op.right_contract), (op.left_batch, op.right_batch))
+    """A product of arrays with one batch dimension, one contracted and one free at most: several are made one by reshapes.
+
+    XLA's CPU compiler transposes both operands of a product that contracts two dimensions; once they are one, there is nothing
+    to transpose. Their order is that of the larger operand, so that only the smaller one may have to move.
+    """
+    larger_left = left.size >= right.size
+    batch = _in_order(op.left_batch if larger_left else op.right_batch)
+    contract = _in_order(op.left_contract if larger_left else op.right_contract)
+    left_free, right_free = op.left_free(left.ndim), op.right_free(right.ndim)
+    wide_left, left_axis = _merged(left, [op.left_batch[k] for k in batch], [op.left_contract[k] for k in contract], left_free)
+    wide_right, right_axis = _merged(
+        right, [op.right_batch[k] for k in batch], [op.right_contract[k] for k in contract], right_free
+    )
+    shared_axis = (0,) if batch else ()
     accumulate = jnp.float32 if left.dtype in (jnp.bfloat16, jnp.float16) else left.dtype
-    product = lax.dot_general(left, right, dimensions, precision=DOT_PRECISION, preferred_element_type=accumulate)
-    return product.astype(left.dtype)
+    product = lax.dot_general(
+        wide_left,
+        wide_right,
+        ((left_axis, right_axis), (shared_axis, shared_axis)),
+        precision=DOT_PRECISION,
+        preferred_element_type=accumulate,
+    )
+    free_sizes = [*(left.shape[k] for k in left_free), *(right.shape[k] for k in right_free)]
+    result = jnp.reshape(product, [*(left.shape[op.left_batch[k]] for k in batch), *free_sizes])
+    places = [*_in_order(batch), *range(len(batch), result.ndim)]
+    return jnp.transpose(result, places).astype(left.dtype)
+
+
+def _in_order(axes: Sequence[int]) -> list[int]:
+    """The positions of `axes`, that of the least first."""
+    return sorted(range(len(axes)), key=axes.__getitem__)
+
+
+def _merged(x: Array, batch: Sequence[int], contract: Sequence[int], free: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
+    """`x` with each kind of its dimensions made one, the batch first, and the axis that is contracted. A kind without any is left out.
+
+    The innermost dimension stays innermost, so that an operand that has to move does so in long pieces.
+    """
+    kinds = [batch, free, contract] if x.ndim - 1 in contract else [batch, contract, free]
+    present = [kind for kind in kinds if kind]
+    sizes = [math.prod(x.shape[k] for k in kind) for kind in present]
+    merged = jnp.reshape(jnp.transpose(x, [k for kind in present for k in kind]), sizes)
+    return merged, (present.index(contract),) if contract else ()
 
 
 def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:

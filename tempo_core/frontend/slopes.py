@@ -66,9 +66,8 @@ class NoGradient:
     missing: bool = False  # there is no row: a mistake in Tempo
 
 
-Slope: TypeAlias = (
-    "Callable[[Tensor, Tensor, Tensor], Tensor]"  # (gradient of the result, operand, result) -> gradient of the operand
-)
+# (gradient of the result, operand, result) -> gradient of the operand
+Slope: TypeAlias = "Callable[[Tensor, Tensor, Tensor], Tensor]"
 # (gradient of the result, operands x and y, result) -> gradients of x and y, None where they are 0
 Slopes: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor | None]]"
 

@@ -59,7 +59,7 @@ class Cell(Module[Out]):
 
     def next_state(self, x: Tensor, state: State) -> State:
         """The state after one step: each part [..., hidden]."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} is a kind of recurrent network without `next_state`")
 
     def forward(self, x: Tensor, *state: Tensor) -> Out:
         """The state after one step: a tensor, or a tuple where the state has several parts."""

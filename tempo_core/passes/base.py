@@ -17,6 +17,9 @@ from tempo_core.symbolic.condition import FALSE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 
+# By reducing function: the element that changes no result (`literal` explains the words).
+NEUTRAL: dict[str, float | str] = {"sum": 0.0, "prod": 1.0, "max": "lowest", "min": "highest", "any": 0.0, "all": 1.0}
+
 
 @dataclass(frozen=True)
 class Pass:

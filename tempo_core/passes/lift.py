@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, Pass, literal, remove_dead
+from tempo_core.passes.base import NEUTRAL, Builder, Pass, remove_dead
+from tempo_core.passes.elements import Elements, range_of, without
 from tempo_core.passes.recurrences import lift_recurrences
-from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Point, Range, full_range
-from tempo_core.symbolic.expr import Expr, Minimum, Symbol, minimum
+from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
+from tempo_core.passes.windows import block_of, of_blocks, of_windows, window_of
+from tempo_core.prices import worth_scanning
+from tempo_core.symbolic.domain import Point, Range, full_range, identity
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
 
 
 @dataclass(frozen=True)
 class Lift(Pass):
     """Compute a reduction or recurrence once over the whole step, not anew at each point.
 
-    Prefix and suffix sums become `CumSum`. Discounted suffix sums and linear recurrences become `LinearScan`. A sum over a
-    window of w points becomes log2(w) shifted additions. Three kinds stay as they are: reductions whose operands depend on
-    their results (those are loops), windows whose operands a loop over the step computes (the loop can reduce them as it
-    goes), and recurrences over values that the host gives one timestep after the other.
+    Reductions of prefixes and suffixes become scans (`scans.py`). Discounted suffix sums and linear recurrences become
+    `LinearScan`. A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block
+    (`windows.py`). Functions of the elements are computed once a point (`elements.py`). Three kinds stay as they are: reductions
+    whose operands depend on their results (those are loops), windows whose operands a loop over the step computes (the loop can
+    reduce them as it goes), and recurrences over values that the host gives one timestep after the other.
 
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
     Rewrite: `a[t] = b[t] + c[t] * a[t + 1]` -> `s = linear_scan(c[0:T], b[0:T], reversed); a[t] = s[t]`
@@ -32,18 +38,16 @@ class Lift(Pass):
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
         lift_recurrences(graph)
-        cycles = {step: _on_cycles(graph, step) for step in graph.order}
-        streams = {step: _streamed(graph, step, cycles[step]) for step in graph.order}
+        lifting = _Lifting(graph)
         for node in graph:
-            if isinstance(node.op, ops.DiscountedSum) or (isinstance(node.op, ops.Reduce) and node.op.fn == "sum"):
-                _lift_reduction(graph, node, cycles, streams)
+            lifting.lift(node)
         return remove_dead(graph)
 
 
-def _on_cycles(graph: Graph, step: Symbol) -> dict[int, int]:
-    """For each node on a cycle that a loop over `step` must follow, the number of that cycle."""
+def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
+    """For each node on a cycle that loops over `steps` must follow, the number of that cycle."""
     cycles: dict[int, int] = {}
-    for number, inner in enumerate(loop_nest(graph, [s for s in graph.order if s != step]).nests()):
+    for number, inner in enumerate(loop_nest(graph, [s for s in graph.order if s not in steps]).nests()):
         if inner.cyclic:
             cycles.update((v.node, number) for v in inner.vertices)
     return cycles
@@ -63,100 +67,147 @@ def _streamed(graph: Graph, step: Symbol, cycle: dict[int, int]) -> set[int]:
     return nodes
 
 
-def _lift_reduction(graph: Graph, node: Node, cycles: dict[Symbol, dict[int, int]], streams: dict[Symbol, set[int]]) -> None:
-    (edge,) = node.inputs
-    source = graph[edge.source]
-    axes = node.op.axes if isinstance(node.op, ops.Reduce) else (node.op.axis,)  # type: ignore[attr-defined]
-    axis = -1
-    for step, index in edge.by_step(source.domain).items():
-        if not isinstance(index, Range):
-            continue
-        axis += 1
-        if axis not in axes or step not in node.domain or index.stride != 1:
-            continue
-        others = [i for i in edge.index if i is not index]
-        if index.steps != {step} or any(step in i.steps for i in others) or source.domain.condition is not TRUE:
-            continue
-        cycle = cycles[step]
-        if node.id in cycle and cycle[node.id] == cycle.get(source.id):
-            continue
-        if _lifted(graph, node, edge, step, index, axis, axes, streamed=source.id in streams[step]):
-            return
+class _Lifting:
+    """Lifts the reductions of a graph, one after the other."""
 
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._numbers: dict[frozenset[Symbol], dict[int, int]] = {}
+        self._streams: dict[Symbol, set[int]] = {}
 
-def _lifted(
-    graph: Graph, node: Node, edge: Edge, step: Symbol, index: Range, axis: int, axes: tuple[int, ...], streamed: bool
-) -> bool:
-    """Replace the node by a scan over the whole step. Each point takes its element of the scan. Returns whether a scan fits."""
-    t, bound = step.expr, step.bound_expr
-    gamma = node.op.gamma if isinstance(node.op, ops.DiscountedSum) else None
-    if step in node.domain.condition.steps:
-        return False
-    build = Builder(graph, node, node.domain.without(step))
-    operand = replace(edge, index=tuple(full_range(step) if i is index else i for i in edge.index))
-    scan: Edge | None = None
-    if index.start == 0 and index.stop == t + 1 and gamma is None:
-        scan = build.add(ops.CumSum(axis), operand)
-    elif index.start == t and index.stop == bound:
-        scan = _suffix(build, operand, axis, gamma)
-    elif index.start == t and not streamed:
-        width = _window(index, t, bound)
-        scan = None if width is None else _window_sum(build, operand, axis, width, gamma)
-    if scan is None:
-        return False
-    inner = Builder(graph, node, node.domain)
-    element = inner.add(ops.Gather(axis), scan, inner.add(ops.Eval(t)))
-    rest = tuple(a - (a > axis) for a in axes if a != axis)
-    result = inner.add(ops.Reduce("sum", rest), element) if rest else element
-    final = graph[result.source]
-    graph.put(replace(final, id=node.id, name=node.name, where=node.where))
-    return True
+    def cycles(self, steps: frozenset[Symbol]) -> dict[int, int]:
+        """For each node on a cycle that loops over `steps` must follow, the number of that cycle."""
+        if steps not in self._numbers:
+            self._numbers[steps] = _on_cycles(self.graph, steps)
+        return self._numbers[steps]
 
+    def streams(self, step: Symbol) -> set[int]:
+        if step not in self._streams:
+            self._streams[step] = _streamed(self.graph, step, self.cycles(frozenset({step})))
+        return self._streams[step]
 
-def _suffix(build: Builder, operand: Edge, axis: int, gamma: float | None) -> Edge:
-    if gamma is None:
-        return build.add(ops.CumSum(axis, reverse=True), operand)
-    return build.add(ops.LinearScan(axis, reverse=True), _number(build, operand, gamma), operand)
+    def lift(self, node: Node) -> None:
+        """Replace a reduction of ranges by a scan over a whole step, whose element each point takes."""
+        for reads in _ranges(self.graph, node):
+            lifted = self._lifted(node, reads)
+            if lifted is not None:
+                final = self.graph[lifted.source]
+                self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+                return
 
+    def _lifted(self, node: Node, reads: _Reads) -> Edge | None:
+        step, index = reads.step, reads.index
+        if not index.steps or not index.steps <= set(node.domain.steps) or index.stride != 1 or index.size is not None:
+            return None
+        if (index.steps | {step}) & node.domain.condition.steps:
+            return None
+        elements = Elements(self.graph, node, step, index)
+        each = _each(elements, node, reads)
+        if each is None:
+            return None
+        cycle = self.cycles(index.steps | {step})
+        if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in elements.reads):
+            return None
+        whole = Builder(self.graph, node, node.domain.without(step))
+        for moving in index.steps - {step}:
+            whole.domain = whole.domain.without(moving)  # type: ignore[union-attr]
+        place = next(k for k, at in enumerate(each.index) if step in at.steps)
+        values = replace(each, index=(*each.index[:place], full_range(step), *each.index[place + 1 :]))
+        axis = sum(isinstance(at, Range) for at in each.index[:place])
+        return self._taken(node, reads, whole, values, axis, elements.reads)
 
-def _number(build: Builder, like: Edge, value: float) -> Edge:
-    """`value`, repeated to the type of `like`."""
-    type = build.type(like)
-    return build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, value))
-
-
-def _window(index: Range, t: Expr, bound: Expr) -> int | None:
-    """The width w of `t:min(t + w, T)`; None for other ranges."""
-    atom = index.stop.single_atom
-    if not isinstance(atom, Minimum) or len(atom.args) != 2 or bound not in atom.args:
+    def _taken(self, node: Node, reads: _Reads, whole: Builder, x: Edge, axis: int, sources: set[int]) -> Edge | None:
+        """What a point takes from the reductions of all ranges; None if they are no scan."""
+        step, index, op = reads.step, reads.index, node.op
+        gamma = op.gamma if isinstance(op, ops.DiscountedSum) else None
+        fn = op.fn if isinstance(op, ops.Reduce) else "sum"
+        point = Builder(self.graph, node, node.domain)
+        if index.start == 0 or index.stop == step.bound_expr:
+            suffixes = bool(index.stop == step.bound_expr)
+            last = index.start if suffixes else index.stop - 1
+            if isinstance(op, ops.Argmax):
+                taken = _at(point, positions_of_maxima(whole, x, axis, suffixes), axis, last)
+                start = point.add(ops.Broadcast(point.type(taken).shape, ()), point.add(ops.Eval(index.start)))
+                return _or_neutral(point, point.add(ops.Binary("sub"), taken, start), "sum", index)
+            if gamma is not None and not suffixes:
+                return None
+            scan = _discounted(whole, x, axis, gamma) if gamma is not None else SCANS[fn](whole, x, axis, suffixes)
+            taken = _at(point, scan, axis, last)
+            return _or_neutral(point, taken, fn, index)
+        if isinstance(op, ops.Argmax) or index.steps != {step} or sources & self.streams(step):
+            return None
+        window, block = window_of(index, step), block_of(index, step)
+        if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
+            return _at(point, of_windows(whole, fn, x, axis, window, gamma), axis, step.expr)
+        if block is not None and gamma is None:
+            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr // block)
         return None
-    (moving,) = [a for a in atom.args if a != bound]
-    width = moving - t
-    return width.constant if width.is_constant and width.constant > 0 else None
 
 
-def _window_sum(build: Builder, operand: Edge, axis: int, width: int, gamma: float | None) -> Edge:
-    """`sum_{k < w} gamma**k x[t + k]` at all t, by doubling: S_2k[t] = S_k[t] + gamma**k S_k[t + k]; x is zero past its end."""
-    total: Edge | None = None
-    covered = 0  # total[t] sums k in 0 .. covered - 1
-    power, doubled = 1, operand  # doubled[t] sums k in 0 .. power - 1
-    while True:
-        if width & power:
-            total = doubled if total is None else _plus_moved(build, total, doubled, axis, covered, gamma)
-            covered += power
-        if covered == width:
-            assert total is not None
-            return total
-        doubled = _plus_moved(build, doubled, doubled, axis, power, gamma)
-        power *= 2
+@dataclass(frozen=True)
+class _Reads:
+    """A range that a node reduces: of `step`, at dimension `axes[k]` of its operand k."""
+
+    step: Symbol
+    index: Range
+    axes: tuple[int, ...]
 
 
-def _plus_moved(build: Builder, left: Edge, right: Edge, axis: int, shift: int, gamma: float | None) -> Edge:
-    """`left[t] + gamma**shift * right[t + shift]`."""
-    size = build.type(right).shape[axis]
-    cut = Expr.of(shift)
-    start = minimum(cut, size)
-    moved = build.add(ops.Pad(axis, Expr.of(0), start), build.add(ops.Slice(axis, start, size), right))
-    if gamma is not None:
-        moved = build.add(ops.Binary("mul"), moved, _number(build, moved, gamma**shift))
-    return build.add(ops.Binary("add"), left, moved)
+def _ranges(graph: Graph, node: Node) -> Iterator[_Reads]:
+    """The dimensions over which a node reduces, where they are ranges that it, or its operands, read."""
+    for axes in _reduced(node.op):
+        reads = range_of(graph, node.inputs[0], axes[0])
+        if reads is not None:
+            yield _Reads(*reads, axes)
+
+
+def _reduced(op: ops.Op) -> list[tuple[int, ...]]:
+    """For each dimension that an op reduces, its axis in each operand."""
+    if isinstance(op, ops.Reduce):
+        return [(axis,) for axis in op.axes]
+    if isinstance(op, (ops.Argmax, ops.DiscountedSum)):
+        return [(op.axis,)]
+    if isinstance(op, ops.Dot):
+        return list(zip(op.left_contract, op.right_contract, strict=True))
+    return []
+
+
+def _each(elements: Elements, node: Node, reads: _Reads) -> Edge | None:
+    """The value of each point in a range, before the reduction over the range: other dimensions are reduced already."""
+    each = [elements.of(edge, axis) for edge, axis in zip(node.inputs, reads.axes, strict=True)]
+    parts = [edge for edge in each if edge is not None]
+    if len(parts) < len(each):
+        return None
+    op = node.op
+    if isinstance(op, ops.Dot):
+        left, right = reads.axes
+        op = ops.Dot(
+            without(op.left_contract, left),
+            without(op.right_contract, right),
+            without(op.left_batch, left),
+            without(op.right_batch, right),
+        )
+    elif isinstance(op, ops.Reduce) and len(op.axes) > 1:
+        op = ops.Reduce(op.fn, without(op.axes, reads.axes[0]))
+    else:
+        return parts[0]
+    each_node = elements.graph.add(op, parts, where=node.where)
+    if not worth_scanning(each_node.outputs[0], elements.graph.input_types(each_node)):
+        return None
+    return Edge(each_node.id, identity(each_node.domain))
+
+
+def _at(point: Builder, values: Edge, axis: int, position: Expr) -> Edge:
+    return point.add(ops.Gather(axis), values, point.add(ops.Eval(position)))
+
+
+def _or_neutral(point: Builder, taken: Edge, fn: str, index: Range) -> Edge:
+    """`taken`, or the neutral element where the range is empty."""
+    if provably_nonnegative(index.stop - index.start - 1):
+        return taken
+    is_nonempty = point.add(ops.Broadcast(point.type(taken).shape, ()), point.add(ops.Eval(index.stop - index.start >= 1)))
+    return point.add(ops.Where(), is_nonempty, taken, spread(point, taken, NEUTRAL[fn]))
+
+
+def _discounted(build: Builder, x: Edge, axis: int, gamma: float) -> Edge:
+    return build.add(ops.LinearScan(axis, reverse=True), spread(build, x, gamma), x)

@@ -14,7 +14,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.ir.udf import Trimmed
 from tempo_core.passes import ragged
-from tempo_core.passes.base import Builder, Pass, literal, operand_domains, positions, zeros_outside
+from tempo_core.passes.base import NEUTRAL, Builder, Pass, literal, operand_domains, positions, zeros_outside
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, maximum
@@ -197,9 +197,6 @@ class _Work:
 def _pointwise(work: _Work) -> Edge:
     """Operations that treat padding like any element: it stays padding."""
     return work.build.add(work.op, *work.operands)
-
-
-NEUTRAL: dict[str, float | str] = {"sum": 0.0, "prod": 1.0, "max": "lowest", "min": "highest", "any": 0.0, "all": 1.0}
 
 
 def _reduce(work: _Work) -> Edge:

@@ -9,8 +9,10 @@ from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, zeros_outside
 from tempo_core.passes.batching import batched, evaluated, grid
+from tempo_core.passes.regions import regions
+from tempo_core.passes.shifts import neighbours
 from tempo_core.prices import FASTER_AT_ONCE, nominal
-from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.groups import Groups
@@ -81,8 +83,7 @@ def _separable(graph: Graph, node: Node, step: Symbol) -> bool:
     condition = node.domain.condition
     if any(step in p.steps and len(p.steps) > 1 for p in condition.parts):
         return False
-    of_branches = frozenset().union(*(e.condition.steps for e in node.inputs))
-    return step not in of_branches or of_branches == {step}
+    return not _is_selected(node, step) or regions(node, step) is not None
 
 
 def _has_rule(node: Node) -> bool:
@@ -251,13 +252,18 @@ class _Vectorizer:
         return self._moved(value, axis, 0, build)
 
     def _gathered(self, edge: Edge, source: Node, moving: list[int], vectorized: bool, build: Builder) -> Edge:
-        """Any other read: whole ranges of the source along every index that moves with the step, then gathers for all points."""
+        """Any other read: whole ranges of the source along every index that moves with the step, then slices or gathers for all points."""
         whole: list[Index] = []
         for k, (step, index) in enumerate(zip(source.domain.steps, edge.index, strict=True)):
             whole.append(full_range(step) if k in moving else index)
         base = replace(edge, index=tuple(whole))
         value = self._picked(base, build) if vectorized else base  # leading dimensions: one for each range, in source order
         axes = [sum(isinstance(i, Range) for i in whole[:k]) for k in moving]
+        index = edge.index[moving[0]]
+        if len(moving) == 1 and isinstance(index, Point):
+            elements = neighbours(value, axes[0], index.expr, self.step, build)
+            if elements is not None:
+                return self._moved(elements, axes[0], 0, build)
         result, removed = value, 0
         for done, (k, axis) in enumerate(zip(moving, axes, strict=True)):
             result = self._take_moving(result, axis - removed, edge.index[k], done > 0, build)
@@ -283,30 +289,37 @@ class _Vectorizer:
         return zeros_outside(build, elements, build.add(ops.Compare("lt"), steps, stops), (0, axis + 1))
 
     def _merged(self, node: Node, build: Builder) -> Edge | None:
-        """A vectorized `Merge`: the edge of an elementwise selection where conditions vary with the step, else None.
+        """A vectorized `Merge`: None if it is still a `Merge`, of wider values; else the edge of an elementwise selection.
 
-        In the second case the node itself stays a `Merge`, with wider values.
+        Branches whose conditions vary with the step become one selection for each region of the other steps.
         """
-        type = node.outputs[0]
-        shape = (self.size, *type.shape)
-        wide = []
-        for edge, inner in zip(node.inputs, self._builders(node, self._domain(node)), strict=True):
-            read, leads = self._leading(edge, inner)
-            wide.append(self._widened(read, leads, shape, inner))
+        shape = (self.size, *node.outputs[0].shape)
+        domain = self._domain(node)
         if not _is_selected(node, self.step):
-            branches = [replace(edge, condition=old.condition) for edge, old in zip(wide, node.inputs, strict=True)]
-            merge = self.graph[node.id]
-            self.graph.put(replace(merge, op=ops.Merge(replace(type, shape=shape)), inputs=tuple(branches)))
-            return None
-        result = wide[-1]
-        for edge, old in reversed(list(zip(wide[:-1], node.inputs[:-1], strict=True))):
-            test = evaluated(old.condition, self.step, build)
-            result = build.add(ops.Where(), build.add(ops.Broadcast(shape, (0,)), test), edge, result)
-        return result
+            reads = zip(node.inputs, self._builders(node, domain), strict=True)
+            return self._wide_merge(node, [(edge.condition, self._wide(edge, shape, inner)) for edge, inner in reads])
+        selections: list[tuple[Bool, Edge]] = []
+        for region in regions(node, self.step) or ():
+            inside = replace(build, domain=replace(domain, condition=domain.condition & region.condition))
+            *first, (last, _) = region.branches
+            value = self._wide(node.inputs[last], shape, inside)
+            for number, condition in reversed(first):
+                test = inside.add(ops.Broadcast(shape, (0,)), evaluated(condition, self.step, inside))
+                value = inside.add(ops.Where(), test, self._wide(node.inputs[number], shape, inside), value)
+            selections.append((region.condition, value))
+        return selections[0][1] if selections[0][0] is TRUE else self._wide_merge(node, selections)
+
+    def _wide_merge(self, node: Node, branches: list[tuple[Bool, Edge]]) -> None:
+        """The node as a `Merge` of these values, which have the leading dimension, each under its condition."""
+        type = replace(node.outputs[0], shape=(self.size, *node.outputs[0].shape))
+        edges = tuple(replace(edge, condition=condition) for condition, edge in branches)
+        self.graph.put(replace(self.graph[node.id], op=ops.Merge(type), inputs=edges))
 
     def _builders(self, node: Node, domain: Domain) -> list[Builder]:
         """For each operand of a node, the builder of its read over `domain`."""
         return [Builder(self.graph, node, d) for d in operand_domains(node, domain)]
 
-    def _widened(self, edge: Edge, leads: bool, shape: tuple[Expr, ...], build: Builder) -> Edge:
-        return edge if leads else build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), edge)
+    def _wide(self, edge: Edge, shape: tuple[Expr, ...], build: Builder) -> Edge:
+        """The value of an edge with the leading dimension; a value that does not vary with the step is repeated along it."""
+        value, leads = self._leading(edge, build)
+        return value if leads else build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), value)

@@ -21,6 +21,7 @@ from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
+from tempo_core.schedule.rotate import rotated
 from tempo_core.schedule.simplify import as_block, cut, simplified
 from tempo_core.schedule.storage import Storage
 from tempo_core.schedule.tighten import tightened
@@ -50,7 +51,8 @@ def build_program(
         root: Item = _in_sequence(present, 0, _Conversion(statements))
     else:
         root = _Loops(schedule, present).item(present, 0, {})
-    root = cut(simplified(tightened(root), {}), {})
+    root = rotated(simplified(tightened(root), {}))
+    root = cut(root, {})
     root = simplified(tightened(root), {})  # after a cut, the whole body of a loop may stand under one condition
     if storage is not None:
         root = _batched(root)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from tempo_core.prices import MOST_PEELED
 from tempo_core.schedule.program import Block, Execute, If, Item, Loop, leaves, substitute, walk
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Symbol, maximum, minimum
 
 
 def as_block(item: Item) -> Block:
@@ -36,6 +38,7 @@ def simplified(item: Item, limits: Limits) -> Item:
             return Block() if orelse is None or not orelse.children else If(~condition, orelse)
         return If(condition, then, orelse if orelse is not None and orelse.children else None)
     if isinstance(item, Loop):
+        item = replace(item, start=resolved(item.start, limits), stop=resolved(item.stop, limits))
         length = item.stop - item.start
         if length.is_constant and length.constant <= 0:
             return Block()
@@ -91,17 +94,51 @@ def _limited(loop: Loop, limits: Limits) -> Limits:
 
 
 def _interval(expr: Expr, limits: Limits) -> tuple[int, int] | None:
-    """The least and greatest value of an affine expression of counters; None for any other expression."""
+    """The least and greatest value of sums, minima and maxima of counters; None for any other expression."""
     low = high = expr.constant
     for monomial, coefficient in expr.terms:
         if not monomial:
             continue
-        atom = monomial[0][0]
-        if len(monomial) > 1 or monomial[0][1] != 1 or not isinstance(atom, Symbol) or atom not in limits:
+        (atom, power), *others = monomial
+        ends = None if others or power != 1 else _atom_interval(atom, limits)
+        if ends is None:
             return None
-        ends = [coefficient * end for end in limits[atom]]
-        low, high = low + min(ends), high + max(ends)
+        low, high = low + min(coefficient * end for end in ends), high + max(coefficient * end for end in ends)
     return low, high
+
+
+def _atom_interval(atom: Atom, limits: Limits) -> tuple[int, int] | None:
+    if isinstance(atom, Symbol):
+        return limits.get(atom)
+    if not isinstance(atom, (Minimum, Maximum)):
+        return None
+    ends = [_interval(argument, limits) for argument in atom.args]
+    if any(end is None for end in ends):
+        return None
+    join = min if isinstance(atom, Minimum) else max
+    return join(end[0] for end in ends if end), join(end[1] for end in ends if end)
+
+
+def resolved(expr: Expr, limits: Limits) -> Expr:
+    """The expression, where an operand of a minimum or maximum is left out if another one is always as small, or as great.
+
+    `max(1 - i, 0)` is 0 inside of a loop over i that starts at 1.
+    """
+    for atom in expr.atoms:
+        if isinstance(atom, (Minimum, Maximum)) and expr.coefficient(atom):
+            sign = 1 if isinstance(atom, Maximum) else -1
+            kept: list[Expr] = []
+            for argument in atom.args:
+                if not any(_is_nonnegative((other - argument) * sign, limits) for other in kept):
+                    kept = [other for other in kept if not _is_nonnegative((argument - other) * sign, limits)] + [argument]
+            rest = expr - Expr.of_atom(atom) * expr.coefficient(atom)
+            expr = rest + (maximum if sign > 0 else minimum)(*kept) * expr.coefficient(atom)
+    return expr
+
+
+def _is_nonnegative(expr: Expr, limits: Limits) -> bool:
+    interval = _interval(expr, limits)
+    return interval is not None and interval[0] >= 0
 
 
 def decided(condition: Bool, limits: Limits) -> Bool:
@@ -136,7 +173,7 @@ def cut(item: Item, limits: Limits) -> Item:
         return If(item.condition, as_block(cut(item.then, limits)), orelse)
     if not isinstance(item, Loop):
         return item
-    places = sorted(_cuts(item)) if item.step == 1 and item.start.is_constant and item.stop.is_constant else []
+    places = sorted(_cuts(item, limits)) if item.step == 1 and item.start.is_constant and item.stop.is_constant else []
     if not places:
         return Loop(item.counter, item.start, item.stop, item.step, as_block(cut(item.body, _limited(item, limits))))
     edges = [item.start.constant, *places, item.stop.constant]
@@ -144,23 +181,64 @@ def cut(item: Item, limits: Limits) -> Item:
     return simplified(Block(tuple(cut(simplified(part, limits), limits) for part in parts)), limits)
 
 
-def _cuts(loop: Loop) -> set[int]:
-    """The values of a loop's counter, inside its range, at which a condition on it alone changes."""
+def _cuts(loop: Loop, limits: Limits) -> set[int]:
+    """The values of a loop's counter, inside its range, at which a condition on it changes.
+
+    A condition may be on counters of inner loops too (`i + j >= 1`): it changes where it begins to hold at all of their values, and
+    where it begins to hold at some. The loop is cut there if there are few values of the counter between the two.
+    """
+    start, stop = loop.start.constant, loop.stop.constant
+
+    def within(comparison: Comparison) -> list[int]:
+        return [min(max(value, start), stop) for value in _changes(comparison, loop.counter)]
+
     values: set[int] = set()
-    for condition in _guards(loop.body):
-        for comparison in _comparisons(condition):
-            if comparison.symbols == {loop.counter}:
-                values |= set(_changes(comparison, loop.counter))
-    return {value for value in values if loop.start.constant < value < loop.stop.constant}
+    for comparison, inner in _guards(loop.body, _limited(loop, limits)):
+        if comparison.symbols == {loop.counter}:
+            values |= set(within(comparison))
+            continue
+        places = sorted(place for end in _ends(comparison, loop.counter, inner) for place in within(end))
+        values |= set(places) if places and places[-1] - places[0] <= MOST_PEELED else set()
+    for comparison in _choices(loop.body):
+        if comparison.symbols == {loop.counter}:
+            values |= {value for value in within(comparison) if min(value - start, stop - value) <= MOST_PEELED}
+    return {value for value in values if start < value < stop}
 
 
-def _guards(item: Item) -> Iterator[Bool]:
-    """The conditions in an item that guard statements other than branches of a `Merge` and deallocs."""
+def _ends(comparison: Comparison, symbol: Symbol, limits: Limits) -> list[Comparison]:
+    """The comparisons of `symbol` alone under which `comparison` holds for all values of the other counters, and for some."""
+    coefficient = comparison.expr.coefficient(symbol)
+    rest = comparison.expr - coefficient * symbol.expr
+    interval = None if comparison.kind != ">=" or not coefficient or symbol in rest.symbols else _interval(rest, limits)
+    return [] if interval is None else [Comparison(">=", coefficient * symbol.expr + end) for end in interval]
+
+
+def _guards(item: Item, limits: Limits) -> Iterator[tuple[Comparison, Limits]]:
+    """The comparisons that guard statements other than branches of a `Merge` and deallocs, with the limits of the counters around."""
+    if isinstance(item, Block):
+        for child in item.children:
+            yield from _guards(child, limits)
+    elif isinstance(item, If):
+        parts = [item.then, *([] if item.orelse is None else [item.orelse])]
+        if any(_computes(part) for part in parts):
+            yield from ((comparison, limits) for comparison in _comparisons(item.condition))
+        for part in parts:
+            yield from _guards(part, limits)
+    elif isinstance(item, Loop):
+        yield from _guards(item.body, _limited(item, limits))
+
+
+def _choices(item: Item) -> Iterator[Comparison]:
+    """The comparisons that choose the operand of a minimum or maximum in the limits of inner loops with computations."""
     for inner in walk(item):
-        if isinstance(inner, If):
-            guarded = [*leaves(inner.then), *(leaves(inner.orelse) if inner.orelse is not None else ())]
-            if any(isinstance(leaf, Execute) and leaf.branch is None for leaf in guarded):
-                yield inner.condition
+        if isinstance(inner, Loop) and _computes(inner.body):
+            for atom in (*inner.start.atoms, *inner.stop.atoms):
+                if isinstance(atom, (Minimum, Maximum)):
+                    yield from (Comparison(">=", a - b) for a, b in itertools.combinations(atom.args, 2))
+
+
+def _computes(item: Item) -> bool:
+    return any(isinstance(leaf, Execute) and leaf.branch is None for leaf in leaves(item))
 
 
 def _comparisons(condition: Bool) -> Iterator[Comparison]:

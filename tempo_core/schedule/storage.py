@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import islpy as isl
 from tempo_core.schedule.constraints import Read, is_statement, value_name
 from tempo_core.schedule.polyhedral import Row, Schedule
 from tempo_core.symbolic.domain import Range
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.sets import CONTEXT, fixed
 
 
@@ -78,6 +78,38 @@ def fold(schedule: Schedule, bounds: Mapping[Symbol, int]) -> dict[tuple[int, in
     return _Folding(schedule, bounds).run()
 
 
+def symbolic_slots(
+    schedule: Schedule, bounds: Mapping[Symbol, int], storage: Mapping[tuple[int, int], Storage]
+) -> dict[tuple[int, int], tuple[Expr, ...]]:
+    """The slots of stores as expressions of the bounds: those of twice a bound, in the same schedule, tell what they owe to it.
+
+    A schedule that is right for these bounds only does not tell; then a step with a slot for each point has as many as its bound.
+    """
+    large = {key for key, store in storage.items() if store.size > 1}
+    graph, least = schedule.constraints.graph, schedule.constraints.assumptions
+    slots = {key: [Expr.of(n) for n in store.slots] for key, store in storage.items()}
+    for bound in schedule.constraints.bounds if large else ():
+        doubled = {**bounds, bound: 2 * bounds[bound]}
+        follows = not _fixed_parameters(least, doubled).is_empty()
+        others = _Folding(schedule, doubled).run(large) if follows else storage
+        for key in large:
+            for k, step in enumerate(graph[key[0]].domain.steps):
+                more = others[key].slots[k] - storage[key].slots[k]
+                if not follows and step.bound_symbol == bound and storage[key].slots[k] == bounds[bound]:
+                    more = bounds[bound]
+                each, rest = divmod(more, bounds[bound])
+                share = bound.expr * each if not rest else bound.expr * more // bounds[bound]
+                slots[key][k] = slots[key][k] - more + share
+    return {key: tuple(each) for key, each in slots.items()}
+
+
+def _fixed_parameters(assumptions: isl.Set, bounds: Mapping[Symbol, int]) -> isl.Set:
+    for k in range(assumptions.dim(isl.dim_type.param)):
+        symbol = Symbol(assumptions.get_dim_name(isl.dim_type.param, k))
+        assumptions = assumptions.fix_val(isl.dim_type.param, k, isl.Val(bounds[symbol], CONTEXT))
+    return assumptions
+
+
 class _Folding:
     """Relations that all tensors share, with bounds as numbers."""
 
@@ -91,13 +123,16 @@ class _Folding:
         for read in self.constraints.reads:
             self.reads.setdefault((read.edge.source, read.edge.output), []).append(read)
 
-    def run(self) -> dict[tuple[int, int], Storage]:
+    def run(self, only: Container[tuple[int, int]] | None = None) -> dict[tuple[int, int], Storage]:
+        """The storage of all outputs, or only of some."""
         storage: dict[tuple[int, int], Storage] = {}
         folded: dict[tuple[object, ...], Storage] = {}  # by node and its reads: outputs of one node often have equal reads
         for node in self.constraints.graph:
             if not is_statement(node):
                 continue
             for output in range(len(node.outputs)):
+                if only is not None and (node.id, output) not in only:
+                    continue
                 reads = self.reads.get((node.id, output), [])
                 readers = (node.id, frozenset((r.reader.name, r.edge.index) for r in reads))
                 if readers not in folded:

@@ -305,3 +305,13 @@ def a_quotient_where_it_is_defined(s: Setting) -> Made:
         lambda y, z, i, t: x[i, t] / t + np.log(w[i] * w[i] * t) if t else x[i, t],
         lambda y, z, i, t: x[i, 0:t].max(0) * w[i] if t else w[i],
     )
+
+
+@equations
+def one_branch_that_reads_its_own_past(s: Setting) -> Made:
+    """The past of the first point is empty, and so there is one branch alone: forward substitution."""
+    i, t = s.i, s.t
+    y = new(s, "y")
+    y[i, t] = s.x - 0.5 * y[i, 0:t].sum(0) * s.w
+    x, w = s.arrays["x"], s.arrays["w"]
+    return [y], filled(s, lambda y, i, t: x[i, t] - (0.5 * y[i, 0:t].sum(0) * w[i] if t else 0.0))

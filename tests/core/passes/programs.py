@@ -136,6 +136,43 @@ def sums_of_prefixes_and_suffixes(i, I, t, T):
 
 
 @program("lift")
+def reductions_of_prefixes_and_suffixes(i, I, t, T):
+    """Elements that are functions of the points alone; ties; empty ranges; ranges that end at another step's point."""
+    x, y = fed(2, domain=(i, t)), fed(2, domain=(i,), name="y")
+    near = tp.round(x * 2)
+    reads = [
+        near[i, 0 : t + 1],
+        near[i, t:T],
+        near[i, 0:t],
+        near[i, t + 1 : T],
+        near[i, 0 : tp.min(t + 2, T)],
+        near[i, 0 : t // 2 + 1],
+    ]
+    results = [f(r) for r in reads for f in (tp.any, tp.all, tp.prod)]
+    results += (
+        [r.max(0) for r in reads] + [r.min((0, 1)) for r in reads] + [r.argmax(0) for r in reads] + [r.argmin(0) for r in reads]
+    )
+    results += [(tp.exp(r) * x[i, 0 : t + 1]).max(0) for r in reads[:1]] + [(r * y).sum(1).min(0) for r in reads]
+    results += [(x[i, 0 : t + 1] * x[i, t]).max(0), (tp.arange(t + 1) * near[i, 0 : t + 1].sum(1)).max(0)]
+    results += [x[i, t:T].sum(1) @ near[i, t:T], tp.matmul(tp.transpose(x[i, 0 : t + 1]), near[i, 0 : t + 1])]
+    return [*results, x[0 : i + 1, t].max(0), y[0 : tp.min(t + 1, I)].max(0)]
+
+
+@program("lift")
+def reductions_of_windows(i, I, t, T):
+    x = fed(2, domain=(i, t))
+    windows = [
+        x[i, tp.max(t - 2, 0) : t + 1], x[i, tp.max(t - 3, 0) : tp.min(t + 3, T)], x[i, tp.min(t + 1, T) : tp.min(t + 4, T)],
+        x[i, t : tp.min(t + 8, T)], x[i, t // 3 * 3 : tp.min(t // 3 * 3 + 3, T)], x[i, tp.max(t - 2, 0) : t],
+    ]  # fmt: skip
+    functions = (tp.Tensor.sum, tp.Tensor.prod, tp.Tensor.max, tp.Tensor.min, tp.Tensor.argmax)
+    results = (
+        [f(w, 0) for w in windows for f in functions] + [(w > 0).any(0) for w in windows] + [(w > -1).all(0) for w in windows]
+    )
+    return [*results, windows[0].discounted_sum(0.5), windows[1].discounted_sum(0.5), (tp.exp(windows[0]) * x).max((0, 1))]
+
+
+@program("lift")
 def sums_where_a_condition_holds(i, I, t, T):
     x = fed(domain=(t,))
     a, b, c = (tp.recurrence((), domain=(t,)) for _ in range(3))
@@ -382,6 +419,24 @@ def branches_on_the_step(i, I, t, T):
     q[i, t] = p
     every = [m, n, o, p, q]
     return every + [v[i, 0:T].sum(0) for v in every] + [v[0:I, 0:T].max((0, 1)) for v in every]
+
+
+@program("vectorize")
+def stencils(i, I, t, T):
+    """Reads of neighbours at the last point of the other step, with borders of their own, with clamped reads, and gradients of both."""
+    x = fed(domain=(t,))
+    u, w, v = (tp.recurrence((), domain=(i, t)) for _ in range(3))
+    u[0, t] = x
+    u[i + 1, 0] = u[i, 0] * 2
+    u[i + 1, T - 1] = u[i, T - 1] + x[0]
+    u[i + 1, t] = tp.tanh(u[i, t - 1] - u[i, t + 1])
+    w[0, t] = x
+    w[i + 1, t] = w[i, tp.max(t - 1, 0)] - w[i, tp.min(t + 1, T - 1)] * 2 + w[i, T - 1 - t]
+    v[i, 0] = x[0]
+    v[0, t] = x
+    v[i, t] = v[i - 1, t - 1] + tp.where(x > 0, v[tp.min(i + 1, I - 1), t - 1], x)
+    loss = u[I - 1, 0:T].sum() + (w[I - 1, 0:T] ** 2).sum() + v[0:I, T - 1].sum()
+    return [u, w, v, *tp.grad(loss, [x])]
 
 
 @program("vectorize")

@@ -7,7 +7,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import reference
-from tempo_core.ir.ops import CumSum, DiscountedSum, LinearScan, Merge, Reduce
+from tempo_core.ir.ops import Argmax, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Reduce
 from tempo_core.passes.lift import Lift
 from tempo_core.passes.simplify import Simplify
 from tests.core.passes.support import Golden, after, check, ops_of
@@ -32,29 +32,71 @@ TERMS = '%5 = Unary(fn="exp")(%4[i, t]) : float32[] over (i, t)\n'
         ("discounted", "DiscountedSum(axis=0, gamma=0.5)", "t:T", (LinearScan,)),
         ("window", 'Reduce(fn="sum", axes=(0,))', "t:min(t + 3, T)", ()),
         ("discounted_window", "DiscountedSum(axis=0, gamma=0.5)", "t:min(t + 4, T)", ()),
+        ("prefix_max", 'Reduce(fn="max", axes=(0,))', "0:t + 1", (CumMax,)),
+        ("prefix_before", 'Reduce(fn="max", axes=(0,))', "0:t", (CumMax,)),
+        ("suffix_min", 'Reduce(fn="min", axes=(0,))', "t:T", (CumMax,)),
+        ("prefix_prod", 'Reduce(fn="prod", axes=(0,))', "0:t + 1", (LinearScan, CumMax)),
+        ("backward_window", 'Reduce(fn="max", axes=(0,))', "max(t - 2, 0):t + 1", ()),
     ],
 )
 def test_reductions_over_ranges(golden: Golden, name: str, op: str, read: str, scans: tuple[type, ...]):
     text = HEAD + TERMS + f"%9 = {op}(%5[i, {read}]) : float32[] over (i, t)\n" + TAIL
     graph = check(golden, f"lift_{name}", text, Lift(), Simplify())
     assert not ops_of(graph, Reduce, DiscountedSum)
-    assert tuple(map(type, ops_of(graph, CumSum, LinearScan))) == scans
+    assert tuple(map(type, ops_of(graph, CumSum, CumMax, LinearScan))) == scans
+
+
+@pytest.mark.parametrize("read", ["0:t + 1", "t:T", "t + 1:T"])
+def test_first_positions_of_greatest_elements(golden: Golden, read: str):
+    text = HEAD + TERMS + f"%9 = Argmax(axis=0)(%5[i, {read}]) : int32[] over (i, t)\n" + TAIL
+    name = {"0:t + 1": "prefix", "t:T": "suffix", "t + 1:T": "rest"}[read]
+    assert not ops_of(check(golden, f"lift_argmax_{name}", text, Lift(), Simplify()), Argmax)
+
+
+def test_blocks_are_reduced_once_a_block(golden: Golden):
+    text = (
+        HEAD
+        + TERMS
+        + '%9 = Reduce(fn="max", axes=(0,))(%5[i, t // 2 * 2:min(t // 2 * 2 + 2, T)]) : float32[] over (i, t)\n'
+        + TAIL
+    )
+    (reduce,) = (n for n in check(golden, "lift_blocks", text, Lift(), Simplify()) if isinstance(n.op, Reduce))
+    assert "t" not in map(str, reduce.domain.steps)
+
+
+ELEMENTS = """\
+%5 = Unary(fn="exp")(%4[i, 0:t + 1]) : float32[t + 1] over (i, t)
+%6 = Broadcast(shape=(t + 1,), axes=())({other}) : float32[t + 1] over (i, t)
+%7 = Binary(fn="mul")(%5[i, t], %6[i, t]) : float32[t + 1] over (i, t)
+%9 = Reduce(fn="max", axes=(0,))(%7[i, t]) : float32[] over (i, t)
+"""
+
+
+def test_functions_of_the_elements_are_computed_once_a_point(golden: Golden):
+    text = HEAD + "%11 = Gather(axis=0)(%3[i], %1[i]) : float32[] over (i)\n"
+    same = text + ELEMENTS.format(other="%11[i]") + TAIL
+    assert not ops_of(check(golden, "lift_elements", same, Lift(), Simplify()), Reduce)
+    varying = text + ELEMENTS.format(other="%4[i, t]") + TAIL
+    assert ops_of(after(varying, Lift()), Reduce)  # a factor that differs from range to range
 
 
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("another reduction", '%9 = Reduce(fn="max", axes=(0,))(%5[i, 0:t + 1]) : float32[] over (i, t)'),
+        ("powers that begin at 0", "%9 = DiscountedSum(axis=0, gamma=0.5)(%5[i, 0:t + 1]) : float32[] over (i, t)"),
+        (
+            "powers of a window that begins later",
+            "%9 = DiscountedSum(axis=0, gamma=0.5)(%5[i, max(t - 2, 0):t + 1]) : float32[] over (i, t)",
+        ),
         ("a stride", '%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:t + 1:2]) : float32[] over (i, t)'),
         ("the past of another step", '%9 = Reduce(fn="sum", axes=(0,))(%5[min(t, I - 1), 0:t + 1]) : float32[] over (i, t)'),
         ("ends of two steps", '%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:min(i + t + 1, T)]) : float32[] over (i, t)'),
         ("a constant range", '%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:T]) : float32[] over (i, t)'),
-        ("a prefix that is cut", '%9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:t]) : float32[] over (i, t)'),
     ],
 )
 def test_reductions_that_stay(what: str, line: str):
     graph = after(HEAD + TERMS + line + "\n" + TAIL, Lift())
-    assert not ops_of(graph, CumSum, LinearScan), what
+    assert ops_of(graph, Reduce, DiscountedSum) and not ops_of(graph, CumSum, LinearScan), what
 
 
 STREAMED = """\

@@ -56,9 +56,25 @@ def test_a_step_is_left_alone_where_most_is_needed_to_the_end():
     assert conditions(after(text, Trim())) == conditions(after(text))
 
 
-def test_nothing_is_trimmed_where_nothing_ends_early():
-    text = with_start(LOOP).replace(" where T >= t + 2", "").replace("value=t + 1", "value=t")
+def test_nothing_is_trimmed_where_everything_is_a_result():
+    read = "".join(f"%{n + 6} = Output(position={n - 3})(%{n}[0:T]) over ()\n" for n in (4, 5, 6))
+    text = with_start(LOOP + read).replace(" where T >= t + 2", "").replace("value=t + 1", "value=t")
     assert conditions(after(text, Trim())) == conditions(after(text))
+
+
+def test_a_recurrence_ends_at_the_last_point_that_a_result_reads():
+    """An end that is a number, or depends on bounds; a result of the start needs no recurrence."""
+    for point, condition in (("5", "t <= 5"), ("T//2", "(T//2) >= t")):
+        loops = conditions(after(with_start(LOOP.replace("%3[0:T]", f"%3[{point}]")), Trim()))
+        assert loops["h"] == condition
+    assert conditions(after(with_start(LOOP.replace("%3[0:T]", "%3[0]")), Trim())).keys() == {"x", "first", "h"}
+
+
+def test_a_recurrence_backwards_begins_at_the_first_point_that_a_result_reads():
+    turned = "%3 h = Merge(type=float32[2])(%9[] if t == T - 1, %6[t + 1] if t <= T - 2) : float32[2] over (t)\n"
+    text = with_start(LOOP.replace(LOOP.splitlines()[0], turned.strip()).replace("%3[0:T]", "%3[T - 7]"))
+    text = text.replace(" where T >= t + 2", "").replace("value=t + 1", "value=t")
+    assert conditions(after(text, Trim()))["h"] == "t + 7 >= T"
 
 
 def decoding():

@@ -73,6 +73,26 @@ def test_both_steps_are_loops_where_a_dependence_moves_along_both():
     assert domains_after["after"] == "()"
 
 
+STENCIL = """\
+%5 u = Merge(type=float32[2])(%4[i, t] if t == 0, %5[0, t - 1] if (i == 0) & (t >= 1), %8[i, t - 1] if t >= 1) : float32[2] over (i, t)
+%6 left = Unary(fn="tanh")(%5[i - 1, t]) : float32[2] over (i, t) where i >= 1
+%7 right = Unary(fn="exp")(%5[min(i + 1, I - 1), t]) : float32[2] over (i, t)
+%8 next = Binary(fn="add")(%6[i, t], %7[i, t]) : float32[2] over (i, t) where i >= 1
+%9 = Output(position=0)(%5[0:I, T - 1]) over ()
+"""
+
+
+def test_neighbours_at_an_earlier_point_of_another_step_are_slices(golden: Golden):
+    """t carries every read of a neighbour along i. Borders are selections in the region where they apply."""
+    graph = check(golden, "vectorize_stencil", HEAD + STENCIL, Vectorize(), Simplify())
+    assert domains(graph)["u"] == domains(graph)["next"] == "(t)"
+
+
+def test_a_condition_on_both_steps_at_once_keeps_the_loop():
+    diagonal = STENCIL.replace("(i == 0) & (t >= 1)", "(i == t) & (t >= 1)")
+    assert domains(after(HEAD + diagonal, Vectorize()))["u"] == "(i, t)"
+
+
 FED = """\
 %5 h = Merge(type=float32[2])(%4[i, t] if t == 0, %7[i, t - 1] if t >= 1) : float32[2] over (i, t)
 %6 needed = Unary(fn="tanh")(%5[i, t]) : float32[2] over (i, t)

@@ -1,0 +1,101 @@
+"""Reductions of all prefixes, or of all suffixes, at once: what each reducing function becomes along a whole step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.ir.types import is_float
+from tempo_core.passes.base import Builder, literal
+from tempo_core.symbolic.expr import Expr, minimum
+
+Scan = Callable[[Builder, Edge, int, bool], Edge]  # (build, x, axis, whether suffixes): all prefixes, or suffixes, of x, reduced
+
+
+def spread(build: Builder, like: Edge, value: float | str) -> Edge:
+    """`value`, repeated to the type of `like`."""
+    type = build.type(like)
+    return build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, value))
+
+
+def _cumsum(build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:
+    return build.add(ops.CumSum(axis, suffixes), x)
+
+
+def _cummax(build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:
+    return build.add(ops.CumMax(axis, suffixes), x)
+
+
+def _cummin(build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:
+    return _reversed_order(build, _cummax(build, _reversed_order(build, x), axis, suffixes))
+
+
+def _reversed_order(build: Builder, x: Edge) -> Edge:
+    """The elements in reverse order: the greatest becomes the least. Applied twice, it gives x."""
+    dtype = build.type(x).dtype
+    if dtype == "bool" or is_float(dtype):
+        return build.add(ops.Unary("not" if dtype == "bool" else "neg"), x)
+    bits = literal(build, dtype, "highest" if dtype.startswith("u") else -1)
+    return build.add(ops.Binary("xor"), x, build.add(ops.Broadcast(build.type(x).shape, ()), bits))
+
+
+def _cumprod(build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:
+    """`y[k] = x[k] * y[k - 1]`. A scan forgets everything at a coefficient of 0; a product does not: 0 times infinity is NaN."""
+    shape = build.type(x).shape
+    first = Expr.of(0) if not suffixes else shape[axis] - 1
+    is_first = build.add(
+        ops.Compare("eq"),
+        build.add(ops.Iota(shape[axis])),
+        build.add(ops.Broadcast((shape[axis],), ()), build.add(ops.Eval(first))),
+    )
+    is_first = build.add(ops.Broadcast(shape, (axis,)), is_first)
+    zero = spread(build, x, 0.0)
+    products = build.add(
+        ops.LinearScan(axis, suffixes), build.add(ops.Where(), is_first, zero, x), build.add(ops.Where(), is_first, x, zero)
+    )
+    if not is_float(build.type(x).dtype):
+        return products
+    is_undefined = build.add(ops.Unary("not"), build.add(ops.Unary("isfinite"), x))
+    is_zero = build.add(ops.Compare("eq"), products, zero)
+    has_infinity = build.add(ops.Binary("and"), is_zero, _cummax(build, is_undefined, axis, suffixes))
+    return build.add(ops.Where(), has_infinity, spread(build, x, float("nan")), products)
+
+
+SCANS: dict[str, Scan] = {
+    "sum": _cumsum, "prod": _cumprod, "max": _cummax, "min": _cummin, "any": _cummax, "all": _cummin,
+}  # fmt: skip
+
+
+def positions_of_maxima(build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:
+    """For each prefix, or suffix, the first position of its greatest element in the whole of x, as int32. NaN is the greatest."""
+    shape = build.type(x).shape
+    greatest = _cummax(build, x, axis, suffixes)
+    places = build.add(ops.Broadcast(shape, (axis,)), build.add(ops.Iota(shape[axis])))
+    if suffixes:  # the nearest element, on the way to the end, that is the greatest of its own suffix
+        is_greatest = _is_as_great(build, x, greatest)
+        end = build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(shape[axis])))
+        return _cummin(build, build.add(ops.Where(), is_greatest, places, end), axis, True)
+    before = _moved(build, greatest, axis, -1)
+    is_first = build.add(ops.Compare("eq"), places, spread(build, places, 0))
+    is_new = build.add(ops.Unary("not"), _is_as_great(build, x, before))
+    is_new = build.add(ops.Binary("or"), is_first, build.add(ops.Binary("and"), is_new, _is_as_great(build, x, greatest)))
+    return _cummax(build, build.add(ops.Where(), is_new, places, spread(build, places, 0)), axis, False)
+
+
+def _is_as_great(build: Builder, x: Edge, y: Edge) -> Edge:
+    """Whether x and y are equal, or both NaN."""
+    equal = build.add(ops.Compare("eq"), x, y)
+    if not is_float(build.type(x).dtype):
+        return equal
+    both = build.add(ops.Binary("and"), build.add(ops.Unary("isnan"), x), build.add(ops.Unary("isnan"), y))
+    return build.add(ops.Binary("or"), equal, both)
+
+
+def _moved(build: Builder, x: Edge, axis: int, shift: int) -> Edge:
+    """`x[k + shift]` at k; zeros (False) past the ends."""
+    size = build.type(x).shape[axis]
+    cut = minimum(Expr.of(abs(shift)), size)
+    if shift >= 0:
+        return build.add(ops.Pad(axis, Expr.of(0), cut), build.add(ops.Slice(axis, cut, size), x))
+    return build.add(ops.Pad(axis, cut, Expr.of(0)), build.add(ops.Slice(axis, Expr.of(0), size - cut), x))

@@ -1,0 +1,105 @@
+"""Reductions of windows that move with a step, at all its points at once, and of blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.passes.base import NEUTRAL, Builder, literal
+from tempo_core.passes.scans import spread
+from tempo_core.symbolic.domain import Range
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Symbol, minimum
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """The points `t + first, ..., t + first + width - 1` that are inside of the step's bounds."""
+
+    first: int
+    width: int
+
+
+def window_of(index: Range, step: Symbol) -> Window | None:
+    """The window of a range such as `t:min(t + w, T)`, `max(t - w + 1, 0):t + 1` or `t - 1:t + 2`; None for other ranges."""
+    first, end = _distance(index.start, step), _distance(index.stop, step)
+    if first is None or end is None or end <= first:
+        return None
+    return Window(first, end - first)
+
+
+def _distance(expression: Expr, step: Symbol) -> int | None:
+    """The constant c of `t + c`, perhaps cut at 0 and at the step's bound: `max(t + c, 0)`."""
+    for kind, limit in ((Minimum, step.bound_expr), (Maximum, Expr.of(0))):
+        atom = expression.single_atom
+        if isinstance(atom, kind) and len(atom.args) == 2 and limit in atom.args:
+            (expression,) = [a for a in atom.args if a != limit]
+    distance = expression - step.expr
+    return distance.constant if distance.is_constant else None
+
+
+def block_of(index: Range, step: Symbol) -> Expr | None:
+    """The size n of a block `t // n * n:min(t // n * n + n, T)`; None for other ranges."""
+    divisions = [a for a in index.start.atoms if isinstance(a, FloorDivide)]
+    if len(divisions) != 1 or divisions[0].numerator != step.expr:
+        return None
+    size = divisions[0].denominator
+    start = Expr.of_atom(divisions[0]) * size
+    if index.start != start or step in size.symbols or index.stop not in (start + size, minimum(start + size, step.bound_expr)):
+        return None
+    return size
+
+
+def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamma: float | None = None) -> Edge:
+    """The reduction of each window, by doubling: R_2k[t] = R_k[t] and R_k[t + k] together, where R_k reduces k elements from t on.
+
+    With `gamma`, the sum of `gamma**k * x[t + k]`. Position t of the result has the window of t.
+    """
+    size = build.type(x).shape[axis]
+    before, after = max(-window.first, 0), max(window.first + window.width - 1, 0)
+    ends = [_neutral(build, fn, x, axis, Expr.of(count)) for count in (before, after)]
+    doubled = build.add(ops.Concat(axis), *ends[:1] * (before > 0), x, *ends[1:] * (after > 0))
+    power = 1  # doubled[t] reduces k in 0 .. power - 1
+    total: Edge | None = None
+    covered = 0  # total[t] reduces k in 0 .. covered - 1
+    while True:
+        if window.width & power:
+            total = doubled if total is None else _together(build, fn, total, doubled, axis, covered, gamma)
+            covered += power
+        if covered == window.width:
+            assert total is not None
+            return _cut(build, total, axis, Expr.of(max(window.first, 0)), size)
+        doubled = _together(build, fn, doubled, doubled, axis, power, gamma)
+        power *= 2
+
+
+def _together(build: Builder, fn: str, left: Edge, right: Edge, axis: int, shift: int, gamma: float | None) -> Edge:
+    """`left[t]` and `right[t + shift]` together, at the positions that have both."""
+    size = build.type(right).shape[axis] - shift
+    moved = _cut(build, right, axis, Expr.of(shift), size)
+    if gamma is not None:
+        moved = build.add(ops.Binary("mul"), moved, spread(build, moved, gamma**shift))
+    return build.add(ops.Binary(COMBINE[fn]), _cut(build, left, axis, Expr.of(0), size), moved)
+
+
+def _cut(build: Builder, x: Edge, axis: int, start: Expr, size: Expr) -> Edge:
+    return build.add(ops.Slice(axis, start, start + size), x)
+
+
+def _neutral(build: Builder, fn: str, x: Edge, axis: int, size: Expr) -> Edge:
+    """`size` neutral elements of a function along `axis`, otherwise of the shape of x."""
+    type = build.type(x)
+    shape = (*type.shape[:axis], size, *type.shape[axis + 1 :])
+    return build.add(ops.Broadcast(shape, ()), literal(build, type.dtype, NEUTRAL[fn]))
+
+
+def of_blocks(build: Builder, fn: str, x: Edge, axis: int, size: Expr) -> Edge:
+    """The reduction of each block of `size` elements; the last one may be shorter."""
+    shape = build.type(x).shape
+    count = (shape[axis] + size - 1) // size
+    missing = count * size - shape[axis]
+    whole = build.add(ops.Concat(axis), x, _neutral(build, fn, x, axis, missing))
+    rows = build.add(ops.Reshape((*shape[:axis], count, size, *shape[axis + 1 :])), whole)
+    return build.add(ops.Reduce(fn, (axis + 1,)), rows)

@@ -1,0 +1,65 @@
+"""The growth of a cost: the monomials of a SymPy expression, compared with wanted ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+
+Monomial = tuple[tuple[str, int], ...]  # bounds with their powers; () is a constant
+
+
+def monomials(expression: Any) -> set[Monomial]:
+    """How an expression grows: its monomials. `T // 4` grows like T, and a logarithm counts as a constant.
+
+    >>> sorted(monomials(sympy.sympify("3*T**2 + T*Max(6, T) + N*floor(T/4)")))
+    [(('N', 1), ('T', 1)), (('T', 1),), (('T', 2),)]
+    """
+    if expression.is_number or isinstance(expression, sympy.log):
+        return {()}
+    if expression.is_Symbol:
+        return {((str(expression), 1),)}
+    if isinstance(expression, (sympy.Add, sympy.Max)):
+        return set().union(*map(monomials, expression.args))
+    if isinstance(expression, sympy.Mul):
+        products: set[Monomial] = {()}
+        for factor in expression.args:
+            products = {_times(one, other) for one in products for other in monomials(factor)}
+        return products
+    if isinstance(expression, sympy.Pow) and expression.exp.is_Integer and expression.exp > 0:
+        products = {()}
+        for _ in range(int(expression.exp)):
+            products = {_times(one, other) for one in products for other in monomials(expression.base)}
+        return products
+    if isinstance(expression, (sympy.floor, sympy.ceiling)):
+        return monomials(expression.args[0])
+    if isinstance(expression, sympy.Mod):
+        return monomials(expression.args[1])
+    raise AssertionError(f"how does {expression} grow?")
+
+
+def excess(expression: Any, wanted: str) -> set[Monomial]:
+    """The monomials that divide no wanted one. A minimum grows like any of its arguments, whichever leaves least.
+
+    >>> excess(sympy.sympify("3*T**2 + N*T + N"), "N*T")
+    {(('T', 2),)}
+    >>> excess(sympy.sympify("T*Min(6, T)"), "T"), excess(sympy.sympify("T*Min(T, W)"), "T*W")
+    (set(), set())
+    """
+    allowed = [dict(monomial) for monomial in monomials(sympy.sympify(wanted, {name: sympy.Symbol(name) for name in "NIS"}))]
+    minima = sorted(expression.atoms(sympy.Min), key=str)
+    variants = [expression]
+    for minimum in minima:
+        variants = [variant.subs(minimum, part) for variant in variants for part in minimum.args]
+    left = [
+        {m for m in monomials(variant.expand()) if not any(all(p <= each.get(b, 0) for b, p in m) for each in allowed)}
+        for variant in variants
+    ]
+    return min(left, key=len)
+
+
+def _times(one: Monomial, other: Monomial) -> Monomial:
+    powers = dict(one)
+    for bound, power in other:
+        powers[bound] = powers.get(bound, 0) + power
+    return tuple(sorted(powers.items()))

@@ -1,0 +1,101 @@
+"""Loops are cut where conditions change, and rotated where iterations begin elsewhere; the same statements run in the same order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tempo_core.schedule.program import Block, Execute, If, Item, Loop, walk
+from tempo_core.schedule.rotate import rotated
+from tempo_core.schedule.simplify import cut, resolved, simplified
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr, maximum, minimum
+from tests.core.schedule.test_tighten import OTHER, RUN, executed, guarded, n, t
+
+TAKE = Execute(2, 1, (t.expr,))
+NEXT = Execute(3, None, (t.expr,))
+
+
+def over_t(*children: Item, stop: int = 9) -> Loop:
+    return Loop(t, Expr.of(0), Expr.of(stop), 1, Block(children))
+
+
+def over_n(start: Expr | int, stop: Expr | int, *children: Item) -> Loop:
+    return Loop(n, Expr.of(start), Expr.of(stop), 1, Block(children))
+
+
+def same(item: Item, changed: Item) -> Item:
+    assert executed(changed, {}) == executed(item, {})
+    return changed
+
+
+def loops(item: Item) -> list[str]:
+    return [f"{loop.counter} in {loop.start}:{loop.stop}" for loop in walk(item) if isinstance(loop, Loop)]
+
+
+def conditions(item: Item) -> list[str]:
+    return [str(inner.condition) for inner in walk(item) if isinstance(inner, If)]
+
+
+def test_the_range_of_an_outer_loop_decides_limits_of_inner_loops():
+    inner = over_n(maximum(1 - t.expr, 0), 5, RUN)
+    outer = Loop(t, Expr.of(1), Expr.of(9), 1, Block((inner,)))
+    assert loops(same(outer, simplified(outer, {}))) == ["t in 1:9", "n in 0:5"]
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (maximum(t.expr - 2, 0), "max(t - 2, 0)"),
+        (maximum(t.expr - 1, 0) + 3, "t + 2"),
+        (minimum(t.expr, 9) * 2, "2*t"),
+        (minimum(t.expr, 5), "min(t, 5)"),
+        (n.expr - maximum(0, t.expr), "n - t"),
+    ],
+)
+def test_operands_of_a_minimum_or_maximum(expr: Expr, text: str):
+    assert str(resolved(expr, {t: (1, 9)})) == text
+
+
+def test_the_first_iteration_is_cut_off_where_the_others_have_no_condition():
+    for item in (
+        over_t(over_n(maximum(1 - t.expr, 0), 5, RUN)),
+        over_t(over_n(0, 5, guarded(t.expr + n.expr >= 1, RUN), OTHER)),
+        over_t(over_n(0, 5, guarded(t.expr + n.expr <= 11, RUN), OTHER)),
+    ):
+        changed = same(item, cut(item, {}))
+        assert conditions(changed) == []
+        assert all("max" not in text for text in loops(changed))
+
+
+def test_a_triangle_stays_one_loop():
+    for item in (over_t(over_n(0, minimum(t.expr, 5), RUN)), over_t(over_n(0, 8, guarded(t.expr >= n.expr, RUN), OTHER))):
+        assert loops(same(item, cut(item, {})))[0] == "t in 0:9"
+        assert len(loops(cut(item, {}))) == 2
+
+
+def recurrence(after_first: Bool, before_last: Bool, stop: int = 9) -> Loop:
+    return over_t(guarded(after_first, TAKE), guarded(before_last, NEXT), stop=stop)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2, 3, 9])
+def test_a_recurrence_is_rotated(stop: int):
+    item = recurrence(t.expr >= 1, t.expr <= stop - 2, stop)
+    changed = same(item, rotated(item))
+    assert conditions(changed) == []
+    assert isinstance(changed, Loop)
+    assert [leaf.node for leaf in walk(changed) if isinstance(leaf, Execute)] == [NEXT.node, TAKE.node]
+
+
+@pytest.mark.parametrize("after_first", [t.expr >= 2, (t.expr >= 1) & (t.expr % 2 == 1)])
+def test_narrower_conditions_stay_in_a_rotated_loop(after_first: Bool):
+    item = recurrence(after_first, (t.expr <= 7) & (t.expr >= 1))
+    changed = same(item, rotated(item))
+    assert len(conditions(changed)) == 2 and loops(changed) == ["t in 0:8"]
+
+
+@pytest.mark.parametrize(
+    ("after_first", "before_last"), [(t.expr >= 0, t.expr <= 7), (t.expr >= 1, t.expr <= 8), (t.expr % 2 == 1, t.expr <= 7)]
+)
+def test_other_loops_are_not_rotated(after_first: Bool, before_last: Bool):
+    item = recurrence(after_first, before_last)
+    assert rotated(item) == item
