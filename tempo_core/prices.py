@@ -70,5 +70,5 @@ def is_narrow(width: Expr, whole: Expr) -> bool:
     The gradient of a narrow window is one contribution for each of its elements. That of a wide one (a prefix) has as many
     contributions as the whole dimension has elements: these are spread to their places at once.
     """
-    sizes = [{s: NOMINAL for s in width.symbols} | dict.fromkeys(whole.symbols, large) for large in (10**6, 10**7)]
+    sizes = [dict.fromkeys(width.symbols, NOMINAL) | dict.fromkeys(whole.symbols, large) for large in (10**6, 10**7)]
     return width.evaluate(sizes[0]) == width.evaluate(sizes[1])

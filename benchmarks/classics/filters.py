@@ -107,7 +107,7 @@ def smoother_inputs(random: Any, B: int, T: int, S: int) -> dict[str, Array]:
 
 
 def smoother_by_hand(level: Array, y: Array) -> Any:
-    B, T, S = y.shape
+    B, _, S = y.shape
 
     def mean_square(level: Array) -> Any:
         def forwards(carry: Any, y: Array) -> Any:

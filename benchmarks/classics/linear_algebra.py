@@ -43,8 +43,7 @@ def cholesky_inputs(random: Any, B: int, N: int) -> dict[str, Array]:
 
 def cholesky_by_columns(matrix: Array) -> Any:
     """A loop over the columns of a factor in place; `matrix` [B, column, row]."""
-    B, N, _ = matrix.shape
-    number = jnp.arange(N)
+    number = jnp.arange(matrix.shape[1])
 
     def total(matrix: Array) -> Any:
         def step(factor: Array, at: Any) -> Any:
@@ -65,8 +64,7 @@ def cholesky_by_columns(matrix: Array) -> Any:
 
 def cholesky_by_outer_products(matrix: Array) -> Any:
     """The rest of the matrix is updated by each column's outer product: no sum over the columns before."""
-    B, N, _ = matrix.shape
-    number = jnp.arange(N)
+    number = jnp.arange(matrix.shape[1])
 
     def total(matrix: Array) -> Any:
         def step(rest: Array, j: Array) -> Any:
@@ -102,7 +100,7 @@ def triangular_inputs(random: Any, B: int, N: int) -> dict[str, Array]:
 
 
 def triangular_by_hand(row: Array, y: Array) -> Any:
-    B, N = y.shape
+    N = y.shape[1]
 
     def total(row: Array, y: Array) -> Any:
         def step(x: Array, at: Any) -> Any:
@@ -120,8 +118,7 @@ def triangular_by_hand(row: Array, y: Array) -> Any:
 
 def triangular_by_adjoint(row: Array, y: Array) -> Any:
     """The gradient is another triangular system, solved from the last row: two loops, and one outer product."""
-    B, N = y.shape
-    number = jnp.arange(N)
+    number = jnp.arange(y.shape[1])
     lower = jnp.where(number[:, None] > number, row, 0.0)
     diagonal = jnp.diagonal(row, axis1=1, axis2=2)
 

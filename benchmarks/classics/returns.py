@@ -242,14 +242,15 @@ def q_learning_by_hand(noise: Array, push: Array, hidden: Array, out: Array, W: 
         fresh = jax.tree.map(lambda old, new: jnp.where(t % FRESH == 0, new, old), fresh, weights)
         action = (jnp.tanh(state @ weights[0]) @ weights[1]).argmax(-1).astype(jnp.int32)
         reward = -(state**2).sum()
-        states, actions, rewards = (jnp.concatenate([old[1:], new[None]]) for old, new in zip(recent, (state, action, reward)))
+        recent = tuple(jnp.concatenate([old[1:], new[None]]) for old, new in zip(recent, (state, action, reward), strict=True))
+        states, actions, rewards = recent
         # entry n - k of the recent ones is that of k points ago; the first point stands for those before it
         filled = jnp.minimum(t, n)
         start, chosen = states[n - filled], actions[n - filled]
         power = jnp.arange(n) - (n - filled)
         gained = jnp.where(power >= 0, rewards[:n] * GAMMA ** jnp.maximum(power, 0), 0.0).sum()
         place = t % W
-        ring = tuple(old.at[place].set(new) for old, new in zip(ring, (start, chosen, gained, state)))
+        ring = tuple(old.at[place].set(new) for old, new in zip(ring, (start, chosen, gained, state), strict=True))
         is_filled = jnp.arange(W) <= t
         best = (jnp.tanh(ring[3] @ fresh[0]) @ fresh[1]).max(-1)
         target = ring[2] + GAMMA**n * best
@@ -261,7 +262,7 @@ def q_learning_by_hand(noise: Array, push: Array, hidden: Array, out: Array, W: 
         loss, gradients = jax.value_and_grad(loss_of)(weights)
         weights = jax.tree.map(lambda w, g: w - RATE * g, weights, gradients)
         state = jnp.tanh(0.9 * state + 0.3 * push[action] + following_noise)
-        return (weights, fresh, state, (states, actions, rewards), ring), (loss, reward)
+        return (weights, fresh, state, recent, ring), (loss, reward)
 
     recent = jnp.zeros((n + 1, S)), jnp.zeros(n + 1, jnp.int32), jnp.zeros(n + 1)
     ring = jnp.zeros((W, S)), jnp.zeros(W, jnp.int32), jnp.zeros(W), jnp.zeros((W, S))

@@ -147,7 +147,7 @@ def window_max_by_doubling(x: Array, W: int) -> Array:
     length = 1
     while 2 * length <= W:
         x, length = jnp.maximum(x, later(x, length)), 2 * length
-    return jnp.maximum(x, later(x, W - length)) if W > length else x
+    return jnp.maximum(x, later(x, W - length)) if length < W else x
 
 
 def window_variance_by_shifts(x: Array, W: int) -> Array:

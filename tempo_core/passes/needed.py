@@ -10,7 +10,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.symbolic.condition import Bool, Comparison
-from tempo_core.symbolic.domain import Domain, Point
+from tempo_core.symbolic.domain import Domain, Point, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import maximum_over, minimum_over
@@ -47,10 +47,11 @@ def needed_points(graph: Graph, step: Symbol) -> dict[int, Interval]:
     whole = Interval(Expr.of(0), step.bound_expr - 1)
     intervals = {node.id: whole for node in graph if step in node.domain and must_run(node)}
     order = [graph[node_id] for node_id in reversed(forward_order(graph))]
+    moved = {node.id for node in graph if step not in node.domain} | set(intervals)  # the readers whose sources may need more
     for rounds in range(3 * MOST_ROUNDS):
-        before = dict(intervals)
+        readers, moved = moved, set()
         for reader in order:
-            if step in reader.domain and reader.id not in intervals:
+            if reader.id not in readers and reader.id not in moved:
                 continue
             for edge in reader.inputs:
                 source = graph[edge.source]
@@ -58,11 +59,13 @@ def needed_points(graph: Graph, step: Symbol) -> dict[int, Interval]:
                 if interval is None:
                     continue
                 old = intervals.get(source.id)
-                joined = interval if old is None else old.joined(interval, step)
-                if old is not None and rounds >= MOST_ROUNDS:
-                    joined = old.widened(joined, whole)
-                intervals[source.id] = joined
-        if intervals == before:
+                if old is not None:
+                    interval = old.joined(interval, step)
+                    interval = old.widened(interval, whole) if rounds >= MOST_ROUNDS else interval
+                if interval != old:
+                    intervals[source.id] = interval
+                    moved.add(source.id)
+        if not moved:
             return intervals
     return {node.id: whole for node in graph if step in node.domain}
 
@@ -80,6 +83,8 @@ def read_points(graph: Graph, reader: Node, edge: Edge, step: Symbol, interval: 
         if provably_nonnegative(interval.first - interval.last - 1):
             return None
     index = edge.index[graph[edge.source].domain.steps.index(step)]
+    if interval is not None and is_own_point(index, step):
+        return interval
     start, stop = (index.expr, index.expr) if isinstance(index, Point) else (index.start, index.last)
     end = step.bound_expr - 1
     first = _at(start, reader.domain, step, interval, minimum_over, Expr.of(0))
