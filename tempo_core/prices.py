@@ -12,7 +12,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import product
 from tempo_core.ir.types import TensorType
-from tempo_core.symbolic.expr import Expr, Maximum, Minimum
+from tempo_core.symbolic.expr import Expr
 
 # Vectorize or loop: ops that are much faster at once than point by point. A group with one of them is vectorized, even if more
 # values have to be kept for it.
@@ -61,18 +61,24 @@ def copy_weight(node: Node) -> int:
     return 0 if isinstance(node.op, FREE_TO_COPY) else 10 if isinstance(node.op, DEAR_TO_COPY) else 1
 
 
+def is_worth_accumulating(elements: Expr) -> bool:
+    """Whether a loop should reduce values of so many elements as it goes, in place of keeping them for a reduction after it.
+
+    To keep one number an iteration takes one operation, as to add it up does, and hardly any memory.
+    """
+    return nominal(elements) > 1
+
+
 def is_narrow(width: Expr, whole: Expr) -> bool:
-    """Whether a window, at most `width` long, stays small if the dimension `whole` in which it lies grows.
+    """Whether a window, at most `width` long, stays as it is if the dimension `whole` in which it lies grows.
 
     The gradient of a narrow window is one contribution for each of its elements. That of a wide one (a prefix) has as many
     contributions as the whole dimension has elements: these are spread to their places at once.
     """
-    atom = width.single_atom
-    if isinstance(atom, Minimum):
-        return any(is_narrow(part, whole) for part in atom.args)
-    if isinstance(atom, Maximum):
-        return all(is_narrow(part, whole) for part in atom.args)
-    return not whole.symbols & width.symbols
+    sizes = [dict.fromkeys(width.symbols, NOMINAL) | dict.fromkeys(whole.symbols, large) for large in (10**6, 10**7)]
+    return width.evaluate(sizes[0]) == width.evaluate(sizes[1])
+
+
 # Unroll: on a CPU, a loop over layers is written out if each iteration would copy at least so many bytes of weights or of stores out
 # of a larger array. A copy of 64 KiB takes some 5 microseconds, about as long as the operations that a small layer needs anyway.
 LEAST_BYTES_TO_UNROLL = 64 * 1024

@@ -16,7 +16,7 @@ from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.base import BaseTensor, apply, of_node, view
 from tempo_core.frontend.context import BaseContext
-from tempo_core.frontend.contributions import as_cases, as_key, overflows, uses_values, without_broadcast_axis
+from tempo_core.frontend.contributions import as_cases, as_key, overflows, sums_later, uses_values, without_broadcast_axis
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.slopes import NoGradient, Zero
@@ -31,7 +31,7 @@ from tempo_core.ir.ops import (
 )
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
-from tempo_core.symbolic.domain import Domain, Point, Range, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
 from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
@@ -123,6 +123,9 @@ def _op_name(node: Node) -> str:
     return f"`{getattr(node.op, 'fn', None) or type(node.op).__name__}`"
 
 
+Read = tuple[Domain, tuple[Index, ...], Bool]  # the reader's domain, where it reads, and under which condition
+
+
 class _Reverse:
     """One reverse pass over the active nodes: those on a path from a target to the loss."""
 
@@ -131,6 +134,7 @@ class _Reverse:
         self.active = self._active_nodes()
         self.partial: dict[Key, list[Tensor]] = {}  # contributions to a value's gradient
         self.support: dict[Key, Bool] = {}  # where a gradient may be other than zero
+        self.waiting: dict[Key, dict[Read, tuple[Node, Edge, Tensor, Bool, Bool]]] = {}  # contributions of each read of a value
         self.placeholders: dict[int, Tensor] = {}  # gradients of merges that lie on cycles
         self.overflowing: dict[int, bool] = {}  # whether a node may be infinite at points where its value is not needed
 
@@ -229,6 +233,8 @@ class _Reverse:
         self.support[key] = self.support.get(key, FALSE) | where
 
     def _total(self, key: Key) -> Tensor | None:
+        for read in self.waiting.pop(key, {}).values():
+            self._bring_back(*read)
         parts = self.partial.get(key)
         if not parts:
             return None
@@ -291,10 +297,23 @@ class _Reverse:
         return self.overflowing[node_id]
 
     def _pull_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool, support: Bool = TRUE) -> None:
-        """Sum the contributions of all reader points to a source point, and add the sum to the source's gradient.
+        """Add the contributions of all reader points to the gradient of the source.
 
-        Contributions exist where `branch` and the condition of the reader's domain hold; outside of `support` they are zero.
+        Contributions exist where `branch` and the condition of the reader's domain hold; outside of `support` they are zero. The
+        contributions of equal reads are added up first.
         """
+        if not sums_later(edge, reader.domain, contribution):
+            self._bring_back(reader, edge, contribution, branch, support)
+            return
+        reads = self.waiting.setdefault((edge.source, edge.output), {})
+        read = (reader.domain, edge.index, branch)
+        if read in reads:
+            _, _, others, _, other_support = reads[read]
+            contribution, support = others + contribution, other_support | support
+        reads[read] = (reader, edge, contribution, branch, support)
+
+    def _bring_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool, support: Bool) -> None:
+        """Sum the contributions of all reader points to a source point, and add the sum to the source's gradient."""
         source = self.graph[edge.source]
         domain = Domain(reader.domain.steps, reader.domain.condition & branch)
         exact, inverses = True, tuple[Inverse, ...]()
@@ -303,7 +322,7 @@ class _Reverse:
         except GradientError:
             cases = as_cases(edge)
             for case, holds in cases:  # x[max(t - 1, 0)] is x[t - 1] where t >= 1, and x[0] elsewhere
-                self._pull_back(reader, case, contribution, branch & holds, support)
+                self._bring_back(reader, case, contribution, branch & holds, support)
             exact, inverses = False, () if cases else hulls(domain, edge.index, source.domain)
         for inverse in inverses:
             self._sum_back(reader, edge, contribution, domain, support, inverse, exact)

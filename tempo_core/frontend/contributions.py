@@ -28,7 +28,7 @@ from tempo_core.ir.ops import (
     Where,
 )  # fmt: skip
 from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.domain import Index, Point
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -103,3 +103,14 @@ def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
     axes = tuple(a - (a > axis) for a in node.op.axes)
     inner = view(x.context, node.inputs[0])
     return inner if shape == inner.shape else apply(Broadcast(shape, axes), inner)
+
+
+def sums_later(edge: Edge, readers: Domain, contribution: Tensor) -> bool:
+    """Whether contributions of several equal reads should be added up before those of different readers are.
+
+    Not if all points of some reader step read the same: a sum of products over that step is one product, a sum of sums is not. And
+    not if the contribution repeats its elements along a range: without the range it is smaller.
+    """
+    count = sum(isinstance(i, Range) for i in edge.index)
+    repeats = any(without_broadcast_axis(contribution, axis) is not None for axis in range(count))
+    return not repeats and set(readers.steps) <= index_steps(edge.index)

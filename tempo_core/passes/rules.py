@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -277,6 +277,78 @@ def _gather_of_broadcast(view: View) -> Edge | None:
     return view.build.add(ops.Broadcast(view.node.outputs[0].shape, axes), inner)
 
 
+def _gather_of_where(view: View) -> Edge | None:
+    """Elements of a selection, by a condition that is the same along the indexed axis, from a value or one repeated number."""
+    chosen, axis = view.operand(0), view.op.axis
+    if not isinstance(chosen, ops.Where) or chosen.length is not None or view.type(1).rank != view.op.batch:
+        return None
+    condition, value, number = (view.inner(0, slot) for slot in range(3))
+    if condition is None or value is None or number is None or not provably_nonnegative(view.type(0).shape[axis] - 1):
+        return None  # a dimension without elements gives zeros
+    mask, filler = view.graph[condition.source].op, view.graph[number.source].op
+    if not (isinstance(mask, ops.Broadcast) and axis not in mask.axes and isinstance(filler, ops.Broadcast) and not filler.axes):
+        return None
+    shape = view.node.outputs[0].shape
+    inner = read_at(view.graph[condition.source].inputs[0], view.graph[condition.source].domain, condition)
+    scalar = read_at(view.graph[number.source].inputs[0], view.graph[number.source].domain, number)
+    if inner is None or scalar is None:
+        return None
+    spread = view.build.add(ops.Broadcast(shape, tuple(a - (a > axis) for a in mask.axes)), inner)
+    elements = view.build.add(view.op, value, view.edge(1))
+    return view.build.add(ops.Where(), spread, elements, view.build.add(ops.Broadcast(shape, ()), scalar))
+
+
+def _gather_of_gather(view: View) -> Edge | None:
+    """One element of each of several rows is one element of the whole value, at its row-major number (an int32)."""
+    rows, axis, batch = view.operand(0), view.op.axis, view.op.batch
+    if not isinstance(rows, ops.Gather) or rows.axis or rows.batch or not batch:
+        return None
+    value, row = view.inner(0, 0), view.inner(0, 1)
+    if value is None or row is None or view.type(1).rank != batch or view.graph.edge_type(row).rank != batch:
+        return None
+    build, along = view.build, axis - batch + 1  # the axis in `value`
+    shape = view.graph.edge_type(value).shape
+    if not all(provably_nonnegative(size - 1) for size in (shape[0], shape[along])):
+        return None  # a dimension without elements gives zeros
+    if along != 1:
+        value = build.add(ops.Permute((0, along, *(k for k in range(1, len(shape)) if k != along))), value)
+    rest = tuple(size for k, size in enumerate(shape) if k not in (0, along))
+    flat = build.add(ops.Reshape((shape[0] * shape[along], *rest)), value)
+    places = view.type(1).shape
+
+    def spread(number: Expr) -> Edge:
+        return build.add(ops.Broadcast(places, ()), build.add(ops.Eval(number)))
+
+    def clamped(position: Edge, size: Expr) -> Edge:
+        return build.add(ops.Binary("maximum"), build.add(ops.Binary("minimum"), position, spread(size - 1)), spread(Expr.of(0)))
+
+    first = build.add(ops.Binary("mul"), clamped(row, shape[0]), spread(shape[along]))
+    number = build.add(ops.Binary("add"), first, clamped(view.edge(1), shape[along]))
+    return build.add(ops.Gather(0), flat, number)
+
+
+def _slice_of_permuted(view: View) -> Edge | None:
+    first = view.operand()
+    inner = view.inner() if isinstance(first, ops.Permute) else None
+    if inner is None:
+        return None
+    assert isinstance(first, ops.Permute)
+    return view.build.add(first, view.build.add(replace(view.op, axis=first.order[view.op.axis]), inner))
+
+
+def _slice_of_dot_batch(view: View) -> Edge | None:
+    """Some of a batch of products, if nothing else needs the others: the products of some of the operands."""
+    dot, op = view.operand(), view.op
+    if not isinstance(dot, ops.Dot) or op.axis >= len(dot.left_batch):
+        return None
+    a, b = view.inner(0, 0), view.inner(0, 1)
+    readers = sum(edge.source == view.edge().source for node in view.graph for edge in node.inputs)
+    if a is None or b is None or readers > 1:
+        return None
+    left = view.build.add(replace(op, axis=dot.left_batch[op.axis]), a)
+    return view.build.add(dot, left, view.build.add(replace(op, axis=dot.right_batch[op.axis]), b))
+
+
 def _where(truth: bool) -> Callable[[View], Edge | None]:
     """The value that a condition always chooses."""
 
@@ -366,6 +438,10 @@ RULES: tuple[Rule, ...] = (
     Rule("pad-by-nothing", ops.Pad, "pad(x, 0, 0) -> x", _operand_if(lambda v: v.op.low == 0 and v.op.high == 0)),
     Rule("concat-of-one", ops.Concat, "concat(x) -> x", _operand_if(lambda v: len(v.node.inputs) == 1)),
     Rule("gather-all", ops.Gather, "x[0, 1, ..., n - 1] -> x", _gather_all),
+    Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _slice_of_permuted),
+    Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
+    Rule("gather-of-where", ops.Gather, "where(c, x, 0)[i] -> where(c, x[i], 0)", _gather_of_where),
+    Rule("gather-of-gather", ops.Gather, "x[i][k, j[k]] -> reshape(x)[i * n + j]", _gather_of_gather),
     Rule("gather-of-broadcast", ops.Gather, "broadcast(x, n)[i] -> broadcast(x, shape of i)", _gather_of_broadcast),
 )  # fmt: skip
 

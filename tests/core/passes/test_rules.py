@@ -286,6 +286,47 @@ def gather_of_broadcast(make: Make) -> Edge:
     return make.add(ops.Gather(axis), make.moved(repeated), index)
 
 
+def element_of_each(make: Make, value: Edge, batch: tuple[Expr, ...], axis: int) -> Edge:
+    """One element along an axis after the batch dimensions, for each point of these dimensions."""
+    return make.add(ops.Gather(axis, len(batch)), make.moved(value), make.moved(make.input(batch, "int32")))
+
+
+def gather_of_where(make: Make) -> Edge:
+    batch, rest = make.sizes(make.draw(st.integers(0, 2))), make.sizes(make.draw(st.integers(1, 2)))
+    shape, axis = (*batch, *rest), len(batch) + make.axis(rest)
+    kept = tuple(k for k in range(len(shape)) if k != axis and make.draw(st.booleans()))
+    mask = make.add(ops.Broadcast(shape, kept), make.moved(make.input(tuple(shape[k] for k in kept), "bool")))
+    chosen = make.add(ops.Where(), mask, make.moved(make.input(shape)), make.number(0, shape))
+    return element_of_each(make, chosen, batch, axis)
+
+
+def gather_of_gather(make: Make) -> Edge:
+    batch, rest = make.sizes(make.draw(st.integers(1, 2))), make.sizes(make.draw(st.integers(1, 2)))
+    value = make.input((*make.sizes(1), *rest))
+    rows = make.add(ops.Gather(0), make.moved(value), make.moved(make.input(batch, "int32")))
+    return element_of_each(make, rows, batch, len(batch) + make.axis(rest))
+
+
+def part(make: Make, value: Edge, axis: int, size: Expr) -> Edge:
+    stop = make.draw(st.sampled_from([Expr.of(1), size]))
+    return make.add(ops.Slice(axis, make.draw(st.sampled_from([Expr.of(0), stop - 1])), stop), make.moved(value))
+
+
+def slice_of_permuted(make: Make) -> Edge:
+    shape = make.sizes(make.draw(st.integers(1, 3)))
+    order = tuple(make.draw(st.permutations(range(len(shape)))))
+    axis = make.axis(shape)
+    return part(make, make.add(ops.Permute(order), make.moved(make.input(shape))), axis, shape[order[axis]])
+
+
+def slice_of_dot_batch(make: Make) -> Edge:
+    batch, n, contracted = make.sizes(1)[0], make.sizes(1), make.draw(st.booleans())
+    k = (Expr.of(2),) if contracted else ()
+    left, right = make.moved(make.input((*n, batch, *k))), make.moved(make.input((batch, *k, *make.sizes(1))))
+    dot = ops.Dot((2,), (1,), (1,), (0,)) if contracted else ops.Dot((), (), (1,), (0,))
+    return part(make, make.add(dot, left, right), 0, batch)
+
+
 @dataclass(frozen=True)
 class Generator:
     """A function that draws a graph to which a rule applies, and the dtypes for which it does; other dtypes have no such graph."""
@@ -332,6 +373,10 @@ GENERATORS: dict[str, Generator] = {
     "pad-by-nothing": Generator(pad_by_nothing),
     "concat-of-one": Generator(concat_of_one),
     "gather-all": Generator(gather_all),
+    "slice-of-permuted": Generator(slice_of_permuted),
+    "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
+    "gather-of-where": Generator(gather_of_where),
+    "gather-of-gather": Generator(gather_of_gather),
     "gather-of-broadcast": Generator(gather_of_broadcast),
 }
 
