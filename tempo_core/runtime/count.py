@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from tempo_core.ir import ops
-from tempo_core.ir.graph import Key, Node
+from tempo_core.ir.graph import Edge, Key, Node
 from tempo_core.ir.naming import names
 from tempo_core.ir.ops import Dataflow, Dataflowed, Merge, Output, Sink, Udf
 from tempo_core.runtime.cost import Cost, StatementCost, Translation
@@ -52,6 +54,7 @@ class _Counting:
         self.reading = Reading(self.graph, scheduled.storage, self.slots, layouts, scheduled.bounds)
         self.stored = {key for key, store in scheduled.storage.items() if store.size > 1}
         self.stored |= set() if staged is None else set(staged.store_keys) & set(scheduled.storage)
+        self.is_staged = staged is not None
         self.loops: list[tuple[int, int]] = []  # the numbers of the first statement in each loop, and of the one after it
         self.places = list(self._walk(scheduled.root, False))
         self.points = {(s.node.id, s.branch): s.points for s in constraints_of(self.graph).statements.values()}
@@ -71,11 +74,10 @@ class _Counting:
             self.loops.append((number, inside[-1].number + 1 if inside else number))
             yield from inside
         elif isinstance(item, If):
-            selects = all(
-                isinstance(c, Execute) and c.branch is not None for b in (item.then, item.orelse) if b for c in b.children
-            )
-            both = Block((item.then, *(() if item.orelse is None else (item.orelse,))))
-            yield from self._walk(both, selects, number)
+            blocks = (item.then, item.orelse or Block())
+            moves = all(isinstance(child, Execute) and child.branch is not None for block in blocks for child in block.children)
+            selects = self.is_staged and moves
+            yield from self._walk(Block(blocks), selects, number)
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
@@ -125,8 +127,7 @@ class _Counting:
         for number, size in kernels.sorts:
             sums["operations"] += executions * of.of(number) * of.sympy.log(of.of(size), 2)
             numbers["operations"] += numbers["times"] * number.evaluate(at) * Fraction(math.log2(max(size.evaluate(at), 1)))
-        alive = largest(kernels.alive, at)
-        sums["temporaries"], numbers["temporaries"] = of.most(alive), _most(alive, at)
+        sums["temporaries"], numbers["temporaries"] = of.most(kernels.alive), _most(kernels.alive, at)
         return StatementCost(name, **sums, is_exact=is_exact, numbers=_numbers(numbers))
 
     def _times(self, statement: Statement, is_selection: bool, each: Expr) -> Count:
@@ -136,11 +137,11 @@ class _Counting:
         for step in node.domain.steps:
             box = box * step.bound_expr
         if not each.steps and (is_selection or (statement[1] is None and node.domain.condition is TRUE)):
-            return Count(each * box, 1, not is_selection or node.domain.condition is TRUE)
+            return Count(each * box, 1, not is_selection)
         return summed(self.points[statement], node.domain.steps, each, self.bounds)
 
     def _kernels(self, statement: Statement, selections: set[Statement]) -> Kernels:
-        """One execution of a statement."""
+        """One execution of a statement. Where shapes vary, its costs are expressions of the statement's own steps."""
         node, branch = self.graph[statement[0]], statement[1]
         kernels = Kernels()
         edges = node.inputs if branch is None else (node.inputs[branch],)
@@ -148,12 +149,19 @@ class _Counting:
         if isinstance(node.op, Merge):
             self._move(node, operands[0], kernels, statement in selections)
         elif isinstance(node.op, (Output, Sink)):
-            for operand in operands:
-                kernels.move(operand.reads, operand.bytes)
+            for edge, operand in zip(edges, operands, strict=True):
+                if not (operand.in_memory and self._is_result(node, edge)):
+                    kernels.move(operand.reads, operand.bytes)
         else:
             Island(_body(node, self.graph.input_types(node)), operands).count(kernels)
             if isinstance(node.op, Udf) and node.op.kind == "host":  # its results are put where they belong
                 kernels.move({}, sum(map(bytes_of, node.outputs), ZERO))
+        own = node.domain.steps  # values of varying shape that a range reads have other steps
+        kernels.operations, kernels.read, kernels.written = (
+            _at_an_end(each, self.bounds, own) for each in (kernels.operations, kernels.read, kernels.written)
+        )
+        kernels.sorts = [(_at_an_end(n, self.bounds), _at_an_end(size, self.bounds)) for n, size in kernels.sorts]
+        kernels.alive = largest([_at_an_end(size, self.bounds) for size in kernels.alive], self.bounds)
         return kernels
 
     def _move(self, node: Node, operand: Value, kernels: Kernels, is_selection: bool) -> None:
@@ -165,27 +173,30 @@ class _Counting:
         elif not operand.in_memory or self.scheduled.storage[node.id, 0].size > 1:
             kernels.move(operand.reads, size)
 
+    def _is_result(self, node: Node, edge: Edge) -> bool:
+        """Whether a read gives a value in no store to the caller: the value itself, without a copy, is the result."""
+        key = (edge.source, edge.output)
+        return isinstance(node.op, Output) and key in self.scheduled.storage and key not in self.stored
+
     # -- memory -------------------------------------------------------------------------------------------------------
 
     def _bytes(self, key: Key) -> Expr:
         """The bytes of a store, or of a value that lives in no store."""
         type = self.graph[key[0]].outputs[key[1]]
         size = bytes_of(type)
-        if size.steps:  # shapes that vary: as if all had the size at the end
-            size = size.substitute({step: step.bound_expr - 1 for step in size.steps})
-        for slots in self.slots[key]:
-            size = size * slots
-        return size
+        return functools.reduce(operator.mul, self.slots[key], _at_an_end(size, self.bounds))
 
     def _temporaries(self, statements: dict[Statement, Kernels]) -> list[Expr]:
         """The bytes of values in no store, at the places of the program where they are the most."""
         first: dict[Key, int] = {}
         last: dict[Key, int] = {}
         early: dict[Key, int] = {}  # the first place that reads a value
+        results: set[Key] = set()  # they are the caller's
         for place in self.places:
             node = self.graph[place.execute.node]
             edges = node.inputs if place.execute.branch is None else (node.inputs[place.execute.branch],)
             for key in ((e.source, e.output) for e in edges):
+                results |= {key} if isinstance(node.op, Output) else set()
                 early.setdefault(key, place.number)
                 last[key] = max(last.get(key, 0), place.number)
             for output in range(len(node.outputs)):
@@ -194,7 +205,7 @@ class _Counting:
                 last[key] = max(last.get(key, 0), place.number)
         spans: dict[Key, tuple[int, int]] = {}
         for key, start in first.items():
-            if key in self.scheduled.storage and key not in self.stored:
+            if key in self.scheduled.storage and key not in self.stored | results:
                 begin, end = min(start, early.get(key, start)), last[key]
                 for low, high in reversed(self.loops):  # the outer loops last
                     enters = begin < low <= end < high  # from before the loop, into it: until the loop's end
@@ -205,8 +216,7 @@ class _Counting:
         peaks = []
         for place in self.places:
             alive = sum((sizes[key] for key, (begin, end) in spans.items() if begin <= place.number <= end), ZERO)
-            inner = [_without_steps(each) for each in largest(statements[place.statement].alive, self.bounds)] or [ZERO]
-            peaks += [alive + each for each in inner]
+            peaks += [alive + each for each in statements[place.statement].alive or [ZERO]]
         return largest([peak for peak in peaks if peak != 0], self.bounds)
 
 
@@ -220,9 +230,12 @@ def _numbers(figures: Mapping[str, Fraction]) -> dict[str, int]:
     return numbers | {"bytes_moved": numbers["bytes_read"] + numbers["bytes_written"]}
 
 
-def _without_steps(size: Expr) -> Expr:
-    values: dict[Symbol, Expr] = {step: step.bound_expr - 1 for step in size.steps}
-    return size.substitute(values) if values else size
+def _at_an_end(size: Expr, bounds: Mapping[Symbol, int], but: Sequence[Symbol] = ()) -> Expr:
+    """A size that varies with steps, at the end of their ranges at which it is larger. It may still vary with the steps in `but`."""
+    for step in sorted(size.steps - set(but), key=str):
+        ends = [size.substitute({step: end}) for end in (Expr.of(0), step.bound_expr - 1)]
+        size = max(ends, key=lambda end: end.evaluate({**bounds, **{s: bounds[s.bound_symbol] - 1 for s in end.steps}}))
+    return size
 
 
 def _body(node: Node, inputs: ops.Types) -> Dataflowed:

@@ -183,7 +183,7 @@ def _by_power(polynomial: Expr, counter: Symbol) -> dict[int, Expr]:
 def _polynomial(term: Expr, counters: frozenset[Symbol]) -> tuple[Expr, bool]:
     """An expression that is a polynomial of the counters, and at least `term`; and whether it is `term` itself.
 
-    A minimum is at most each of its arguments, a maximum at most their sum, and `t // 4` at most t.
+    A minimum is at most each of its arguments, a maximum at most the sum of their positive terms, and `t // 4` at most t.
     """
     for monomial, coefficient in term.terms:
         for atom, _ in monomial:
@@ -196,7 +196,7 @@ def _polynomial(term: Expr, counters: frozenset[Symbol]) -> tuple[Expr, bool]:
             else:  # for a positive divisor
                 choices = [atom.numerator] if coefficient > 0 else [Expr.of(0)]
             if isinstance(atom, Maximum) and coefficient > 0:
-                choices = [functools.reduce(operator.add, choices)]
+                choices = [functools.reduce(operator.add, (choice.by_sign()[0] for choice in choices))]
             candidates = [_polynomial(replaced(term, atom, choice), counters)[0] for choice in choices]
             return min(candidates, key=lambda e: len(e.symbols & counters)), False
     return term, True

@@ -1,0 +1,122 @@
+"""What ops cost: a row for each, with the number of its operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from tempo_core.ir import costs, ops
+from tempo_core.ir.ops import Op
+from tempo_core.ir.types import TensorType
+from tempo_core.symbolic.expr import Expr, Symbol
+from tests.core.every_op import EVERY_OP, each_op
+
+T = Symbol("T").expr
+THREE = Expr.of(3)
+
+
+def f32(*shape):
+    return TensorType.of("float32", *shape)
+
+
+def i32(*shape):
+    return TensorType.of("int32", *shape)
+
+
+def truth(*shape):
+    return TensorType.of("bool", *shape)
+
+
+def double(x):
+    return (x,)
+
+
+ISLAND = ops.Dataflowed(
+    (f32(T, 3),),
+    ((ops.Unary("exp"), (0,), (1,)), (ops.Reduce("sum", (1,)), (1,), (2,))),
+    (2,),
+    (f32(T, 3), f32(T, 3), f32(T)),
+)
+CONV = ops.Conv((1,), (Expr.of(0),), (Expr.of(0),), (1,), (1,), Expr.of(2))
+
+# op, operand types, operations, place
+ROWS = [
+    (ops.Constant("float32", (2,), bytes(8)), [], 0, costs.FUSED),
+    (ops.Iota(T), [], 0, costs.FUSED),
+    (ops.Eval(T), [], 0, costs.FUSED),
+    (ops.Input("x", "float32", (T,)), [], 0, costs.MEMORY),
+    (ops.Random("normal", 0, (T,)), [], costs.RANDOM_WORK * T, costs.MEMORY),
+    (ops.Unary("exp"), [f32(T, 3)], 3 * T, costs.FUSED),
+    (ops.Binary("add"), [f32(T), f32(T)], T, costs.FUSED),
+    (ops.Compare("lt"), [f32(T), f32(T)], T, costs.FUSED),
+    (ops.Where(), [truth(T), f32(T), f32(T)], T, costs.FUSED),
+    (ops.Cast("int32"), [f32(T)], T, costs.FUSED),
+    (ops.Identity(), [f32(T)], 0, costs.ALIAS),
+    (ops.Reshape((3 * T,)), [f32(T, 3)], 0, costs.ALIAS),
+    (ops.Permute((1, 0)), [f32(T, 3)], 0, costs.FUSED),
+    (ops.Broadcast((T, THREE), (0,)), [f32(T)], 0, costs.FUSED),
+    (ops.Slice(0, Expr.of(1), T), [f32(T)], 0, costs.FUSED),
+    (ops.Pad(0, THREE, THREE), [f32(T)], 0, costs.FUSED),
+    (ops.Concat(0), [f32(T), f32(T)], 0, costs.FUSED),
+    (ops.Flip(0), [f32(T)], 0, costs.FUSED),
+    (ops.Gather(0), [f32(T, 3), i32(5)], 15, costs.MEMORY),
+    (ops.Gather(0), [f32(T, 3), i32()], 3, costs.FUSED),
+    (ops.ScatterAdd(0, T), [f32(5, 3), i32(5)], 15, costs.MEMORY),
+    (ops.ScatterAdd(0, T), [f32(3), i32()], 3 * T, costs.FUSED),
+    (ops.Reduce("sum", (0,)), [f32(T, 3)], 3 * T, costs.REDUCED),
+    (ops.Reduce("prod", (0,)), [f32(T, 3)], 3 * T, costs.MEMORY),
+    (ops.Argmax(0), [f32(T, 3)], 3 * T, costs.REDUCED),
+    (ops.Argsort(0), [f32(T, 3)], 3 * T, costs.MEMORY),
+    (ops.CumSum(0), [f32(T, 3)], 3 * T, costs.MEMORY),
+    (ops.CumMax(0), [f32(T, 3)], 3 * T, costs.MEMORY),
+    (ops.LinearScan(0), [f32(T, 3), f32(T, 3)], 6 * T, costs.MEMORY),
+    (ops.DiscountedSum(0, 0.9), [f32(T, 3)], 6 * T, costs.MEMORY),
+    (ops.Dot((1,), (0,)), [f32(T, 3), f32(3, 5)], 30 * T, costs.MEMORY),
+    (ops.Dot((2,), (1,), (0,), (0,)), [f32(4, T, 3), f32(4, 3, 5)], 120 * T, costs.MEMORY),
+    (CONV, [f32(T, 4), f32(3, 2, 6)], 2 * (T - 2) * 6 * 3 * 2, costs.MEMORY),
+    (ops.Merge(f32(T)), [f32(T)], 0, costs.ALIAS),
+    (ops.Udf(double, (f32(T),)), [f32(T)], T, costs.MEMORY),
+    (ops.Sink(double), [f32(T)], 0, costs.MEMORY),
+    (ops.Output(0), [f32(T)], 0, costs.MEMORY),
+    (ops.Dataflow(ISLAND), [f32(T, 3)], 6 * T, costs.MEMORY),
+]
+
+
+@each_op
+def test_each_op_has_a_row(op: type[Op]) -> None:
+    assert op in costs.COSTS, f"{op.__name__} has no row in tempo_core/ir/costs.py"
+    assert any(type(each) is op for each, *_ in ROWS), f"the row of {op.__name__} has no test here"
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "number", "place"), ROWS, ids=[f"{type(op).__name__}{k}" for k, (op, *_) in enumerate(ROWS)]
+)
+def test_operations_and_place(op: Op, inputs: list[TensorType], number: Expr | int, place: str) -> None:
+    types = tuple(inputs)
+    assert costs.operations(op, types, op.infer(types)) == number
+    assert costs.place(op, types) == place
+
+
+def test_only_sorts_take_a_logarithm() -> None:
+    assert costs.sorted_axis(ops.Argsort(1), (f32(T, 3),)) == 3
+    assert costs.sorted_axis(ops.CumSum(1), (f32(T, 3),)) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "producer", "is_free", "expected"),
+    [
+        (ops.Reduce("sum", (0,)), [f32(T)], ops.Unary("exp"), False, False),
+        (ops.Reduce("sum", (0,)), [f32(T)], ops.Where(), False, True),
+        (ops.Reduce("any", (0,)), [truth(T)], None, False, True),
+        (ops.Argmax(0), [f32(T)], ops.Where(), False, False),
+        (ops.Unary("exp"), [f32(T)], ops.Where(), False, False),
+        (ops.Dot((0,), (0,)), [f32(T), f32(T)], ops.Unary("exp"), False, True),
+        (ops.Gather(0), [f32(T), i32(3)], ops.Unary("exp"), False, True),
+        (ops.Gather(0), [f32(T), i32(3)], ops.Broadcast((T,), ()), True, False),
+    ],
+)
+def test_which_operands_have_to_be_in_memory(op, inputs, producer, is_free, expected) -> None:
+    assert costs.reads_in_memory(op, tuple(inputs), producer, is_free) == expected
+
+
+def test_every_op_is_an_op_of_the_language() -> None:
+    assert set(costs.COSTS) == set(EVERY_OP), "a row for an op that there is not"

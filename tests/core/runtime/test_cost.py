@@ -1,0 +1,274 @@
+"""`program.cost()` says what runs: executions are those of the program tree, and bodies and temporaries are those of XLA."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import pytest
+import sympy
+
+import tempo_core as tp
+from tempo_core.config import PASSES
+from tempo_core.ir.naming import names
+from tempo_core.runtime.count import _Counting
+from tempo_core.runtime.kernels import Kernels
+from tempo_core.schedule import Execute, instances
+from tempo_core.symbolic.domain import Range
+from tests.core.growth.table import rows
+from tests.core.passes.programs import PROGRAMS
+
+GROWTH = {row.name: row for row in rows()}
+
+
+def numbers_at(bounds: dict[Any, int]) -> dict[str, int]:
+    return {str(bound): number for bound, number in bounds.items()}
+
+
+TABLE = """\
+statement  times  operations  bytes moved  temporaries
+next h     T - 1  9*T - 9     36*T - 36    0
+output h   1      0           24*T         0
+h|1        T - 1  0           24*T - 24    0
+x          1      3           24           0
+h|0        1      0           24           0
+
+in all
+  executions              201  2*T + 1
+  operations              894  9*T - 6
+  bytes moved           8,388  84*T - 12
+  stores                1,200  12*T
+  temporaries              12  12"""
+
+
+# -- executions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("disable", [(), ("vectorize",), PASSES], ids=["all passes", "not vectorized", "no passes"])
+@pytest.mark.parametrize("name", sorted(PROGRAMS)[::3])
+def test_statements_run_as_often_as_in_the_tree(name: str, disable: tuple[str, ...]) -> None:
+    context, outputs = PROGRAMS[name].build()
+    bounds = {step.bound_symbol.expr: number for step, number in zip(context.steps, (3, 7), strict=True)}
+    program = context.compile(bounds, outputs, tp.Config(backend="numpy", disable=disable))
+    runs: Counter[str] = Counter()
+    labels = names(program.graph)
+
+    def visit(leaf: Any, _: Any) -> None:
+        if isinstance(leaf, Execute):
+            runs[labels[leaf.node] + ("" if leaf.branch is None else f"|{leaf.branch}")] += 1
+
+    instances(program.scheduled.root, visit)
+    for statement in program.cost().by_statement:
+        number = statement.numbers["times"]
+        assert number >= runs[statement.name], statement
+        assert not statement.is_exact or number == runs[statement.name], statement
+
+
+def test_a_selection_runs_in_every_iteration() -> None:
+    """In XLA, branches that only move values are selections: both sides run at all points of their loop."""
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.input("x", (4,), domain=(t,))
+        h = tp.recurrence((4,), domain=(t,), name="h")
+        h[0] = x[0]
+        h[t, t % 3 == 0] = x
+        h[t] = tp.tanh(h[t - 1])
+    config = tp.Config(disable=("vectorize",))
+    program = context.compile({T: 30}, [h[T - 1]], config)
+    assert "if (t%3)" in program.text("program", full=True)
+    reset = next(each for each in program.cost().by_statement if each.name == "h|1")
+    assert reset.times == sympy.Symbol("T") and not reset.is_exact
+    assert reset.bytes_read == 2 * reset.bytes_written  # the new value, and the present one
+    interpreted = context.compile({T: 30}, [h[T - 1]], tp.Config(backend="numpy", disable=("vectorize",))).cost()
+    assert next(each for each in interpreted.by_statement if each.name == "h|1").numbers["times"] <= 11
+
+
+# -- polynomials ------------------------------------------------------------------------------------------------------
+
+AT_OTHER_BOUNDS = [
+    "point, forward", "previous, gradient", "prefix, max, forward", "window back, sum, gradient", "each whole row, sum, gradient",
+    "rows so far, sum, forward", "previous value, gradient of a parameter", "its own window, last value", "RNN, gradient of a bias",
+    "stencil, forward", "updates, gradient",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_OTHER_BOUNDS)
+def test_a_polynomial_gives_the_numbers_of_other_bounds(name: str) -> None:
+    context, bounds, outputs = GROWTH[name].program()
+    program = context.compile(bounds, outputs)
+    cost = program.cost()
+    for factor in (2, 3):
+        larger = {bound: factor * number + 1 for bound, number in bounds.items()}
+        other = program.with_bounds(larger).cost()
+        for figure in ("executions", "operations", "bytes_moved", "stores", "temporaries"):
+            polynomial = getattr(cost, figure).subs(numbers_at(larger))
+            assert int(polynomial) == other.numbers[figure], f"{figure}: {getattr(cost, figure)}"
+
+
+@pytest.mark.parametrize("name", AT_OTHER_BOUNDS)
+def test_numbers_are_those_of_the_polynomials(name: str) -> None:
+    context, bounds, outputs = GROWTH[name].program()
+    cost = context.compile(bounds, outputs).cost()
+    for figure, number in cost.numbers.items():
+        assert int(getattr(cost, figure).subs(numbers_at(bounds))) == number
+    assert cost.numbers["bytes_moved"] == sum(each.numbers["bytes_moved"] for each in cost.by_statement)
+    assert sympy.expand(cost.operations - sum(each.operations for each in cost.by_statement)) == 0
+
+
+# -- against XLA ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    operations: float
+    bytes: float
+    temporaries: int
+
+
+def measured(program: tp.Program[Any]) -> Measured:
+    """What XLA counts, for a program of one XLA program without loops."""
+    staged = program._staged
+    assert staged is not None
+    staged.lower_all()
+    (segment,) = staged.segments
+    compiled = segment.lowered.compile()
+    figures = compiled.cost_analysis()
+    operations = figures.get("flops", 0.0) + figures.get("transcendentals", 0.0)
+    return Measured(operations, figures["bytes accessed"], compiled.memory_analysis().temp_size_in_bytes)
+
+
+Body = Callable[[tp.Tensor, tp.Tensor, Any, Any], tp.Tensor]
+# What XLA counts may be so many times ours, or a part of it as small: (operations, bytes, temporaries).
+BODIES: dict[str, tuple[Body, tuple[float, float, float]]] = {
+    "elementwise": (lambda x, w, t, T: tp.exp(x) * 2.0 + x, (1.1, 1.1, 1.1)),
+    "product with a matrix": (lambda x, w, t, T: x @ w, (1.1, 1.1, 1.1)),
+    "layers": (lambda x, w, t, T: tp.tanh(tp.tanh(x @ w) @ w), (1.1, 1.2, 2.0)),
+    "sum of all": (lambda x, w, t, T: x[0:T].sum(0), (1.1, 1.1, 2.0)),
+    "softmax": (lambda x, w, t, T: x.softmax(-1), (1.1, 1.5, 2.0)),
+    "sort": (lambda x, w, t, T: tp.sort(x, -1), (2.5, 1.7, 2.5)),
+    "deviation": (lambda x, w, t, T: x - x.mean(-1), (1.1, 1.5, 2.0)),
+    "attention": (lambda x, w, t, T: (x[0 : t + 1] @ x).softmax(0) @ x[0 : t + 1], (1.1, 1.5, 2.0)),
+    "prefix max": (lambda x, w, t, T: x[0 : t + 1].max(0), (1.5, 3.0, 2.5)),  # XLA makes a slice of the gather
+    "gradient": (lambda x, w, t, T: tp.grad(((tp.tanh(x @ w) ** 2).sum())[0:T].sum(0), [w])[0], (1.1, 1.5, 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_costs_what_xla_counts(name: str) -> None:
+    body, (operations, bytes, temporaries) = BODIES[name]
+    context = tp.Context("t")
+    with context as ((t, T),):
+        y = body(tp.input("x", (32,), domain=(t,)), tp.input("w", (32, 32)), t, T)
+    program = context.compile({T: 96}, [y])
+    ours, xla = program.cost(), measured(program)
+    assert 1 / operations <= xla.operations / ours.numbers["operations"] <= operations, (xla, str(ours))
+    assert 1 / bytes <= xla.bytes / ours.numbers["bytes_moved"] <= bytes, (xla, str(ours))
+    least = 16_384  # bytes: XLA may give a small value the place of a larger one that is no longer needed
+    assert ours.numbers["temporaries"] <= max(temporaries * xla.temporaries, least), (xla, str(ours))
+    assert xla.temporaries <= max(temporaries * ours.numbers["temporaries"], least), (xla, str(ours))
+
+
+# -- memory and the parts of stores -----------------------------------------------------------------------------------
+
+
+def test_a_value_that_is_written_into_a_store_counts_alone() -> None:
+    """One row of a store of T rows is written in each of T iterations: T rows in all, not T * T."""
+    context, bounds, outputs = GROWTH["previous value, every value"].program()
+    cost = context.compile(bounds, outputs).cost()
+    (T,) = (sympy.Symbol(str(bound)) for bound in bounds if str(bound) == "T")
+    assert sympy.degree(cost.bytes_written, T) == 1 and sympy.degree(cost.stores, T) == 1
+
+
+def test_a_range_of_one_step_at_a_point_of_another_is_read_as_the_lowering_reads_it() -> None:
+    """The bytes of the largest array on the way of a read are those that JAX traces for it."""
+    context = tp.Context("t", "l")
+    with context as ((t, T), (l, L)):
+        x = tp.input("x", (8,), domain=(t,))
+        h = tp.recurrence((8,), domain=(t, l), name="h")
+        h[t, 0] = x
+        keys = h * 2.0
+        scores = keys[0 : t + 1, l] @ h
+        h[t, l + 1] = h + scores.softmax(0) @ keys[0 : t + 1, l]
+        out = h[T - 1, L - 1]
+    program = context.compile({T: 16, L: 4}, [out])
+    staged = program._staged
+    assert staged is not None
+    for node in program.graph:
+        for edge in node.inputs:
+            key = (edge.source, edge.output)
+            if not any(isinstance(index, Range) for index in edge.index) or key not in program.scheduled.storage:
+                continue
+            traced, counted = traced_sizes(program, node, edge), counted_size(program, edge)
+            assert counted == max(traced), (str(edge.index), traced)
+
+
+def traced_sizes(program: tp.Program[Any], node: Any, edge: Any) -> list[int]:
+    """The bytes of the floating arrays that a read of an edge makes, at a traced point."""
+    lowering = program._staged.lowering  # type: ignore[union-attr]
+    key = (edge.source, edge.output)
+    store = jax.ShapeDtypeStruct(lowering.shape(key), lowering.dtype(key))
+
+    def read(value: Any, point: list[Any]) -> Any:
+        env = {**lowering.bounds, **dict(zip(node.domain.steps, point, strict=True))}
+        return lowering.read(edge, {key: value}, {}, env)
+
+    point = [jax.ShapeDtypeStruct((), "int32") for _ in node.domain.steps]
+    traced = jax.make_jaxpr(read)(store, point)
+    return [value.aval.size * 4 for value in arrays(traced.jaxpr) if value.aval.dtype == "float32"]
+
+
+def arrays(jaxpr: Any) -> list[Any]:
+    """The results of all equations, also those inside of calls."""
+    found = []
+    for equation in jaxpr.eqns:
+        inner = [p.jaxpr for p in equation.params.values() if hasattr(p, "jaxpr")]
+        for each in inner:
+            found += arrays(each)
+        found += [] if inner else list(equation.outvars)
+    return found
+
+
+def counted_size(program: tp.Program[Any], edge: Any) -> int:
+    """The most bytes of what a read makes, as the costs count them."""
+    counting, kernels = _Counting(program.scheduled, program._staged), Kernels()
+    value = counting.reading.read(edge, kernels)
+    return max(size.evaluate(program.scheduled.bounds) for size in (value.bytes, *kernels.alive))
+
+
+# -- the result -------------------------------------------------------------------------------------------------------
+
+
+def test_the_table() -> None:
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.input("x", (3,), domain=(t,))
+        h = tp.recurrence((3,), domain=(t,), name="h")
+        h[0] = x[0]
+        h[t] = tp.tanh(h[t - 1] + x)
+    cost = context.compile({T: 100}, [h]).cost()
+    assert cost.is_exact
+    assert str(cost) == TABLE
+
+
+def test_costs_of_shapes_that_vary_are_sums_over_the_points() -> None:
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.input("x", domain=(t,))
+        y = tp.exp(x[0 : t + 1]).sum(0)
+    cost = context.compile({T: 10}, [y], tp.Config(backend="numpy", disable=PASSES)).cost()
+    T_ = sympy.Symbol("T")
+    exp = next(each for each in cost.by_statement if "exp" in each.name)
+    assert sympy.expand(exp.operations - T_ * (T_ + 1) / 2) == 0 and exp.numbers["operations"] == 55
+
+
+def test_a_tiled_step_counts_by_the_bounds_of_the_user() -> None:
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.input("x", (4,), domain=(t,))
+        y = tp.tanh(x)[0:T].sum(0)
+    cost = context.compile({T: 64}, [y], tp.Config(tile={"t": 8})).cost()
+    assert {str(symbol) for symbol in cost.operations.free_symbols} == {"T"}
+    assert cost.numbers["operations"] >= 2 * 64 * 4
