@@ -19,6 +19,7 @@ from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.contributions import as_cases, as_key, overflows, sums_later, uses_values, without_broadcast_axis
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
+from tempo_core.frontend.prefixes import Contributions, contributions_to_points
 from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.windows import window_elements, window_width
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
@@ -263,6 +264,11 @@ class _Reverse:
                     self._pull_back(node, edge, gradients[0], edge.condition & remaining)
                 remaining = remaining & ~edge.condition
             return
+        first = self.graph.next_id
+        to_points = contributions_to_points(self.context, node, gradients[0]) if gradients[0] is not None else None
+        if to_points is not None:
+            self._differentiate_new(to_points, first)
+            return
         rule = gradient_of(node.op)
         if isinstance(rule, NoGradient):
             message = f"{_op_name(node)} has no gradient: {rule.why}"
@@ -280,6 +286,24 @@ class _Reverse:
                 if unsafe:  # the value may be infinite where it is not needed: zero times infinity is NaN
                     contribution = where(evaluate(support), contribution, 0)
                 self._pull_back(node, edge, contribution, TRUE, support)
+
+    def _differentiate_new(self, contributions: Contributions, first: int) -> None:
+        """Pass gradients of new nodes on: from the nodes numbered `first` or later through those that they read, to older ones."""
+        stack = [value.edge.source for value, _ in contributions]
+        new: set[int] = set()
+        while stack:
+            node_id = stack.pop()
+            if node_id >= first and node_id not in new:
+                new.add(node_id)
+                stack.extend(edge.source for edge in self.graph[node_id].inputs)
+        for node_id in sorted(new):  # sources come before their readers
+            node = self.graph[node_id]
+            if any(edge.source in self.active and self._carries_gradient(node, edge) for edge in node.inputs):
+                self.active.add(node_id)
+        for value, contribution in contributions:
+            self._contribute((value.edge.source, 0), contribution, TRUE)
+        for node_id in sorted(new & self.active, reverse=True):
+            self._differentiate(self.graph[node_id])
 
     def _support(self, node: Node) -> Bool:
         """The condition under which a node's gradients may be other than zero."""

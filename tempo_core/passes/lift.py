@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import loop_nest
+from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.terms import Term, Terms
 from tempo_core.passes.base import NEUTRAL, Builder, Pass, remove_dead
-from tempo_core.passes.elements import Elements, range_of, without
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
+from tempo_core.passes.sums import Summation
 from tempo_core.passes.windows import block_of, of_blocks, of_windows, window_of
 from tempo_core.prices import worth_scanning
-from tempo_core.symbolic.domain import Point, Range, full_range, identity
+from tempo_core.symbolic.domain import Point, Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -88,35 +89,54 @@ class _Lifting:
 
     def lift(self, node: Node) -> None:
         """Replace a reduction of ranges by a scan over a whole step, whose element each point takes."""
-        for reads in _ranges(self.graph, node):
+        for reads in reduced_ranges(self.graph, node):
             lifted = self._lifted(node, reads)
             if lifted is not None:
                 final = self.graph[lifted.source]
                 self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
                 return
 
-    def _lifted(self, node: Node, reads: _Reads) -> Edge | None:
+    def _lifted(self, node: Node, reads: Reads) -> Edge | None:
         step, index = reads.step, reads.index
         if not index.steps or not index.steps <= set(node.domain.steps) or index.stride != 1 or index.size is not None:
             return None
         if (index.steps | {step}) & node.domain.condition.steps:
             return None
+        if isinstance(node.op, ops.Dot) and not worth_scanning(node.outputs[0], reads.element_types(self.graph, node)):
+            return None
         elements = Elements(self.graph, node, step, index)
-        each = _each(elements, node, reads)
-        if each is None:
+        each = elements.of_reduced(node, reads)
+        is_scan = index.start == 0 or index.stop == step.bound_expr
+        term = Terms(elements).of_sum(node, reads.axes) if each is None and is_scan else None
+        if each is None and term is None:
             return None
         cycle = self.cycles(index.steps | {step})
         if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in elements.reads):
             return None
-        whole = Builder(self.graph, node, node.domain.without(step))
-        for moving in index.steps - {step}:
-            whole.domain = whole.domain.without(moving)  # type: ignore[union-attr]
+        domain = node.domain.without(step)
+        for moving in index.steps:
+            domain = domain.without(moving)
+        whole = Builder(self.graph, node, domain)
+        if each is None:
+            assert term is not None
+            return self._summed(node, reads, whole, term)
         place = next(k for k, at in enumerate(each.index) if step in at.steps)
         values = replace(each, index=(*each.index[:place], full_range(step), *each.index[place + 1 :]))
         axis = sum(isinstance(at, Range) for at in each.index[:place])
         return self._taken(node, reads, whole, values, axis, elements.reads)
 
-    def _taken(self, node: Node, reads: _Reads, whole: Builder, x: Edge, axis: int, sources: set[int]) -> Edge | None:
+    def _summed(self, node: Node, reads: Reads, whole: Builder, term: Term) -> Edge:
+        """What a point takes from sums whose terms depend on it too."""
+        index = reads.index
+        suffixes = bool(index.stop == reads.step.bound_expr)
+        point = Builder(self.graph, node, node.domain)
+        last = index.start if suffixes else index.stop - 1
+        value = Summation(whole, point, term, reads.step, suffixes, last, index.stop - index.start).value()
+        value = _or_neutral(point, value, "sum", index)
+        rest = without(node.op.axes, reads.axes[0]) if isinstance(node.op, ops.Reduce) else ()
+        return point.add(ops.Reduce("sum", rest), value) if rest else value
+
+    def _taken(self, node: Node, reads: Reads, whole: Builder, x: Edge, axis: int, sources: set[int]) -> Edge | None:
         """What a point takes from the reductions of all ranges; None if they are no scan."""
         step, index, op = reads.step, reads.index, node.op
         gamma = op.gamma if isinstance(op, ops.DiscountedSum) else None
@@ -142,59 +162,6 @@ class _Lifting:
         if block is not None and gamma is None:
             return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr // block)
         return None
-
-
-@dataclass(frozen=True)
-class _Reads:
-    """A range that a node reduces: of `step`, at dimension `axes[k]` of its operand k."""
-
-    step: Symbol
-    index: Range
-    axes: tuple[int, ...]
-
-
-def _ranges(graph: Graph, node: Node) -> Iterator[_Reads]:
-    """The dimensions over which a node reduces, where they are ranges that it, or its operands, read."""
-    for axes in _reduced(node.op):
-        reads = range_of(graph, node.inputs[0], axes[0])
-        if reads is not None:
-            yield _Reads(*reads, axes)
-
-
-def _reduced(op: ops.Op) -> list[tuple[int, ...]]:
-    """For each dimension that an op reduces, its axis in each operand."""
-    if isinstance(op, ops.Reduce):
-        return [(axis,) for axis in op.axes]
-    if isinstance(op, (ops.Argmax, ops.DiscountedSum)):
-        return [(op.axis,)]
-    if isinstance(op, ops.Dot):
-        return list(zip(op.left_contract, op.right_contract, strict=True))
-    return []
-
-
-def _each(elements: Elements, node: Node, reads: _Reads) -> Edge | None:
-    """The value of each point in a range, before the reduction over the range: other dimensions are reduced already."""
-    each = [elements.of(edge, axis) for edge, axis in zip(node.inputs, reads.axes, strict=True)]
-    parts = [edge for edge in each if edge is not None]
-    if len(parts) < len(each):
-        return None
-    op = node.op
-    if isinstance(op, ops.Dot):
-        left, right = reads.axes
-        op = ops.Dot(
-            without(op.left_contract, left),
-            without(op.right_contract, right),
-            without(op.left_batch, left),
-            without(op.right_batch, right),
-        )
-    elif isinstance(op, ops.Reduce) and len(op.axes) > 1:
-        op = ops.Reduce(op.fn, without(op.axes, reads.axes[0]))
-    else:
-        return parts[0]
-    each_node = elements.graph.add(op, parts, where=node.where)
-    if not worth_scanning(each_node.outputs[0], elements.graph.input_types(each_node)):
-        return None
-    return Edge(each_node.id, identity(each_node.domain))
 
 
 def _at(point: Builder, values: Edge, axis: int, position: Expr) -> Edge:

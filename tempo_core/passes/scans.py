@@ -8,7 +8,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder, literal
-from tempo_core.symbolic.expr import Expr, minimum
+from tempo_core.symbolic.expr import Expr
 
 Scan = Callable[[Builder, Edge, int, bool], Edge]  # (build, x, axis, whether suffixes): all prefixes, or suffixes, of x, reduced
 
@@ -76,9 +76,8 @@ def positions_of_maxima(build: Builder, x: Edge, axis: int, suffixes: bool) -> E
         is_greatest = _is_as_great(build, x, greatest)
         end = build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(shape[axis])))
         return _cummin(build, build.add(ops.Where(), is_greatest, places, end), axis, True)
-    before = _moved(build, greatest, axis, -1)
     is_first = build.add(ops.Compare("eq"), places, spread(build, places, 0))
-    is_new = build.add(ops.Unary("not"), _is_as_great(build, x, before))
+    is_new = build.add(ops.Unary("not"), _is_as_great(build, x, before(build, greatest, axis, False, 0)))
     is_new = build.add(ops.Binary("or"), is_first, build.add(ops.Binary("and"), is_new, _is_as_great(build, x, greatest)))
     return _cummax(build, build.add(ops.Where(), is_new, places, spread(build, places, 0)), axis, False)
 
@@ -92,10 +91,17 @@ def _is_as_great(build: Builder, x: Edge, y: Edge) -> Edge:
     return build.add(ops.Binary("or"), equal, both)
 
 
-def _moved(build: Builder, x: Edge, axis: int, shift: int) -> Edge:
-    """`x[k + shift]` at k; zeros (False) past the ends."""
+def before(build: Builder, x: Edge, axis: int, suffixes: bool, first: float | str) -> Edge:
+    """For each element the one that a scan meets before it; for the first element, `first`."""
     size = build.type(x).shape[axis]
-    cut = minimum(Expr.of(abs(shift)), size)
-    if shift >= 0:
-        return build.add(ops.Pad(axis, Expr.of(0), cut), build.add(ops.Slice(axis, cut, size), x))
-    return build.add(ops.Pad(axis, cut, Expr.of(0)), build.add(ops.Slice(axis, Expr.of(0), size - cut), x))
+    end = filled(build, x, axis, Expr.of(1), first)
+    if suffixes:
+        return build.add(ops.Concat(axis), build.add(ops.Slice(axis, Expr.of(1), size), x), end)
+    return build.add(ops.Concat(axis), end, build.add(ops.Slice(axis, Expr.of(0), size - 1), x))
+
+
+def filled(build: Builder, x: Edge, axis: int, size: Expr, value: float | str) -> Edge:
+    """`size` times `value` along `axis`, otherwise of the shape and dtype of x."""
+    type = build.type(x)
+    shape = (*type.shape[:axis], size, *type.shape[axis + 1 :])
+    return build.add(ops.Broadcast(shape, ()), literal(build, type.dtype, value))

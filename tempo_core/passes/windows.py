@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
-from tempo_core.passes.base import NEUTRAL, Builder, literal
-from tempo_core.passes.scans import spread
+from tempo_core.passes.base import NEUTRAL, Builder
+from tempo_core.passes.scans import filled, spread
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Symbol, minimum
 
@@ -90,9 +90,7 @@ def _cut(build: Builder, x: Edge, axis: int, start: Expr, size: Expr) -> Edge:
 
 def _neutral(build: Builder, fn: str, x: Edge, axis: int, size: Expr) -> Edge:
     """`size` neutral elements of a function along `axis`, otherwise of the shape of x."""
-    type = build.type(x)
-    shape = (*type.shape[:axis], size, *type.shape[axis + 1 :])
-    return build.add(ops.Broadcast(shape, ()), literal(build, type.dtype, NEUTRAL[fn]))
+    return filled(build, x, axis, size, NEUTRAL[fn])
 
 
 def of_blocks(build: Builder, fn: str, x: Edge, axis: int, size: Expr) -> Edge:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.domain import Point, Range, identity
 from tempo_core.symbolic.expr import Symbol
 
 ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity)
+ALONG_AN_AXIS = (ops.Slice, ops.Pad, ops.Flip, ops.CumSum, ops.CumMax, ops.Argsort, ops.Gather)  # all dimensions before it stay
 
 
 @dataclass
@@ -45,8 +48,26 @@ class Elements:
             return None
         if (edge.source, axis) not in self._elements:
             element = self._of_node(source, axis)
-            self._elements[edge.source, axis] = None if element is None else Edge(element.id, _own_points(element))
+            self._elements[edge.source, axis] = None if element is None else Edge(element.id, identity(element.domain))
         return self._elements[edge.source, axis]
+
+    def of_reduced(self, node: Node, reads: Reads) -> Edge | None:
+        """The value of each point in a range that a node reduces. Other dimensions that it reduces are reduced already."""
+        each = [self.of(edge, axis) for edge, axis in zip(node.inputs, reads.axes, strict=True)]
+        parts = [edge for edge in each if edge is not None]
+        if len(parts) < len(each):
+            return None
+        op = node.op
+        if isinstance(op, ops.Dot):
+            left, right = reads.axes
+            batch = without(op.left_batch, left), without(op.right_batch, right)
+            op = ops.Dot(without(op.left_contract, left), without(op.right_contract, right), *batch)
+        elif isinstance(op, ops.Reduce) and len(op.axes) > 1:
+            op = ops.Reduce(op.fn, without(op.axes, reads.axes[0]))
+        else:
+            return parts[0]
+        value = self.graph.add(op, parts, where=node.where)
+        return Edge(value.id, identity(value.domain))
 
     def _of_read(self, edge: Edge, source: Node, place: int) -> Edge | None:
         """`x[start:stop]` has the element `x[s]`."""
@@ -76,9 +97,19 @@ class Elements:
             if self._moves(edge.steps):
                 return None
             return self._add(ops.Broadcast(shape, without(op.axes, axis)), node, [edge])
+        if isinstance(op, ALONG_AN_AXIS):
+            return self._along_another(node, op, axis)
         if isinstance(op, ops.Iota) and self.span.start == 0 and self.span.stride == 1:
             return self.graph.add(ops.Eval(self.step.expr), where=node.where)
         return None
+
+    def _along_another(self, node: Node, op: ops.Slice | ops.Gather | Any, axis: int) -> Node | None:
+        """An op along an axis, computed without another dimension, which it leaves as it is."""
+        inner = _before(node, op, axis)
+        index = [edge for edge in node.inputs[1:] if not self._moves(edge.steps)]
+        if inner is None or self._moves(op.symbols) or len(index) + 1 < len(node.inputs):
+            return None
+        return self._add(replace(op, axis=op.axis - (inner < op.axis)), node, [self.of(node.inputs[0], inner), *index])
 
     def _add(self, op: ops.Op, node: Node, operands: Sequence[Edge | None]) -> Node | None:
         edges = [edge for edge in operands if edge is not None]
@@ -90,11 +121,40 @@ def without(axes: Sequence[int], axis: int) -> tuple[int, ...]:
     return tuple(a - (a > axis) for a in axes if a != axis)
 
 
-def _own_points(node: Node) -> tuple[Point, ...]:
-    return tuple(Point(step.expr) for step in node.domain.steps)
+@dataclass(frozen=True)
+class Reads:
+    """A range of `step` that a node reduces: dimension `axes[k]` of its operand k."""
+
+    step: Symbol
+    index: Range
+    axes: tuple[int, ...]
+
+    def element_types(self, graph: Graph, node: Node) -> list[TensorType]:
+        """The types of the node's operands without that dimension."""
+        types = zip(graph.input_types(node), self.axes, strict=True)
+        return [replace(type, shape=(*type.shape[:axis], *type.shape[axis + 1 :])) for type, axis in types]
 
 
-def range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
+def reduced_ranges(graph: Graph, node: Node) -> Iterator[Reads]:
+    """The dimensions over which a node reduces, where they are ranges that it, or its operands, read."""
+    for axes in _reduced(node.op):
+        read = _range_of(graph, node.inputs[0], axes[0])
+        if read is not None:
+            yield Reads(*read, axes)
+
+
+def _reduced(op: ops.Op) -> list[tuple[int, ...]]:
+    """For each dimension that an op reduces, its axis in each operand."""
+    if isinstance(op, ops.Reduce):
+        return [(axis,) for axis in op.axes]
+    if isinstance(op, (ops.Argmax, ops.DiscountedSum)):
+        return [(op.axis,)]
+    if isinstance(op, ops.Dot):
+        return list(zip(op.left_contract, op.right_contract, strict=True))
+    return []
+
+
+def _range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
     """The step and the range of which dimension `axis` of an edge's value consists, if it consists of the elements of a range."""
     waiting, seen = [(edge, axis)], {(edge.source, axis)}
     while waiting:
@@ -106,7 +166,7 @@ def range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None
         if ranges or not edge.is_own_point(source.domain):
             continue
         for operand in _operands_with(source, axis):
-            if (operand[0].source, operand[1]) not in seen or operand[0].index != _own_points(graph[operand[0].source]):
+            if (operand[0].source, operand[1]) not in seen or not operand[0].is_own_point(graph[operand[0].source].domain):
                 seen.add((operand[0].source, operand[1]))
                 waiting.append(operand)
     return None
@@ -121,7 +181,18 @@ def _operands_with(node: Node, axis: int) -> list[tuple[Edge, int]]:
         return [(node.inputs[0], _kept(node, op)[axis])]
     if isinstance(op, ops.Broadcast) and axis in op.axes:
         return [(node.inputs[0], op.axes.index(axis))]
+    if isinstance(op, ALONG_AN_AXIS) and _before(node, op, axis) is not None:
+        return [(node.inputs[0], _before(node, op, axis) or 0)]
     return []
+
+
+def _before(node: Node, op: Any, axis: int) -> int | None:
+    """The dimension of the operand that is dimension `axis` of the result of an op along an axis; None if the op changes it."""
+    if not isinstance(op, ops.Gather):
+        return None if axis == op.axis else axis
+    if op.batch:
+        return None
+    return axis if axis < op.axis else None
 
 
 def _kept(node: Node, op: ops.Reduce) -> list[int]:
