@@ -11,10 +11,12 @@ from jax import lax
 from tempo_core.backends.base import is_static
 from tempo_core.ir.graph import Edge, Key
 from tempo_core.ir.ops import Merge, Output
+from tempo_core.runtime import padding
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
 from tempo_core.schedule import Block, Execute, If, Loop, leaves
 from tempo_core.schedule.program import Item
+from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import StepValues
 
 
@@ -123,8 +125,15 @@ class Lowering(Placement):
         return {**self.bounds, **{s: self.value(e, counters) for s, e in zip(steps, execute.point, strict=True)}}
 
     def operands(self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues) -> list[Any]:
-        env = self.point(execute, counters)
-        return [self.read(edge, stores, inputs, env) for edge in self.edges(execute)]
+        env, node = self.point(execute, counters), self.graph[execute.node]
+
+        def read(position: int, edge: Edge) -> Any:
+            def needs_zeros(dimension: int, index: Range) -> bool:
+                return padding.matters(node, position, dimension, index.true_length)
+
+            return self.read(edge, stores, inputs, env, needs_zeros)
+
+        return [read(position, edge) for position, edge in enumerate(self.edges(execute))]
 
     def edges(self, execute: Execute) -> tuple[Edge, ...]:
         """The edges that a statement reads."""

@@ -107,8 +107,18 @@ class Placement:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, edge: Edge, stores: Stores, inputs: Mapping[str, Any], env: StepValues) -> Any:
-        """The value that an edge delivers at the reader's point `env`."""
+    def read(
+        self,
+        edge: Edge,
+        stores: Stores,
+        inputs: Mapping[str, Any],
+        env: StepValues,
+        needs_zeros: Callable[[int, Range], bool] = lambda dimension, index: True,
+    ) -> Any:
+        """The value that an edge delivers at the reader's point `env`.
+
+        Where `needs_zeros(dimension, index)` does not hold, anything may stand past the end of a padded range.
+        """
         source = self.graph[edge.source]
         if isinstance(source.op, Input):
             value = inputs[source.op.name]
@@ -141,7 +151,7 @@ class Placement:
                 axes.insert(0, dimension)
             else:
                 value = self._span(value, axes.index(dimension), index, size, (storage, k, bounds[k]), env)
-            if index.size is not None:
+            if index.size is not None and needs_zeros(len(spans), index):
                 masks.append((len(spans), self._inside(index, size, env)))
             spans.append(dimension)
         order = spans + sorted(set(axes) - set(spans))
