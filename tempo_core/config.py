@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tempo_core.errors import ConfigError
 
 PASSES = ("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "tile", "trim", "fuse")
+LAUNCHES = ("keep", "join", "chunk")  # what the staged executor does with launches: runtime/stage.py, edges.py, chunks.py
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,15 @@ class Config:
     seed: the seed of all random numbers. Another seed needs no recompilation.
     backend: "jax", or "numpy" (interpreted only).
     executor: "staged" makes XLA programs of all parts that need no host; "interpreted" runs statement by statement.
-    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step.
+    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step. Three more names concern the staged
+        executor's launches: "keep", "join", "chunk".
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
     memory_limit: refuse a plan whose stores need more than this, in bytes or as "2GiB". The error lists the largest stores.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
         The error names the statement and the point where it began. The -inf of masks is not an error (see `runtime/numerics.py`).
+    launch_seconds: about how long a device program may run before Python serves signals. A loop that may take longer runs in several
+        launches. None: in one, whatever it takes.
     """
 
     seed: int = 0
@@ -34,6 +38,7 @@ class Config:
     tile: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
     memory_limit: int | str | None = None
     check_numerics: bool = False
+    launch_seconds: float | None = 0.25
 
     def __new__(cls, *_: object, **options: object) -> Config:
         for option in options:
@@ -50,6 +55,9 @@ class Config:
             raise ConfigError(
                 f"check_numerics={self.check_numerics!r} is neither True nor False", hint="Config(check_numerics=True)"
             )
+        seconds = self.launch_seconds
+        if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0):
+            raise ConfigError(f"launch_seconds={seconds!r} is not a time in seconds", hint="Config(launch_seconds=0.5)")
         if isinstance(self.disable, str) or not isinstance(self.disable, Iterable):
             raise ConfigError(f"disable={self.disable!r} is not a tuple of passes", hint='Config(disable=("fuse",))')
         object.__setattr__(self, "disable", tuple(self.disable))
@@ -60,7 +68,7 @@ class Config:
         object.__setattr__(self, "tile", _tile_sizes(self.tile))
         for item in self.disable:
             name, _, rest = str(item).partition("(")
-            _choose("disable", name, PASSES)
+            _choose("disable", name, (*PASSES, *LAUNCHES))
             if "(" in str(item) and (name != "vectorize" or not rest.endswith(")")):
                 raise ConfigError(
                     f"disable={item!r} names a step", hint='only vectorization is switched off by step: disable=("vectorize(t)",)'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tempo_core.config import PASSES
+from tempo_core.config import LAUNCHES, PASSES
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
 from tests.fuzz.generator import forms, indices, recurrences, results, settings
@@ -37,8 +37,8 @@ def expected() -> list[str]:
         "optimizer": tuple({name.partition("(")[0] for name in OPTIMIZERS}),
         "result": results.VIEWS,
         "sink": ("everywhere", "where a condition holds"),
-        "pass off": (*PASSES, "vectorize(step)"),
-        "setting": ("seed", "check_numerics", *(["tile"] if settings.HAS_TILES else [])),
+        "pass off": (*PASSES, *LAUNCHES, "vectorize(step)"),
+        "setting": ("seed", "check_numerics", "launch_seconds", *(["tile"] if settings.HAS_TILES else [])),
         "steps": ("1", "2", "3"),
         "bound": ("1", "more"),
         "input": ("float32", "int32", "streamed"),
