@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_core.backends.base import Backend
@@ -201,9 +201,13 @@ def recalled(
     If graph, outputs, config and bounds are the same, the earlier program itself is used again. If only the bounds differ, the
     parts that do not depend on them are.
     """
+    numbers = checked_bounds(context, bounds)
+    call = _call(context, numbers, outputs, config)
+    for earlier_call, program in context.calls:
+        if earlier_call == call:
+            return program
     config = checked_config(config)
     results, tensors = results_of(outputs)
-    numbers = checked_bounds(context, bounds)
     key = (results, _program_key(context, tensors), replace(config, seed=0))
     candidates = [program for other, program in context.programs if other == key]
     same = [program for program in candidates if program.bounds == numbers]
@@ -215,7 +219,36 @@ def recalled(
         program = compile_context(context, bounds, outputs, config)
     kept = [(other, earlier) for other, earlier in context.programs if earlier is not program]
     context.programs[:] = [*kept, (key, program)][-KEPT:]
+    present = [program for _, program in context.programs]
+    calls = [(other, earlier) for other, earlier in context.calls if any(earlier is program for program in present)]
+    context.calls[:] = [*calls, *([] if call is None else [(call, program)])][-KEPT:]
     return program
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The arguments of a call of `run` that was made while the graph had so many changes. Equal calls run one program."""
+
+    changes: int
+    numbers: Bounds
+    form: tuple[str, ...] | bool  # the names of the outputs, or whether it is one tensor
+    tensors: tuple[int, ...]
+    config: Config | None
+    alive: tuple[Tensor, ...] = field(compare=False)  # so that no other tensors get their identities
+
+
+def _call(context: BaseContext, numbers: Bounds, outputs: Outputs, config: Config | None) -> _Call | None:
+    """A call of `run`; None for outputs that can be read only once."""
+    form: tuple[str, ...] | bool = isinstance(outputs, Tensor)
+    if isinstance(outputs, Tensor):
+        tensors: tuple[Tensor, ...] = (outputs,)
+    elif isinstance(outputs, dict):
+        form, tensors = tuple(map(str, outputs)), tuple(outputs.values())
+    elif isinstance(outputs, (list, tuple)):
+        tensors = tuple(outputs)
+    else:
+        return None
+    return _Call(context.graph.changes, numbers, form, tuple(map(id, tensors)), config, tensors)
 
 
 def _program_key(context: BaseContext, tensors: Sequence[Tensor]) -> tuple[Node, ...]:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from tempo_core.errors import ConfigError
 
 PASSES = ("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "accumulate", "tile", "trim", "fuse")
-CHOICES = ("unroll",)  # decisions of the staged executor that can be switched off in the same way
+# Choices of the staged executor that can be switched off in the same way: loops over layers written out (runtime/unroll.py), and what
+# it does with launches (runtime/stage.py, edges.py, chunks.py).
+CHOICES = ("unroll", "keep", "join", "chunk")
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,15 @@ class Config:
     seed: the seed of all random numbers. Another seed needs no recompilation.
     backend: "jax", or "numpy" (interpreted only).
     executor: "staged" makes XLA programs of all parts that need no host; "interpreted" runs statement by statement.
-    disable: names of passes to switch off ("unroll": loops over layers are not written out); "vectorize(t)" switches vectorization off along one step.
+    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step. Four more names are choices of
+        the staged executor: "unroll" (loops over layers are written out), and "keep", "join", "chunk" (launches).
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
     memory_limit: refuse a plan whose stores need more than this, in bytes or as "2GiB". The error lists the largest stores.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
         The error names the statement and the point where it began. The -inf of masks is not an error (see `runtime/numerics.py`).
+    launch_seconds: about how long a device program may run before Python serves signals. A loop that may take longer runs in several
+        launches. None: in one, whatever it takes.
     """
 
     seed: int = 0
@@ -35,6 +40,7 @@ class Config:
     tile: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
     memory_limit: int | str | None = None
     check_numerics: bool = False
+    launch_seconds: float | None = 0.25
 
     def __new__(cls, *_: object, **options: object) -> Config:
         for option in options:
@@ -51,6 +57,9 @@ class Config:
             raise ConfigError(
                 f"check_numerics={self.check_numerics!r} is neither True nor False", hint="Config(check_numerics=True)"
             )
+        seconds = self.launch_seconds
+        if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0):
+            raise ConfigError(f"launch_seconds={seconds!r} is not a time in seconds", hint="Config(launch_seconds=0.5)")
         if isinstance(self.disable, str) or not isinstance(self.disable, Iterable):
             raise ConfigError(f"disable={self.disable!r} is not a tuple of passes", hint='Config(disable=("fuse",))')
         object.__setattr__(self, "disable", tuple(self.disable))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,14 +67,24 @@ class Result:
         condition = TRUE if tensor.user_condition is TRUE else tensor.domain.condition
         return Result(tensor.domain.steps, tensor.type, tensor.name, condition)
 
-    def trimmed(self, value: Any, bounds: Bounds) -> Any:
-        """The result: an array, or nested lists if the shape varies with a step. Missing points are masked, or None in lists."""
+    def former(self, bounds: Bounds) -> Callable[[Any], Any]:
+        """A function that gives the result of a run: an array, or nested lists if the shape varies with a step.
+
+        Missing points are masked, or None in lists.
+        """
         points = [bounds[step.bound_symbol] for step in self.steps]
-        if self.type.is_static:  # the value may still be padded, if it is one point of a tensor whose shape varies
-            sizes = (*points, *(size.evaluate(bounds) for size in self.type.shape))
+        if not self.type.is_static:
+            return lambda value: self._nested(value, points, bounds)
+        sizes = (*points, *(size.evaluate(bounds) for size in self.type.shape))
+
+        def trimmed(value: Any) -> Any:  # it may be padded, if it is one point of a tensor whose shape varies
             array = np.asarray(value)
             array = array if array.shape == sizes else array[tuple(slice(0, n) for n in sizes)]
             return _writable(array) if self.condition is TRUE else self._masked(array, points, bounds)
+
+        return trimmed
+
+    def _nested(self, value: Any, points: list[int], bounds: Bounds) -> Any:
 
         def rows(part: Any, steps: tuple[Symbol, ...], at: dict[Symbol, int]) -> Any:
             if steps:
@@ -110,12 +121,17 @@ class Results:
     names: tuple[str, ...] | None = None
     is_single: bool = False
 
-    def form(self, values: Mapping[int, Any], bounds: Bounds) -> Any:
-        """The results of a run, from the values by position."""
-        arrays = [result.trimmed(values[k], bounds) for k, result in enumerate(self.each)]
-        if self.is_single:
-            return arrays[0]
-        return arrays if self.names is None else dict(zip(self.names, arrays, strict=True))
+    def former(self, bounds: Bounds) -> Callable[[Mapping[int, Any]], Any]:
+        """A function that gives the results of a run, from the values by position."""
+        formers = [result.former(bounds) for result in self.each]
+
+        def form(values: Mapping[int, Any]) -> Any:
+            arrays = [of(values[k]) for k, of in enumerate(formers)]
+            if self.is_single:
+                return arrays[0]
+            return arrays if self.names is None else dict(zip(self.names, arrays, strict=True))
+
+        return form
 
 
 class Program(Generic[R]):
@@ -139,15 +155,16 @@ class Program(Generic[R]):
         self.source, self.scheduled, self.graph = source, scheduled, scheduled.graph
         self.results, self.config, self.timing, self.backend = results, config, timing, backend
         self.bounds: Bounds = {b: n for b, n in scheduled.bounds.items() if b not in scheduled.graph.derived}
+        self._form = results.former(self.bounds)
         self.message = ""
         self._domains = context.inputs  # inputs that no output needs may be fed, and are ignored
         self._lines = context.branch_lines
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
         self._rebound = rebound
-        self._staged = (
-            None if is_interpreted(self.graph, config) else Staged(scheduled, backend, config.check_numerics, config.disable)
-        )
+        self._staged = None
+        if not is_interpreted(self.graph, config):
+            self._staged = Staged(scheduled, backend, config.check_numerics, config.disable, config.launch_seconds)
         if isinstance(config.memory_limit, int):
             self.plan().check_memory(config.memory_limit)
 
@@ -174,7 +191,7 @@ class Program(Generic[R]):
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise self.plan().out_of_memory(str(error)) from error
-        results: R = self.results.form(values, self.bounds)
+        results: R = self._form(values)
         return results
 
     @checked
@@ -193,7 +210,7 @@ class Program(Generic[R]):
             scheduled,
             interpreter,
             fed,
-            lambda values: self.results.form(values, self.bounds),
+            self._form,
             self._branch_lines(),
             self._domains,
         )
@@ -242,13 +259,17 @@ class Program(Generic[R]):
         return Watch(search)
 
     def _fed(self, inputs: Inputs | None) -> Feeds:
-        return checked_inputs(self.inputs, self._domains, {} if inputs is None else inputs)
+        return checked_inputs(self._specs, self._domains, {} if inputs is None else inputs)
 
     # -- inspection ---------------------------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> dict[str, InputSpec]:
         """The inputs that a run needs, by name."""
+        return dict(self._specs)
+
+    @functools.cached_property
+    def _specs(self) -> dict[str, InputSpec]:
         return input_specs(self.source, self._domains, self.bounds)
 
     @property

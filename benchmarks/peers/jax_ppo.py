@@ -38,7 +38,7 @@ def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array]
     """
     envs, steps, hidden = recipe.num_envs, recipe.num_steps, tuple(recipe.hidden)
     n_obs, n_actions = math.prod(single.observations.shape), single.actions.count
-    batch = envs * steps
+    learn = learner(recipe, iterations)
     reset, advance = jax.vmap(single.initial), jax.vmap(single.step)
 
     def key_data(key: Array) -> Array:
@@ -52,6 +52,36 @@ def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array]
         state, following, reward, terminated, truncated, final, episode_return, _ = advance(state, action, key_data(env_key))
         return state, following, Rollout(obs, action, log_prob, reward, terminated, terminated | truncated, final, episode_return)
 
+    def iterate(state: Any, number: Array) -> tuple[Any, dict[str, Array]]:
+        params, adam, env_state, obs, key = state
+        key, act_key, learn_key = jax.random.split(key, 3)
+
+        def step(now: tuple[Array, Array], step_key: Array) -> tuple[tuple[Array, Array], Rollout]:
+            env_state, obs, seen = act(params, *now, step_key)
+            return (env_state, obs), seen
+
+        (env_state, obs), rollout = lax.scan(step, (env_state, obs), jax.random.split(act_key, steps))
+        params, adam, metrics = learn(params, adam, rollout, learn_key, number)
+        return (params, adam, env_state, obs, key), metrics
+
+    def train(seed: Array) -> tuple[Any, dict[str, Array]]:
+        key, env_key, policy_key, value_key = jax.random.split(jax.random.key(seed), 4)
+        params = {
+            "policy": initial_layers(policy_key, (n_obs, *hidden, n_actions), 0.01),
+            "value": initial_layers(value_key, (n_obs, *hidden, 1), 1.0),
+        }
+        env_state, obs = reset(key_data(env_key))
+        state = (params, initial_adam(params), env_state, obs, key)
+        state, metrics = lax.scan(iterate, state, jnp.arange(iterations, dtype=jnp.float32))
+        return state[0], metrics
+
+    return jax.jit(train)
+
+
+def learner(recipe: Any, iterations: int) -> Callable[..., tuple[Any, Any, dict[str, Array]]]:
+    """The function that learns from a rollout: parameters and optimizer's state after all epochs, and metrics."""
+    batch = recipe.num_envs * recipe.num_steps
+
     def advantages(params: Any, rollout: Rollout) -> tuple[Array, Array]:
         """Generalized advantage estimates and values, [T, B] each. Values of all steps are computed at once."""
         value = network(params["value"], rollout.obs)[..., 0]
@@ -63,7 +93,7 @@ def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array]
             now = at[0] + at[1] * after
             return now, now
 
-        _, advantage = lax.scan(backwards, jnp.zeros((envs,)), (delta, decay), reverse=True)
+        _, advantage = lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
         return advantage, value
 
     def loss_of(params: Any, obs: Array, action: Array, old: Array, advantage: Array, target: Array, old_value: Array) -> Any:
@@ -86,15 +116,7 @@ def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array]
         metrics = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, metrics | {"approx_kl": ((ratio - 1) - log_ratio).mean(), "clipfrac": clipfrac}
 
-    def iterate(state: Any, number: Array) -> tuple[Any, dict[str, Array]]:
-        params, adam, env_state, obs, key = state
-        key, act_key, learn_key = jax.random.split(key, 3)
-
-        def step(now: tuple[Array, Array], step_key: Array) -> tuple[tuple[Array, Array], Rollout]:
-            env_state, obs, seen = act(params, *now, step_key)
-            return (env_state, obs), seen
-
-        (env_state, obs), rollout = lax.scan(step, (env_state, obs), jax.random.split(act_key, steps))
+    def learn(params: Any, adam: Any, rollout: Rollout, learn_key: Array, number: Array) -> tuple[Any, Any, dict[str, Array]]:
         advantage, value = advantages(params, rollout)
         target = advantage + value
         data = (rollout.obs, rollout.action, rollout.log_prob, advantage, target, value)
@@ -116,20 +138,9 @@ def make_training(recipe: Any, single: Any, iterations: int) -> Callable[[Array]
         finished = (rollout.episode_return * rollout.done).sum() / jnp.maximum(ended, 1)
         metrics |= {"episodic_return": jnp.where(ended > 0, finished, jnp.nan), "episodes": ended.astype(jnp.float32)}
         metrics["explained_variance"] = 1 - (target - value).var() / jnp.maximum(target.var(), 1e-8)
-        return (params, adam, env_state, obs, key), metrics
+        return params, adam, metrics
 
-    def train(seed: Array) -> tuple[Any, dict[str, Array]]:
-        key, env_key, policy_key, value_key = jax.random.split(jax.random.key(seed), 4)
-        params = {
-            "policy": initial_layers(policy_key, (n_obs, *hidden, n_actions), 0.01),
-            "value": initial_layers(value_key, (n_obs, *hidden, 1), 1.0),
-        }
-        env_state, obs = reset(key_data(env_key))
-        state = (params, initial_adam(params), env_state, obs, key)
-        state, metrics = lax.scan(iterate, state, jnp.arange(iterations, dtype=jnp.float32))
-        return state[0], metrics
-
-    return jax.jit(train)
+    return learn
 
 
 # -- networks ---------------------------------------------------------------------------------------------------------

@@ -135,14 +135,21 @@ def call_host(
     try:
         return fn(*operands, **point) if takes_point else fn(*operands)
     except Exception as error:  # KeyboardInterrupt and similar exceptions pass
-        kind, text = type(error).__name__, next(iter(str(error).strip().splitlines()), "")
-        arguments = ", ".join(f"{x.dtype}[{', '.join(map(str, x.shape))}]" for x in operands) or "nothing"
-        named = "".join(f", {name}={value}" for name, value in point.items()) if takes_point else ""
-        raise FunctionError(
-            f"the {what} raised {kind}{_at(point)}: {text}",
-            where=where or None,
-            hint=_TRACING.get(kind, f"it was called with {arguments}{named}; the exception above shows its lines"),
-        ) from error
+        raise call_error(what, where, operands, point, error, takes_point) from error
+
+
+def call_error(
+    what: str, where: str, operands: Sequence[Array], point: Mapping[str, int], error: Exception, takes_point: bool = False
+) -> FunctionError:
+    """The error for an exception in a user's function."""
+    kind, text = type(error).__name__, next(iter(str(error).strip().splitlines()), "")
+    arguments = ", ".join(f"{x.dtype}[{', '.join(map(str, x.shape))}]" for x in operands) or "nothing"
+    named = "".join(f", {name}={value}" for name, value in point.items()) if takes_point else ""
+    return FunctionError(
+        f"the {what} raised {kind}{_at(point)}: {text}",
+        where=where or None,
+        hint=_TRACING.get(kind, f"it was called with {arguments}{named}; the exception above shows its lines"),
+    )
 
 
 _IF = 'write jnp.where or jax.lax.cond instead of Python\'s if and while; or kind="host", which runs on NumPy arrays'

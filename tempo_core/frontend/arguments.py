@@ -154,6 +154,8 @@ def shown(value: Any) -> str:
 def context_of(arguments: Iterable[Any]) -> BaseContext | None:
     """The context of the first tensor among arguments, lists and dicts of them included."""
     for argument in arguments:
+        if argument is None or isinstance(argument, (np.ndarray, int, float, str)):
+            continue  # most arguments: the check below is slow
         if isinstance(argument, BaseTensor):
             return argument.context
         if isinstance(argument, (list, tuple, Mapping)) and argument:

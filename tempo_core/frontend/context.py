@@ -59,6 +59,7 @@ class BaseContext:
         self.builders: list[CodeType | None] = []  # the code of the functions whose `with` entered the context
         self.variables: dict[tuple[int, int], Variable] = {}  # the user's names for tensors, by node and output
         self.programs: list[tuple[object, Program]] = []  # the programs that `run` compiled; the most recently used is last
+        self.calls: list[tuple[object, Program]] = []  # the latest calls of `run`, with their programs
         self._streams = 0
 
     def __enter__(self) -> tuple[tuple[Expr, Expr], ...]:

@@ -83,6 +83,7 @@ class Graph:
     _next: int = 0
     derived: dict[Symbol, Expr] = field(default_factory=dict)
     branch_lines: dict[int, list[str]] = field(default_factory=dict)
+    changes: int = field(default=0, compare=False)  # how often a node was added or replaced
 
     # -- building -----------------------------------------------------------------------------------------------------
 
@@ -107,6 +108,7 @@ class Graph:
         """Insert or replace a node under its id."""
         self.nodes[node.id] = node
         self._next = max(self._next, node.id + 1)
+        self.changes += 1
         return node
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class InputSpec:
     streamed: bool
     where: str  # the user's line
 
-    @property
+    @functools.cached_property
     def whole(self) -> tuple[int, ...]:
         """The shape of all values in one array."""
         return self.bounds + self.shape

@@ -14,7 +14,7 @@ from tempo_core.ir.ops import Merge, Output
 from tempo_core.runtime import padding
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
-from tempo_core.schedule import Block, Execute, If, Loop, leaves
+from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.program import Item
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import StepValues
@@ -152,8 +152,3 @@ class Lowering(Placement):
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):
             self.write((node.id, output), result, stores, env, predicate)
-
-
-def touched(item: Item) -> list[Execute]:
-    """The statements of an item."""
-    return [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]

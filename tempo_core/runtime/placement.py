@@ -237,6 +237,22 @@ class Placement:
             update = jnp.where(predicate, update, present)
         return lax.dynamic_update_slice(array, update, start)
 
+    def place(self, key: Key, point: Sequence[Callable[[Any], int]]) -> Callable[[Any], tuple[Any, ...]]:
+        """A function that gives the place of a point's value in its store, as an index of an array on the host.
+
+        `point` computes the coordinates from the function's argument.
+        """
+        storage, bounds = self.storage[key], [self.bounds[step.bound_symbol] for step in self.graph[key[0]].domain.steps]
+        at = [
+            lambda values, k=k, of=of: self._slot(storage, k, of(values), bounds[k])
+            for k, of in enumerate(point)
+            if storage.slots[k] > 1
+        ]
+        whole = slice(None)
+        parts = [*at, *[lambda _: whole] * len(self.type(key).shape)]
+        order = [parts[k] for k in self.layout(key)] if at else []
+        return lambda values: tuple(part(values) for part in order) or (...,)
+
     def _selected(self, key: Key, value: Any, present: Any, predicate: Any) -> Any:
         """`value` where the predicate holds, else `present`. Several branches in a row that move the same value become one selection."""
         last = self._moves.get(key)

@@ -11,8 +11,9 @@ from tempo_core.ir.graph import Graph
 from tempo_core.ir.naming import head, value_names
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.sources import Sources
+from tempo_core.runtime.host import Chunks, HostIf, HostItem, HostLoop, Segment
 from tempo_core.runtime.memory_table import StoredTensor, memory_text
-from tempo_core.runtime.stage import HostIf, HostItem, HostLoop, Segment, Staged
+from tempo_core.runtime.stage import Staged
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
 
@@ -124,7 +125,9 @@ def _places(items: Sequence[HostItem], loops: tuple[str, ...]) -> list[str]:
         if isinstance(item, Segment):
             places.append(", ".join(loops))
         elif isinstance(item, HostLoop):
-            places += _places(item.body, (*loops, item.counter.name))
+            places += _places([*item.edge, *item.body], (*loops, item.counter.name))
+        elif isinstance(item, Chunks):
+            places.append(", ".join((*loops, f"some {item.counter.name}")))
         elif isinstance(item, HostIf):
             places += _places(item.then, loops) + _places(item.orelse, loops)
     return places

@@ -11,90 +11,53 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Union
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tempo_core.backends.base import Backend, Setting, call_host, host_results, numpy_dtype
+from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
-from tempo_core.ir.udf import Fed
+from tempo_core.runtime.chunks import cut
+from tempo_core.runtime.edges import awaited_first, early, joined
 from tempo_core.runtime.feeds import Feeds
+from tempo_core.runtime.host import Chunks, Fetch, HostCall, HostIf, HostItem, HostLoop, Put, Segment, segments, statements, walk
 from tempo_core.runtime.liveness import Effects
-from tempo_core.runtime.lower import Lowering, touched
+from tempo_core.runtime.lower import Lowering
 from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
 from tempo_core.runtime.placement import Stores
+from tempo_core.runtime.run import Host, Run
 from tempo_core.runtime.unroll import Unrolled, unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
 from tempo_core.schedule.program import Item
-from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr, StepValues, Symbol
-
-
-@dataclass(frozen=True, eq=False)
-class Fetch:
-    """An item of a segment: fetch the operands of a host call or an output, with their values at that place of the program."""
-
-    execute: Execute
-
-
-@dataclass(eq=False)
-class Segment:
-    """Items that run as one XLA program: first `puts` (results of host calls), then `items`."""
-
-    number: int
-    counters: tuple[Symbol, ...]
-    puts: list[Execute] = field(default_factory=list)
-    items: list[Item | Fetch] = field(default_factory=list)
-    compiled: Callable[..., Any] | None = None
-    reads: tuple[Key, ...] = ()  # stores that it only reads
-    writes: tuple[Key, ...] = ()  # stores that it changes, passed by donation
-    inputs: tuple[str, ...] = ()  # fed arrays that it reads
-    lowered: Any = None  # its XLA program before compilation, if `lower_all` has traced it
-
-    @property
-    def fetches(self) -> list[Execute]:
-        return [item.execute for item in self.items if isinstance(item, Fetch)]
-
-
-@dataclass(eq=False)
-class HostCall:
-    execute: Execute
-
-
-@dataclass(eq=False)
-class HostLoop:
-    counter: Symbol
-    start: Expr
-    stop: Expr
-    step: int
-    body: list[HostItem]
-
-
-@dataclass(eq=False)
-class HostIf:
-    condition: Bool
-    then: list[HostItem]
-    orelse: list[HostItem]
-
-
-HostItem = Union[Segment, HostCall, HostLoop, HostIf]
+from tempo_core.symbolic.expr import StepValues, Symbol
 
 
 class Staged:
     """A scheduled program as XLA programs and the host code between them."""
 
-    def __init__(self, scheduled: Scheduled, backend: Backend, check_numerics: bool = False, disable: Collection[str] = ()):
-        self.check_numerics = check_numerics
+    clock = staticmethod(time.perf_counter)
+
+    def __init__(
+        self,
+        scheduled: Scheduled,
+        backend: Backend,
+        check_numerics: bool = False,
+        disable: Collection[str] = (),
+        launch_seconds: float | None = None,
+    ):
+        self.check_numerics, self.launch_seconds = check_numerics, launch_seconds or 0.0
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
-        self.outputs: list[Execute] = []  # fetched at their place: later statements may use their stores again
-        self.segments: list[Segment] = []
+        self.outputs: list[
+            tuple[int, int]
+        ] = []  # (position, slot); they are fetched at their place: statements may use their stores again
+        self.slots = 0  # the number of places for operands and results of calls, and for outputs
         outside = {id(item) for item in _outside(scheduled.root)}
         every = [leaf for leaf in leaves(scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
         self.kept_outputs = {
@@ -106,11 +69,26 @@ class Staged:
         if "unroll" not in disable:
             self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
         self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled)
-        self.items = self._split(scheduled.root, ())
+        items = self._split(scheduled.root, ())
+        self.kept = {} if "keep" in disable else self._keep(items)
+        items = self._without_empty(items)
+        if "join" not in disable:
+            items = joined(early(items, self._item_effects, self._put_effects), self.graph)
+            items = awaited_first(items, self.graph, self._item_effects)
+        if "chunk" not in disable and launch_seconds is not None:
+            items = cut(items, self.graph, self.lowering.bounds, launch_seconds, self.unrolled.writes_out)
+        self.items = items
+        self.segments = list(segments(items))
+        for number, segment in enumerate(self.segments):
+            segment.number = number
         self.compiles = 0
         self.compile_seconds = 0.0
         self.store_keys = self._persistent()
-        self._zeros: Callable[[], Stores] | None = None
+        # Launches in loops count twice: they run more than once.
+        readers = [name for segment in self.segments for name in segment.inputs * (2 if segment.counters else 1)]
+        self._launches_that_read = Counter(readers)
+        self._zeros: Callable[[], list[Any]] | None = None
+        self._host: Host | None = None
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -129,19 +107,23 @@ class Staged:
         for item in reversed(items):
             if isinstance(item, Segment):
                 return item
-            if not (isinstance(item, HostCall) and isinstance(self.graph[item.execute.node].op, Sink)):
+            if not (isinstance(item, HostCall) and item.is_sink):
                 break
-        segment = Segment(len(self.segments), counters)
-        self.segments.append(segment)
+        segment = Segment(0, counters)
         items.append(segment)
         return segment
+
+    def _slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
 
     def _split(self, block: Block, counters: tuple[Symbol, ...]) -> list[HostItem]:
         items: list[HostItem] = []
         for child in block.children:
             if isinstance(child, Execute) and self._is_output(child) and (child.node, 0) not in self.kept_outputs:
-                self._segment(items, counters).items.append(Fetch(child))
-                self.outputs.append(child)
+                fetch = Fetch(child, self._slot())
+                self._segment(items, counters).items.append(fetch)
+                self.outputs.append((self._position(child.node), fetch.slot))
             elif not self._on_host(child):
                 self._segment(items, counters).items.append(child)
             elif isinstance(child, Loop):
@@ -154,28 +136,79 @@ class Staged:
             elif isinstance(child, Block):
                 items.extend(self._split(child, counters))
             elif isinstance(child, Execute):
-                if self.graph[child.node].inputs:
-                    self._segment(items, counters).items.append(Fetch(child))
-                items.append(HostCall(child))
-                if self.graph[child.node].outputs:
-                    self._segment(items, counters).puts.append(child)
+                node, slot = self.graph[child.node], self._slot()
+                if node.inputs:
+                    self._segment(items, counters).items.append(Fetch(child, slot))
+                items.append(HostCall(child, slot, isinstance(node.op, Sink)))
+                if node.outputs:
+                    self._segment(items, counters).puts.append(Put(child, slot, tuple(range(len(node.outputs)))))
         return items
+
+    def _position(self, node: int) -> int:
+        op = self.graph[node].op
+        assert isinstance(op, Output)
+        return op.position
+
+    def _keep(self, items: list[HostItem]) -> dict[Key, tuple[tuple[int, ...], Any]]:
+        """The stores of results that stay on the host, with their shapes and dtypes: only launches outside of the loop of the call read them.
+
+        Such a launch takes all points at once. Results that nobody reads are not stored at all.
+        """
+        readers: dict[Key, list[Segment]] = {}
+        for segment in segments(items):
+            for key in {key for item in segment.items for key in self._item_effects(item).touches}:
+                readers.setdefault(key, []).append(segment)
+        calls = [item for item in walk(items) if isinstance(item, HostCall) and not item.is_sink]
+        puts = {put.slot: (segment, put) for segment in segments(items) for put in segment.puts}
+        inside: dict[Key, bool] = {}  # whether a launch in the loop of a call reads the result
+        for call in calls:
+            loops = puts[call.slot][0].counters
+            for output in range(len(self.graph[call.execute.node].outputs)):
+                key = (call.execute.node, output)
+                outer = [s.counters == loops[: len(s.counters)] and len(s.counters) < len(loops) for s in readers.get(key, ())]
+                inside[key] = inside.get(key, False) or not all(outer) or key in self.unrolled.stores
+        for call in calls:
+            segment, put = puts[call.slot]
+            keys = [(put.execute.node, output) for output in put.outputs]
+            call.kept = tuple(key[1] for key in keys if key in readers and not inside[key])
+            outputs = tuple(key[1] for key in keys if key in readers and inside[key])
+            segment.puts = [each for each in segment.puts if each is not put] + (
+                [replace(put, outputs=outputs)] if outputs else []
+            )
+        kept = {(call.execute.node, output) for call in calls for output in call.kept}
+        return {key: (self.lowering.shape(key), self.lowering.dtype(key)) for key in sorted(kept)}
+
+    def _without_empty(self, items: list[HostItem]) -> list[HostItem]:
+        """The items without launches that do nothing."""
+        for item in items:
+            if isinstance(item, HostLoop):
+                item.body = self._without_empty(item.body)
+            elif isinstance(item, HostIf):
+                item.then, item.orelse = self._without_empty(item.then), self._without_empty(item.orelse)
+        return [item for item in items if not (isinstance(item, Segment) and not item.puts and not item.items)]
 
     def _effects(self, segment: Segment) -> Effects:
         """The effects of a segment. Puts define the values that host calls return; fetches read."""
-        of = self.lowering.liveness
+        total = self._put_effects(segment)
+        for item in segment.items:
+            if segment.is_chunk and isinstance(item, Loop):  # a chunk has at least one iteration
+                item = item.body
+            total = total.then(self._item_effects(item))
+        return total
+
+    def _put_effects(self, segment: Segment) -> Effects:
         total = Effects()
         for put in segment.puts:
-            written = frozenset((put.node, k) for k in range(len(self.graph[put.node].outputs)))
-            partial = frozenset(k for k in written if of.is_store(k))
+            written = frozenset((put.execute.node, k) for k in put.outputs)
+            partial = frozenset(k for k in written if self.lowering.liveness.is_store(k))
             total = total.then(Effects(partial, written - partial, written))
-        for item in segment.items:
-            total = total.then(self._item_effects(item))
         return total
 
     def _item_effects(self, item: Item | Fetch) -> Effects:
         of = self.lowering.liveness
-        return Effects(of.reads(item.execute)) if isinstance(item, Fetch) else of.of(item)
+        if isinstance(item, Fetch):
+            return Effects(of.reads(item.execute))
+        return of.of(item)
 
     def _persistent(self) -> list[Key]:
         """The stores that live between segments: a segment needs them from before, or several segments touch them."""
@@ -185,17 +218,46 @@ class Staged:
             for key in effect.touches:
                 count[key] = count.get(key, 0) + 1
         needed = frozenset(k for effect in effects.values() for k in effect.needs)
-        persistent = {k for k in count if k in needed or count[k] > 1} | self.kept_outputs
+        persistent = {k for k in count if k in needed or count[k] > 1} | self.kept_outputs | set(self.kept)
+        live = self._live(frozenset(self.kept_outputs))
         for segment in self.segments:
             effect = effects[segment.number]
-            segment.writes = tuple(sorted(effect.writes & persistent))
-            segment.reads = tuple(sorted((effect.needs & persistent) - effect.writes))
+            segment.writes = tuple(sorted(effect.writes & persistent & live[segment.number]))
+            segment.reads = tuple(sorted((effect.needs & persistent) - set(segment.writes)))
             segment.inputs = self._inputs_of(segment)
         return sorted(persistent)
 
+    def _live(self, at_end: frozenset[Key]) -> dict[int, frozenset[Key]]:
+        """For each segment, by number, the stores that may be needed after it. `at_end` are needed after the program."""
+        live: dict[int, frozenset[Key]] = {}
+
+        def before(items: list[HostItem], after: frozenset[Key]) -> frozenset[Key]:
+            for item in reversed(items):
+                if isinstance(item, (Segment, Chunks)):
+                    segment = item if isinstance(item, Segment) else item.segment
+                    effect = self._effects(segment)
+                    needed = after if isinstance(item, Segment) else after | effect.needs
+                    live[segment.number] = needed
+                    after = (needed if isinstance(item, Chunks) else after - effect.defines) | effect.needs
+                elif isinstance(item, HostLoop):
+                    end = after
+                    while True:  # an iteration ends before the edge and the next one, or before what follows
+                        start = before(item.body, end)
+                        needed = end | before(item.edge, start)
+                        if needed == end:
+                            break
+                        end = needed
+                    after = after | start  # the first iteration has no edge before it
+                elif isinstance(item, HostIf):
+                    after = before(item.then, after) | before(item.orelse, after)
+            return after
+
+        before(self.items, at_end)
+        return live
+
     def _inputs_of(self, segment: Segment) -> tuple[str, ...]:
         executes = [item.execute for item in segment.items if isinstance(item, Fetch)]
-        executes += [leaf for item in segment.items if not isinstance(item, Fetch) for leaf in touched(item)]
+        executes += [leaf for item in segment.items for leaf in statements(item)]
         sources = {edge.source for execute in executes for edge in self.lowering.edges(execute)}
         ops = [self.graph[source].op for source in sources]
         return tuple(sorted(op.name for op in ops if isinstance(op, Input)))
@@ -212,26 +274,28 @@ class Staged:
 
     def _function(self, segment: Segment) -> Callable[..., Any]:
         def program(
-            written: dict[Key, Any], read: dict[Key, Any], put: list[Any], inputs: dict[str, Any], counters: list[Any], seed: Any
-        ) -> tuple[dict[Key, Any], list[Any]]:
-            stores: Stores = {**written, **read}
+            written: list[Any], read: list[Any], put: list[Any], inputs: list[Any], counters: list[Any], seed: Any
+        ) -> tuple[list[Any], list[Any], list[Any]]:
+            stores: Stores = dict(zip((*segment.writes, *segment.reads), (*written, *read), strict=True))
+            fed = dict(zip(segment.inputs, inputs, strict=True))
             if self.check_numerics:
                 stores[FLAG] = jnp.zeros((), jnp.int32)
             at: StepValues = {**self.lowering.bounds, **dict(zip(segment.counters, counters, strict=True))}
-            for execute, values in zip(segment.puts, put, strict=True):
-                env = self.lowering.point(execute, at)
-                for output, value in enumerate(values):
-                    self.lowering.write((execute.node, output), value, stores, env, None)
+            returned = iter(put)
+            for each in segment.puts:
+                env = self.lowering.point(each.execute, at)
+                for output in each.outputs:
+                    self.lowering.write((each.execute.node, output), next(returned), stores, env, None)
             fetched = []
             for item, live in zip(segment.items, self._live_after(segment), strict=True):
                 if isinstance(item, Fetch):
-                    values = self.lowering.operands(item.execute, stores, inputs, at)
+                    values = self.lowering.operands(item.execute, stores, fed, at)
                     if self.check_numerics:
                         stores[FLAG] = stores[FLAG] | traced_flag(values)
                     fetched.append([jnp.array(v, copy=True) for v in values])
                 else:
-                    self.lowering.run(item, stores, inputs, at, seed, live)
-            return {k: stores[k] for k in (*segment.writes, *((FLAG,) if self.check_numerics else ()))}, fetched
+                    self.lowering.run(item, stores, fed, at, seed, live)
+            return [stores[k] for k in segment.writes], fetched, [stores[FLAG]] if self.check_numerics else []
 
         return program
 
@@ -249,12 +313,12 @@ class Staged:
         """The arguments of a segment, as shapes and dtypes."""
         types = {name: node.outputs[0] for name, node in self.graph.fed().items()}
         store = {k: self.lowering.arrays(k, jax.ShapeDtypeStruct) for k in self.store_keys}
-        put = [[self._struct(type) for type in self.graph[execute.node].outputs] for execute in segment.puts]
+        puts = [self.graph[put.execute.node].outputs[output] for put in segment.puts for output in put.outputs]
         return (
-            {k: store[k] for k in segment.writes},
-            {k: store[k] for k in segment.reads},
-            put,
-            {name: self._input_struct(name, types[name]) for name in segment.inputs},
+            [store[k] for k in segment.writes],
+            [store[k] for k in segment.reads],
+            [self._struct(type) for type in puts],
+            [self._input_struct(name, types[name]) for name in segment.inputs],
             [jax.ShapeDtypeStruct((), np.int32) for _ in segment.counters],
             jax.ShapeDtypeStruct((), np.uint32),
         )
@@ -270,21 +334,15 @@ class Staged:
         part = jax.ShapeDtypeStruct((*whole.shape[:axis], *whole.shape[axis + 1 :]), whole.dtype)
         return (part,) * whole.shape[axis]
 
-    def bound(self, name: str, value: Any) -> Any:
-        """A fed array on the device: one array, or a tuple of its parts."""
-        axis = self.unrolled.inputs.get(name)
-        if axis is None:
-            return self.backend.to_device(value)
-        whole = np.moveaxis(self.backend.to_host(value), axis, 0)
-        return tuple(self.backend.to_device(part) for part in whole)  # on a CPU, these share the memory of the whole
-
     def _lowered(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
         return jax.jit(self._function(segment), donate_argnums=0).lower(*arguments)
 
-    def _compile(self, segment: Segment, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    def compile(self, segment: Segment, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         """The XLA program of a segment. If this backend has compiled it for another program, it is used again."""
+        if segment.compiled is not None:
+            return segment.compiled
         start = time.perf_counter()
-        self._check_dtypes(value.dtype for values in arguments[2] for value in values)
+        self._check_dtypes(value.dtype for value in jax.tree.leaves(arguments[:4]))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
             lowered = segment.lowered if segment.lowered is not None else self._lowered(segment, arguments)
@@ -293,7 +351,7 @@ class Staged:
             if compiled is None:
                 compiled = self.backend.executables[identity] = lowered.compile()
                 self.compiles += 1
-        segment.lowered = None
+        segment.lowered, segment.compiled = None, compiled
         self.compile_seconds += time.perf_counter() - start
         return compiled
 
@@ -306,14 +364,34 @@ class Staged:
 
     def new_stores(self) -> Stores:
         """Zeros for all stores that live between segments, from one XLA program."""
+        keys = [key for key in self.store_keys if key not in self.kept]
         if self._zeros is None:
-            self._check_dtypes(map(self.lowering.dtype, self.store_keys))
-            self._zeros = jax.jit(lambda: {k: self.lowering.zeros(k) for k in self.store_keys})
-        return dict(self._zeros()) if self.store_keys else {}
+            self._check_dtypes(map(self.lowering.dtype, keys))
+            self._zeros = jax.jit(lambda: [self.lowering.zeros(k) for k in keys])
+        return dict(zip(keys, self._zeros(), strict=True)) if keys else {}
+
+    def fed(self, name: str, value: Any) -> Any:
+        """A fed array as the device programs take it: one array, or a tuple of its parts.
+
+        An array that several launches read goes to the device once, before them.
+        """
+        axis = self.unrolled.inputs.get(name)
+        if axis is None:
+            return self.backend.to_device(value) if self._launches_that_read[name] > 1 else value
+        whole = np.moveaxis(self.backend.to_host(value), axis, 0)
+        return tuple(self.backend.to_device(part) for part in whole)  # on a CPU, these share the memory of the whole
 
     def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
         """Run the whole program. Returns the results by position."""
-        return _Run(self, fed, seed, watch).run()
+        if self._host is None:
+            self._host = Host(self)
+        run = Run(self, fed, seed, watch)
+        self._host.run(run)
+        results = {position: run.values[slot][0] for position, slot in self.outputs}
+        results.update({self._position(node): run.stores[node, output] for node, output in self.kept_outputs})
+        # If a program failed, reading its results later would end the process. And the inputs are the caller's again.
+        jax.block_until_ready((results, run.stores))
+        return results
 
 
 def _outside(item: Item) -> Iterator[Item]:
@@ -327,108 +405,3 @@ def _outside(item: Item) -> Iterator[Item]:
 def _identity(lowered: Any) -> tuple[Any, ...]:
     """The key of an XLA program: its text, and the nesting of its arguments and results."""
     return hashlib.sha256(lowered.as_text().encode()).digest(), lowered.in_tree, lowered.out_tree
-
-
-class _Run:
-    """One run: its stores, loop counters, results of host calls that are not yet in stores, and values on their way to sinks."""
-
-    def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None = None):
-        self.watch = watch
-        self.staged, self.graph, self.lowering = staged, staged.graph, staged.lowering
-        self.inputs = {name: staged.bound(name, value) for name, value in fed.arrays.items()}
-        self.streams = fed.streams
-        self.seed = np.uint32(seed & 0xFFFFFFFF)
-        self.stores = staged.new_stores()
-        self.fetched: dict[Execute, list[Any]] = {}
-        self.returned: dict[Execute, tuple[Any, ...]] = {}
-        self.sinking: deque[tuple[int, list[Any], dict[str, int]]] = deque()  # node, operands, point
-
-    def run(self) -> dict[int, Any]:
-        try:
-            self._items(self.staged.items, dict(self.lowering.bounds))
-        except Exception:  # sinks still get what was computed before an error; not after an interrupt
-            self._deliver_all()
-            raise
-        self._deliver_all()
-        results = {}
-        for execute in self.staged.outputs:
-            (results[self._position(execute.node)],) = self.fetched[execute]
-        for node, output in self.staged.kept_outputs:
-            results[self._position(node)] = self.stores[node, output]
-        return jax.block_until_ready(results)  # if a program failed, reading its results later would end the process
-
-    def _position(self, node: int) -> int:
-        op = self.graph[node].op
-        assert isinstance(op, Output)
-        return op.position
-
-    def _items(self, items: list[HostItem], counters: dict[Symbol, Any]) -> None:
-        for item in items:
-            if isinstance(item, Segment):
-                self._segment(item, counters)
-            elif isinstance(item, HostCall):
-                self._call(item.execute, counters)
-            elif isinstance(item, HostLoop):
-                for at in range(item.start.evaluate(counters), item.stop.evaluate(counters), item.step):
-                    counters[item.counter] = at
-                    self._items(item.body, counters)
-            else:
-                self._items(item.then if item.condition.evaluate(counters) else item.orelse, counters)
-
-    def _segment(self, segment: Segment, counters: StepValues) -> None:
-        stores = self.stores
-        arguments = (
-            {k: stores[k] for k in segment.writes},
-            {k: stores[k] for k in segment.reads},
-            [list(self.returned.pop(put)) for put in segment.puts],
-            {name: self.inputs[name] for name in segment.inputs},
-            [np.int32(counters[c]) for c in segment.counters],
-            self.seed,
-        )
-        if segment.compiled is None:
-            segment.compiled = self.staged._compile(segment, arguments)
-        written, fetched = segment.compiled(*arguments)
-        seen = written.pop(FLAG, None)
-        stores.update(written)
-        self.fetched.update(zip(segment.fetches, fetched, strict=True))
-        if self.watch is not None and seen is not None:
-            self.watch.saw(int(seen))
-
-    def _call(self, execute: Execute, counters: StepValues) -> None:
-        op = self.graph[execute.node].op
-        operands = self.fetched.pop(execute, [])
-        steps = self.graph[execute.node].domain.steps
-        point = {s.name: int(e.evaluate(counters)) for s, e in zip(steps, execute.point, strict=True)}
-        if isinstance(op, Sink):
-            self.sinking.append((execute.node, operands, point))
-            if len(self.sinking) > 1:  # a sink gets its values one call late, while the device works on
-                self._deliver()
-            return
-        assert isinstance(op, Udf)
-        if isinstance(op.fn, Fed):
-            self.returned[execute] = (self.streams[op.fn.name].take(tuple(point.values())),)
-            self._record(execute, point)
-            return
-        # Values of the host stay in its memory. The next device program takes them as arguments, all in one call.
-        at = Setting(self.staged.backend, self.lowering.point(execute, counters), self.seed)
-        self.returned[execute] = host_results(at, op, *jax.block_until_ready(operands))
-        self._record(execute, point)
-
-    def _record(self, execute: Execute, point: Mapping[str, int]) -> None:
-        if self.watch is not None:
-            self.watch.record(self.graph[execute.node], tuple(point.values()), self.returned[execute])
-
-    def _deliver(self) -> None:
-        number, operands, point = self.sinking.popleft()
-        node = self.graph[number]
-        assert isinstance(node.op, Sink)
-        try:
-            arrays = [np.asarray(x) for x in jax.block_until_ready(operands)]
-            call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point, takes_point=True)
-        except BaseException:
-            self.sinking.clear()  # values come in order or not at all
-            raise
-
-    def _deliver_all(self) -> None:
-        while self.sinking:
-            self._deliver()

@@ -45,7 +45,10 @@ class Unrolled:
         return "\n".join(lines)
 
     def writes_out(self, loop: Loop) -> bool:
-        return any(loop is other for other in self.loops)
+        """Whether a loop is one of `loops`, perhaps with its outer counters at other values."""
+        return any(
+            loop.counter == other.counter and loop.start == other.start and loop.stop == other.stop for other in self.loops
+        )
 
 
 def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], on_cpu: bool) -> Unrolled:

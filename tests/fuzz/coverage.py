@@ -38,7 +38,7 @@ def expected() -> list[str]:
         "result": results.VIEWS,
         "sink": ("everywhere", "where a condition holds"),
         "pass off": (*PASSES, *CHOICES, "vectorize(step)"),
-        "setting": ("seed", "check_numerics", *(["tile"] if settings.HAS_TILES else [])),
+        "setting": ("seed", "check_numerics", "launch_seconds", *(["tile"] if settings.HAS_TILES else [])),
         "steps": ("1", "2", "3"),
         "bound": ("1", "more"),
         "input": ("float32", "int32", "streamed"),

@@ -61,7 +61,7 @@ class Source:
 
     def assert_equal(self, result: list[Any], after: str) -> None:
         for k, (value, expected, tensor) in enumerate(zip(result, self.expected, self.tensors, strict=True)):
-            trimmed = value if isinstance(value, list) else Result.of(tensor).trimmed(value, self.bounds)
+            trimmed = value if isinstance(value, list) else Result.of(tensor).former(self.bounds)(value)
             assert_same(trimmed, expected, 1e-4, f"output {k} after {after}")
 
 

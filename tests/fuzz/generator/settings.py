@@ -12,7 +12,7 @@ HAS_TILES = any(field.name == "tile" for field in dataclasses.fields(Config))
 
 
 def config(d: Drawing, executor: str) -> str:
-    """The text of a `Config`: passes off, steps not vectorized, tiles, seed, checks."""
+    """The text of a `Config`: passes off, steps not vectorized, launches, tiles, seed, checks."""
     parts = {"numpy": ['backend="numpy"'], "interpreted": ['executor="interpreted"'], "staged": []}[executor]
     d.features.add(f"executor: {executor}")
     kind = d.choices.integer(0, 3)
@@ -22,11 +22,17 @@ def config(d: Drawing, executor: str) -> str:
     if "vectorize" not in off and d.chance(15):
         off.append(f"vectorize({d.step()})")
         d.features.add("pass off: vectorize(step)")
+    if executor == "staged":
+        off += [name for name in CHOICES if d.chance(15)]
+        d.features.update(f"pass off: {name}" for name in off if name in CHOICES)
     if off:
         parts.append(f"disable={tuple(off)!r}")
     if HAS_TILES and d.chance(20):
         parts.append(f"tile={{{d.step()!r}: {d.choices.pick((1, 2, 3, 4))}}}")
         d.features.add("setting: tile")
+    if executor == "staged" and d.chance(25):
+        parts.append("launch_seconds=0.0")  # each iteration of a loop on the device is a launch
+        d.features.add("setting: launch_seconds")
     if d.chance(20):
         parts.append(f"seed={d.choices.integer(1, 99)}")
         d.features.add("setting: seed")
