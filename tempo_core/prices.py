@@ -23,6 +23,13 @@ NOMINAL = 16  # the value of every bound in comparisons of sizes, where bounds a
 # Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
 MOST_STATEMENTS_FOR_ISL = 60
 
+# isl's scheduler sees statements with more pieces as one piece around all their points.
+MOST_PIECES_TO_SCHEDULE = 3
+
+# Storage: isl compares all pieces of a value's writes and reads with each other. 16 pieces take it a few milliseconds, 100 take
+# seconds. Lifetimes of values with more pieces are bounded from above.
+MOST_PIECES_TO_COMPARE = 16
+
 
 def nominal(size: Expr) -> int:
     """A size, with the same number for every bound and step."""
