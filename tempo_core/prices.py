@@ -43,6 +43,13 @@ MOST_PEELED = 2
 # Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
 MOST_STATEMENTS_FOR_ISL = 60
 
+# isl's scheduler sees statements with more pieces as one piece around all their points.
+MOST_PIECES_TO_SCHEDULE = 3
+
+# Storage: isl compares all pieces of a value's writes and reads with each other. 16 pieces take it a few milliseconds, 100 take
+# seconds. Lifetimes of values with more pieces are bounded from above.
+MOST_PIECES_TO_COMPARE = 16
+
 # Launches: the end of a host loop's iteration and the start of the next are one launch, which is compiled beside copies of both.
 # A copy of up to so many operations compiles in some tenths of a second.
 MOST_COPIED_OPERATIONS = 200

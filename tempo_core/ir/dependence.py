@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge
-from tempo_core.symbolic.condition import FALSE
+from tempo_core.symbolic.condition import FALSE, Bool, Comparison
 from tempo_core.symbolic.domain import Index, Point
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
 V = TypeVar("V", bound=Hashable)
@@ -38,10 +38,10 @@ class Arc(NamedTuple):
 
 
 @functools.lru_cache(maxsize=65536)
-def moved(index: Index, step: Symbol) -> str:
-    """Where an index of `step` reads: "=" the same point, "<" earlier ones, "<=" no later one, ">", ">=", or "*" anywhere."""
+def moved(index: Index, at: Expr) -> str:
+    """Where an index reads for a reader `at` a point: "=" there, "<" earlier, "<=" no later, ">", ">=", or "*" anywhere."""
     first, last = (index.expr, index.expr) if isinstance(index, Point) else (index.start, index.last)
-    before, after = step.expr - last, first - step.expr
+    before, after = at - last, first - at
     if isinstance(index, Point) and before == 0:
         return "="
     for sign, distance in (("<", before), (">", after)):
@@ -55,7 +55,19 @@ def direction(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> str:
     source = graph[edge.source]
     if step not in source.domain or step not in reader.domain:
         return "*"
-    return moved(edge.index[source.domain.steps.index(step)], step)
+    index, at = edge.index[source.domain.steps.index(step)], _fixed_point(edge.condition, step)
+    return moved(index, step.expr) if at is None else moved(index.substitute({step: at}), at)
+
+
+@functools.lru_cache(maxsize=65536)
+def _fixed_point(condition: Bool, step: Symbol) -> Expr | None:
+    """The only point along a step at which a condition may hold: 0 for `(step == 0) & ...`. None if it has no such part."""
+    for part in condition.parts:
+        if isinstance(part, Comparison) and part.kind == "==" and abs(part.expr.coefficient(step)) == 1:
+            rest = part.expr - step.expr * part.expr.coefficient(step)
+            if step not in rest.symbols:
+                return -rest * part.expr.coefficient(step)
+    return None
 
 
 def direction_of(graph: Graph, arc: Arc, step: Symbol) -> str:

@@ -91,25 +91,27 @@ class _Loops:
             in_order = sorted((place, part) for place, part in places.items() if place is not None)
             return Block(tuple(self.item(part, entry + 1, around) for _, part in in_order))
         steps = {self._step(name, entry) for name in times}
-        step = steps.pop() if len(steps) == 1 else None
+        step, way = steps.pop() or (None, 0) if len(steps) == 1 else (None, 0)
         if step is None or step in around:
             return self._by_isl(times, entry, around)
         low, high = self._limits(times, step)
         if low == high:
             return self.item(times, entry + 1, {**around, step: _Place(Expr.of(low), low, high)})
         count = counter(step.name)
-        body = self.item(times, entry + 1, {**around, step: _Place(count.expr, low, high)})
-        return Loop(count, Expr.of(low), Expr.of(high + 1), 1, as_block(body))
+        body = self.item(times, entry + 1, {**around, step: _Place(way * count.expr, low, high)})
+        start, stop = (low, high + 1) if way == 1 else (-high, -low + 1)
+        return Loop(count, Expr.of(start), Expr.of(stop), 1, as_block(body))
 
-    def _step(self, name: str, entry: int) -> Symbol | None:
-        """The step that stands at an entry of a statement's time; None for any other entry."""
+    def _step(self, name: str, entry: int) -> tuple[Symbol, int] | None:
+        """The step that stands at an entry of a statement's time, and 1 or, if it runs backwards, -1. None for any other entry."""
         rows = self.schedule.rows[name]
         if rows is None:
             return None
         of_steps, of_bounds, constant = rows[entry]
-        if constant or any(of_bounds) or sorted(of_steps)[-1:] != [1] or sum(map(abs, of_steps)) != 1:
+        if constant or any(of_bounds) or sum(map(abs, of_steps)) != 1:
             return None
-        return self.statements[name].node.domain.steps[of_steps.index(1)]
+        way = sum(of_steps)
+        return self.statements[name].node.domain.steps[of_steps.index(way)], way
 
     def _limits(self, times: Mapping[str, isl.Map], step: Symbol) -> tuple[int, int]:
         """The least and the greatest value of a step at which a statement runs."""

@@ -15,9 +15,11 @@ import islpy as isl
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
+from tempo_core.prices import MOST_PIECES_TO_SCHEDULE
 from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.domain import Index, Point, last_needed
+from tempo_core.symbolic.domain import Domain, Index, Point, last_needed
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.hull import hull
 from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, dependence, domain_set
 
 
@@ -90,6 +92,25 @@ class Constraints:
             if r.reader.name in statements
         )
         return Constraints(self.graph, self.bounds, statements, reads, assumptions)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether no statement has its points in many pieces."""
+        return all(s.points.n_basic_set() <= MOST_PIECES_TO_SCHEDULE for s in self.statements.values())
+
+    def around(self) -> Constraints:
+        """The same constraints, for more points: a statement whose points are in many pieces gets all points around them.
+
+        What orders those points orders the statement's own points too. isl needs seconds for statements with some ten pieces each.
+        """
+        statements = {s.name: _around(s) for s in self.statements.values()}
+        reads = []
+        for read in self.reads:
+            reader, source = statements[read.reader.name], self.graph[read.edge.source]
+            many = read.relation.n_basic_map() > MOST_PIECES_TO_SCHEDULE
+            relation = _relation(reader, read.edge.index, source) if many else read.relation
+            reads.append(replace(read, reader=reader, relation=relation))
+        return Constraints(self.graph, self.bounds, statements, tuple(reads), self.assumptions)
 
     def divided(self, pieces: Mapping[str, Sequence[Statement]]) -> Constraints:
         """The same constraints with statements replaced by their pieces. `pieces` holds them by the name of the whole statement."""
@@ -190,9 +211,25 @@ def _statements(node: Node) -> Iterator[Statement]:
         yield Statement(name, node, branch, points)
 
 
+def outer_domain(statement: Statement) -> Domain:
+    """A domain in one piece around a statement's points."""
+    domain = statement.node.domain
+    branch: Bool = TRUE if statement.branch is None else statement.node.inputs[statement.branch].condition
+    return Domain(domain.steps, hull(domain.condition & branch))
+
+
+def _around(statement: Statement) -> Statement:
+    if statement.points.n_basic_set() <= MOST_PIECES_TO_SCHEDULE:
+        return statement
+    return replace(statement, points=domain_set(statement.name, outer_domain(statement)))
+
+
 def _relation(reader: Statement, index: tuple[Index, ...], source: Node) -> isl.Map:
-    relation = dependence(reader.name, reader.node.domain, value_name(source.id), source.domain, index)
-    return relation if reader.branch is None else relation.intersect_domain(reader.points)
+    """The points of a source that are read, which may lie outside of its domain."""
+    steps = Domain(reader.node.domain.steps)
+    return dependence(reader.name, steps, value_name(source.id), Domain(source.domain.steps), index).intersect_domain(
+        reader.points
+    )
 
 
 def runs_in_order(node: Node) -> bool:

@@ -23,6 +23,8 @@ from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
 from tempo_core.symbolic.sets import CONTEXT
 
+Group = tuple[bool, list[str]]  # (whether its statements have a step, their names)
+
 
 @dataclass(frozen=True)
 class Times:
@@ -63,16 +65,15 @@ class _Nesting:
         if not steps:
             self._in_sequence(part, inner, rows)
             return
-        for step in steps:
-            groups = self._groups(part, inner, step)
-            if groups is None:
-                continue
-            if all(self._direct(group, inner, step, steps) for looped, group in groups if looped):
-                self._emit(groups, inner, step, steps, rows)
-                return
+        for turning in (False, True):
+            for step in steps:
+                groups = self._groups(part, inner, step, steps, turning)
+                if groups is not None and all(self._loop(group, inner, step, steps) for looped, group in groups if looped):
+                    self._emit(groups, inner, step, steps, rows)
+                    return
         # No step is a loop of all groups: isl arranges the groups for which the first possible step is not a loop.
         for step in steps:
-            groups = self._groups(part, inner, step)
+            groups = self._groups(part, inner, step, steps, turning=True)
             if groups is not None and len(groups) > 1:
                 self._emit(groups, inner, step, steps, rows)
                 return
@@ -80,7 +81,7 @@ class _Nesting:
 
     def _emit(
         self,
-        groups: list[tuple[bool, list[str]]],
+        groups: list[Group],
         inner: list[Dependence],
         step: Symbol,
         steps: Sequence[Symbol],
@@ -91,11 +92,13 @@ class _Nesting:
             here = (*rows, number) if len(groups) > 1 else rows
             if not looped:
                 self.arrange(group, inner, rest, here)
-            elif self._direct(group, inner, step, steps):
-                remaining = [d for d in inner if self._direction(d, step, steps) != "<"]
-                self.arrange(group, remaining, rest, (*here, step))
-            else:
+                continue
+            loop = self._loop(group, inner, step, steps)
+            if loop is None:
                 self._ask_isl(group, inner, steps, here)
+                continue
+            remaining = [d for d in inner if self._direction(d, step, steps) != ("<" if loop is step else ">")]
+            self.arrange(group, remaining, rest, (*here, loop))
 
     def _in_sequence(self, part: list[str], inner: list[Dependence], rows: tuple[Row, ...]) -> None:
         """Statements without remaining steps, sources first; branches of recurrences under one condition next to each other."""
@@ -120,33 +123,46 @@ class _Nesting:
         statement = self.statements[name]
         return None if statement.branch is None else str(statement.node.inputs[statement.branch].condition)
 
-    def _groups(self, part: list[str], inner: list[Dependence], step: Symbol) -> list[tuple[bool, list[str]]] | None:
-        """Groups in order: (whether they have the step, names). None where a cycle ties statements with and without it."""
+    def _groups(
+        self, part: list[str], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol], turning: bool
+    ) -> list[Group] | None:
+        """Groups in order: (whether they have the step, names). None where a cycle ties statements with and without it.
+
+        With `turning`, cycles that only run backwards are in other groups than those that run forwards.
+        """
         components = _components(part, inner)
         component_of = {n: k for k, members in enumerate(components) for n in members}
         kinds = [{self.has(n, step) for n in members} for members in components]
         if any(len(k) > 1 for k in kinds):
             return None
         looped = [True in k for k in kinds]
-        costs: dict[int, dict[int, int]] = {k: {} for k in range(len(components))}
+        sources: list[set[int]] = [set() for _ in components]
         for d in inner:
             reader, source = component_of[d.reader.name], component_of[d.source.name]
             if reader != source:
-                costs[reader][source] = int(looped[source] != looped[reader])
+                sources[reader].add(source)
+        ways = [int(has) for has in looped]
+        if turning:
+            signs: list[set[str]] = [set() for _ in components]
+            for d in inner:
+                if component_of[d.reader.name] == component_of[d.source.name]:
+                    signs[component_of[d.reader.name]].add(self._direction(d, step, steps))
+            ways = _ways(looped, [_loops(each) for each in signs], sources)
+        costs = {k: {source: int(ways[source] != ways[k]) for source in sources[k]} for k in range(len(components))}
         level = latest_levels(costs)  # as late as readers allow, so that statements share a loop if they can
-        grouped: dict[tuple[int, bool], list[str]] = {}
+        grouped: dict[tuple[int, int], list[str]] = {}
         for k, members in enumerate(components):
-            grouped.setdefault((level[k], looped[k]), []).extend(members)
-        return [(has, grouped[depth, has]) for depth, has in sorted(grouped)]
+            grouped.setdefault((level[k], ways[k]), []).extend(members)
+        return [(way != 0, grouped[depth, way]) for depth, way in sorted(grouped)]
 
-    def _direct(self, group: Iterable[str], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol]) -> bool:
-        """Whether a plain loop over the step respects every dependence of the group."""
+    def _loop(
+        self, group: Iterable[str], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol]
+    ) -> Symbol | Backwards | None:
+        """The plain loop over the step, forwards if possible, that respects every dependence of the group; None if neither does."""
         inside = set(group)
-        return all(
-            self._direction(d, step, steps) in ("=", "<", "<=")
-            for d in inner
-            if d.reader.name in inside and d.source.name in inside
-        )
+        signs = {self._direction(d, step, steps) for d in inner if d.reader.name in inside and d.source.name in inside}
+        loops = _loops(signs)
+        return None if not loops else step if 1 in loops else Backwards(step)
 
     def _direction(self, d: Dependence, step: Symbol, steps: Sequence[Symbol]) -> str:
         """Where a dependence reads along the step, in the signs of `moved` in `ir/dependence.py`."""
@@ -185,7 +201,7 @@ class _Nesting:
         members: dict[str, list[str]] = {}
         for name in part:
             members.setdefault(connected.of(name), []).append(name)
-        hard = [names for names in members.values() if not any(self._direct(names, inner, step, steps) for step in steps)]
+        hard = [names for names in members.values() if not any(self._loop(names, inner, step, steps) for step in steps)]
         easy = [names for names in members.values() if names not in hard]
         if not hard:
             return easy
@@ -199,7 +215,7 @@ class _Nesting:
         inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
         step, components = steps[0], _components(part, inner)
         component_of = {n: k for k, members in enumerate(components) for n in members}
-        hard = [not self._direct(members, inner, step, steps) for members in components]
+        hard = [self._loop(members, inner, step, steps) is not step for members in components]
         costs: dict[int, dict[int, int]] = {k: {} for k in range(len(components))}
         for d in inner:
             reader, source = component_of[d.reader.name], component_of[d.source.name]
@@ -217,7 +233,7 @@ class _Nesting:
             raise isl.Error("no time that is affine in the steps orders these statements")
         inside = set(part)
         inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
-        fixed = tuple(r for r in rows if isinstance(r, Symbol))
+        fixed = _looped_steps(rows)
         cut = split.arrange([self.statements[n] for n in part], inner, steps, fixed)
         for statement, (piece, piece_rows) in zip(split.divided([piece for piece, _ in cut]), cut, strict=True):
             self.pieces.setdefault(piece.statement.name, []).append(statement)
@@ -225,7 +241,7 @@ class _Nesting:
 
     def _by_isl(self, part: list[str], inner: list[Dependence], rows: tuple[Row, ...]) -> None:
         """Times from isl's scheduler. The steps of outer loops are parameters to it."""
-        fixed = tuple(r for r in rows if isinstance(r, Symbol))
+        fixed = _looped_steps(rows)
         assumptions = self.constraints.assumptions
         points = isl.UnionSet.empty(assumptions.get_space())
         for name in part:
@@ -249,6 +265,38 @@ class _Nesting:
             theta = maps.get_at(k)
             name = theta.get_tuple_name(isl.dim_type.in_)
             self.times[name] = Times(rows, _restored(theta, self.statements[name], fixed))
+
+
+def _looped_steps(rows: Iterable[Row]) -> tuple[Symbol, ...]:
+    """The steps that loops count, forwards or backwards."""
+    return tuple(row.step if isinstance(row, Backwards) else row for row in rows if not isinstance(row, int))
+
+
+def _loops(signs: Iterable[str]) -> set[int]:
+    """The ways (1 forwards, -1 backwards) in which a plain loop respects dependences of these directions."""
+    signs = set(signs)
+    return {way for way, allowed in ((1, {"=", "<", "<="}), (-1, {"=", ">", ">="})) if signs <= allowed}
+
+
+def _ways(looped: Sequence[bool], loops: Sequence[set[int]], sources: Sequence[set[int]]) -> list[int]:
+    """The way in which each component runs along a step: 0 without the step, 1 forwards (or as isl will say), -1 backwards.
+
+    A component that may run either way goes with its readers, if they all go one way; else with its last source.
+    """
+    ways = [None if both == {1, -1} else -1 if both == {-1} else 1 for both in loops]
+    ways = [way if has else 0 for way, has in zip(ways, looped, strict=True)]
+    readers: list[set[int]] = [set() for _ in ways]
+    for k in reversed(range(len(ways))):
+        after = {ways[reader] for reader in readers[k]} - {0, None}
+        if ways[k] is None and len(after) == 1:
+            ways[k] = after.pop()
+        for source in sources[k]:
+            readers[source].add(k)
+    for k, way in enumerate(ways):
+        if way is None:
+            before = [ways[source] for source in sorted(sources[k]) if ways[source]]
+            ways[k] = before[-1] if before else 1
+    return [way or 0 for way in ways]
 
 
 def _moves(relation: isl.Map) -> bool:

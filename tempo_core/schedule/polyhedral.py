@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import islpy as isl
@@ -100,17 +100,22 @@ def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
     Some programs have a cycle for some bounds only. With T = 1, `x[0]` and `x[T - 1]` are the same value.
     Raises CausalityError if no order exists for `bounds`; its text shows a cycle.
     """
-    for narrow, coefficient in (
-        (lambda: constraints, _UNIT),
-        (lambda: constraints, _ANY),
-        (lambda: constraints.assuming({b: min(bounds[b], _LARGE) for b in constraints.bounds}), _ANY),
-        (lambda: constraints.assuming(bounds, exact=True), _ANY),
-    ):
-        CONTEXT.set_schedule_max_coefficient(coefficient)
-        try:
-            return _attempt(narrow())
-        except isl.Error:
-            continue
+    for around in (True, False):
+        for narrow, coefficient in (
+            (lambda: constraints, _UNIT),
+            (lambda: constraints, _ANY),
+            (lambda: constraints.assuming({b: min(bounds[b], _LARGE) for b in constraints.bounds}), _ANY),
+            (lambda: constraints.assuming(bounds, exact=True), _ANY),
+        ):
+            CONTEXT.set_schedule_max_coefficient(coefficient)
+            exact = narrow()
+            if around and exact.is_simple:
+                break
+            try:
+                schedule = _attempt(exact.around() if around else exact)
+            except isl.Error:
+                continue
+            return replace(schedule, constraints=exact)
     try:
         return _attempt(constraints.assuming(bounds, exact=True), splitting=True)
     except CycleError as error:

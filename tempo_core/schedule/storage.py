@@ -10,6 +10,7 @@ are counted. All others are read at once, or never, and share one more slot.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -18,7 +19,8 @@ from typing import Any
 
 import islpy as isl
 
-from tempo_core.schedule.constraints import Read, is_statement, value_name
+from tempo_core.schedule.constraints import Read, Statement, is_statement, value_name
+from tempo_core.schedule.lifetimes import bounded_times, few_pieces
 from tempo_core.schedule.polyhedral import Row, Schedule
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -222,19 +224,20 @@ class _Folding:
         return len(writers) == 1 or all(_fixes_point(self.schedule.rows[w.name], depth, len(steps)) for w in writers)
 
     def _alive_together(self, node_id: int, reads: list[Read]) -> isl.Map:
-        """All pairs (p, q) of points of a node such that q is written while p is alive."""
-        name = value_name(node_id)
-        write_times: isl.Map | None = None
-        for statement in self.constraints.of_node[node_id]:
-            times = self.theta[statement.name].set_tuple_name(isl.dim_type.in_, name)
-            write_times = times if write_times is None else write_times.union(times)
-        assert write_times is not None, "a node without statements has no reads"
-        alive: isl.Map | None = None
-        for read in reads:
-            times = fixed(read.relation, self.bounds).reverse().apply_range(self.theta[read.reader.name])
-            later = times.lex_gt_map(write_times)
-            alive = later if alive is None else alive.union(later)
-        return write_times.lex_le_map(write_times).intersect(alive)
+        """All pairs (p, q) of points of a node such that q is written while p is alive; sometimes more pairs."""
+        writers = self.constraints.of_node[node_id]
+        times = None if few_pieces(writers, reads) else bounded_times(self.schedule, self.bounds, writers, reads)
+        writes, lasts = times or (self._write_times(writers), [self._read_times(read) for read in reads])
+        alive = functools.reduce(isl.Map.union, (last.lex_gt_map(writes) for last in lasts))
+        return writes.lex_le_map(writes).intersect(alive)
+
+    def _write_times(self, writers: Sequence[Statement]) -> isl.Map:
+        name = value_name(writers[0].node.id)
+        each = (self.theta[writer.name].set_tuple_name(isl.dim_type.in_, name) for writer in writers)
+        return functools.reduce(isl.Map.union, each)
+
+    def _read_times(self, read: Read) -> isl.Map:
+        return fixed(read.relation, self.bounds).reverse().apply_range(self.theta[read.reader.name])
 
 
 def _stride(points: isl.Set, k: int) -> int:

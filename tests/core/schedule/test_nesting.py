@@ -13,18 +13,27 @@ from tempo_core.config import PASSES
 from tempo_core.schedule.nesting import _Nesting
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_isl_sees_only_what_a_hard_step_needs(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
-    """A recurrence that runs backwards has no plain loop; ninety operations beside it, which may share a value with it, have one."""
+def parts_for_isl(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The statements of each question to isl's scheduler from now on."""
     asked: list[list[str]] = []
     by_isl = _Nesting._by_isl
     monkeypatch.setattr(_Nesting, "_by_isl", lambda self, part, *rest: (asked.append(part), by_isl(self, part, *rest))[1])
+    return asked
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_isl_sees_only_what_a_hard_step_needs(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """A cycle that reads both ways has no plain loop; ninety operations beside it, which may share a value with it, have one."""
+    asked = parts_for_isl(monkeypatch)
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x, y = tp.input("x", (), domain=(t,)), tp.input("y", (), domain=(t,))
+        before = tp.recurrence((), domain=(t,), name="before")
         backwards = tp.recurrence((), domain=(t,), name="backwards")
-        backwards[T - 1] = x[T - 1]
-        backwards[t] = tp.tanh(backwards[t + 1] + x)
+        before[0] = x[0]
+        before[t] = tp.sin(backwards[t - 1])
+        backwards[t, t + 2 < T] = tp.tanh(before[t + 2] + x)
+        backwards[t] = x
         forwards = tp.recurrence((), domain=(t,), name="forwards")
         forwards[0] = 0.0
         value: Any = forwards
@@ -38,3 +47,27 @@ def test_isl_sees_only_what_a_hard_step_needs(monkeypatch: pytest.MonkeyPatch, s
     assert asked and all(len(part) < 10 for part in asked)
     for result, right in zip(results, reference.evaluate(ctx, outputs, {T: 4}, fed), strict=True):
         np.testing.assert_allclose(result, right, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 9])
+def test_a_loop_that_runs_backwards_needs_no_isl(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    """The gradient of a recurrence runs backwards, after the recurrence; so does the recurrence of every second layer."""
+    asked = parts_for_isl(monkeypatch)
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, w = tp.input("x", (), domain=(t,)), tp.input("w", (), requires_grad=True)
+        down = tp.recurrence((), domain=(t,), name="down")
+        down[T - 1] = x[T - 1]
+        down[t - 1] = tp.tanh(down * w + x[t - 1])
+        up = tp.recurrence((), domain=(t,), name="up")
+        up[0] = x[0]
+        up[t, (t % 3 == 1) | (t >= 4)] = tp.tanh(up[t - 1] + down)
+        up[t] = tp.sin(up[t - 1] * down)
+        loss = up[0:T].sum()
+        loss.backward()
+        outputs = [loss, w.grad]
+        fed = {"x": np.linspace(-1, 1, length).astype("float32"), "w": np.float32(0.7)}
+        program = ctx.compile({T: length}, outputs, tp.Config(backend="numpy", disable=("vectorize", "lift")))
+    assert not asked
+    for result, right in zip(program.run(fed), reference.evaluate(ctx, outputs, {T: length}, fed), strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-6)
