@@ -330,7 +330,7 @@ class Staged:
         if segment.compiled is not None:
             return segment.compiled
         start = time.perf_counter()
-        self._check_dtypes(value.dtype for part in arguments[:4] for value in part)
+        self._check_dtypes(value.dtype for value in jax.tree.leaves(arguments[:4]))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
             lowered = segment.lowered if segment.lowered is not None else self._lowered(segment, arguments)
