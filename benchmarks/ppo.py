@@ -1,7 +1,7 @@
 """PPO: Tempo's recipes against hand-written programs for the same work.
 
 functional: `recipes/ppo_functional.yaml` (environment in JAX) against one jitted JAX program, in milliseconds per iteration
-host:       `recipes/ppo.yaml` (Gymnasium) against a PyTorch loop in the style of CleanRL, in environment steps per second
+host:       `recipes/ppo.yaml` (Gymnasium) against a JAX loop, and a PyTorch loop in the style of CleanRL, in environment steps per second
 
     python -m benchmarks.ppo [--quick] [--out FILE]
 """
@@ -20,7 +20,7 @@ from benchmarks.common import Results, arguments, compared, in_turn, say, show
 # (name, environments, steps, iterations per run)
 FUNCTIONAL = [("recipe", 32, 64, 20), ("512x250", 512, 250, 4)]
 FUNCTIONAL_QUICK = [("quick", 8, 16, 2)]
-HOST = [("recipe", 32, 64, 4)]
+HOST = [("recipe", 32, 64, 4), ("8x128", 8, 128, 4)]
 HOST_QUICK = [("quick", 8, 16, 2)]
 
 
@@ -151,11 +151,13 @@ def parts_of(parts: Mapping[str, float]) -> str:
 
 def host(results: Results, name: str, envs: int, steps: int, iterations: int) -> None:
     """Environment steps per second."""
+    from benchmarks.peers import jax_host_ppo
     from tempo_rl.env.vector import make_host
 
     recipe = recipe_of("ppo", envs, steps, iterations)
     agent, program, monitor, front = build_ours(recipe)
-    ours_env, torch_env, plain_env = agent.environment, *(make_host(recipe.env.id, envs, recipe.seed) for _ in range(2))
+    jax_env, torch_env, plain_env = (make_host(recipe.env.id, envs, recipe.seed) for _ in range(3))
+    by_hand, peer_results = jax_host_ppo.Training(recipe, jax_env, iterations), {}
     random = np.random.default_rng(0)
 
     def play() -> None:
@@ -165,19 +167,22 @@ def host(results: Results, name: str, envs: int, steps: int, iterations: int) ->
 
     program.run({})  # compiles
     xla = program.compile_seconds - sum(program.timing.values())
-    returns = {}
-    sides: dict[str, Any] = {"tempo": lambda: program.run({})}
+
+    def jax_peer() -> None:
+        peer_results["JAX by hand"] = by_hand.run()
+
+    sides: dict[str, Any] = {"tempo": lambda: program.run({}), "JAX by hand": jax_peer}
     try:
         from benchmarks.peers.torch_ppo import Training
     except ModuleNotFoundError as error:
         results.skip(f"{name}: PyTorch by hand ({error}; pip install 'tempo-dl[torch]')")
     else:
-        training, peer_results = Training(recipe, torch_env, iterations), {}
+        training = Training(recipe, torch_env, iterations)
         threads = training.choose_threads()
         say(f"{name}: PyTorch runs with {threads} threads, the fastest of what was tried")
 
         def peer() -> None:
-            peer_results["metrics"] = training.run()
+            peer_results["PyTorch by hand"] = training.run()
 
         sides["PyTorch by hand"] = peer
     sides["environment only"] = play
@@ -186,11 +191,10 @@ def host(results: Results, name: str, envs: int, steps: int, iterations: int) ->
     show(f"{name}: {envs} environments x {steps} steps, {iterations} iterations a run", figures, "ms/iteration")
     rates = {who: envs * steps * iterations / statistics.median(runs) for who, runs in seconds.items()}
     say("  environment steps a second: " + ", ".join(f"{who} {rate:,.0f}" for who, rate in rates.items()))
-    returns["tempo"] = monitor.metrics["episodic_return"]
-    if "PyTorch by hand" in sides:
-        returns["PyTorch by hand"] = peer_results["metrics"]["episodic_return"]
+    returns = {"tempo": monitor.metrics["episodic_return"]}
+    returns |= {side: metrics["episodic_return"] for side, metrics in peer_results.items()}
     say("  return in the last iteration: " + ", ".join(f"{who} {value:.1f}" for who, value in returns.items()))
-    for environment in (ours_env, torch_env, plain_env):
+    for environment in (agent.environment, jax_env, torch_env, plain_env):
         environment.close()
     results.add(
         name,

@@ -39,7 +39,7 @@ def test_ppo(tmp_path: Path) -> None:
     assert functional["compile_seconds"]["tempo"]["total"] > 0
     for side, value in functional["last_return"].items():
         assert 5 < value < 500, side  # pole balancing with a fresh policy: both play the same game
-    check_sides(host["ms_per_iteration"], "tempo", "environment only")
+    check_sides(host["ms_per_iteration"], "tempo", "JAX by hand", "environment only")
 
 
 def test_decode_gives_the_tokens_of_its_peers(tmp_path: Path) -> None:

@@ -8,20 +8,33 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from tempo_core.backends.base import is_static
-from tempo_core.ir.graph import Edge, Key
+from tempo_core.backends.base import Backend, is_static
+from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Merge, Output
 from tempo_core.runtime import padding
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
-from tempo_core.schedule import Block, Execute, If, Loop
+from tempo_core.runtime.unroll import Unrolled
+from tempo_core.schedule import Block, Execute, If, Loop, Storage
 from tempo_core.schedule.program import Item
-from tempo_core.symbolic.domain import Range
-from tempo_core.symbolic.expr import StepValues
+from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.expr import StepValues, Symbol
 
 
 class Lowering(Placement):
     """Runs program items on traced stores. `bounds` are numbers; loop counters may be traced."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        storage: Mapping[Key, Storage],
+        bounds: Mapping[Symbol, int],
+        backend: Backend,
+        unrolled: Unrolled | None = None,
+    ):
+        super().__init__(graph, storage, bounds, backend, unrolled)
+        # The value that each store of several slots took last: (the store with it, its point, the value).
+        self._latest: dict[Key, tuple[Any, list[Any], Any]] = {}
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -131,9 +144,21 @@ class Lowering(Placement):
             def needs_zeros(dimension: int, index: Range) -> bool:
                 return padding.matters(node, position, dimension, index.true_length)
 
-            return self.read(edge, stores, inputs, env, needs_zeros)
+            latest = self._latest_value(edge, stores, env)
+            return self.read(edge, stores, inputs, env, needs_zeros) if latest is None else latest
 
         return [read(position, edge) for position, edge in enumerate(self.edges(execute))]
+
+    def _latest_value(self, edge: Edge, stores: Stores, env: StepValues) -> Any:
+        """The value that an edge reads, if its store took it last: it need not be read back."""
+        array, point, value = self._latest.get((edge.source, edge.output), (None, [], None))
+        if array is None or stores.get((edge.source, edge.output)) is not array:
+            return None
+        if not all(isinstance(index, Point) for index in edge.index):
+            return None
+        read = [self.value(index.expr, env) for index in edge.index if isinstance(index, Point)]
+        same = all(a is b or (is_static(a) and is_static(b) and a == b) for a, b in zip(read, point, strict=True))
+        return value if same else None
 
     def edges(self, execute: Execute) -> tuple[Edge, ...]:
         """The edges that a statement reads."""
@@ -152,3 +177,6 @@ class Lowering(Placement):
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):
             self.write((node.id, output), result, stores, env, predicate)
+            if predicate is None and self.liveness.is_store((node.id, output)):
+                point = [env[step] for step in node.domain.steps]
+                self._latest[node.id, output] = (stores[node.id, output], point, result)

@@ -137,7 +137,8 @@ class Placement:
         for k, index in enumerate(edge.index):  # points first: then a range is gathered from their part of the store alone
             if isinstance(index, Point) and slots[k] > 1:
                 at = self._slot(storage, k, self.value(index.expr, env), bounds[k])
-                value = lax.dynamic_index_in_dim(value, at, axes.index(dimensions[k]), keepdims=False)
+                axis = axes.index(dimensions[k])
+                value = lax.dynamic_index_in_dim(value, at, axis, keepdims=False, allow_negative_indices=False)
                 axes.remove(dimensions[k])
         spans: list[int] = []  # the logical dimensions that ranges give; negative numbers for steps of one slot
         masks: list[tuple[int, Any]] = []
@@ -197,7 +198,7 @@ class Placement:
                 return value
             return lax.slice_in_dim(value, start, start + (size - 1) * index.stride + 1, index.stride, axis)
         if whole and index.stride == 1 and (index.size is None or _is_aligned(index.start, size, slots)):
-            return lax.dynamic_slice_in_dim(value, start, size, axis)
+            return lax.dynamic_slice_in_dim(value, start, size, axis, allow_negative_indices=False)
         positions = start + jnp.arange(size, dtype=jnp.int32) * index.stride
         positions = jnp.clip(positions, 0, slots - 1) if whole else storage.slot(k, positions, _choose)
         return jnp.take(value, positions, axis=axis, mode="clip")
@@ -233,9 +234,9 @@ class Placement:
         shape = (*(1,) * len(at), *value.shape)
         update = value.reshape([shape[k] for k in layout])  # dimensions of size 1 move, those of the value keep their order
         if predicate is not None:
-            present = lax.dynamic_slice(array, start, update.shape)
+            present = lax.dynamic_slice(array, start, update.shape, allow_negative_indices=False)
             update = jnp.where(predicate, update, present)
-        return lax.dynamic_update_slice(array, update, start)
+        return lax.dynamic_update_slice(array, update, start, allow_negative_indices=False)
 
     def place(self, key: Key, point: Sequence[Callable[[Any], int]]) -> Callable[[Any], tuple[Any, ...]]:
         """A function that gives the place of a point's value in its store, as an index of an array on the host.

@@ -155,7 +155,7 @@ class Host:
     def _chunks(self, item: Chunks) -> Action:
         launch, wanted = self._launch(item.segment), self.staged.launch_seconds
         start, stop = self._evaluator(item.start), self._evaluator(item.stop)
-        result = item.segment.writes[0]
+        results = item.segment.writes[:1]  # the arrays of a launch are ready together; a loop that no result needs has none
 
         def chunks(run: Run) -> None:
             counters, last = run.counters, stop(run.counters)
@@ -165,7 +165,7 @@ class Host:
                 began = self.staged.clock()
                 counters[item.first], counters[item.last] = at, min(at + item.count * item.step, last)
                 launch(run)
-                jax.block_until_ready(run.stores[result])  # Python serves signals between two launches
+                jax.block_until_ready([run.stores[key] for key in results])  # Python serves signals between two launches
                 at += item.count * item.step
                 if not is_new and at < last:
                     item.count = next_count(item.count, self.staged.clock() - began, wanted)

@@ -195,6 +195,17 @@ def test_chunks_give_the_same_bits(points: int) -> None:
         np.testing.assert_array_equal(cut[name], value, err_msg=name)
 
 
+def test_a_loop_that_no_result_needs_runs_in_chunks_too() -> None:
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", (3,), domain=(i, t), streamed=True)
+        h = tp.recurrence((), domain=(i, t), name="h")
+        h[0, t] = x[0, t].sum()
+        h[i + 1, t] = h[i, T - 1 - t : T].mean(0) + tp.random.categorical(x).astype("float32")
+    program = ctx.compile({I: 1, T: 2}, h[I - 1, 0], tp.Config(launch_seconds=0.0))
+    assert program.run({"x": np.ones((1, 2, 3))}) == 3
+
+
 def test_short_loops_are_one_launch(launches: Counter[int]) -> None:
     long_loop(50).run()
     assert launches.total() == 1
