@@ -129,7 +129,7 @@ def test_arrays_of_the_device_are_split_without_a_copy() -> None:
     program = stack.compiled()
     assert program._staged is not None
     whole = jax.device_put(stack.inputs["w"])
-    parts = program._staged.bound("w", whole)
+    parts = program._staged.fed("w", whole)
     first = np.asarray(whole).ctypes.data
     assert [part.unsafe_buffer_pointer() - first for part in parts] == [0, LAYER, 2 * LAYER]
 
