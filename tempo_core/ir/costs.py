@@ -25,6 +25,8 @@ ALIAS, FUSED, REDUCED, MEMORY = "alias", "fused", "reduced", "memory"
 
 RANDOM_WORK = 48  # operations a random number: XLA counts 48 for a uniform one, half of 20 rounds for two words
 
+SCAN_WORK = 16  # operations an element: XLA sums windows of 16 elements, then their sums
+
 # These may be computed again for each of their readers: that costs less than to store them.
 FREE = (ops.Broadcast, ops.Iota, ops.Eval, ops.Constant)
 
@@ -55,6 +57,10 @@ def _result(op: Op, inputs: Types, outputs: Types) -> Expr:
 
 def _operand(op: Op, inputs: Types, outputs: Types) -> Expr:
     return size(inputs[0])
+
+
+def _scanned(op: Op, inputs: Types, outputs: Types) -> Expr:
+    return SCAN_WORK * size(inputs[0])
 
 
 def _multiplied_and_added(op: Op, inputs: Types, outputs: Types) -> Expr:
@@ -124,8 +130,8 @@ COSTS: Mapping[type[Op], OpCost] = {
     ops.Reduce: OpCost(_operand, _reduced),
     ops.Argmax: OpCost(_operand, REDUCED),
     ops.Argsort: OpCost(_operand, MEMORY),  # times the logarithm of the axis' size: `sorted_axis`
-    ops.CumSum: OpCost(_operand, MEMORY),
-    ops.CumMax: OpCost(_operand, MEMORY),
+    ops.CumSum: OpCost(_scanned, MEMORY),
+    ops.CumMax: OpCost(_scanned, MEMORY),
     ops.LinearScan: OpCost(_multiplied_and_added, MEMORY),
     ops.DiscountedSum: OpCost(_multiplied_and_added, MEMORY),
     # contractions

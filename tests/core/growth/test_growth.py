@@ -45,6 +45,33 @@ def test_growth(name: str) -> None:
         assert not faster, f"{name} grows faster than the best form by hand\n{faster}\n\n{program.text()}\n\n{program.cost()}"
 
 
+MEASURED = (
+    "prefix, max, forward", "window back, max, gradient", "block, sum, gradient", "attention, forward", "RNN, gradient of a bias",
+    "previous value, last value",
+)  # fmt: skip
+SMALL = 16_384  # bytes that do not tell how something grows
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_memory_grows_in_xla_as_counted(name: str) -> None:
+    """Twice the time steps: temporaries and stores become so many times as large in XLA's own count as in ours."""
+    context, bounds, outputs = ROWS[name].program()
+    (time,) = (bound for bound in bounds if str(bound) == "T")
+    ours, measured = [], []
+    for number in (128, 256):
+        program = context.compile({**bounds, time: number}, outputs)
+        staged, cost = program._staged, program.cost()
+        assert staged is not None
+        staged.lower_all()
+        (segment,) = staged.segments
+        measured.append(segment.lowered.compile().memory_analysis().temp_size_in_bytes)
+        ours.append(cost.numbers["temporaries"] + cost.numbers["stores"])
+    if max(measured) < SMALL:
+        assert max(ours) < 4 * SMALL
+    else:
+        assert 0.7 < (measured[1] / measured[0]) / (ours[1] / ours[0]) < 1.4, (measured, ours)
+
+
 def test_each_name_is_that_of_one_row() -> None:
     assert len(ROWS) == len(rows())
     assert set(NOT_YET) <= set(ROWS), "rows of the list that the table lacks"
