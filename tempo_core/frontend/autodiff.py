@@ -21,7 +21,7 @@ from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, 
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.prefixes import Contributions, contributions_to_points
 from tempo_core.frontend.slopes import NoGradient, Zero
-from tempo_core.frontend.windows import window_elements, window_width
+from tempo_core.frontend.windows import scattered_read, window_elements, window_width
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
     Identity,
@@ -29,11 +29,12 @@ from tempo_core.ir.ops import (
     Merge,
     Slice,
     Udf,
+    product,
 )
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
 from tempo_core.symbolic.relation import uncovered
@@ -348,6 +349,10 @@ class _Reverse:
             for case, holds in cases:  # x[max(t - 1, 0)] is x[t - 1] where t >= 1, and x[0] elsewhere
                 self._bring_back(reader, case, contribution, branch & holds, support)
             exact, inverses = False, () if cases else hulls(domain, edge.index, source.domain)
+        scattered = scattered_read(edge, source.domain, domain, inverses)
+        if scattered is not None and reader.id not in _ancestors(self.context, edge.source):
+            self._scatter_back(edge, contribution, domain, scattered)
+            return
         for inverse in inverses:
             self._sum_back(reader, edge, contribution, domain, support, inverse, exact)
 
@@ -412,6 +417,19 @@ class _Reverse:
         gathered = _fit_shape(gathered, source.outputs[edge.output].shape)
         read_condition = inverse.condition & support if is_identity(edge, source, reader.domain) else inverse.condition
         self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), read_condition)
+
+    def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
+        """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""
+        source = self.graph[edge.source]
+        points = edge.points(source.domain)
+        keys = tuple(s.expr if s in points and s != step else slice(Expr.of(0), s.bound_expr, 1) for s in domain.steps)
+        every = apply(Identity(), self._at_all_points(contribution, domain), domain=Domain(domain.steps))
+        positions = apply(Identity(), evaluate(points[step]), domain=Domain(domain.steps))
+        values, places = every[keys], positions[keys]
+        values = reshape(values, (product(places.shape), *values.shape[places.rank :]))
+        gathered = scatter_add(values, reshape(places, (product(places.shape),)), step.bound_expr, 0)
+        gathered = _fit_shape(index(gathered, 0, step.expr), source.outputs[edge.output].shape)
+        self._contribute((edge.source, edge.output), gathered, TRUE)
 
     def _starts(self, span: Range, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
         """Where the windows of the readers of each source point begin: a number for all of them, or one for each reader of `value`."""

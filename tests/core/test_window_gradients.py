@@ -23,6 +23,7 @@ PATTERNS: dict[str, Callable[[Any, Any, Any], tp.Tensor]] = {
     "the block so far": lambda x, t, T: x[t // 3 * 3 : t + 1],
     "a slower window": lambda x, t, T: x[t // 2 : tp.min(t // 2 + 2, T)],
     "a window backwards": lambda x, t, T: x[tp.max(T - 3 - t, 0) : T - t],
+    "points far apart": lambda x, t, T: x[tp.min(t % 3, T - 1)] * tp.ones((1,)),
 }
 REDUCTIONS: dict[str, Callable[[tp.Tensor], tp.Tensor]] = {
     "max": lambda w: w.max(0),
