@@ -63,7 +63,9 @@ WORTH_A_LAUNCH = (ops.Dot, ops.Conv, ops.Argsort, ops.LinearScan, ops.Discounted
 LONG_LOOP = 0.5
 
 # Seconds on one CPU core: of any operation, of one element of a result, of one multiplication with its addition.
+# A user's function, which may hold any number of operations, counts as some.
 SECONDS_OF_AN_OPERATION, SECONDS_OF_AN_ELEMENT, SECONDS_OF_A_PRODUCT = 5e-7, 1e-9, 5e-11
+OPERATIONS_OF_A_FUNCTION = 30
 
 
 def nominal(size: Expr) -> int:
@@ -142,6 +144,8 @@ def _seconds(op: ops.Op, operands: Sequence[TensorType], results: Sequence[Tenso
     written = sum(_elements(type, env) for type in results)
     seconds = SECONDS_OF_AN_OPERATION + written * SECONDS_OF_AN_ELEMENT
     read = sum(_elements(type, env) for type in operands)
+    if isinstance(op, ops.Udf):
+        seconds += OPERATIONS_OF_A_FUNCTION * SECONDS_OF_AN_OPERATION
     if isinstance(op, ops.Dot):
         return seconds + written * _length(op, operands[0], env) * SECONDS_OF_A_PRODUCT
     if isinstance(op, ops.Conv):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tempo_core import prices
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Dataflow, Merge
 from tempo_core.runtime.host import Chunks, Fetch, HostIf, HostItem, HostLoop, Segment
 from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.program import Item, counter
@@ -106,7 +107,9 @@ def rough_seconds(item: Item | Fetch, graph: Graph, env: Mapping[Symbol, int]) -
         return 0.0
     node = graph[item.node]
     point = {step: e.evaluate(env) for step, e in zip(node.domain.steps, item.point, strict=True)}
-    operands = [graph.edge_type(edge) for edge in node.inputs]
+    operands = (
+        () if isinstance(node.op, (Dataflow, Merge)) else graph.input_types(node)
+    )  # an island has its types; a merge moves values
     return prices.rough_seconds(node, operands, {**env, **point})
 
 

@@ -4,6 +4,8 @@ A program is split into *segments* (items without host statements, one after the
 conditions around them. The segment before a host call fetches the call's operands. The segment after it puts the returned
 values into their stores. Stores that several segments touch live between them as device arrays. They are passed by donation,
 so that they are updated in place.
+
+`edges` joins segments that are neighbours, `chunks` cuts long ones; `run` runs the result.
 """
 
 from __future__ import annotations
@@ -54,9 +56,7 @@ class Staged:
     ):
         self.check_numerics, self.launch_seconds = check_numerics, launch_seconds or 0.0
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
-        self.outputs: list[
-            tuple[int, int]
-        ] = []  # (position, slot); they are fetched at their place: statements may use their stores again
+        self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
         self.slots = 0  # the number of places for operands and results of calls, and for outputs
         outside = {id(item) for item in _outside(scheduled.root)}
         every = [leaf for leaf in leaves(scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]

@@ -257,6 +257,34 @@ def test_what_changes_a_program_makes_another() -> None:
     assert len(ctx.programs) == compiler.KEPT
 
 
+def test_a_repeated_call_is_recognised_by_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+    with_outputs = compiler.with_outputs
+    monkeypatch.setattr(compiler, "with_outputs", lambda *args: (built.append(args), with_outputs(*args))[1])
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,))
+        h = tp.recurrence((), domain=(t,), name="h")
+        h[0] = x[0]
+        h[t, t < 3] = x * 10
+    fed = {"x": np.arange(4.0)}
+
+    def run(bound: int, outputs: Any, config: tp.Config = NUMPY) -> Any:
+        built.clear()
+        return ctx.run({T: bound}, outputs, {"x": fed["x"][:bound]}, config), len(built)
+
+    (first, builds), (second, none) = run(3, {"h": h}), run(3, {"h": h})
+    assert first["h"].tolist() == second["h"].tolist() == [0, 10, 20] and builds > 0 and none == 0
+    for outputs in (h, [h], {"other": h}, {"h": x}, iter([h])):
+        assert run(3, outputs)[1] > 0, outputs  # another form, or another tensor
+    assert run(2, {"h": h})[1] > 0 and run(3, {"h": h}, tp.Config(backend="numpy", disable=("fuse",)))[1] > 0
+    assert run(3, {"h": h})[1] == 0
+    with ctx:
+        h[t] = x  # one more branch, for larger bounds
+    assert run(3, {"h": h})[1] > 0
+    assert run(4, {"h": h})[0]["h"].tolist() == [0, 10, 20, 3]
+
+
 def test_a_graph_does_not_grow_by_being_run() -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
