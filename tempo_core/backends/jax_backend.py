@@ -62,6 +62,19 @@ def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
     return lax.argmax(x, op.axis, jnp.int32)
 
 
+def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
+    """The first positions of float32, or of what float32 holds exactly, come from XLA's `top_k`; the rest is sorted.
+
+    `top_k` orders floats by their bits: a zero with a sign comes before one without, and a NaN is the greatest or the least by its sign.
+    """
+    is_exact = jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits <= 32
+    if op.count is None or not is_exact:
+        return shared.argsort(at, op, x)
+    x = jnp.moveaxis(x.astype(jnp.float32), op.axis, -1)
+    order = jnp.where(jnp.isnan(x), -jnp.float32(jnp.nan), jnp.where(x == 0, jnp.float32(0), -x))
+    return jnp.moveaxis(lax.top_k(order, op.count)[1].astype(jnp.int32), -1, op.axis)
+
+
 def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
     return lax.cumsum(shared.wide(x), op.axis, reverse=op.reverse).astype(x.dtype)
 
@@ -310,7 +323,8 @@ class JaxBackend(Backend):
     xp = jnp
     kernels = {
         **shared.SHARED,
-        ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax, ops.CumSum: cumsum,
+        ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
+        ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax,
         ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,

@@ -202,7 +202,8 @@ def reduce(at: Setting, op: ops.Reduce, x: Array) -> Array:
 
 
 def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:
-    return at.xp.argsort(x, axis=op.axis, stable=True).astype(np.int32)
+    positions = at.xp.argsort(x, axis=op.axis, stable=True).astype(np.int32)
+    return positions if op.count is None else positions[(slice(None),) * op.axis + (slice(0, op.count),)]
 
 
 def discount_weights(gamma: float, size: int) -> np.ndarray[Any, Any]:

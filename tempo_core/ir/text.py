@@ -392,7 +392,7 @@ class _Reader:
                 return json.loads(text)
             case "float":
                 return float(text)
-            case "int" | "bool":
+            case "int" | "int | None" | "bool":
                 return ast.literal_eval(text)
             case "Expr" | "Expr | None":
                 return parse_expr(text, self.symbols)

@@ -11,7 +11,7 @@ from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor, apply
 from tempo_core.frontend.functions.arithmetic import equal, greater_equal, less_equal, mod
 from tempo_core.frontend.functions.core import as_tensor, cast, constant, evaluate, one_axis
-from tempo_core.frontend.functions.elementwise import where
+from tempo_core.frontend.functions.elementwise import reversed_order, where
 from tempo_core.frontend.functions.reductions import argsort, total
 from tempo_core.frontend.functions.shapes import (
     arange,
@@ -184,7 +184,10 @@ def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     size = x.shape[at]
     if k < 0 or (size.is_constant and k > size.constant):
         raise ShapeError(f"the {k} greatest of axis {axis} of {x!r}, which has {size} elements")
-    positions = apply(ops.Slice(at, Expr.of(0), Expr.of(k)), argsort(x, at, descending=True))
+    if size.is_constant:
+        positions = apply(ops.Argsort(at, k), reversed_order(x))
+    else:
+        positions = apply(ops.Slice(at, Expr.of(0), Expr.of(k)), argsort(x, at, descending=True))
     return take_along_axis(x, positions, at), positions
 
 

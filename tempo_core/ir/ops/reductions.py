@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, along, check, same_shape, without
 from tempo_core.ir.types import TensorType, is_float
+from tempo_core.symbolic.expr import Expr
 
 REDUCE = ("sum", "prod", "max", "min", "any", "all")
 
@@ -41,12 +42,19 @@ class Argmax(Op):
 
 @dataclass(frozen=True)
 class Argsort(Op):
-    """The positions that sort the operand along `axis`, ascending and stable, as int32."""
+    """The positions that sort the operand along `axis`, ascending and stable, as int32: all of them, or the first `count`."""
 
     axis: int
+    count: int | None = None
 
     def infer(self, inputs: Types) -> Types:
-        return (TensorType("int32", along(inputs[0], self.axis).shape),)
+        shape = list(along(inputs[0], self.axis).shape)
+        if self.count is not None:
+            size = shape[self.axis]
+            is_inside = size.is_constant and 0 <= self.count <= size.constant
+            check(is_inside, f"the first {self.count} positions of axis {self.axis}, which has {size} elements")
+            shape[self.axis] = Expr.of(self.count)
+        return (TensorType("int32", tuple(shape)),)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,21 @@ def test_argsort_is_stable(dtype):
     check(ops.Argsort(0), [array(many, dtype)], [*range(0, 200, 2), *range(1, 200, 2)])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "bool"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_first_positions_are_those_of_the_whole_order(axis, dtype):
+    """With equal elements; of floats, zeros of both signs are equal, and each NaN comes last. (NumPy does not sort NaN of bfloat16.)"""
+    values = np.random.default_rng(0).integers(-2, 3, (9, 9)).astype("float32")
+    if "float" in dtype:
+        nan = np.nan if dtype == "float32" else 1.0
+        special = [0.0, -0.0, nan, -nan, np.inf, -np.inf, -0.0, 0.0]
+        values[0, 1:], values[1:, 0] = special, special
+    x = array(values, dtype)
+    order = np.argsort(x, axis=axis, stable=True)
+    for count in (0, 1, 4, 9):
+        check(ops.Argsort(axis, count), [x], order.take(range(count), axis).astype("int32"))
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_cumsum(axis, reverse):

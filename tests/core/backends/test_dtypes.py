@@ -62,6 +62,7 @@ ROWS = [
     Row(ops.Identity(), ANY),
     Row(ops.Argmax(0), ANY),
     Row(ops.Argsort(1), ANY),
+    Row(ops.Argsort(1, 2), ANY),
     Row(ops.CumSum(0), NUMBERS),
     Row(ops.CumMax(0), ANY),
     Row(ops.LinearScan(0, True), NUMBERS, ("x", "y")),

@@ -242,6 +242,7 @@ SAMPLES = (
     Reduce("max", (1,)),
     Argmax(1),
     Argsort(0),
+    Argsort(0, 1),
     CumSum(1, reverse=True),
     CumMax(0, reverse=True),
     LinearScan(0, reverse=True),

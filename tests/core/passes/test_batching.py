@@ -65,7 +65,7 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
     ops.Random: [(ops.Random("normal", 3, (TWO, THREE)), [index(), index()])],
     ops.Reduce: [(ops.Reduce("sum", (0, 2)), [XSS]), (ops.Reduce("max", (1,)), [XS])],
     ops.Argmax: [(ops.Argmax(1), [XS])],
-    ops.Argsort: [(ops.Argsort(0), [XS])],
+    ops.Argsort: [(ops.Argsort(0), [XS]), (ops.Argsort(0, 1), [XS])],
     ops.CumSum: [(ops.CumSum(1, True), [XS])],
     ops.CumMax: [(ops.CumMax(1, True), [XS])],
     ops.LinearScan: [(ops.LinearScan(0), [XS, XS])],

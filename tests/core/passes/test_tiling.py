@@ -52,6 +52,7 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
     (ops.Argmax(2), [F]),
     (ops.DiscountedSum(0, 0.9), [F]),
     (ops.Argsort(2), [F]),
+    (ops.Argsort(2, 1), [F]),
     (ops.CumSum(0), [F]),
     (ops.LinearScan(2), [F, F]),
     (ops.CumMax(0), [F]),
