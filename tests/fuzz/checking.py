@@ -21,6 +21,7 @@ from tempo_core.ir.graph import Graph
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
+from tests.core.cost_checks import assert_counted_as_run
 from tests.core.running import assert_same
 from tests.fuzz.script import Program
 
@@ -144,6 +145,7 @@ class Checking:
         if "passes" in self.built["checks"]:
             _check_round_trip(self.source)
         _check_round_trip(program.graph)
+        assert_counted_as_run(program)
         expected = self.check_run(program, 0)
         if self.built["leaf"]:
             self.check_gradient(expected)

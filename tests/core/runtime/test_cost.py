@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +12,10 @@ import sympy
 
 import tempo_core as tp
 from tempo_core.config import PASSES
-from tempo_core.ir.naming import names
 from tempo_core.runtime.count import _Counting
 from tempo_core.runtime.kernels import Kernels
-from tempo_core.schedule import Execute, instances
 from tempo_core.symbolic.domain import Range
+from tests.core.cost_checks import assert_counted_as_run
 from tests.core.growth.table import rows
 from tests.core.passes.programs import PROGRAMS
 
@@ -53,18 +51,7 @@ def test_statements_run_as_often_as_in_the_tree(name: str, disable: tuple[str, .
     context, outputs = PROGRAMS[name].build()
     bounds = {step.bound_symbol.expr: number for step, number in zip(context.steps, (3, 7), strict=True)}
     program = context.compile(bounds, outputs, tp.Config(backend="numpy", disable=disable))
-    runs: Counter[str] = Counter()
-    labels = names(program.graph)
-
-    def visit(leaf: Any, _: Any) -> None:
-        if isinstance(leaf, Execute):
-            runs[labels[leaf.node] + ("" if leaf.branch is None else f"|{leaf.branch}")] += 1
-
-    instances(program.scheduled.root, visit)
-    for statement in program.cost().by_statement:
-        number = statement.numbers["times"]
-        assert number >= runs[statement.name], statement
-        assert not statement.is_exact or number == runs[statement.name], statement
+    assert_counted_as_run(program)
 
 
 def test_a_selection_runs_in_every_iteration() -> None:
