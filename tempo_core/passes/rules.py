@@ -226,6 +226,23 @@ def _sum_of_dot_batch(view: View) -> Edge | None:
     return view.build.add(ops.Reduce("sum", rest), product) if rest else product
 
 
+def _sum_of_scatter_batch(view: View) -> Edge | None:
+    """Scatters of a batch, summed over the batch, are one scatter: gradients of the rows of a table are added to one table."""
+    scatter, op = view.operand(), view.op
+    if not isinstance(scatter, ops.ScatterAdd) or not scatter.batch or not set(range(scatter.batch)) <= set(op.axes):
+        return None
+    updates, places, batch = view.inner(0, 0), view.inner(0, 1), scatter.batch
+    if updates is None or places is None:
+        return None
+    rank = view.graph.edge_type(updates).rank
+    order = (*range(batch, scatter.axis), *range(batch), *range(scatter.axis, rank))
+    build, axis = view.build, scatter.axis - batch
+    moved = updates if order == tuple(range(rank)) else build.add(ops.Permute(order), updates)
+    total = build.add(ops.ScatterAdd(axis, scatter.size), moved, places)
+    rest = tuple(a - batch for a in op.axes if a >= batch)
+    return build.add(ops.Reduce("sum", rest), total) if rest else total
+
+
 def _dot_of_permuted(slot: int) -> Callable[[View], Edge | None]:
     """A contraction reads the operand before its permutation, by other axis numbers, if the order of free axes stays."""
 
@@ -275,6 +292,13 @@ def _gather_of_broadcast(view: View) -> Edge | None:
     grown = view.type(1).rank - 1
     axes = tuple(a + grown * (a > view.op.axis) for a in first.axes)
     return view.build.add(ops.Broadcast(view.node.outputs[0].shape, axes), inner)
+
+
+def _scatter_all(view: View) -> Edge | None:
+    """Updates at 0, 1, ..., size - 1 are the result."""
+    index, op = view.operand(1), view.op
+    one_each = isinstance(index, ops.Iota) and view.type(1).rank == 1 and index.size == op.size
+    return view.edge(0) if one_each and not op.batch else None
 
 
 def _gather_of_where(view: View) -> Edge | None:
@@ -424,6 +448,7 @@ RULES: tuple[Rule, ...] = (
     Rule("sum-of-broadcast", ops.Reduce, "sum(broadcast(x, n)) -> x * n", _sum_of_broadcast, fn=("sum",), up_to=ROUNDING),
     Rule("reduce-of-permuted", ops.Reduce, "sum(permute(x)) -> permute(sum(x))", _reduce_of_permuted, up_to=ROUNDING),
     Rule("sum-of-dot-batch", ops.Reduce, "sum(dot(a, b; batch k), k) -> dot(a, b; contract k)", _sum_of_dot_batch, fn=("sum",), up_to=ROUNDING),
+    Rule("sum-of-scatter-batch", ops.Reduce, "sum(scatter(x, i; batch k), k) -> scatter(x, i)", _sum_of_scatter_batch, fn=("sum",), up_to=ROUNDING),
     Rule("reduce-reduce", ops.Reduce, "sum(sum(x, a), b) -> sum(x, (a, b))", _reduce_reduce, up_to=ROUNDING),
     Rule("dot-of-permuted-left", ops.Dot, "dot(permute(a), b) -> dot(a, b)", _dot_of_permuted(0), up_to=ROUNDING),
     Rule("dot-of-permuted-right", ops.Dot, "dot(a, permute(b)) -> dot(a, b)", _dot_of_permuted(1), up_to=ROUNDING),
@@ -437,6 +462,7 @@ RULES: tuple[Rule, ...] = (
     Rule("whole-slice", ops.Slice, "x[0:n] -> x", _operand_if(_whole_slice)),
     Rule("pad-by-nothing", ops.Pad, "pad(x, 0, 0) -> x", _operand_if(lambda v: v.op.low == 0 and v.op.high == 0)),
     Rule("concat-of-one", ops.Concat, "concat(x) -> x", _operand_if(lambda v: len(v.node.inputs) == 1)),
+    Rule("scatter-all", ops.ScatterAdd, "scatter(x, [0, 1, ..., n - 1], n) -> x", _scatter_all, up_to=SIGN_OF_ZERO),
     Rule("gather-all", ops.Gather, "x[0, 1, ..., n - 1] -> x", _gather_all),
     Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _slice_of_permuted),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),

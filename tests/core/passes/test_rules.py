@@ -307,6 +307,21 @@ def gather_of_gather(make: Make) -> Edge:
     return element_of_each(make, rows, batch, len(batch) + make.axis(rest))
 
 
+def scatter_all(make: Make) -> Edge:
+    shape = make.sizes(make.draw(st.integers(1, 3)))
+    axis = make.axis(shape)
+    return make.add(ops.ScatterAdd(axis, shape[axis]), make.moved(make.input(shape)), make.add(ops.Iota(shape[axis])))
+
+
+def sum_of_scatter_batch(make: Make) -> Edge:
+    batch, before, wide, after = (make.sizes(make.draw(st.integers(k, 2))) for k in (1, 0, 0, 0))
+    updates, places = make.input((*batch, *before, *wide, *after)), make.input((*batch, *wide), "int32")
+    scatter = ops.ScatterAdd(len(batch) + len(before), make.sizes(1)[0], len(batch))
+    others = range(len(batch), len(batch) + len(before) + 1 + len(after))
+    axes = (*range(len(batch)), *(k for k in others if make.draw(st.booleans())))
+    return make.add(ops.Reduce("sum", axes), make.add(scatter, make.moved(updates), make.moved(places)))
+
+
 def part(make: Make, value: Edge, axis: int, size: Expr) -> Edge:
     stop = make.draw(st.sampled_from([Expr.of(1), size]))
     return make.add(ops.Slice(axis, make.draw(st.sampled_from([Expr.of(0), stop - 1])), stop), make.moved(value))
@@ -373,6 +388,8 @@ GENERATORS: dict[str, Generator] = {
     "pad-by-nothing": Generator(pad_by_nothing),
     "concat-of-one": Generator(concat_of_one),
     "gather-all": Generator(gather_all),
+    "sum-of-scatter-batch": Generator(sum_of_scatter_batch, NUMBERS),
+    "scatter-all": Generator(scatter_all, NUMBERS),
     "slice-of-permuted": Generator(slice_of_permuted),
     "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
     "gather-of-where": Generator(gather_of_where),
