@@ -120,6 +120,16 @@ def pays_to_unroll(trips: int, operations: int, copied_bytes: int, on_cpu: bool)
     return on_cpu and copied_bytes >= LEAST_BYTES_TO_UNROLL and trips * operations <= MOST_OPERATIONS_TO_UNROLL
 
 
+# Write alone: XLA's CPU compiler repeats a write into a store in each operation that reads the store next, each on a copy of the whole
+# store. A loop of one iteration around the write keeps it from that; such a loop takes some 2 microseconds.
+LEAST_BYTES_TO_WRITE_ALONE = 64 * 1024
+
+
+def pays_to_write_alone(store_bytes: int, on_cpu: bool) -> bool:
+    """Whether to write into a store of this size in a loop of its own, where a range of the store is read in the same loop."""
+    return on_cpu and store_bytes >= LEAST_BYTES_TO_WRITE_ALONE
+
+
 def operations(node: Node) -> int:
     """The number of operations of a statement."""
     return len(node.op.body.instructions) if isinstance(node.op, ops.Dataflow) else 1

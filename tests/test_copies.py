@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-import tempo_core as tp
-from benchmarks.copies import PROGRAMS, Traffic, modules, stores, traffic
+from benchmarks.copies import ONE_WRITE, PROGRAMS, Traffic, modules, stores, traffic
 from benchmarks.hlo import Shape, parse
 
 
@@ -49,14 +48,14 @@ def test_moves_of_a_shape_are_found_in_any_order() -> None:
     assert not transposed.of_shapes([Shape("f32", (3, 40, 51)), Shape("s32", (3, 40, 50))])
 
 
-@pytest.fixture(scope="module", params=list(PROGRAMS))
-def program(request: pytest.FixtureRequest) -> tp.Program[Any]:
-    return PROGRAMS[request.param][1]()
+RINGS = ("window attention",)  # their keys lie in a ring, which is gathered whole, in the order of positions
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="the counts are those of XLA's CPU compiler")
-def test_loops_move_less_than_a_tenth_of_what_they_need(program: tp.Program[Any]) -> None:
-    parts = [traffic(module) for module in modules(program)]
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_loops_move_less_than_a_tenth_of_what_they_need(name: str) -> None:
+    program = PROGRAMS[name][1]()
+    parts = [traffic(module, ONE_WRITE) for module in modules(program)]
     moved = sum(move.bytes for part in parts for move in part.moves if move.in_loop)
     assert moved < 0.1 * sum(part.needed for part in parts)
-    assert not [str(m.instruction) for part in parts for m in part.of_shapes(stores(program)) if m.in_loop]
+    assert name in RINGS or not [str(m.instruction) for part in parts for m in part.of_shapes(stores(program)) if m.in_loop]

@@ -145,10 +145,11 @@ def discounted_sum(at: Setting, op: ops.DiscountedSum, x: Array) -> Array:
 
 
 def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
-    """A product of arrays with one batch dimension, one contracted and one free at most: several are made one by reshapes.
+    """A product of arrays with batch dimensions, then one contracted and one free at most: several are made one by reshapes.
 
     XLA's CPU compiler transposes both operands of a product that contracts two dimensions; once they are one, there is nothing
-    to transpose. Their order is that of the larger operand, so that only the smaller one may have to move.
+    to transpose. Their order is that of the larger operand, so that only the smaller one may have to move. Batch dimensions stay
+    apart: that is as good, and a store that was written just before is copied for a reshape.
     """
     larger_left = left.size >= right.size
     batch = _in_order(op.left_batch if larger_left else op.right_batch)
@@ -158,12 +159,12 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
     wide_right, right_axis = _merged(
         right, [op.right_batch[k] for k in batch], [op.right_contract[k] for k in contract], right_free
     )
-    shared_axis = (0,) if batch else ()
+    batch_axes = tuple(range(len(batch)))
     accumulate = jnp.float32 if left.dtype in (jnp.bfloat16, jnp.float16) else left.dtype
     product = lax.dot_general(
         wide_left,
         wide_right,
-        ((left_axis, right_axis), (shared_axis, shared_axis)),
+        ((left_axis, right_axis), (batch_axes, batch_axes)),
         precision=DOT_PRECISION,
         preferred_element_type=accumulate,
     )
@@ -179,15 +180,16 @@ def _in_order(axes: Sequence[int]) -> list[int]:
 
 
 def _merged(x: Array, batch: Sequence[int], contract: Sequence[int], free: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
-    """`x` with each kind of its dimensions made one, the batch first, and the axis that is contracted. A kind without any is left out.
+    """`x` with its batch dimensions first, then those contracted and the free ones, each made one; and the axis that is contracted.
 
-    The innermost dimension stays innermost, so that an operand that has to move does so in long pieces.
+    The innermost dimension stays innermost, so that an operand that has to move does so in long pieces. Without contracted or free
+    dimensions, there is no dimension for them.
     """
-    kinds = [batch, free, contract] if x.ndim - 1 in contract else [batch, contract, free]
-    present = [kind for kind in kinds if kind]
+    kinds = [free, contract] if x.ndim - 1 in contract else [contract, free]
+    present = [[k] for k in batch] + [list(kind) for kind in kinds if kind]
     sizes = [math.prod(x.shape[k] for k in kind) for kind in present]
     merged = jnp.reshape(jnp.transpose(x, [k for kind in present for k in kind]), sizes)
-    return merged, (present.index(contract),) if contract else ()
+    return merged, (present.index(list(contract)),) if contract else ()
 
 
 def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tempo_core import prices
 from tempo_core.backends.base import Backend, is_static
 from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Merge, Output
@@ -15,7 +17,7 @@ from tempo_core.runtime import padding
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
 from tempo_core.runtime.unroll import Unrolled
-from tempo_core.schedule import Block, Execute, If, Loop, Storage
+from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
 from tempo_core.schedule.program import Item
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import StepValues, Symbol
@@ -75,10 +77,12 @@ class Lowering(Placement):
         needed = frozenset(carried)
 
         def body(count: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+            before, self.read_at_once = self.read_at_once, self._ranges_in(loop.body)
             inner = dict(outer)
             inner.update(zip(carried, state, strict=True))
             at = count if loop.step == 1 else start + count * loop.step
             self.run(loop.body, inner, inputs, {**counters, loop.counter: at}, seed, needed)
+            self.read_at_once = before
             return tuple(inner[k] for k in carried)
 
         initial = tuple(stores[k] if k in stores else self.zeros(k) for k in carried)
@@ -87,6 +91,15 @@ class Lowering(Placement):
         else:
             final = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
         stores.update(zip(carried, final, strict=True))
+
+    def _ranges_in(self, block: Block) -> frozenset[Key]:
+        """The large stores of which a statement of a loop's body reads a range."""
+        executes = (leaf for leaf in leaves(block) if isinstance(leaf, Execute))
+        edges = (edge for execute in executes for edge in self.edges(execute))
+        ranges = (edge for edge in edges if any(isinstance(index, Range) for index in edge.index))
+        on_cpu = jax.default_backend() == "cpu"
+        keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys()
+        return frozenset(key for key in keys if prices.pays_to_write_alone(self.bytes(key), on_cpu))
 
     def _if(
         self, item: If, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]

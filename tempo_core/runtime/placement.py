@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,7 @@ class Placement:
         self.graph, self.storage, self.bounds, self.backend = graph, storage, dict(bounds), backend
         self.unrolled = unrolled or Unrolled()
         self.liveness = Liveness(graph, storage)
+        self.read_at_once: frozenset[Key] = frozenset()  # large stores of which a range is read in the loop that is traced
         self._moves: dict[Key, tuple[Any, Any, Any, Any]] = {}  # the last selection: value, predicate, alternative, result
         self._layouts: dict[Key, tuple[int, ...]] = {}
         self._readers: dict[Key, list[Reader]] = {}  # the reads of ranges
@@ -88,6 +90,10 @@ class Placement:
         if key not in self.unrolled.stores:
             return make(shape, dtype)
         return tuple(make(shape, dtype) for _ in range(self.storage[key].slots[self.unrolled.stores[key]]))
+
+    def bytes(self, key: Key) -> int:
+        """The size of an array of a store."""
+        return math.prod(self.shape(key)) * self.dtype(key).itemsize
 
     def zeros(self, key: Key) -> Any:
         return self.arrays(key, jnp.zeros)
@@ -230,13 +236,22 @@ class Placement:
             return value if predicate is None else jnp.where(predicate, value, array)
         layout = self.layout(key)
         place = [*at, *(0,) * value.ndim]
-        start = tuple(jnp.asarray(place[k], jnp.int32) for k in layout)
+        start = tuple(place[k] if is_static(place[k]) else jnp.asarray(place[k], jnp.int32) for k in layout)
         shape = (*(1,) * len(at), *value.shape)
         update = value.reshape([shape[k] for k in layout])  # dimensions of size 1 move, those of the value keep their order
         if predicate is not None:
             present = lax.dynamic_slice(array, start, update.shape, allow_negative_indices=False)
             update = jnp.where(predicate, update, present)
-        return lax.dynamic_update_slice(array, update, start, allow_negative_indices=False)
+        varying = next((k for k, place in enumerate(start) if not is_static(place)), None)
+        if key not in self.read_at_once or varying is None:
+            return lax.dynamic_update_slice(array, update, start, allow_negative_indices=False)
+
+        def written(at: Any, array: Any) -> Any:
+            place = (*start[:varying], at, *start[varying + 1 :])
+            return lax.dynamic_update_slice(array, update, place, allow_negative_indices=False)
+
+        # A loop of one iteration, which XLA does not see through. It would else do the write in each reader, on a copy of the store.
+        return lax.fori_loop(start[varying], start[varying] + 1, written, array)
 
     def place(self, key: Key, point: Sequence[Callable[[Any], int]]) -> Callable[[Any], tuple[Any, ...]]:
         """A function that gives the place of a point's value in its store, as an index of an array on the host.

@@ -76,8 +76,9 @@ def assert_right(built: dict[str, Any]) -> None:
 def check_built(built: dict[str, Any]) -> Outcome:
     """`built` is the namespace after `Program.text` has run."""
     try:
-        # Loops over layers of weights are written out, though weights are small here.
-        with np.errstate(all="ignore"), patch.object(prices, "LEAST_BYTES_TO_UNROLL", 1):
+        # Weights and stores are small here.
+        small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1}
+        with np.errstate(all="ignore"), patch.multiple(prices, **small):
             return Checking(built).outcome()
     except LeftOut as left:
         return Outcome("left out", str(left))

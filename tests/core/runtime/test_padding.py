@@ -10,7 +10,7 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import parse
-from tempo_core import reference
+from tempo_core import prices, reference
 from tempo_core.ir.ops import Dataflow, Dot
 from tempo_core.runtime.padding import matters
 from tempo_core.symbolic.domain import Range
@@ -72,3 +72,20 @@ def test_keys_without_zeros_are_not_copied() -> None:
     selects = [i for m in modules for c in m.computations.values() for i in c.instructions if i.opcode == "select"]
     if jax.default_backend() == "cpu":
         assert all(np.prod(shape.sizes) < T * B * H for i in selects for shape in i.shapes)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="other compilers write in place")
+def test_a_large_store_that_is_written_and_read_in_a_loop_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = {}
+    for least in (1, 10**9):
+        monkeypatch.setattr(prices, "LEAST_BYTES_TO_WRITE_ALONE", least)
+        ctx, bounds, outputs = attention()
+        program = ctx.compile(bounds, outputs)
+        x = np.random.default_rng(0).normal(size=(2, T, B, H)).astype("float32")
+        assert_all_same(program.run({"x": x}), reference.evaluate(ctx, outputs, bounds, {"x": x}), 1e-4)
+        assert program._staged is not None
+        modules = [parse(segment.compiled.as_text()) for segment in program._staged.segments]  # type: ignore[union-attr]
+        loops = [(m, loop) for m in modules for loop in m.loops()]
+        inside = [i for m, loop in loops for i in m.operations(loop.body) if i.opcode == "copy"]
+        copies[least] = sum(np.prod(shape.sizes) >= T * B * H for i in inside for shape in i.shapes)
+    assert copies[1] == 0
