@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tempo_core.errors import ConfigError
 
-PASSES = ("simplify", "dce", "cse", "narrow", "lift", "pad", "vectorize", "tile", "trim", "fuse")
+PASSES = ("simplify", "dce", "cse", "narrow", "lift", "pad", "precompute", "vectorize", "tile", "trim", "fuse")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tempo_core.passes.fuse import Fuse
 from tempo_core.passes.lift import Lift
 from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
+from tempo_core.passes.precompute import Precompute
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
@@ -32,6 +33,7 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Lift(),
         Simplify(),
         Pad(),
+        Precompute(),
         Vectorize(but=tuple(unvectorized)),
         Simplify(),
         Cse(),
