@@ -24,6 +24,9 @@ FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops
 MANY_OPERATIONS = (ops.Random, ops.Udf)
 MOST_KEPT = 4096
 
+# Precompute: the fewest operations of a function's part that are worth a function of their own.
+FEWEST_OPERATIONS = 8
+
 # Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
 MOST_REGIONS = 8
 

@@ -146,6 +146,16 @@ def innermost_steps(graph: Graph) -> dict[int, Symbol]:
     return steps
 
 
+def innermost_nests(graph: Graph) -> dict[int, frozenset[int]]:
+    """For each node on a cycle of dependences, the nodes in the innermost loop that carries it."""
+    nests: dict[int, frozenset[int]] = {}
+    for inner in loop_nest(graph, graph.order).nests():
+        if inner.step is not None:
+            nodes = frozenset(vertex.node for vertex in inner.vertices)
+            nests.update(dict.fromkeys(nodes, nodes))
+    return nests
+
+
 def _nested(
     graph: Graph, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...], around: Symbol | None = None
 ) -> Nest:

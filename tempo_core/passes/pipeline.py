@@ -14,6 +14,7 @@ from tempo_core.passes.fuse import Fuse
 from tempo_core.passes.lift import Lift
 from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
+from tempo_core.passes.precompute import Precompute
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
@@ -34,6 +35,7 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Accumulate(running=True),
         Simplify(),
         Pad(),
+        Precompute(),
         Vectorize(but=tuple(unvectorized)),
         Simplify(),
         Cse(),

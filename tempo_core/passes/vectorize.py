@@ -99,7 +99,8 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     A group is a set of connected legal nodes. It is worth vectorizing if some read takes a whole step of it. A group with
     operands from a loop over the step needs a second reason, because all those operands would have to be kept until the loop
     ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once; or no value read from the
-    group is smaller than its operands. For such a group, a result (`Output`) that collects the step does not count as a read.
+    group is smaller than its operands. Operands that are kept anyway do not count, because something else reads a range of them.
+    For a group with operands from a loop, a result (`Output`) that collects the step does not count as a read.
 
     A group that only feeds a loop is worth it too, if it draws random numbers or calls functions for the innermost loop, needs
     nothing from that loop, and all its values together are small: they are computed before the loop.
@@ -108,12 +109,15 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     whole: set[Key] = set()  # values of which some read takes the whole step
     collected: set[int] = set()  # nodes whose values are collected as results
     looped_reads: set[tuple[int, Key]] = set()  # (reader, value that a loop over the step makes)
+    stored: set[Key] = set()  # values of the loop of which something reads a range
     for reader in graph:
         for edge in reader.inputs:
             source = graph[edge.source]
             if step not in source.domain:
                 continue
             index = edge.index[source.domain.steps.index(step)]
+            if source.id not in legal and isinstance(index, Range) and reader.id not in legal:
+                stored.add((edge.source, edge.output))
             if source.id in legal and reader.id in legal and step in reader.domain:
                 groups.join(source.id, reader.id)
             elif reader.id in legal and step in reader.domain:
@@ -133,7 +137,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     worthwhile = {
         group
         for group in read
-        if group not in operands or group in heavy or _size(graph, read[group]) >= _size(graph, operands[group])
+        if group not in operands or group in heavy or _size(graph, read[group]) >= _size(graph, operands[group] - stored)
     }
     worthwhile |= {groups.of(n) for n in collected} - operands.keys()
     worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()
@@ -151,14 +155,14 @@ def _before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups
                 kept.setdefault(groups.of(edge.source), set()).add((edge.source, edge.output))
                 if innermost.get(reader.id) != step:
                     candidates.discard(groups.of(edge.source))
-    return {group for group in candidates if group in kept and sum(_elements(graph, key) for key in kept[group]) <= MOST_KEPT}
+    return {
+        group for group in candidates if group in kept and sum(_elements(graph, key, step) for key in kept[group]) <= MOST_KEPT
+    }
 
 
-def _elements(graph: Graph, key: Key) -> int:
-    """The approximate number of elements of a value at all its points together."""
-    node = graph[key[0]]
-    points = tuple(step.bound_expr for step in node.domain.steps)
-    return nominal(ops.product((*points, *node.outputs[key[1]].shape)))
+def _elements(graph: Graph, key: Key, step: Symbol) -> int:
+    """The approximate number of elements of a value at all points of a step."""
+    return nominal(step.bound_expr * ops.product(graph[key[0]].outputs[key[1]].shape))
 
 
 def _size(graph: Graph, values: set[Key]) -> int:

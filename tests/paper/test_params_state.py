@@ -89,7 +89,7 @@ def test_initialization_runs_once(golden):
     golden("paper/params_state.txt", program.text("program", full=True))
     lines = program.text("program", full=True).splitlines()
     assert [line for line in lines if "w|0" in line] == ["w|0[0]"], "outside of the loop"
-    assert any(line.startswith("    w|1[i]") for line in lines), "inside"
+    assert any(line.startswith("  w|1[i]") for line in lines), "inside"
 
 
 def test_values():

@@ -486,6 +486,28 @@ def functions_of_arrays(i, I, t, T):
     return [a[i, 0:T].sum(0), b[0:I, 0:T], c, d[0:I, t].sum(0), none[0:T].sum(0), e[0:T].sum(0), f[0:T]]
 
 
+@program("precompute")
+def functions_with_an_early_part(i, I, t, T):
+    """Functions in a loop, of its state and of values from outside: random starts, as an environment resets itself."""
+    x = fed(2, domain=(i, t))
+    s = tp.recurrence((2,), domain=(i, t))
+    bits = tp.random.bits((2,), domain=(i, t))
+    following, start, total = tp.udf(reset_now_and_then, s, x, bits, outputs=[tp.spec((2,)), tp.spec((2,)), tp.spec()])
+    s[i, 0] = x[i, 0]
+    s[i, t + 1] = following
+    return [s, start, total[i, 0:T].sum(0)]
+
+
+def reset_now_and_then(state: Any, x: Any, bits: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    key, reset = jax.random.split(jax.random.wrap_key_data(bits, impl="threefry2x32"))
+    start = jax.random.uniform(reset, (2,))
+    moved = state * 0.9 + x + jax.random.uniform(key, ())
+    return jnp.where(moved.sum() > 1, start, moved), start, (start * x).sum()
+
+
 def tp_three() -> Any:
     import jax.numpy as jnp
 

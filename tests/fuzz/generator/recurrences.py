@@ -271,6 +271,34 @@ def diagonal(d: Drawing) -> None:
     d.add("\n".join(lines), name)
 
 
+def stencil(d: Drawing) -> None:
+    """Each point reads its neighbours at an earlier point of another step, with borders of their own, or with clamped reads."""
+    if len(d.steps) < 2:
+        return
+    pair = d.steps[-2:]
+    (outer, s), name, shape = d.choices.pick((pair, pair[::-1])), d.name(), d.shape()
+    order = pair
+
+    def point(o: str, i: str) -> str:
+        return f"{name}[{', '.join({outer: o, s: i}[step] for step in order)}]"
+
+    d.mark("recurrence: stencil")
+    value, bound = operand(d, order, shape), s.upper()
+    lines = [declared(name, shape, order), f"{point('0', s)} = {operand(d, order, shape, {outer: '0'})}"]
+    left, right = f"{s} - 1", f"{s} + 1"
+    if d.chance(40):
+        d.mark("recurrence: stencil with clamped reads")
+        left, right = f"tp.max({s} - 1, 0)", f"tp.min({s} + 1, {bound} - 1)"
+    else:
+        lines.append(f"{point(f'{outer} + 1', '0')} = {point(outer, '0')} * 0.9")
+        lines.append(f"{point(f'{outer} + 1', f'{bound} - 1')} = {operand(d, order, shape, {s: f'{bound} - 1'})}")
+    mirrored = d.choices.pick((point(outer, s), point(outer, f"{bound} - 1 - {s}"), point("0", s)))
+    lines.append(
+        f"{point(f'{outer} + 1', s)} = tp.tanh({point(outer, left)} - {point(outer, right)} * 0.5 + {mirrored} + {value})"
+    )
+    d.add("\n".join(lines), name)
+
+
 def merge(d: Drawing) -> None:
     """Branches without recursion, whose order matters; each may read its value at other points."""
     r = target(d)

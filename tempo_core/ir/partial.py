@@ -1,0 +1,113 @@
+"""A function of JAX arrays in two parts: what needs only some of its operands, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tempo_core.ir.types import TensorType
+from tempo_core.symbolic.expr import Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A function as JAX's program of it (a `ClosedJaxpr`)."""
+
+    program: Any
+    name: str
+
+    def __call__(self, *operands: Any) -> Any:
+        import jax.extend.core  # the IR itself needs no JAX
+
+        return jax.extend.core.jaxpr_as_fun(self.program)(*operands)
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`early` takes some of a function's operands, and gives intermediate values of the types `between`.
+
+    `late` takes all operands and then these values, and gives the function's results. `operations` is the size of `early`.
+    """
+
+    early: Traced
+    late: Traced
+    between: tuple[TensorType, ...]
+    operations: int
+
+
+def parts(
+    fn: Callable[..., Any], operands: Sequence[TensorType], results: Sequence[TensorType], known: Sequence[int]
+) -> Parts | None:
+    """The parts of a function, of which `early` takes the operands at the positions `known`.
+
+    None if it has no such parts, or cannot be traced: the run then explains why. All shapes are numbers.
+    """
+    import jax
+
+    try:
+        program = jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(_sizes(type), type.dtype) for type in operands))
+    except Exception:  # a user's function may raise anything
+        return None
+    inner = program.jaxpr
+    declared = [(_sizes(type), type.dtype) for type in results]
+    if inner.effects or [(tuple(v.aval.shape), str(v.aval.dtype)) for v in inner.outvars] != declared:
+        return None
+    early_values = {*inner.constvars, *(inner.invars[k] for k in known)}
+    early = []
+    for equation in inner.eqns:
+        if all(_is_literal(v) or v in early_values for v in equation.invars):
+            early.append(equation)
+            early_values.update(equation.outvars)
+    late = [equation for equation in inner.eqns if not any(equation is other for other in early)]
+    made = {v: equation for equation in early for v in equation.outvars}
+    between: dict[Any, None] = {}
+    copied: list[Any] = []  # early equations whose values cannot be stored, such as keys of random numbers
+    waiting = [v for equation in late for v in equation.invars if not _is_literal(v)]
+    waiting += [v for v in inner.outvars if not _is_literal(v)]
+    while waiting:
+        value = waiting.pop()
+        if value not in made:
+            continue
+        if not jax.dtypes.issubdtype(value.aval.dtype, jax.dtypes.extended):
+            between[value] = None
+        elif not any(made[value] is other for other in copied):
+            copied.append(made[value])
+            waiting += [v for v in made[value].invars if not _is_literal(v)]
+    if not between:
+        return None
+    rest = [equation for equation in inner.eqns if any(equation is other for other in (*late, *copied))]
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return Parts(
+        _traced(program, [inner.invars[k] for k in known], early, list(between), f"{name}: early part"),
+        _traced(program, [*inner.invars, *between], rest, list(inner.outvars), name),
+        tuple(TensorType(str(v.aval.dtype), tuple(map(Expr.of, v.aval.shape))) for v in between),
+        sum(map(_operations, early)) - sum(map(_operations, copied)),
+    )
+
+
+def _sizes(type: TensorType) -> tuple[int, ...]:
+    return tuple(size.constant for size in type.shape)
+
+
+def _is_literal(value: Any) -> bool:
+    return hasattr(value, "val")
+
+
+def _traced(program: Any, operands: list[Any], equations: list[Any], results: list[Any], name: str) -> Traced:
+    import jax.extend.core
+
+    inner = jax.extend.core.Jaxpr(program.jaxpr.constvars, operands, results, equations, program.jaxpr.effects)
+    return Traced(jax.extend.core.ClosedJaxpr(inner, program.consts), name)
+
+
+def _operations(equation: Any) -> int:
+    """The number of operations of an equation, with those of the functions that it calls."""
+    import jax.extend.core
+
+    inner = list(jax.extend.core.jaxprs_in_params(equation.params))
+    return sum(_operations(e) for each in inner for e in each.eqns) if inner else 1
