@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import loop_nest
+from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
@@ -13,9 +13,9 @@ from tempo_core.passes.base import NEUTRAL, Builder, Pass, remove_dead
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
-from tempo_core.passes.windows import block_of, of_blocks, of_windows, window_of
+from tempo_core.passes.windows import COMBINE, block_of, of_blocks, of_windows, window_of
 from tempo_core.prices import worth_scanning
-from tempo_core.symbolic.domain import Point, Range, full_range
+from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -26,8 +26,9 @@ class Lift(Pass):
 
     Reductions of prefixes and suffixes become scans (`scans.py`). Discounted suffix sums and linear recurrences become
     `LinearScan`. A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block
-    (`windows.py`). Functions of the elements are computed once a point (`elements.py`). Three kinds stay as they are: reductions
-    whose operands depend on their results (those are loops), windows whose operands a loop over the step computes (the loop can
+    (`windows.py`). Functions of the elements are computed once a point (`ir/elements.py`). If a loop computes the elements, in the
+    order in which they are reduced, it carries the reduction from one point to the next. Three kinds stay as they are: other
+    reductions whose operands depend on their results, windows whose operands a loop over the step computes (the loop can
     reduce them as it goes), and recurrences over values that the host gives one timestep after the other.
 
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
@@ -54,18 +55,30 @@ def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
     return cycles
 
 
-def _streamed(graph: Graph, step: Symbol, cycle: dict[int, int]) -> set[int]:
-    """The nodes that a loop over `step` computes as it goes: the nodes on its cycles, and those that read them point by point."""
-    nodes, users = set(cycle), graph.users() if cycle else {}
-    waiting = list(nodes)
+def _streamed(graph: Graph, step: Symbol) -> dict[int, str]:
+    """The nodes that a loop over `step` computes as it goes, and in which direction they read along it (`dependence.direction`).
+
+    These are the nodes on the loop's cycles, and those that read them point by point. Nodes of several loops have no direction.
+    """
+    directions: dict[int, str] = {}
+    for nest in loop_nest(graph, [s for s in graph.order if s != step]).nests():
+        if nest.cyclic:
+            signs = {direction_of(graph, arc, step) for arc in nest.arcs}
+            sign = next((sign for sign in "<>" if signs <= {"=", sign, f"{sign}="}), "")
+            directions.update((v.node, sign) for v in nest.vertices)
+    users, waiting = graph.users() if directions else {}, list(directions)
     while waiting:
         source = graph[waiting.pop()]
         for reader, slot in users[source.id]:
             along = [i for s, i in zip(source.domain.steps, reader.inputs[slot].index, strict=True) if s == step]
-            if reader.id not in nodes and along and isinstance(along[0], Point) and step in along[0].steps:
-                nodes.add(reader.id)
+            if not along or not isinstance(along[0], Point) or step not in along[0].steps:
+                continue
+            sign = directions[source.id]
+            sign = sign if directions.get(reader.id, sign) == sign else ""
+            if directions.get(reader.id) != sign:
+                directions[reader.id] = sign
                 waiting.append(reader.id)
-    return nodes
+    return directions
 
 
 class _Lifting:
@@ -74,7 +87,7 @@ class _Lifting:
     def __init__(self, graph: Graph):
         self.graph = graph
         self._numbers: dict[frozenset[Symbol], dict[int, int]] = {}
-        self._streams: dict[Symbol, set[int]] = {}
+        self._streams: dict[Symbol, dict[int, str]] = {}
 
     def cycles(self, steps: frozenset[Symbol]) -> dict[int, int]:
         """For each node on a cycle that loops over `steps` must follow, the number of that cycle."""
@@ -82,9 +95,9 @@ class _Lifting:
             self._numbers[steps] = _on_cycles(self.graph, steps)
         return self._numbers[steps]
 
-    def streams(self, step: Symbol) -> set[int]:
+    def streams(self, step: Symbol) -> dict[int, str]:
         if step not in self._streams:
-            self._streams[step] = _streamed(self.graph, step, self.cycles(frozenset({step})))
+            self._streams[step] = _streamed(self.graph, step)
         return self._streams[step]
 
     def lift(self, node: Node) -> None:
@@ -110,6 +123,8 @@ class _Lifting:
         term = Terms(elements).of_sum(node, reads.axes) if each is None and is_scan else None
         if each is None and term is None:
             return None
+        if each is not None and self._is_carried(node, reads, elements.reads):
+            return self._carried(node, reads, each)
         cycle = self.cycles(index.steps | {step})
         if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in elements.reads):
             return None
@@ -124,6 +139,30 @@ class _Lifting:
         values = replace(each, index=(*each.index[:place], full_range(step), *each.index[place + 1 :]))
         axis = sum(isinstance(at, Range) for at in each.index[:place])
         return self._taken(node, reads, whole, values, axis, elements.reads)
+
+    def _is_carried(self, node: Node, reads: Reads, sources: set[int]) -> bool:
+        """Whether a loop computes the elements in the order in which they are reduced: then it reduces them as it goes."""
+        t, index = reads.step.expr, reads.index
+        if not isinstance(node.op, ops.Reduce):
+            return False
+        is_prefix, is_suffix = index.start == 0 and index.stop == t + 1, index.start == t and index.stop == reads.step.bound_expr
+        streams = self.streams(reads.step)
+        signs = {streams[source] for source in sources if source in streams}
+        return (bool(is_prefix) and signs == {"<"}) or (bool(is_suffix) and signs == {">"})
+
+    def _carried(self, node: Node, reads: Reads, each: Edge) -> Edge:
+        """The reduction as a recurrence: that of the neighbour, and the reader's own element."""
+        t, bound = reads.step.expr, reads.step.bound_expr
+        is_prefix = bool(reads.index.start == 0)
+        has_neighbour, neighbour = (t >= 1, t - 1) if is_prefix else (t <= bound - 2, t + 1)
+        at = tuple(Point(neighbour if s == reads.step else s.expr) for s in node.domain.steps)
+        build = Builder(self.graph, node, Domain(node.domain.steps, node.domain.condition & has_neighbour))
+        value = build.add(ops.Binary(COMBINE[node.op.fn]), Edge(node.id, at), each)  # type: ignore[attr-defined]
+        branches = replace(value, condition=has_neighbour), each
+        self.graph.put(replace(node, op=ops.Merge(node.outputs[0]), inputs=branches))
+        self._numbers.clear()
+        self._streams.clear()
+        return Edge(node.id, identity(node.domain))
 
     def _summed(self, node: Node, reads: Reads, whole: Builder, term: Term) -> Edge:
         """What a point takes from sums whose terms depend on it too."""
@@ -154,7 +193,7 @@ class _Lifting:
             scan = _discounted(whole, x, axis, gamma) if gamma is not None else SCANS[fn](whole, x, axis, suffixes)
             taken = _at(point, scan, axis, last)
             return _or_neutral(point, taken, fn, index)
-        if isinstance(op, ops.Argmax) or index.steps != {step} or sources & self.streams(step):
+        if isinstance(op, ops.Argmax) or index.steps != {step} or sources & self.streams(step).keys():
             return None
         window, block = window_of(index, step), block_of(index, step)
         if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later

@@ -111,14 +111,35 @@ def test_a_window_of_what_a_loop_makes_is_reduced_as_the_loop_goes():
     assert not ops_of(after(HEAD + STREAMED.format(read="0:t + 1") + TAIL, Lift()), Reduce)
 
 
-def test_a_sum_over_what_depends_on_it_stays_a_loop():
-    loop = """\
-%5 h = Merge(type=float32[])(%4[i, t] if t == 0, %9[i, t - 1] if t >= 1) : float32[] over (i, t)
+IN_A_LOOP = """\
+%5 h = Merge(type=float32[])(%4[i, t] if t == {first}, %7[i, {neighbour}] if {rest}) : float32[] over (i, t)
+%6 = Unary(fn="tanh")(%5[i, t]) : float32[] over (i, t)
+%9 = Reduce(fn="sum", axes=(0,))(%6[i, {read}]) : float32[] over (i, t)
+%7 = Binary(fn="mul")(%9[i, t], %4[i, t]) : float32[] over (i, t)
+"""
+
+
+def test_a_loop_carries_the_reduction_of_what_it_computes(golden: Golden):
+    forwards = IN_A_LOOP.format(first="0", neighbour="t - 1", rest="t >= 1", read="0:t + 1")
+    backwards = IN_A_LOOP.format(first="T - 1", neighbour="t + 1", rest="t <= T - 2", read="t:T")
+    for name, loop in (("loop", forwards), ("loop_backwards", backwards)):
+        graph = check(golden, f"lift_{name}", HEAD + loop + TAIL, Lift(), Simplify())
+        assert not ops_of(graph, Reduce, CumSum) and len(ops_of(graph, Merge)) == 2
+    window = forwards.replace("0:t + 1", "max(t - 1, 0):t + 1")
+    assert ops_of(after(HEAD + window + TAIL, Lift()), Reduce)  # the sum of the points before this one is not a sum of windows
+
+
+def test_reductions_against_the_order_of_the_loop_wait_for_its_end():
+    graph = after(HEAD + STREAMED.format(read="t:T") + TAIL, Lift())
+    assert ops_of(graph, CumSum) and len(ops_of(graph, Merge)) == 1
+
+
+def test_inside_a_loop_over_another_step_all_points_are_there():
+    text = """\
+%5 h = Merge(type=float32[])(%4[i, t] if i == 0, %9[i - 1, t] if i >= 1) : float32[] over (i, t)
 %9 = Reduce(fn="sum", axes=(0,))(%5[i, 0:t + 1]) : float32[] over (i, t)
 """
-    assert ops_of(after(HEAD + loop + TAIL, Lift()), Reduce)
-    other = loop.replace("t == 0, %9[i, t - 1] if t >= 1", "i == 0, %9[i - 1, t] if i >= 1")
-    assert not ops_of(after(HEAD + other + TAIL, Lift()), Reduce)  # inside the loop over i, all of t is there
+    assert ops_of(after(HEAD + text + TAIL, Lift()), CumSum)
 
 
 def recurrence(value: str, first: str = "t == 0", rest: str = "t >= 1", back: str = "t - 1") -> str:

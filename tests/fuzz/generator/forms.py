@@ -179,6 +179,10 @@ SIZED: dict[str, tuple[str, ...]] = {  # shapes that depend on steps and bounds,
     "range": ("tp.arange({s}, {T}) * 0.5", "tp.arange(0, {T}, 2) * {x0}", "tp.arange(1, {s} + 2).sum() * {x0}"),
     "statistics of a slice": ("tp.var({p}, 0)", "{q}.mean(0)", "tp.logsumexp({p}, 0)", "{q}.prod(0)", "({p} > 0).all(0) * 1.0", "{q}.min()"),
     "product of slices": ("({p} * {p}).sum(0)", "{p} - {p}.mean(0)", "{p} / (tp.abs({p}).max() + 1)", "({w}.flatten() * 0.5).sum()"),
+    "terms of a slice": (
+        "({p} * {x0}).sum(0)", "tp.square({q} - {x0}).sum(0)", "(tp.exp({p} - tp.abs({x0})) * {p}).sum(0)", "({p}.softmax(0) * {p}).sum(0)",
+        "(tp.tanh({p}) * {p}).max(0)", "(tp.exp({q} - {q}.max(0)) / (1 + {x0} * {x0})).sum(0)",
+    ),
 }  # fmt: skip
 INTEGER: dict[str, tuple[str, ...]] = {  # of integers
     "integer arithmetic": ("{x} + {y}", "{x} * 3 - {y}", "{x} - 1", "-{x}"),

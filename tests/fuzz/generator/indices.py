@@ -93,7 +93,11 @@ def index(d: Drawing, s: str) -> tuple[str, str]:
 def reduction(d: Drawing, empty: bool = False) -> str:
     """A method that reduces one axis, or all. Over an axis that may be empty, only sums and products are defined."""
     safe = (".sum(0)", ".sum(0)", ".discounted_sum(0.9)", ".prod(0)")
-    return d.choices.pick(safe if empty else (*safe, ".mean(0)", ".max(0)", ".min(0)", ".sum()", ".mean(-1)", ".sum(-1)"))
+    return d.choices.pick(
+        safe
+        if empty
+        else (*safe, ".mean(0)", ".max(0)", ".min(0)", ".logsumexp(0)", ".var(0)", ".sum()", ".mean(-1)", ".sum(-1)")
+    )
 
 
 def read(d: Drawing) -> None:
