@@ -51,7 +51,8 @@ class _Counting:
         self.scheduled, self.graph, self.bounds = scheduled, scheduled.graph, scheduled.bounds
         self.slots = symbolic_slots(scheduled.schedule, scheduled.bounds, scheduled.storage)
         layouts = {} if staged is None else {key: staged.lowering.layout(key) for key in scheduled.storage}
-        self.reading = Reading(self.graph, scheduled.storage, self.slots, layouts, scheduled.bounds)
+        arrays = {key: store.slots if staged is None else staged.lowering.slots(key) for key, store in scheduled.storage.items()}
+        self.reading = Reading(self.graph, scheduled.storage, self.slots, layouts, arrays, scheduled.bounds)
         self.stored = {key for key, store in scheduled.storage.items() if store.size > 1}
         self.stored |= set() if staged is None else set(staged.store_keys) & set(scheduled.storage)
         self.is_staged = staged is not None

@@ -73,9 +73,11 @@ class Reading:
         storage: Mapping[Key, Storage],
         slots: Mapping[Key, tuple[Expr, ...]],
         layouts: Mapping[Key, Sequence[int]],
+        arrays: Mapping[Key, Sequence[int]],
         bounds: Mapping[Symbol, int],
     ):
         self.graph, self.storage, self.slots, self.layouts, self.bounds = graph, storage, slots, layouts, bounds
+        self.arrays = arrays  # the slots of one array of each store: 1 along the step along which it is split
 
     def read(self, edge: Edge, kernels: Kernels) -> Value:
         """The value that an edge delivers. What its read moves by itself is counted in `kernels`: gathers of several points."""
@@ -88,12 +90,14 @@ class Reading:
             return Value(bytes_of(type), reads, is_view, source.op if is_view else ops.Broadcast((), ()), not is_view)
         value = source.outputs[edge.output].substitute(edge.points(source.domain))
         item = bytes_of(value)
-        sizes = list(self.slots[key])  # of the dimensions of steps, as far as they are read
+        # The sizes of the dimensions of steps, as far as they are read.
+        sizes = [slots if number > 1 else Expr.of(1) for slots, number in zip(self.slots[key], self.arrays[key], strict=True)]
         spans: list[int] = []
         whole = item * product(tuple(sizes))
         result = Value(whole, {(key, edge.index): whole}, True)
-        for k, index in enumerate(edge.index):
-            stored = self.storage[key].slots[k] > 1
+        points_first = sorted(range(len(edge.index)), key=lambda k: not isinstance(edge.index[k], Point))
+        for k in points_first:
+            index, stored = edge.index[k], self.arrays[key][k] > 1
             if isinstance(index, Point):
                 sizes[k] = Expr.of(1)
                 kind = "slice" if stored else "whole"
@@ -137,7 +141,7 @@ class Reading:
 
     def _turned(self, key: Key, edge: Edge, spans: Sequence[int]) -> bool:
         """Whether the dimensions of a read lie in another order than the reader sees them."""
-        stored = [k for k, slots in enumerate(self.storage[key].slots) if slots > 1]
+        stored = [k for k, slots in enumerate(self.arrays[key]) if slots > 1]
         layout = self.layouts.get(key)
         if layout is None or self.storage[key].size == 1:
             return False
