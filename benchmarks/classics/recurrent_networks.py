@@ -115,11 +115,11 @@ def lstm_by_hand_in_one_scan(w: Array, v: Array, bias: Array, x: Array, target: 
 def time_first(inputs: Any) -> Any:
     """The inputs of a program whose batch is a dimension: [T, B, ...]."""
 
-    def made(random: Any, **sizes: int) -> dict[str, Array]:
+    def swapped(random: Any, **sizes: int) -> dict[str, Array]:
         values = inputs(random, **sizes)
         return values | {name: values[name].swapaxes(0, 1) for name in ("x", "target")}
 
-    return made
+    return swapped
 
 
 # -- a GRU with the batch as a step -----------------------------------------------------------------------------------------------

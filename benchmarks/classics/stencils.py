@@ -201,7 +201,7 @@ def life_by_hand(start: Array, K: int) -> Any:
         rows = jnp.roll(board, 1, 0) + board + jnp.roll(board, -1, 0)
         count = jnp.roll(rows, 1, 1) + rows + jnp.roll(rows, -1, 1) - board
         after = jnp.where((count == 3) | ((count == 2) & (board == 1)), 1, 0)
-        return after, (after.sum())
+        return after, after.sum()
 
     last, alive = lax.scan(step, start, None, length=K - 1)
     return jnp.concatenate([start.sum()[None], alive]), last
