@@ -48,12 +48,15 @@ def _join(loop: HostLoop, result: list[HostItem], graph: Graph) -> None:
     while body and isinstance(body[-1], HostCall) and body[-1].is_sink:
         sinks.insert(0, body.pop())  # type: ignore[arg-type]
     first, last = (body[0], body[-1]) if body else (None, None)
+    # The first launch of the next iteration overwrites what this one's first launch has fetched: such sinks get it before.
+    before_edge = [sink for sink in sinks if isinstance(first, Segment) and _fetches(first, sink.slot)]
     if not (
         len(body) > 1
         and isinstance(first, Segment)
         and isinstance(last, Segment)
         and _runs_often(loop)
         and all(_is_cheap(s, graph) for s in (first, last))
+        and sinks[: len(before_edge)] == before_edge  # else the sinks would change their order
     ):
         result.append(HostLoop(loop.counter, loop.start, loop.stop, loop.step, [*body, *sinks]))
         return
@@ -63,12 +66,17 @@ def _join(loop: HostLoop, result: list[HostItem], graph: Graph) -> None:
     before, later = {loop.counter: loop.counter.expr - loop.step}, {loop.counter: (start + loop.step, final)}
     edge: list[HostItem] = [at(last, before, first.counters, later)]
     add(edge, at(first, {}, first.counters, later))
+    sinks = sinks[len(before_edge) :]
     edge += [call_at(sink, before) for sink in sinks]
     end = {loop.counter: Expr.of(final)}
     add(result, at(first, {loop.counter: Expr.of(start)}, outer, {}))
-    result.append(HostLoop(loop.counter, loop.start, loop.stop, loop.step, body[1:-1], edge))
+    result.append(HostLoop(loop.counter, loop.start, loop.stop, loop.step, [*body[1:-1], *before_edge], edge))
     result.append(at(last, end, outer, {}))
     result += [call_at(sink, end) for sink in sinks]
+
+
+def _fetches(segment: Segment, slot: int) -> bool:
+    return any(isinstance(item, Fetch) and item.slot == slot for item in segment.items)
 
 
 def _runs_often(loop: HostLoop) -> bool:

@@ -112,7 +112,7 @@ def test_the_page_on_plans_shows_the_plan_of_ppo() -> None:
 def test_parameters_and_state_share_a_line() -> None:
     """The lines for the first and the later values of a module's parameters."""
     text = (GOLDEN / "plan_ppo.txt").read_text()
-    assert "policy: start[0, 0, 0]" in text and "if m >= 1: adam, value, policy: update[i, e, m]" in text
+    assert "policy: start[i, 0, 0]" in text and "if m >= 1: adam, value, policy: update[i, e, m]" in text
 
 
 def test_the_command_prints_the_plan_short_and_full() -> None:

@@ -54,7 +54,7 @@ def test_other_functions_have_no_parts(fn: Any):
 
 def graph_of(fn: Any, recurrent: bool = True) -> Graph:
     ctx = tp.Context("i", "t")
-    with ctx as ((i, I), (t, T)):
+    with ctx as ((i, _), (t, T)):
         x = tp.input("x", (2,), domain=(i, t))
         s = tp.recurrence((2,), domain=(i, t), name="s")
         bits = tp.random.bits((2,), domain=(i, t))
