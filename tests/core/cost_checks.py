@@ -21,8 +21,12 @@ def assert_counted_as_run(program: tp.Program[Any]) -> None:
 
     instances(program.scheduled.root, visit)
     cost = program.cost()
+    counted: Counter[str] = Counter()  # statements may share a name: two outputs of one tensor
+    inexact = {statement.name for statement in cost.by_statement if not statement.is_exact}
     for statement in cost.by_statement:
-        number = statement.numbers["times"]
-        assert number >= runs[statement.name], f"costs: {statement} runs {runs[statement.name]} times"
-        assert not statement.is_exact or number == runs[statement.name], f"costs: {statement} runs {runs[statement.name]} times"
+        counted[statement.name] += int(statement.numbers["times"])
+    for name, number in counted.items():
+        assert number == runs[name] or (name in inexact and number > runs[name]), (
+            f"costs: {name} counts {number}, runs {runs[name]}"
+        )
     assert all(number >= 0 for number in cost.numbers.values()), f"costs: {cost.numbers}"
