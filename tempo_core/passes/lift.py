@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
@@ -14,10 +15,11 @@ from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
 from tempo_core.passes.windows import COMBINE, block_of, of_blocks, of_windows, window_of
-from tempo_core.prices import worth_scanning
+from tempo_core.prices import is_narrow, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
+from tempo_core.symbolic.relation import maximum_over
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ class _Lifting:
         term = Terms(elements).of_sum(node, reads.axes) if each is None and is_scan else None
         if each is None and term is None:
             return None
+        if is_scan and elements.reads & self.streams(step).keys() and _is_short(node, index, step):
+            return None  # the loop keeps these few elements; a scan would keep all
         if each is not None and self._is_carried(node, reads, elements.reads):
             return self._carried(node, reads, each)
         cycle = self.cycles(index.steps | {step})
@@ -201,6 +205,14 @@ class _Lifting:
         if block is not None and gamma is None:
             return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr // block)
         return None
+
+
+def _is_short(node: Node, index: Range, step: Symbol) -> bool:
+    """Whether a range stays as long as it is if the step grows: `0:min(t + 1, 3)`."""
+    try:
+        return is_narrow(maximum_over(index.length, node.domain), step.bound_expr)
+    except NonAffineError:
+        return False
 
 
 def _at(point: Builder, values: Edge, axis: int, position: Expr) -> Edge:
