@@ -5,6 +5,8 @@ Exact questions go to isl (`relation.py`). These proofs keep conditions that hol
 
 from __future__ import annotations
 
+import functools
+
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Index, Point
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
@@ -32,6 +34,7 @@ def distribute(expression: Expr) -> list[list[Expr]] | None:
     return [[expression]]
 
 
+@functools.lru_cache(maxsize=65536)
 def provably_nonnegative(expression: Expr) -> bool:
     """True only if `expression >= 0` for all bounds >= 1 and all steps within their bounds."""
     rows = distribute(expression)
@@ -81,6 +84,7 @@ def unless_obvious(condition: Bool) -> Bool:
     return conjunction(*(p for p in condition.parts if not holds_everywhere(p)))
 
 
+@functools.lru_cache(maxsize=65536)
 def within(index: Index, step: Symbol) -> Bool:
     """The condition under which an index of `step` stays in the step's bounds."""
     if isinstance(index, Point):
