@@ -24,7 +24,40 @@ def main() -> None:
             measure(results, name, lambda recipe=recipe: trained(recipe, options.quick))
     if results.selects("decode"):
         measure(results, "decode", lambda: decoded("tiny" if options.quick else "5M", 16 if options.quick else 256))
+    for name, make in hard_programs(4 if options.quick else 8).items():
+        if results.selects(name):
+            measure(results, name, lambda make=make: traced(make))
     results.finish()
+
+
+def hard_programs(count: int) -> dict[str, Callable[[], Any]]:
+    """Programs of `benchmarks.compile_programs`, each with its gradient: branches, and layers that alternate or are stacked."""
+    from benchmarks import compile_programs as programs
+
+    cases: dict[str, Callable[[], Any]] = {
+        f"{count} branches, {name}": lambda name=name: programs.branches(name, count) for name in programs.CONDITIONS
+    }
+    cases[f"{2 * count} layers, alternating"] = lambda: programs.alternating(2 * count)
+    cases[f"{2 * count} layers, stacked"] = lambda: programs.stacked(2 * count)
+    return cases
+
+
+def traced(make: Callable[[], Any]) -> tuple[dict[str, float], Any]:
+    """Seconds of each stage, and the program after one run on zeros."""
+    import numpy as np
+
+    start = time.perf_counter()
+    example = make()
+    end_of_trace = time.perf_counter()
+    program = example.context.compile(example.bounds, example.outputs)
+    compiled = time.perf_counter()
+    numbers = program.bounds
+    fed = {}
+    for node in program.source.inputs():
+        sizes = (*(step.bound_expr for step in node.domain.steps), *node.outputs[0].shape)
+        fed[node.op.name] = np.zeros([size.evaluate(numbers) for size in sizes], "float32")
+    program.run(fed)
+    return stages(program, end_of_trace - start, compiled - end_of_trace), program
 
 
 def trained(name: str, quick: bool) -> tuple[dict[str, float], Any]:

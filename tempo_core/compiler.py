@@ -19,7 +19,7 @@ from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Identity, Output
-from tempo_core.ir.verify import InvalidGraphError, verify
+from tempo_core.ir.verify import InvalidGraphError, Verified, verify
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.program import Program, Result, Results, is_interpreted
@@ -41,10 +41,11 @@ def compile_context(
     """Compile the program of a context. The stages, in order, are the lines below."""
     config = checked_config(config)
     timing: dict[str, float] = {}
+    verified: Verified = {}
 
     def finished(each: Pass, graph: Graph, seconds: float) -> None:
         timing[each.name] = timing.get(each.name, 0.0) + seconds
-        verify(graph, after=each.name)
+        verify(graph, after=each.name, verified=verified)
 
     start = time.perf_counter()
     numbers = checked_bounds(context, bounds)

@@ -57,7 +57,8 @@ def test_copies(tmp_path: Path) -> None:
 
 def test_compile_time(tmp_path: Path) -> None:
     cases = quick("compile_time", tmp_path / "compile_time.json")["cases"]
-    assert [case["case"].split(",")[0] for case in cases] == ["REINFORCE", "PPO", "PPO", "decode"]
+    names = [case["case"].split(",")[0] for case in cases]
+    assert names == ["REINFORCE", "PPO", "PPO", "decode", *["4 branches"] * 3, *["8 layers"] * 2]
     for case in cases:
         assert {"trace", "check", "vectorize", "fuse", "schedule", "verify", "xla"} <= set(case["seconds"])
         assert case["sizes"]["XLA programs"] >= 1 and case["sizes"]["statements"] > 10

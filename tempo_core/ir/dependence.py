@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge
-from tempo_core.symbolic.condition import FALSE, Bool, Comparison
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison
 from tempo_core.symbolic.domain import Index, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -55,7 +55,8 @@ def direction(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> str:
     source = graph[edge.source]
     if step not in source.domain or step not in reader.domain:
         return "*"
-    index, at = edge.index[source.domain.steps.index(step)], _fixed_point(edge.condition, step)
+    index = edge.index[source.domain.steps.index(step)]
+    at = None if edge.condition is TRUE else _fixed_point(edge.condition, step)
     return moved(index, step.expr) if at is None else moved(index.substitute({step: at}), at)
 
 
@@ -108,7 +109,22 @@ def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = fr
     arcs = [
         Arc(_joined(arc.reader, joined), arc.slot, _joined(arc.source, joined)) for node in graph for arc in _arcs(graph, node)
     ]
-    return _nested(graph, vertices, arcs, tuple(steps))
+    return _nested(_Directions(graph), vertices, arcs, tuple(steps))
+
+
+class _Directions:
+    """The direction of each arc of a graph along each step, computed once: many arcs are of one operand."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.known: dict[tuple[int, int, Symbol], str] = {}
+
+    def of(self, arc: Arc, step: Symbol) -> str:
+        key = (arc.reader.node, arc.slot, step)
+        sign = self.known.get(key)
+        if sign is None:
+            sign = self.known[key] = direction_of(self.graph, arc, step)
+        return sign
 
 
 def _joined(vertex: Vertex, joined: frozenset[int]) -> Vertex:
@@ -130,8 +146,13 @@ def _arcs(graph: Graph, node: Node) -> Iterator[Arc]:
 
 def _may_meet(source: Node, branch: int, edge: Edge) -> bool:
     """Whether a read can fall on a point that a branch defines (yes, unless that is obviously impossible)."""
-    condition = source.inputs[branch].condition
-    points = edge.points(source.domain)
+    return _may_hold(source.inputs[branch].condition, source.domain.steps, edge.index)
+
+
+@functools.lru_cache(maxsize=65536)
+def _may_hold(condition: Bool, steps: tuple[Symbol, ...], index: tuple[Index, ...]) -> bool:
+    """Whether a condition on steps may hold at a point of an index."""
+    points = {step: part.expr for step, part in zip(steps, index, strict=True) if isinstance(part, Point)}
     if not all(s in points for s in condition.steps):
         return True
     return condition.substitute(points) is not FALSE
@@ -157,7 +178,7 @@ def innermost_nests(graph: Graph) -> dict[int, frozenset[int]]:
 
 
 def _nested(
-    graph: Graph, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...], around: Symbol | None = None
+    directions: _Directions, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...], around: Symbol | None = None
 ) -> Nest:
     parts: list[Vertex | Nest] = []
     components = strongly_connected(vertices, [(arc.reader, arc.source) for arc in arcs])
@@ -170,22 +191,22 @@ def _nested(
         if not inner_arcs:
             parts.append(members[0])
             continue
-        loop = _carrying_step(graph, inner_arcs, steps)
+        loop = _carrying_step(directions, inner_arcs, steps)
         if loop is None:
             parts.append(Nest(tuple(members), tuple(inner_arcs), True, around))
         else:
             step, remaining = loop
-            parts.append(_nested(graph, members, remaining, tuple(s for s in steps if s != step), step))
+            parts.append(_nested(directions, members, remaining, tuple(s for s in steps if s != step), step))
     return Nest(tuple(parts), tuple(arcs), step=around)
 
 
-def _carrying_step(graph: Graph, arcs: list[Arc], steps: tuple[Symbol, ...]) -> tuple[Symbol, list[Arc]] | None:
+def _carrying_step(directions: _Directions, arcs: list[Arc], steps: tuple[Symbol, ...]) -> tuple[Symbol, list[Arc]] | None:
     """The first step whose loop, forwards or backwards, carries some of the dependences and violates none."""
     for step in steps:
-        directions = [direction_of(graph, arc, step) for arc in arcs]
+        signs = [directions.of(arc, step) for arc in arcs]
         for sign in "<>":
-            if sign in directions and all(d in ("=", sign, f"{sign}=") for d in directions):
-                return step, [arc for arc, d in zip(arcs, directions, strict=True) if d != sign]
+            if sign in signs and set(signs) <= {"=", sign, f"{sign}="}:
+                return step, [arc for arc, d in zip(arcs, signs, strict=True) if d != sign]
     return None
 
 

@@ -163,6 +163,14 @@ class Graph:
                 readers[edge.source].append((node, slot))
         return readers
 
+    def reader_ids(self) -> dict[int, list[int]]:
+        """For each node id, the ids of the nodes that read it, each once, in the graph's order."""
+        readers: dict[int, list[int]] = {node_id: [] for node_id in self.nodes}
+        for node in self.nodes.values():
+            for source in dict.fromkeys(edge.source for edge in node.inputs):
+                readers[source].append(node.id)
+        return readers
+
     def roots(self) -> list[Node]:
         """Nodes that must run: outputs, sinks and stateful functions (a streamed input only where something reads it)."""
 

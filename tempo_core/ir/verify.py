@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tempo_core.errors import TempoError
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -18,11 +20,15 @@ class InvalidGraphError(TempoError):
     """A graph that breaks a rule of the SDG: a fault of the compiler, at a node that came from the user's line."""
 
 
-def verify(graph: Graph, *, static: bool = False, after: str = "") -> None:
+Verified = dict[int, tuple[Node | None, ...]]  # by id: a node and the nodes that it reads, as they were when they were checked
+
+
+def verify(graph: Graph, *, static: bool = False, after: str = "", verified: Verified | None = None) -> None:
     """Raise `InvalidGraphError` at the first node that breaks a rule.
 
     With `static`, shapes, and parameters that determine shapes, may not depend on steps (the form after `pad`). `after`
-    names the pass that has just run, for the message.
+    names the pass that has just run, for the message. Nodes that are `verified` already, and read the same nodes, are not
+    checked again; all others become so.
     """
 
     def fail(node: Node, problem: str) -> None:
@@ -34,7 +40,12 @@ def verify(graph: Graph, *, static: bool = False, after: str = "") -> None:
         )
 
     bounds = set(graph.bounds())
+    verified = {} if verified is None else verified
     for node_id, node in graph.nodes.items():
+        parts = (node, *(graph.nodes.get(edge.source) for edge in node.inputs))
+        before = verified.get(node_id, ())
+        if len(parts) == len(before) and all(map(operator.is_, parts, before)):
+            continue
         fault = _Checks(fail, graph, node, bounds, static)
         if node.id != node_id:
             fault.fail(f"stands under the number %{node_id}")
@@ -46,8 +57,20 @@ def verify(graph: Graph, *, static: bool = False, after: str = "") -> None:
         fault.check_types()
         if static:
             fault.check_static()
+        verified[node_id] = parts
     _check_results(graph, fail)
     _check_cycles(graph, fail)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An operand as messages call it. Its text takes time, and few graphs have a fault."""
+
+    slot: int
+    edge: Edge
+
+    def __str__(self) -> str:
+        return f"operand {self.slot}, {edge_text(self.edge)}"
 
 
 class _Checks:
@@ -57,12 +80,12 @@ class _Checks:
         self.graph, self.node, self.bounds, self.static = graph, node, bounds, static
         self.fail: Callable[[str], None] = lambda problem: fail(node, problem)
 
-    def check_symbols(self, symbols: frozenset[Symbol], place: str) -> None:
+    def check_symbols(self, symbols: frozenset[Symbol], place: str | _Read) -> None:
         """Only the node's own steps, and bounds of the context, may appear."""
-        for symbol in sorted(symbols, key=str):
-            if symbol.is_step and symbol not in self.node.domain:
+        for symbol in sorted(symbols - self.bounds - set(self.node.domain.steps), key=str):
+            if symbol.is_step:
                 self.fail(f"uses step {symbol} in {place}, which is not in its domain {self.node.domain}")
-            if not symbol.is_step and symbol not in self.bounds:
+            if not symbol.is_step:
                 self.fail(f"uses {symbol} in {place}, which is not a bound of the context")
 
     def check_domain(self) -> None:
@@ -74,7 +97,7 @@ class _Checks:
         self.check_symbols(self.node.domain.condition.symbols, "its domain's condition")
 
     def check_edge(self, slot: int, edge: Edge) -> None:
-        read = f"operand {slot}, {edge_text(edge)}"
+        read = _Read(slot, edge)
         source = self.graph.nodes.get(edge.source)
         if source is None:
             self.fail(f"reads %{edge.source} ({read}), which does not exist")

@@ -37,8 +37,9 @@ class Fuse(Pass):
     def apply(self, graph: Graph) -> Graph:
         graph = pinned(_with_copied_sources(graph))  # after copying, a value may have readers at one point only
         exact = exact_names(graph)
-        for island in _islands(graph):
-            _replace(graph, island, exact)
+        islands, readers = _islands(graph), graph.reader_ids()
+        for island in islands:
+            _replace(graph, island, exact, readers)
         return remove_dead(graph)
 
 
@@ -139,14 +140,20 @@ def _absorb(graph: Graph, order: list[int], islands: Groups[int]) -> None:
     members: dict[int, set[int]] = {}
     for node_id in order:
         members.setdefault(islands.of(node_id), set()).add(node_id)
+    joins = 0
+    checked: dict[int, int] = {}  # the number of joins before an island's last check: without a further join, nothing changes
     for node_id in reversed(order):
         island = islands.of(node_id)
+        if checked.get(island) == joins:
+            continue
+        checked[island] = joins
         readers = [(r, k) for m in members[island] for r, k in users[m] if islands.of(r.id) != island]
         targets = {islands.of(r.id) for r, _ in readers}
         if len(targets) == 1 and all(_joins(graph, r, r.inputs[k]) for r, k in readers):
             target = targets.pop()
             islands.join(island, target)
             members[target] |= members.pop(island)
+            joins += 1
 
 
 def _place(graph: Graph, inner: Nest, path: tuple[int, ...], place: dict[int, tuple[tuple[int, ...], int]]) -> None:
@@ -184,10 +191,10 @@ def _levels(graph: Graph, inner: Nest) -> dict[Vertex, int]:
     return {part: level[k] for k, part in enumerate(inner.parts) if isinstance(part, Vertex)}
 
 
-def _replace(graph: Graph, members: list[int], exact: Mapping[int, str]) -> None:
+def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers: dict[int, list[int]]) -> None:
     """Put one `Dataflow` node in place of an island's nodes. Its outputs are the values that outside nodes read.
 
-    The island's name lists the tensors in it that users named (`exact`).
+    The island's name lists the tensors in it that users named (`exact`). `readers` has the readers of each node, also afterwards.
     """
     inside = set(members)
     first = graph[members[-1]]
@@ -217,7 +224,8 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str]) -> None
         slots += node.outputs
         instructions.append((node.op, arguments, results))
     read: dict[tuple[int, int], int] = {}
-    for reader in graph:
+    outside = sorted({reader for n in members for reader in readers[n]} - inside)
+    for reader in (graph[n] for n in sorted((*outside, *members))):
         for edge in reader.inputs:
             if edge.source in inside and not (reader.id in inside and _joins(graph, reader, edge)):
                 read.setdefault((edge.source, edge.output), len(read))
@@ -231,12 +239,14 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str]) -> None
     input_names = {node.name for node in graph.inputs()}  # an element picked from an input is not computed here
     name = label([exact[n] for n in computed if exact[n] not in input_names] or [exact[n] for n in computed or exports])
     island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=name, where=first.where)
-    for reader in graph:
+    for reader in (graph[n] for n in (*outside, island.id)):
         inputs = tuple(
             replace(e, source=island.id, output=read[(e.source, e.output)]) if (e.source, e.output) in read else e
             for e in reader.inputs
         )
-        if inputs != reader.inputs:
-            graph.put(replace(reader, inputs=inputs))
+        graph.put(replace(reader, inputs=inputs))
+    readers[island.id] = [reader for reader in outside if reader not in inside]
+    for source in {edge.source for edge in graph[island.id].inputs}:
+        readers[source] = [*(n for n in readers[source] if n not in inside), island.id]
     for n in members:
         graph.nodes.pop(n, None)

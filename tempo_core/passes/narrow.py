@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -31,14 +31,15 @@ class Narrow(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
+        readers = graph.reader_ids()  # narrowing changes domains and indices, and keeps readers
         for node_id in forward_order(graph):
             node = graph[node_id]
-            free = self._free_steps(graph, node)
+            free = self._free_steps(graph, node, readers[node_id])
             if free:
-                _narrow(graph, node, free)
+                _narrow(graph, node, free, readers[node_id])
         return pinned(graph)
 
-    def _free_steps(self, graph: Graph, node: Node) -> set[Symbol]:
+    def _free_steps(self, graph: Graph, node: Node, readers: Sequence[int]) -> set[Symbol]:
         op = node.op
         if _is_bound_to_its_points(op):
             return set()
@@ -46,8 +47,8 @@ class Narrow(Pass):
         free = set(node.domain.steps) - used
         for part in node.domain.condition.parts:  # a condition on free steps alone does not change the value
             free -= part.steps if not part.steps <= free else set()
-        for reader in graph if free else ():
-            for edge in reader.inputs:
+        for reader in readers if free else ():
+            for edge in graph[reader].inputs:
                 if edge.source == node.id:
                     free &= set(edge.points(node.domain))
         return free
@@ -55,19 +56,20 @@ class Narrow(Pass):
 
 def pinned(graph: Graph) -> Graph:
     """Compute a node at one point of a step alone, if all its readers read it at that constant point. Changes and returns `graph`."""
+    readers = graph.reader_ids()
     for node_id in reversed(forward_order(graph)):
-        values = _pinned_steps(graph, graph[node_id])
+        values = _pinned_steps(graph, graph[node_id], readers[node_id])
         if values:
             graph.put(_at(graph[node_id], values))
-            _narrow(graph, graph[node_id], set(values))
+            _narrow(graph, graph[node_id], set(values), readers[node_id])
     return graph
 
 
-def _pinned_steps(graph: Graph, node: Node) -> dict[Symbol, Expr]:
+def _pinned_steps(graph: Graph, node: Node, readers: Sequence[int]) -> dict[Symbol, Expr]:
     """The steps along which all readers of a node read one constant point, with that point. Steps in its condition are left out."""
     if not node.domain.steps or _is_bound_to_its_points(node.op):
         return {}
-    reads = [edge.index for reader in graph for edge in reader.inputs if edge.source == node.id]
+    reads = [edge.index for reader in readers for edge in graph[reader].inputs if edge.source == node.id]
     pins: dict[Symbol, Expr] = {}
     for k, step in enumerate(node.domain.steps):
         points = {index[k] for index in reads} if step not in node.domain.condition.steps else set()
@@ -76,7 +78,7 @@ def _pinned_steps(graph: Graph, node: Node) -> dict[Symbol, Expr]:
     return pins
 
 
-def _narrow(graph: Graph, node: Node, free: set[Symbol]) -> None:
+def _narrow(graph: Graph, node: Node, free: set[Symbol], readers: Sequence[int]) -> None:
     places = [k for k, s in enumerate(node.domain.steps) if s not in free]
     condition = conjunction(*(part for part in node.domain.condition.parts if not part.steps & free))
     domain = Domain(tuple(node.domain.steps[k] for k in places), condition)
@@ -85,10 +87,8 @@ def _narrow(graph: Graph, node: Node, free: set[Symbol]) -> None:
         return replace(edge, index=tuple(edge.index[k] for k in places)) if edge.source == node.id else edge
 
     graph.put(replace(node, domain=domain))
-    for reader in graph:
-        inputs = tuple(map(shorter, reader.inputs))
-        if inputs != reader.inputs:
-            graph.put(replace(reader, inputs=inputs))
+    for reader in readers:
+        graph.put(replace(graph[reader], inputs=tuple(map(shorter, graph[reader].inputs))))
 
 
 def _is_bound_to_its_points(op: Op) -> bool:

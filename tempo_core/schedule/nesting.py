@@ -23,7 +23,7 @@ from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
 from tempo_core.symbolic.sets import CONTEXT
 
-Group = tuple[bool, list[str]]  # (whether its statements have a step, their names)
+Group = tuple[int, list[str]]  # (the way along a step: 1 forwards, -1 backwards, 0 for statements without it; their names)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Nesting:
         for turning in (False, True):
             for step in steps:
                 groups = self._groups(part, inner, step, steps, turning)
-                if groups is not None and all(self._loop(group, inner, step, steps) for looped, group in groups if looped):
+                if groups is not None and all(self._loop(group, inner, step, steps, way) for way, group in groups if way):
                     self._emit(groups, inner, step, steps, rows)
                     return
         # No step is a loop of all groups: isl arranges the groups for which the first possible step is not a loop.
@@ -88,12 +88,12 @@ class _Nesting:
         rows: tuple[Row, ...],
     ) -> None:
         rest = [s for s in steps if s != step]
-        for number, (looped, group) in enumerate(groups):
+        for number, (way, group) in enumerate(groups):
             here = (*rows, number) if len(groups) > 1 else rows
-            if not looped:
+            if not way:
                 self.arrange(group, inner, rest, here)
                 continue
-            loop = self._loop(group, inner, step, steps)
+            loop = self._loop(group, inner, step, steps, way)
             if loop is None:
                 self._ask_isl(group, inner, steps, here)
                 continue
@@ -126,7 +126,7 @@ class _Nesting:
     def _groups(
         self, part: list[str], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol], turning: bool
     ) -> list[Group] | None:
-        """Groups in order: (whether they have the step, names). None where a cycle ties statements with and without it.
+        """Groups in order. None where a cycle ties statements with and without the step.
 
         With `turning`, cycles that only run backwards are in other groups than those that run forwards.
         """
@@ -153,16 +153,15 @@ class _Nesting:
         grouped: dict[tuple[int, int], list[str]] = {}
         for k, members in enumerate(components):
             grouped.setdefault((level[k], ways[k]), []).extend(members)
-        return [(way != 0, grouped[depth, way]) for depth, way in sorted(grouped)]
+        return [(way, grouped[depth, way]) for depth, way in sorted(grouped)]
 
     def _loop(
-        self, group: Iterable[str], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol]
+        self, group: Iterable[str], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol], way: int = 1
     ) -> Symbol | Backwards | None:
-        """The plain loop over the step, forwards if possible, that respects every dependence of the group; None if neither does."""
+        """The plain loop over the step, if it respects every dependence of the group; else None."""
         inside = set(group)
         signs = {self._direction(d, step, steps) for d in inner if d.reader.name in inside and d.source.name in inside}
-        loops = _loops(signs)
-        return None if not loops else step if 1 in loops else Backwards(step)
+        return None if way not in _loops(signs) else step if way == 1 else Backwards(step)
 
     def _direction(self, d: Dependence, step: Symbol, steps: Sequence[Symbol]) -> str:
         """Where a dependence reads along the step, in the signs of `moved` in `ir/dependence.py`."""

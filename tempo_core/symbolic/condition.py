@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,10 @@ class Comparison(Bool):
         return {">=": lambda: value >= 0, "==": lambda: value == 0, "!=": lambda: value != 0}[self.kind]()
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         """Terms with negative coefficients on the right: `t + 5 < T` prints as `T >= t + 6`, read as `t + 6 <= T`."""
         positive, negative = self.expr.by_sign()
         if self.kind == ">=" and positive.is_constant:
@@ -144,7 +149,7 @@ class Conjunction(Bool):
     def __invert__(self) -> Bool:
         return disjunction(*(~a for a in self.args))
 
-    @property
+    @functools.cached_property
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(a.symbols for a in self.args))
 
@@ -158,6 +163,10 @@ class Conjunction(Bool):
         return result
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         return " & ".join(f"({a})" for a in self.args)
 
 
@@ -168,7 +177,7 @@ class Disjunction(Bool):
     def __invert__(self) -> Bool:
         return conjunction(*(~a for a in self.args))
 
-    @property
+    @functools.cached_property
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(a.symbols for a in self.args))
 
@@ -182,6 +191,10 @@ class Disjunction(Bool):
         return result
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         return " | ".join(f"({a})" for a in self.args)
 
 

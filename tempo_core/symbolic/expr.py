@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias, TypeVar, Union, overload
 
 from tempo_core.errors import ArgumentError, DivisionError, SymbolicValueError
-from tempo_core.symbolic.condition import Bool, at_least_zero, equal
+from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, equal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,22 +44,22 @@ class Symbol:
     def __hash__(self) -> int:
         return self._hash
 
-    @property
+    @functools.cached_property
     def is_step(self) -> bool:
         return self.bound is not None
 
-    @property
+    @functools.cached_property
     def expr(self) -> Expr:
         return Expr.of_atom(self)
 
-    @property
+    @functools.cached_property
     def bound_symbol(self) -> Symbol:
         """The bound of this step."""
         if self.bound is None:
             raise ValueError(f"{self.name} is a bound, and has no bound of its own")
         return Symbol(self.bound)
 
-    @property
+    @functools.cached_property
     def bound_expr(self) -> Expr:
         """The bound of this step, as an expression."""
         return Expr.of_atom(self.bound_symbol)
@@ -130,13 +130,13 @@ class Expr:
     """
 
     terms: tuple[tuple[Monomial, int], ...]
-    _hash: int = field(init=False, repr=False, compare=False)
 
     _to_tensor: ClassVar[Callable[[Expr], Tensor] | None] = None
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def _hash(self) -> int:
         lone = sum(c == -1 for _, c in self.terms)  # Python's hash of -1 is that of -2
-        object.__setattr__(self, "_hash", hash((self.terms, lone)))
+        return hash((self.terms, lone))
 
     # -- construction -------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Expr:
                 return coefficient
         return 0
 
-    @property
+    @functools.cached_property
     def atoms(self) -> tuple[Atom, ...]:
         """The distinct atoms, in order of appearance."""
         return tuple(dict.fromkeys(atom for monomial, _ in self.terms for atom, _ in monomial))
@@ -214,7 +214,7 @@ class Expr:
                     symbols |= part.symbols
         return frozenset(symbols)
 
-    @property
+    @functools.cached_property
     def steps(self) -> frozenset[Symbol]:
         return frozenset(s for s in self.symbols if s.is_step)
 
@@ -329,6 +329,8 @@ class Expr:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a + b)
         other = Expr.of(other)
+        if not other.terms:
+            return self.plain
         total = dict(self.terms)
         for monomial, coefficient in other.terms:
             total[monomial] = total.get(monomial, 0) + coefficient
@@ -464,6 +466,8 @@ class Expr:
     # -- comparisons --------------------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> Bool:  # type: ignore[override]
+        if isinstance(other, Expr) and self.terms == other.terms:
+            return TRUE
         if not _is_integer(other):
             return NotImplemented
         return equal(self, Expr.of(other))  # type: ignore[arg-type]

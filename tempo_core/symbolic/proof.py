@@ -84,6 +84,7 @@ def unless_obvious(condition: Bool) -> Bool:
     return conjunction(*(p for p in condition.parts if not holds_everywhere(p)))
 
 
+@functools.lru_cache(maxsize=65536)
 def within(index: Index, step: Symbol) -> Bool:
     """The condition under which an index of `step` stays in the step's bounds."""
     if isinstance(index, Point):
