@@ -97,7 +97,7 @@ class _Loops:
         low, high = self._limits(times, step)
         if low == high:
             return self.item(times, entry + 1, {**around, step: _Place(Expr.of(low), low, high)})
-        count = counter(step.name)
+        count = counter(_unnamed(step.name))
         body = self.item(times, entry + 1, {**around, step: _Place(way * count.expr, low, high)})
         start, stop = (low, high + 1) if way == 1 else (-high, -low + 1)
         return Loop(count, Expr.of(start), Expr.of(stop), 1, as_block(body))
@@ -276,7 +276,7 @@ class _Conversion:
         stops = _cases(condition.get_op_arg(1), symbols)
         past = 1 if condition.get_op_type() == isl.ast_expr_op_type.le else 0
         step = node.for_get_inc().get_val().to_python()
-        count = counter(name)
+        count = counter(_unnamed(name))
         body = as_block(self.convert(node.for_get_body(), {**symbols, name: count.expr}))
         return _chosen([starts, stops], lambda start, stop: Loop(count, start, stop + past, step, body))
 
@@ -329,6 +329,11 @@ def _chosen(cases: list[list[tuple[Bool, Expr]]], make: Callable[..., Item]) -> 
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
+
+
+def _unnamed(name: str) -> str:
+    """What a counter is called until `_named` names it: not as any counter is called then, or one could hide the other."""
+    return f"{name}@"
 
 
 def _named(item: Item, graph: Graph, used: frozenset[str]) -> Item:

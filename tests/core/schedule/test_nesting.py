@@ -10,7 +10,9 @@ import pytest
 import tempo_core as tp
 from tempo_core import reference
 from tempo_core.config import PASSES
+from tempo_core.schedule import schedule
 from tempo_core.schedule.nesting import _Nesting
+from tests.core.schedule.checker import check
 
 
 def parts_for_isl(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -71,3 +73,20 @@ def test_a_loop_that_runs_backwards_needs_no_isl(monkeypatch: pytest.MonkeyPatch
     assert not asked
     for result, right in zip(program.run(fed), reference.evaluate(ctx, outputs, {T: length}, fed), strict=True):
         np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 7])
+def test_a_counter_inside_a_backwards_loop_has_a_name_of_its_own(length: int) -> None:
+    """Inside a loop that runs backwards, isl builds a second loop: the gradient's gradient of a recurrence that reads `t // 2`."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (), domain=(t,), requires_grad=True)
+        h = tp.recurrence((1,), domain=(t,), name="h")
+        h[0] = 0.5
+        h[t] = tp.where(h[t // 2] > 0.2, x, h[t // 2] * 0.7)
+        ahead = h[tp.min(t + 1, T) : tp.min(t + 4, T)].discounted_sum(0.9)
+        loss = tp.tanh(((h.sum())[0:T].sum() + (ahead.sum())[0:T].sum() + x[0:T].sum()) * 0.1)
+        (first,) = tp.grad(loss, wrt=[x])
+        outputs = tp.grad(tp.tanh((first * first)[0:T].sum() + loss), wrt=[x])
+    program = ctx.compile({T: length}, outputs, tp.Config(disable=("vectorize(t)",)))
+    check(schedule(program.graph, program.bounds), strict=False)
