@@ -254,6 +254,8 @@ class _Vectorizer:
             value = batched(node.op, operands, types, node.outputs, self.step, build)
         if value is None:  # rewritten in place
             return
+        if value.source < self.old.next_id:  # a selection with one branch is that branch, which may not be rewritten yet
+            value = build.add(ops.Identity(), value)
         final = self.graph[value.source]
         self.graph.put(replace(final, id=node.id, name=node.name, where=node.where, domain=domain))
 

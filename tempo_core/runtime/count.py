@@ -20,7 +20,7 @@ from tempo_core.runtime.stage import Staged
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled
 from tempo_core.schedule.constraints import constraints_of
 from tempo_core.schedule.program import Item
-from tempo_core.schedule.storage import symbolic_slots
+from tempo_core.schedule.slots import symbolic_slots
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.counting import Count, summed
 from tempo_core.symbolic.expr import Expr, Symbol

@@ -548,3 +548,12 @@ def attention_over_the_past(i, I, t, T):
     h[0] = x[0]
     h[t] = (x @ h[0:t].transpose(1, 0)).softmax(-1) @ h[0:t] + x
     return [h]
+
+
+@program("vectorize")
+def regions_with_one_branch(i, I, t, T):
+    """The gradient of blocks of clamped reads: of a Merge, one branch is left in each region of the other step."""
+    x = fed(2, domain=(i, t))
+    blocks = x[tp.max(i - 2, 0), t // 2 * 2 : tp.min((t // 2 + 1) * 2, T)]
+    loss = blocks[i : tp.min(i + 2, I), t].sum()
+    return tp.grad((loss * loss)[0:I, 0:T].sum(), wrt=[x])
