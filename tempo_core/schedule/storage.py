@@ -78,7 +78,7 @@ class Storage:
 def fold(
     schedule: Schedule, bounds: Mapping[Symbol, int], only: Container[tuple[int, int]] | None = None
 ) -> dict[tuple[int, int], Storage]:
-    """The storage of each output of each statement, for these bounds; or only of some outputs."""
+    """The storage of every output that a statement computes, by (node id, output), for these bounds; or only of some outputs."""
     return _Folding(schedule, bounds).run(only)
 
 
@@ -109,7 +109,7 @@ class _Folding:
                 readers = (node.id, frozenset((r.reader.name, r.edge.index) for r in reads))
                 if readers not in folded:
                     slots, lasting = self._slots(node.id, reads)
-                    slots = self._with_room(node.id, reads, slots, lasting)
+                    slots = self._with_room(node.id, reads, slots)
                     folded[readers] = Storage(self._kind(node.id, reads, slots), slots, lasting)
                 storage[node.id, output] = folded[readers]
         return storage
@@ -140,16 +140,14 @@ class _Folding:
         slots_with_others = tuple(n + (part is not None) for n, part in zip(counts, lasting, strict=True))
         return (slots_with_others, lasting) if math.prod(slots_with_others) < math.prod(slots) else (slots, ())
 
-    def _with_room(
-        self, node_id: int, reads: list[Read], slots: tuple[int, ...], lasting: tuple[Lasting | None, ...]
-    ) -> tuple[int, ...]:
+    def _with_room(self, node_id: int, reads: list[Read], slots: tuple[int, ...]) -> tuple[int, ...]:
         """A slot for each point of a step, if all points that exist have one anyway, and a range of more is read: `k[0:t + 1 to T]`.
 
         The range is one slice of the store then.
         """
         room = list(slots)
         for k, step in enumerate(self.constraints.graph[node_id].domain.steps):
-            if slots[k] == 1 or (lasting and lasting[k] is not None):
+            if slots[k] == 1:
                 continue
             bound = self.bounds[step.bound_symbol]
             points = [fixed(statement.points, self.bounds) for statement in self.constraints.of_node[node_id]]

@@ -8,7 +8,7 @@ import pytest
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Input
 from tempo_core.schedule import Storage, schedule
-from tempo_core.schedule.storage import _Folding, _shared_depth
+from tempo_core.schedule.storage import _Folding, _shared_depth, fold
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
@@ -71,6 +71,27 @@ def test_a_window_of_the_past_keeps_its_length():
     scheduled = schedule(graph, {Symbol("T"): 20})
     check(scheduled)
     assert stores(scheduled)["x"] == Storage("window", (4,))
+
+
+@pytest.mark.parametrize(("last", "slots"), [(9, 3), (4, 3), (3, 10)])
+def test_a_padded_range_makes_room_only_where_every_point_has_a_slot(last, slots):
+    """A range of three points, padded to eight. Of x[0:10], three points are alive at a time; of x[0:3], all: then room is cheap."""
+    graph = Graph(ORDER)
+    dt = Domain((t,), t.expr <= last - 1)
+    x = run(graph, "x", dt)
+    run(graph, "mean", dt, (x, (Range(maximum(t.expr - 2, 0), t.expr + 1, size=Expr.of(8)),)))
+    scheduled = schedule(graph, {Symbol("T"): 10})
+    assert stores(scheduled)["x"].slots == (slots,)
+
+
+def test_some_stores_alone():
+    graph = Graph(ORDER)
+    dt = Domain((t,))
+    x = run(graph, "x", dt)
+    run(graph, "y", dt, (x, (Range(Expr.of(0), t.expr + 1),)))
+    scheduled = schedule(graph, {Symbol("T"): 10})
+    only = (x.id, 0)
+    assert fold(scheduled.schedule, scheduled.bounds, {only}) == {only: scheduled.storage[only]}
 
 
 def test_a_window_as_long_as_the_bound_is_a_block():
