@@ -93,6 +93,19 @@ def test_a_node_speaks_of_its_own_steps_only(node: str, where: str):
     assert f"uses step i in {where}, which is not in its domain (t)" in str(error.value)
 
 
+def test_a_node_is_checked_again_when_it_or_what_it_reads_has_changed():
+    graph, verified = parse(SOUND), {}
+    verify(graph, verified=verified)
+    graph.put(replace(graph[3], op=Eval(Symbol("i").expr)))
+    with pytest.raises(InvalidGraphError):
+        verify(graph, verified=verified)
+    graph = parse(SOUND)
+    verify(graph, verified=verified)
+    graph.put(replace(graph[1], outputs=(replace(graph[1].outputs[0], dtype="int32"),)))
+    with pytest.raises(InvalidGraphError):
+        verify(graph, verified=verified)
+
+
 def test_static_shapes_are_asked_for_only_after_pad():
     graph = parse(SOUND)
     with pytest.raises(InvalidGraphError, match=r"a range of length min\(t \+ 5, T\) - t in operand 0"):
