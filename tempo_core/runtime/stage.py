@@ -403,5 +403,6 @@ def _outside(item: Item) -> Iterator[Item]:
 
 
 def _identity(lowered: Any) -> tuple[Any, ...]:
-    """The key of an XLA program: its text, and the nesting of its arguments and results."""
-    return hashlib.sha256(lowered.as_text().encode()).digest(), lowered.in_tree, lowered.out_tree
+    """The key of an XLA program: its text, and its arguments with their nesting. The text leaves out arguments that it does not use."""
+    arguments = tuple(str(aval) for aval in jax.tree.leaves(lowered.in_avals))
+    return hashlib.sha256(lowered.as_text().encode()).digest(), arguments, lowered.in_tree, lowered.out_tree

@@ -196,6 +196,19 @@ def test_other_bounds_use_what_they_can(growth: Growth, caplog: pytest.LogCaptur
     assert program.message == text
 
 
+def test_other_bounds_of_an_input_that_a_launch_does_not_use() -> None:
+    ctx = tp.Context("i")
+    with ctx as ((i, I),):
+        x = tp.input("x", (3,), domain=(i,))
+        h = tp.recurrence((3,), domain=(i,), name="h")
+        h[i, i + 1 < I] = x[i + 1] * 0.5
+        h[i] = x
+        program = ctx.compile({I: 5}, outputs=h[tp.min(3, I - 1)], config=tp.Config(launch_seconds=0.0))
+    for rows in (5, 6):
+        values = np.arange(3.0 * rows, dtype="float32").reshape(rows, 3)
+        np.testing.assert_array_equal(program.with_bounds({I: rows}).run({"x": values}), values[4] * np.float32(0.5))
+
+
 def test_with_bounds(growth: Growth) -> None:
     program = growth.ctx.compile({growth.I: 1, growth.T: 2}, growth.total)
     other = program.with_bounds({growth.T: 4})
