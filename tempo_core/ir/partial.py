@@ -41,9 +41,9 @@ class Parts:
 
 
 def parts(
-    fn: Callable[..., Any], operands: Sequence[TensorType], results: Sequence[TensorType], known: Sequence[int]
+    fn: Callable[..., Any], operands: Sequence[TensorType], results: Sequence[TensorType], outside: Sequence[int]
 ) -> Parts | None:
-    """The parts of a function, of which `early` takes the operands at the positions `known`.
+    """The parts of a function, of which `early` takes the operands at the positions `outside`.
 
     None if it has no such parts, or cannot be traced: the run then explains why. All shapes are numbers.
     """
@@ -57,33 +57,33 @@ def parts(
     declared = [(_sizes(type), type.dtype) for type in results]
     if inner.effects or [(tuple(v.aval.shape), str(v.aval.dtype)) for v in inner.outvars] != declared:
         return None
-    early_values = {*inner.constvars, *(inner.invars[k] for k in known)}
+    early_values = {*inner.constvars, *(inner.invars[k] for k in outside)}
     early = []
     for equation in inner.eqns:
         if all(_is_literal(v) or v in early_values for v in equation.invars):
             early.append(equation)
             early_values.update(equation.outvars)
     late = [equation for equation in inner.eqns if not any(equation is other for other in early)]
-    made = {v: equation for equation in early for v in equation.outvars}
+    origins = {v: equation for equation in early for v in equation.outvars}
     between: dict[Any, None] = {}
     copied: list[Any] = []  # early equations whose values cannot be stored, such as keys of random numbers
     waiting = [v for equation in late for v in equation.invars if not _is_literal(v)]
     waiting += [v for v in inner.outvars if not _is_literal(v)]
     while waiting:
         value = waiting.pop()
-        if value not in made:
+        if value not in origins:
             continue
         if not jax.dtypes.issubdtype(value.aval.dtype, jax.dtypes.extended):
             between[value] = None
-        elif not any(made[value] is other for other in copied):
-            copied.append(made[value])
-            waiting += [v for v in made[value].invars if not _is_literal(v)]
+        elif not any(origins[value] is other for other in copied):
+            copied.append(origins[value])
+            waiting += [v for v in origins[value].invars if not _is_literal(v)]
     if not between:
         return None
     rest = [equation for equation in inner.eqns if any(equation is other for other in (*late, *copied))]
     name = getattr(fn, "__name__", type(fn).__name__)
     return Parts(
-        _traced(program, [inner.invars[k] for k in known], early, list(between), f"{name}: early part"),
+        _traced(program, [inner.invars[k] for k in outside], early, list(between), f"{name}: early part"),
         _traced(program, [*inner.invars, *between], rest, list(inner.outvars), name),
         tuple(TensorType(str(v.aval.dtype), tuple(map(Expr.of, v.aval.shape))) for v in between),
         sum(map(_operations, early)) - sum(map(_operations, copied)),

@@ -10,8 +10,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import Builder, Pass, constant_op, redirect, remove_dead
-from tempo_core.passes.pad import NEUTRAL
+from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, constant_op, redirect, remove_dead
 from tempo_core.prices import is_worth_accumulating
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
@@ -19,7 +18,6 @@ from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import unless_obvious
 from tempo_core.symbolic.relation import uncovered
 
-COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 _ROUNDED_ONCE = ("bfloat16", "float16")  # sums and products of these are computed in float32
 
 
@@ -144,8 +142,8 @@ def _innermost(graph: Graph, node: Node, step: Symbol) -> Node:
     domain = Domain(step_order({*node.domain.steps, *others}, graph.order), unless_obvious(conjunction(*limits)))
     count = len(others)
     axes = (0, *(a - count for a in op.axes if a > count))
-    own = replace(edge, index=tuple(Point(s.expr) if s in others else i for s, i in edge.by_step(source.domain).items()))
-    inner = graph.add(ops.Reduce(op.fn, axes), (own,), domain=domain, where=node.where)
+    element = replace(edge, index=tuple(Point(s.expr) if s in others else i for s, i in edge.by_step(source.domain).items()))
+    inner = graph.add(ops.Reduce(op.fn, axes), (element,), domain=domain, where=node.where)
     index: list[Index] = [others.get(s, Point(s.expr)) for s in domain.steps]
     outer = ops.Reduce(op.fn, tuple(a for a in op.axes if a < count))
     graph.put(replace(node, op=outer, inputs=(Edge(inner.id, tuple(index)),)))

@@ -19,6 +19,8 @@ from tempo_core.symbolic.expr import Expr, Symbol
 
 # By reducing function: the element that changes no result (`literal` explains the words).
 NEUTRAL: dict[str, float | str] = {"sum": 0.0, "prod": 1.0, "max": "lowest", "min": "highest", "any": 0.0, "all": 1.0}
+# By reducing function: the function of two elements that it repeats.
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
-from tempo_core.passes.base import NEUTRAL, Builder, Pass, remove_dead
+from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, remove_dead
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
-from tempo_core.passes.windows import COMBINE, block_of, of_blocks, of_windows, window_of
+from tempo_core.passes.windows import block_of, of_blocks, of_windows, window_of
 from tempo_core.prices import is_narrow, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -189,14 +189,14 @@ class _Lifting:
             suffixes = bool(index.stop == step.bound_expr)
             last = index.start if suffixes else index.stop - 1
             if isinstance(op, ops.Argmax):
-                taken = _at(point, positions_of_maxima(whole, x, axis, suffixes), axis, last)
-                start = point.add(ops.Broadcast(point.type(taken).shape, ()), point.add(ops.Eval(index.start)))
-                return _or_neutral(point, point.add(ops.Binary("sub"), taken, start), "sum", index)
+                element = _at(point, positions_of_maxima(whole, x, axis, suffixes), axis, last)
+                start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
+                return _or_neutral(point, point.add(ops.Binary("sub"), element, start), "sum", index)
             if gamma is not None and not suffixes:
                 return None
             scan = _discounted(whole, x, axis, gamma) if gamma is not None else SCANS[fn](whole, x, axis, suffixes)
-            taken = _at(point, scan, axis, last)
-            return _or_neutral(point, taken, fn, index)
+            element = _at(point, scan, axis, last)
+            return _or_neutral(point, element, fn, index)
         if isinstance(op, ops.Argmax) or index.steps != {step} or sources & self.streams(step).keys():
             return None
         window, block = window_of(index, step), block_of(index, step)
@@ -219,12 +219,12 @@ def _at(point: Builder, values: Edge, axis: int, position: Expr) -> Edge:
     return point.add(ops.Gather(axis), values, point.add(ops.Eval(position)))
 
 
-def _or_neutral(point: Builder, taken: Edge, fn: str, index: Range) -> Edge:
-    """`taken`, or the neutral element where the range is empty."""
+def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:
+    """`element`, or the neutral element where the range is empty."""
     if provably_nonnegative(index.stop - index.start - 1):
-        return taken
-    is_nonempty = point.add(ops.Broadcast(point.type(taken).shape, ()), point.add(ops.Eval(index.stop - index.start >= 1)))
-    return point.add(ops.Where(), is_nonempty, taken, spread(point, taken, NEUTRAL[fn]))
+        return element
+    is_nonempty = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.stop - index.start >= 1)))
+    return point.add(ops.Where(), is_nonempty, element, spread(point, element, NEUTRAL[fn]))
 
 
 def _discounted(build: Builder, x: Edge, axis: int, gamma: float) -> Edge:

@@ -40,14 +40,14 @@ class Precompute(Pass):
 def _divide(graph: Graph, node: Node, cycle: frozenset[int]) -> None:
     op = node.op
     assert isinstance(op, ops.Udf)
-    known = [k for k, edge in enumerate(node.inputs) if edge.source not in cycle]
+    outside = [k for k, edge in enumerate(node.inputs) if edge.source not in cycle]
     types = graph.input_types(node)
-    if not 0 < len(known) < len(types) or any(not size.is_constant for type in (*types, *op.types) for size in type.shape):
+    if not 0 < len(outside) < len(types) or any(not size.is_constant for type in (*types, *op.types) for size in type.shape):
         return
-    divided = parts(op.fn, types, op.types, known)
+    divided = parts(op.fn, types, op.types, outside)
     if divided is None or divided.operations < FEWEST_OPERATIONS:
         return
     early = replace(op, fn=divided.early, types=divided.between, results=())
-    made = graph.add(early, [node.inputs[k] for k in known], domain=node.domain, where=node.where)
-    reads = tuple(Edge(made.id, identity(node.domain), output) for output in range(len(divided.between)))
+    computed = graph.add(early, [node.inputs[k] for k in outside], domain=node.domain, where=node.where)
+    reads = tuple(Edge(computed.id, identity(node.domain), output) for output in range(len(divided.between)))
     graph.put(replace(node, op=replace(op, fn=divided.late), inputs=(*node.inputs, *reads)))

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, Pass, constant_op, literal, positions, remove_dead
-from tempo_core.passes.pad import NEUTRAL
+from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, constant_op, literal, positions, remove_dead
 from tempo_core.passes.tiling import Tiled, contracted, tiled
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
-
-COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
-from tempo_core.passes.base import NEUTRAL, Builder
+from tempo_core.passes.base import COMBINE, NEUTRAL, Builder
 from tempo_core.passes.scans import filled, spread
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Symbol, minimum
-
-COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True)
