@@ -24,11 +24,15 @@ from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.windows import scattered_read, window_elements, window_width
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
+    Broadcast,
+    Eval,
     Identity,
     Input,
     Merge,
+    Reshape,
     Slice,
     Udf,
+    Where,
     product,
 )
 from tempo_core.ir.types import is_float
@@ -282,11 +286,11 @@ class _Reverse:
         contributions = rule(node.op, operands, results, gradients)
         support = self._support(node)
         unsafe = support is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
-        for edge, contribution, is_needed in zip(node.inputs, contributions, needs_gradient, strict=True):
-            if is_needed and contribution is not None:
+        for slot, (edge, contribution) in enumerate(zip(node.inputs, contributions, strict=True)):
+            if needs_gradient[slot] and contribution is not None:
                 if unsafe:  # the value may be infinite where it is not needed: zero times infinity is NaN
                     contribution = where(evaluate(support), contribution, 0)
-                self._pull_back(node, edge, contribution, TRUE, support)
+                self._pull_back(node, edge, contribution, TRUE, support & self._chosen(node, slot))
 
     def _differentiate_new(self, contributions: Contributions, first: int) -> None:
         """Pass gradients of new nodes on: from the nodes numbered `first` or later through those that they read, to older ones."""
@@ -311,6 +315,23 @@ class _Reverse:
         if node.id in self.placeholders:
             return TRUE
         return unless_obvious(disjunction(*(self.support.get((node.id, k), FALSE) for k in range(len(node.outputs)))))
+
+    def _chosen(self, node: Node, slot: int) -> Bool:
+        """The condition on steps under which a node takes its operand `slot`: a selection, where steps alone decide it."""
+        if not isinstance(node.op, Where) or slot == 0:
+            return TRUE
+        edge, at = node.inputs[0], {step: step.expr for step in node.domain.steps}
+        while all(isinstance(read, Point) for read in edge.index):
+            decides = self.graph[edge.source]
+            reads = (read.expr.substitute(at) for read in edge.index if isinstance(read, Point))
+            at = dict(zip(decides.domain.steps, reads, strict=True))
+            if isinstance(decides.op, Eval) and isinstance(decides.op.value, Bool):
+                condition = decides.op.value.substitute(at)
+                return condition if slot == 1 else ~condition
+            if not isinstance(decides.op, (Broadcast, Reshape)):
+                break
+            edge = decides.inputs[0]
+        return TRUE
 
     def _may_overflow(self, node_id: int) -> bool:
         """Whether an op between the last branching tensors and a value may give an infinity for finite operands."""
