@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 import islpy as isl
 
@@ -123,7 +123,7 @@ def _shared_unless_named(build: Callable[P, R]) -> Callable[P, R]:
     isl changes how a set is written when it answers questions about it, and the schedule of a statement may depend on that. So the
     sets of statements, which have names, are new ones each time, and a program compiled again is the same program.
     """
-    shared: Callable[P, R] = functools.lru_cache(maxsize=4096)(build)
+    shared = cast(Callable[P, R], functools.lru_cache(maxsize=4096)(build))
 
     @functools.wraps(build)
     def built(*args: P.args, **options: P.kwargs) -> R:
