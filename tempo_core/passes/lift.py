@@ -10,7 +10,7 @@ from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
-from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, remove_dead
+from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
@@ -192,9 +192,7 @@ class _Lifting:
                 element = _at(point, positions_of_maxima(whole, x, axis, suffixes), axis, last)
                 start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
                 return _or_neutral(point, point.add(ops.Binary("sub"), element, start), "sum", index)
-            if gamma is not None and not suffixes:
-                return None
-            scan = _discounted(whole, x, axis, gamma) if gamma is not None else SCANS[fn](whole, x, axis, suffixes)
+            scan = SCANS[fn](whole, x, axis, suffixes) if gamma is None else _discounted(whole, x, axis, gamma, suffixes)
             element = _at(point, scan, axis, last)
             return _or_neutral(point, element, fn, index)
         if isinstance(op, ops.Argmax) or index.steps != {step} or sources & self.streams(step).keys():
@@ -227,5 +225,13 @@ def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:
     return point.add(ops.Where(), is_nonempty, element, spread(point, element, NEUTRAL[fn]))
 
 
-def _discounted(build: Builder, x: Edge, axis: int, gamma: float) -> Edge:
-    return build.add(ops.LinearScan(axis, reverse=True), spread(build, x, gamma), x)
+def _discounted(build: Builder, x: Edge, axis: int, gamma: float, suffixes: bool) -> Edge:
+    """A suffix carries on what it has; an element of a prefix has the weight `gamma**position` in all of them."""
+    if suffixes:
+        return build.add(ops.LinearScan(axis, reverse=True), spread(build, x, gamma), x)
+    type = build.type(x)
+    exponents = build.add(ops.Cast("float32"), build.add(ops.Iota(type.shape[axis])))
+    base = build.add(ops.Broadcast((type.shape[axis],), ()), literal(build, "float32", gamma))
+    weights = build.add(ops.Cast(type.dtype), build.add(ops.Binary("pow"), base, exponents))
+    weighted = build.add(ops.Binary("mul"), x, build.add(ops.Broadcast(type.shape, (axis,)), weights))
+    return build.add(ops.CumSum(axis, reverse=False), weighted)
