@@ -141,9 +141,9 @@ def operand_domains(node: Node, domain: Domain) -> list[Domain]:
     return domains
 
 
-def condition_without(condition: Bool, step: Symbol) -> Bool:
-    """The parts of a condition that do not mention `step`."""
-    return conjunction(*(p for p in condition.parts if step not in p.symbols))
+def condition_without(condition: Bool, *steps: Symbol) -> Bool:
+    """The parts of a condition that mention none of `steps`."""
+    return conjunction(*(p for p in condition.parts if p.symbols.isdisjoint(steps)))
 
 
 def positions(build: Builder, start: Expr, size: Expr, stride: int = 1) -> Edge:
