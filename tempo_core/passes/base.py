@@ -161,6 +161,11 @@ def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ..
     return build.add(Where(), build.add(Broadcast(type.shape, axes), inside), value, zero)
 
 
+def repeated(value: Edge, shape: tuple[Expr, ...], build: Builder) -> Edge:
+    """`value` repeated along a new leading dimension; once, if it does not vary with any step."""
+    return build.add(Broadcast(shape, tuple(range(1, len(shape)))), value, domain=None if value.steps else Domain(()))
+
+
 def literal(build: Builder, dtype: str, value: float | str) -> Edge:
     """A scalar constant of a dtype; "lowest" and "highest" are the neutral elements of max and min."""
     return build.add(constant_op(dtype, value))

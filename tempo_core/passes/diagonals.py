@@ -13,7 +13,7 @@ from dataclasses import replace
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import fixed_point, forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, condition_without, literal, operand_domains, remove_dead
+from tempo_core.passes.base import Builder, condition_without, literal, operand_domains, remove_dead, repeated
 from tempo_core.passes.batching import RULES, batched, evaluated_along
 from tempo_core.passes.regions import Region, regions
 from tempo_core.prices import MOST_REGIONS
@@ -255,7 +255,7 @@ class Diagonals:
     def _wide(self, reader: Node, edge: Edge, build: Builder) -> Edge:
         value, leads = self._value(reader, edge, build)
         shape = (self.size, *self.old.edge_type(edge).shape)
-        return value if leads else build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), value)
+        return value if leads else repeated(value, shape, build)
 
     def _value(self, reader: Node, edge: Edge, build: Builder) -> tuple[Edge, bool]:
         """The value of an operand on a diagonal, and whether it has the leading dimension for the places."""
