@@ -34,10 +34,10 @@ class Diagonals:
     """
 
     def __init__(self, graph: Graph, row: Symbol, column: Symbol, nodes: set[int], cycles: Sequence[set[int]]):
-        self.row, self.column, self.nodes = row, column, nodes
+        self.row, self.column, self.nodes, self.cycles = row, column, nodes, cycles
         self.old = graph
         self.fixed = self._fixed_steps()
-        self._check_nodes(cycles)
+        self._check_nodes()
         number, place = _fresh(graph, "diagonal"), _fresh(graph, "place")
         self.number, self.place = number, place
         self.size = place.bound_expr
@@ -45,6 +45,7 @@ class Diagonals:
         self.graph = fresh.with_step(place, minimum(row.bound_expr, column.bound_expr))
         self.margins = self._margins()
         self.regions = {n: self._regions(graph[n]) for n in nodes if isinstance(graph[n].op, ops.Merge)}
+        self.neighbours: dict[tuple[int, int, int], int] = {}
         self.tables: dict[int, int] = {}  # for a node, the one with its values over rows and columns, for readers outside
 
     def run(self) -> Graph:
@@ -87,7 +88,7 @@ class Diagonals:
             return fixed[reader.id].get(step)
         return fixed_point(edge.condition, step)
 
-    def _check_nodes(self, cycles: Sequence[set[int]]) -> None:
+    def _check_nodes(self) -> None:
         for node in map(self.old.__getitem__, self.nodes):
             shapes = [size for type in (*node.outputs, *self.old.input_types(node)) for size in type.shape]
             if any(size.steps for size in shapes) or len(node.outputs) != 1:
@@ -99,13 +100,13 @@ class Diagonals:
                     raise NotATable
             for edge in node.inputs:
                 if edge.source in self.nodes:
-                    self._check_read(node, edge, next((c for c in cycles if node.id in c), set()))
+                    self._check_read(node, edge)
                 elif not all(isinstance(i, Point) or self._lacks(i.steps) for i in edge.index):
                     raise NotATable
                 elif any(not isinstance(i, Point) for i in edge.index) and not self._lacks(edge.steps - edge.condition.steps):
                     raise NotATable
 
-    def _check_read(self, node: Node, edge: Edge, cycle: set[int]) -> None:
+    def _check_read(self, node: Node, edge: Edge) -> None:
         """A read of a table's node is at a constant distance; on the way around a cycle, all lie on earlier or all on later diagonals."""
         rows, columns = self._distances(node, edge)
         for step, index in edge.by_step(self.old[edge.source].domain).items():
@@ -116,8 +117,11 @@ class Diagonals:
             for step, index in edge.by_step(self.old[edge.source].domain).items()
             if isinstance(index, Point) and step not in (self.row, self.column)
         )
-        if edge.source in cycle and same_others and rows + columns == 0 and (rows, columns) != (0, 0):
+        if self._on_a_cycle(node, edge) and same_others and rows + columns == 0 and (rows, columns) != (0, 0):
             raise NotATable
+
+    def _on_a_cycle(self, reader: Node, edge: Edge) -> bool:
+        return any(reader.id in cycle and edge.source in cycle for cycle in self.cycles)
 
     def _lacks(self, symbols: frozenset[Symbol]) -> bool:
         return symbols.isdisjoint((self.row, self.column))
@@ -250,7 +254,10 @@ class Diagonals:
         self.graph.put(replace(self.graph[node.id], op=ops.Merge(type), inputs=tuple(edges)))
 
     def _vector(self, value: Expr | Bool, build: Builder) -> Edge:
-        return evaluated_along(value, self.size, {self.row: lambda: self.rows, self.column: lambda: self.columns}, build)
+        """An expression or condition at the points of a diagonal. It varies with the steps that it mentions, not with all of the node's."""
+        steps = step_order({self.number, *(value.steps - {self.row, self.column})}, self.graph.order)
+        along = replace(build, domain=Domain(steps))
+        return evaluated_along(value, self.size, {self.row: lambda: self.rows, self.column: lambda: self.columns}, along)
 
     def _wide(self, reader: Node, edge: Edge, build: Builder) -> Edge:
         value, leads = self._value(reader, edge, build)
@@ -262,7 +269,12 @@ class Diagonals:
         read = replace(edge, condition=TRUE)
         if edge.source in self.nodes:
             rows, columns = self._distances(reader, edge)
-            return self._rolled(self._on_diagonal(read, Point(self.number.expr - rows - columns)), rows, build), True
+            distance = rows + columns
+            if rows and distance and self._on_a_cycle(reader, edge):
+                last = 1 if distance > 0 else -1
+                point = self._on_diagonal(read, Point(self.number.expr - distance + last))
+                return replace(point, source=self._neighbour(read, rows, last)), True
+            return self._rolled(self._on_diagonal(read, Point(self.number.expr - distance)), rows, build), True
         index = list(edge.index)
         for k, step in enumerate(self.old[edge.source].domain.steps):
             here = self._place_of(reader, edge, step, self.fixed) if step in (self.row, self.column) else None
@@ -271,10 +283,29 @@ class Diagonals:
         moving = [k for k, part in enumerate(index) if not self._lacks(part.steps)]
         return (self._gathered(replace(read, index=tuple(index)), moving, build), True) if moving else (read, False)
 
+    def _neighbour(self, edge: Edge, rows: int, distance: int) -> int:
+        """The node with the points of the last diagonal that lie so many rows before those of a diagonal.
+
+        A point two diagonals before is read from this node's value on the last diagonal. So no iteration reads more than the
+        last one wrote, and XLA does not copy the store that keeps the whole table.
+        """
+        key = edge.source, rows, distance
+        if key not in self.neighbours:
+            source = self.graph[edge.source]
+            low, high = self.margins[source.id]
+            rest = condition_without(source.domain.condition, self.number)
+            domain = Domain(source.domain.steps, rest & self._within(max(low + distance, 0), max(high - distance, 0)))
+            at = {self.number: Point(self.number.expr - distance)}
+            index = tuple(at.get(step, Point(step.expr)) for step in source.domain.steps)
+            build = Builder(self.graph, self.old[edge.source], domain)
+            self.neighbours[key] = self._rolled(Edge(source.id, index), rows, build).source
+        return self.neighbours[key]
+
     def _on_diagonal(self, edge: Edge, number: Index) -> Edge:
         """A read of a rewritten node at `number`, in place of its row and column."""
-        by_step = edge.by_step(self.old[edge.source].domain) | {self.number: number}
-        return replace(edge, index=tuple(by_step[step] for step in self.graph[edge.source].domain.steps))
+        source = self.old[edge.source]
+        by_step = edge.by_step(source.domain) | {self.number: number}
+        return replace(edge, index=tuple(by_step[step] for step in self.graph[source.id].domain.steps))
 
     def _rolled(self, value: Edge, rows: int, build: Builder) -> Edge:
         """The points so many rows before those of a diagonal."""
