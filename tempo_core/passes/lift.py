@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
+from tempo_core.ir.blocks import block_of
 from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -14,7 +15,7 @@ from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, remove_dead
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
-from tempo_core.passes.windows import block_of, of_blocks, of_windows, window_of
+from tempo_core.passes.windows import of_blocks, of_windows, window_of
 from tempo_core.prices import is_narrow, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -203,7 +204,7 @@ class _Lifting:
         if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
             return _at(point, of_windows(whole, fn, x, axis, window, gamma), axis, step.expr)
         if block is not None and gamma is None:
-            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr // block)
+            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr)
         return None
 
 
