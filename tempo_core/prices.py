@@ -102,6 +102,17 @@ def pays_to_scan_in_blocks(length: int, on_cpu: bool) -> bool:
     return on_cpu and length >= SHORTEST_SCAN_IN_BLOCKS
 
 
+# Write out windows: a window of w points at all points of a step is a gather of w elements for each; written out it is w slices, which XLA
+# computes as a part of their reader. Each slice repeats the operations on the elements of the window, which XLA has to compile.
+MOST_SHIFTS = 16
+MOST_SHIFTED_OPERATIONS = 320
+
+
+def pays_to_write_out_window(width: int, operations: int) -> bool:
+    """Whether to write out a reduction of a window of so many points, with so many operations on its elements."""
+    return width <= MOST_SHIFTS and width * operations <= MOST_SHIFTED_OPERATIONS
+
+
 def is_worth_accumulating(elements: Expr) -> bool:
     """Whether a loop should reduce values of so many elements as it goes, in place of keeping them for a reduction after it.
 

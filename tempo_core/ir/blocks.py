@@ -38,9 +38,15 @@ def is_same_in_block(graph: Graph, edge: Edge, step: Symbol, size: Expr) -> bool
         moving = [s for s, i in read.by_step(source.domain).items() if step in i.steps and not _by_blocks(i, step, size)]
         if not moving:
             continue
-        if moving != [step] or not is_own_point(read.by_step(source.domain)[step], step) or not _is_by_operands(source, step, size):
+        if (
+            moving != [step]
+            or not is_own_point(read.by_step(source.domain)[step], step)
+            or not _is_by_operands(source, step, size)
+        ):
             return False
-        waiting += [inner for inner in source.inputs if inner.source not in seen or not inner.is_own_point(graph[inner.source].domain)]
+        waiting += [
+            inner for inner in source.inputs if inner.source not in seen or not inner.is_own_point(graph[inner.source].domain)
+        ]
         seen.update(inner.source for inner in source.inputs)
     return True
 

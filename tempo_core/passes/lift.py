@@ -58,7 +58,7 @@ def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
     return cycles
 
 
-def _streamed(graph: Graph, step: Symbol) -> dict[int, str]:
+def streamed(graph: Graph, step: Symbol) -> dict[int, str]:
     """The nodes that a loop over `step` computes as it goes, and in which direction they read along it (`dependence.direction`).
 
     These are the nodes on the loop's cycles, and those that read them point by point. Nodes of several loops have no direction.
@@ -100,7 +100,7 @@ class _Lifting:
 
     def streams(self, step: Symbol) -> dict[int, str]:
         if step not in self._streams:
-            self._streams[step] = _streamed(self.graph, step)
+            self._streams[step] = streamed(self.graph, step)
         return self._streams[step]
 
     def lift(self, node: Node) -> None:
