@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.base import BaseTensor, apply, of_node, view
+from tempo_core.frontend.blocks import contributions_in_blocks
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.contributions import as_cases, as_key, overflows, sums_later, uses_values, without_broadcast_axis
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.prefixes import Contributions, contributions_to_points
+from tempo_core.frontend.readers import Readers
 from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.windows import scattered_read, window_elements, window_width
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
@@ -270,7 +272,10 @@ class _Reverse:
                 remaining = remaining & ~edge.condition
             return
         first = self.graph.next_id
-        to_points = contributions_to_points(self.context, node, gradients[0]) if gradients[0] is not None else None
+        to_points = None
+        if gradients[0] is not None:
+            to_points = contributions_to_points(self.context, node, gradients[0])
+            to_points = to_points or contributions_in_blocks(self.context, node, gradients[0])
         if to_points is not None:
             self._differentiate_new(to_points, first)
             return
@@ -395,6 +400,9 @@ class _Reverse:
             else:
                 dense.append((position, span))
         widths = [window_width(span, ranges[position][0], domain) for position, span in dense]
+        from_readers = None
+        if exact and len(dense) == 1 and widths[0] is not None:
+            from_readers = self._from_readers(expanded, ranges[dense[0][0]], domain, inverse)
         for axis, (position, span) in enumerate(dense):
             width = widths[axis]
             if width is not None:
@@ -414,12 +422,12 @@ class _Reverse:
             expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))
         if not exact:  # points of the hull that are not readers must contribute zeros
             expanded = self._at_all_points(expanded, domain)
-        gathered = self._at_readers(expanded, domain, inverse)
+        gathered = self._at_readers(expanded, domain, inverse) if from_readers is None else from_readers
         if not exact:
             gathered = self._zero_unless_read(gathered, edge, source, domain, inverse)
         summed = self._range_count(expanded, domain, inverse)
         for axis in reversed(range(len(dense))):
-            if widths[axis] is not None:
+            if widths[axis] is not None and from_readers is None:
                 position, span = dense[axis]
                 starts = self._starts(span, expanded, domain, inverse)
                 gathered = window_elements(gathered, summed + axis, starts, ranges[position][0], span.stride, exact)
@@ -438,6 +446,24 @@ class _Reverse:
         gathered = _fit_shape(gathered, source.outputs[edge.output].shape)
         read_condition = inverse.condition & support if is_identity(edge, source, reader.domain) else inverse.condition
         self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), read_condition)
+
+    def _from_readers(self, value: Tensor, window: tuple[Symbol, Range], domain: Domain, inverse: Inverse) -> Tensor | None:
+        """The elements of the readers' contributions that belong to each source point, computed from the readers' own values.
+
+        `value` has one dimension along the window, the first. The readers are a range of one step; they take the place of that dimension.
+        """
+        backs = dict(zip(domain.steps, inverse.index, strict=True))
+        moving = [(s, back) for s, back in backs.items() if isinstance(back, Range) and s in value.domain]
+        if len(moving) != 1:
+            return None
+        (along, back), (step, span) = moving[0], window
+        points = {s: at.expr for s, at in backs.items() if isinstance(at, Point)}
+
+        def of_readers(x: Tensor) -> Tensor:
+            return self._at_readers(x, domain, inverse)
+
+        starts = of_readers(evaluate(span.start.substitute(points)))
+        return Readers(self.context, step, span, along, back.length, starts, points, of_readers).contributions(value.edge, 0)
 
     def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
         """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
+from tempo_core.ir.blocks import block_of
 from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -14,7 +15,7 @@ from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, rem
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
-from tempo_core.passes.windows import block_of, of_blocks, of_windows, window_of
+from tempo_core.passes.windows import of_blocks, of_windows, window_of
 from tempo_core.prices import is_narrow, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -57,7 +58,7 @@ def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
     return cycles
 
 
-def _streamed(graph: Graph, step: Symbol) -> dict[int, str]:
+def streamed(graph: Graph, step: Symbol) -> dict[int, str]:
     """The nodes that a loop over `step` computes as it goes, and in which direction they read along it (`dependence.direction`).
 
     These are the nodes on the loop's cycles, and those that read them point by point. Nodes of several loops have no direction.
@@ -99,7 +100,7 @@ class _Lifting:
 
     def streams(self, step: Symbol) -> dict[int, str]:
         if step not in self._streams:
-            self._streams[step] = _streamed(self.graph, step)
+            self._streams[step] = streamed(self.graph, step)
         return self._streams[step]
 
     def lift(self, node: Node) -> None:
@@ -201,7 +202,7 @@ class _Lifting:
         if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
             return _at(point, of_windows(whole, fn, x, axis, window, gamma), axis, step.expr)
         if block is not None and gamma is None:
-            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr // block)
+            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr)
         return None
 
 
