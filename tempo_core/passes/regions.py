@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from tempo_core.errors import NonAffineError
@@ -29,13 +30,18 @@ def regions(merge: Node, step: Symbol) -> list[Region] | None:
 
     For `u[0, i] = a; u[k, 0] = b; u[k, i] = c` and the step i: `k == 0` with a, and `k >= 1` with b if `i == 0`, else c.
     """
-    conditions = [_parts(edge.condition, step) for edge in merge.inputs]
-    if any(along.steps - {step} for along, _ in conditions):
+    return _regions(merge.domain, tuple(edge.condition for edge in merge.inputs), step)
+
+
+@functools.lru_cache(maxsize=4096)  # many recurrences, say all parameters of an optimizer, have branches under the same conditions
+def _regions(points: Domain, conditions: tuple[Bool, ...], step: Symbol) -> list[Region] | None:
+    split = [_parts(condition, step) for condition in conditions]
+    if any(along.steps - {step} for along, _ in split):
         return None
-    domain = Domain(merge.domain.without(step).steps, condition_without(merge.domain.condition, step))
+    domain = Domain(points.without(step).steps, condition_without(points.condition, step))
     try:
-        places = _disjoint(domain, [rest for _, rest in conditions])
-        all_regions = [Region(place, _applying(merge, place, [along for along, _ in conditions])) for place in places or ()]
+        places = _disjoint(domain, [rest for _, rest in split])
+        all_regions = [Region(place, _applying(points, place, conditions, [along for along, _ in split])) for place in places or ()]
     except NonAffineError:
         return None
     return [region for region in all_regions if region.branches] or None
@@ -47,17 +53,17 @@ def _parts(condition: Bool, step: Symbol) -> tuple[Bool, Bool]:
     return along, conjunction(*(part for part in condition.parts if step not in part.symbols))
 
 
-def _applying(merge: Node, place: Bool, conditions: list[Bool]) -> tuple[tuple[int, Bool], ...]:
+def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_step: list[Bool]) -> tuple[tuple[int, Bool], ...]:
     """The branches that define some point of a region, each with its condition on the step.
 
     At every other point of the region, a branch defines the same points along the step. So its read is right in all of the region.
     """
     branches: list[tuple[int, Bool]] = []
     earlier: Bool = FALSE
-    for number, (edge, along) in enumerate(zip(merge.inputs, conditions, strict=True)):
-        if not never(merge.domain, place & edge.condition & ~earlier):
+    for number, (condition, along) in enumerate(zip(conditions, along_step, strict=True)):
+        if not never(points, place & condition & ~earlier):
             branches.append((number, along))
-        earlier = earlier | edge.condition
+        earlier = earlier | condition
     return tuple(branches)
 
 
