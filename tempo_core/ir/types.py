@@ -51,4 +51,8 @@ class TensorType:
         return count
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"

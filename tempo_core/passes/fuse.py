@@ -64,7 +64,8 @@ def _with_copied_sources(graph: Graph) -> Graph:
             if _is_cheap(graph, source) and not _has_ranges(edge):
                 edge = _copied(graph, edge, node, copies)
             inputs.append(edge)
-        graph.put(replace(node, inputs=tuple(inputs)))
+        if tuple(inputs) != node.inputs:
+            graph.put(replace(node, inputs=tuple(inputs)))
     return remove_dead(graph)
 
 
