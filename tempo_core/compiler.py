@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tempo_core.backends.base import Backend
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
+from tempo_core.collector import without_collector
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, user_location
 from tempo_core.frontend.context import BaseContext
@@ -37,30 +36,7 @@ Outputs = Tensor | Mapping[str, Tensor] | Iterable[Tensor]
 LOG = logging.getLogger("tempo")
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _without_collector(function: F) -> F:
-    """Decorator: no search for cyclic garbage while the function runs.
-
-    The compiler makes many small objects, hardly any in cycles. The search would walk all of them, and the rest of the process,
-    again and again: a quarter of the time of compiling.
-    """
-
-    @functools.wraps(function)
-    def paused(*args: Any, **kwargs: Any) -> Any:
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            if was_enabled:
-                gc.enable()
-
-    return paused  # type: ignore[return-value]
-
-
-@_without_collector
+@without_collector
 def compile_context(
     context: BaseContext, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None
 ) -> Program[Any]:
@@ -100,7 +76,7 @@ def compile_context(
         timing["schedule"] = time.perf_counter() - start
         return Program(source, scheduled, results, config, timing, context, backend, rebound)
 
-    @_without_collector
+    @without_collector
     def rebound(program: Program[Any], bounds: Mapping[Expr, int]) -> Program[Any]:
         start = time.perf_counter()
         numbers = {**program.bounds, **checked_bounds(context, bounds, complete=False)}
