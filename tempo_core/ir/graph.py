@@ -85,7 +85,9 @@ class Graph:
     derived: dict[Symbol, Expr] = field(default_factory=dict)
     branch_lines: dict[int, list[str]] = field(default_factory=dict)
     changes: int = field(default=0, compare=False)  # how often a node was added or replaced
-    facts: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what `ir/dependence.py` keeps, with its copies
+    facts: dict[Any, Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # what `ir/dependence.py` keeps, with its copies
 
     # -- building -----------------------------------------------------------------------------------------------------
 

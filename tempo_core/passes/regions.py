@@ -33,7 +33,9 @@ def regions(merge: Node, step: Symbol) -> list[Region] | None:
     return _regions(merge.domain, tuple(edge.condition for edge in merge.inputs), step)
 
 
-@functools.lru_cache(maxsize=4096)  # many recurrences, say all parameters of an optimizer, have branches under the same conditions
+@functools.lru_cache(
+    maxsize=4096
+)  # many recurrences, say all parameters of an optimizer, have branches under the same conditions
 def _regions(points: Domain, conditions: tuple[Bool, ...], step: Symbol) -> list[Region] | None:
     split = [_parts(condition, step) for condition in conditions]
     if any(along.steps - {step} for along, _ in split):
@@ -41,7 +43,9 @@ def _regions(points: Domain, conditions: tuple[Bool, ...], step: Symbol) -> list
     domain = Domain(points.without(step).steps, condition_without(points.condition, step))
     try:
         places = _disjoint(domain, [rest for _, rest in split])
-        all_regions = [Region(place, _applying(points, place, conditions, [along for along, _ in split])) for place in places or ()]
+        all_regions = [
+            Region(place, _applying(points, place, conditions, [along for along, _ in split])) for place in places or ()
+        ]
     except NonAffineError:
         return None
     return [region for region in all_regions if region.branches] or None
