@@ -117,11 +117,8 @@ def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = fr
     key = tuple(steps)
     nest = dependences.nests.get(key)
     if nest is None:
-        nest = dependences.nests[key] = _nested(dependences, dependences.components, dependences.arcs, key)
+        nest = dependences.nests[key] = _nested(dependences.reads, dependences.components, dependences.arcs, key)
     return nest
-
-
-Component = tuple[list[Vertex], list[Arc]]  # strongly connected vertices, and the arcs between them
 
 
 @dataclass(eq=False)
@@ -141,13 +138,31 @@ class _Reads:
 
 
 @dataclass(eq=False)
+class _Component:
+    """Strongly connected vertices, and the arcs between them. By step: what stays inside the step's loop, for all nests with it."""
+
+    members: list[Vertex]
+    arcs: list[Arc] = field(default_factory=list)
+    loops: dict[Symbol, tuple[list[_Component], list[Arc]] | None] = field(default_factory=dict)
+
+    def inside(self, step: Symbol, reads: Mapping[int, _Reads]) -> tuple[list[_Component], list[Arc]] | None:
+        """The components and arcs inside a loop over `step`; None if that loop carries no arc, or violates one."""
+        if step not in self.loops:
+            signs = [reads[arc.reader.node].direction(arc.slot, step) for arc in self.arcs]
+            sign = next((sign for sign in "<>" if sign in signs and set(signs) <= {"=", sign, f"{sign}="}), None)
+            remaining = [arc for arc, d in zip(self.arcs, signs, strict=True) if d != sign]
+            self.loops[step] = None if sign is None else (_components(self.members, remaining), remaining)
+        return self.loops[step]
+
+
+@dataclass(eq=False)
 class _Dependences:
     """The dependences between some nodes, and their nests by steps."""
 
     nodes: tuple[Node, ...]
     reads: dict[int, _Reads]
     arcs: list[Arc]
-    components: list[Component]
+    components: list[_Component]
     nests: dict[tuple[Symbol, ...], Nest] = field(default_factory=dict)
 
 
@@ -232,46 +247,35 @@ def innermost_nests(graph: Graph) -> dict[int, frozenset[int]]:
 
 
 def _nested(
-    dependences: _Dependences,
-    components: list[Component],
-    arcs: list[Arc],
+    reads: Mapping[int, _Reads],
+    components: Sequence[_Component],
+    arcs: Sequence[Arc],
     steps: tuple[Symbol, ...],
     around: Symbol | None = None,
 ) -> Nest:
+    """The nest of some components. The loop around a component is over the first step that can carry some of its arcs."""
     parts: list[Vertex | Nest] = []
-    for members, inner_arcs in components:
-        if not inner_arcs:
-            parts.append(members[0])
+    for component in components:
+        if not component.arcs:
+            parts.append(component.members[0])
             continue
-        loop = _carrying_step(dependences, inner_arcs, steps)
+        step = next((s for s in steps if component.inside(s, reads) is not None), None)
+        loop = None if step is None else component.inside(step, reads)
         if loop is None:
-            parts.append(Nest(tuple(members), tuple(inner_arcs), True, around))
+            parts.append(Nest(tuple(component.members), tuple(component.arcs), True, around))
         else:
-            step, remaining = loop
-            others = tuple(s for s in steps if s != step)
-            parts.append(_nested(dependences, _components(members, remaining), remaining, others, step))
+            parts.append(_nested(reads, *loop, tuple(s for s in steps if s != step), step))
     return Nest(tuple(parts), tuple(arcs), step=around)
 
 
-def _components(vertices: list[Vertex], arcs: list[Arc]) -> list[Component]:
+def _components(vertices: list[Vertex], arcs: list[Arc]) -> list[_Component]:
     """Strongly connected vertices with the arcs between them, sources before readers."""
-    components: list[Component] = [(m, []) for m in strongly_connected(vertices, [(arc.reader, arc.source) for arc in arcs])]
-    component_of = {v: component for component in components for v in component[0]}
+    components = [_Component(members) for members in strongly_connected(vertices, [(arc.reader, arc.source) for arc in arcs])]
+    component_of = {vertex: component for component in components for vertex in component.members}
     for arc in arcs:
-        members, inner_arcs = component_of[arc.reader]
-        if component_of[arc.source][0] is members:
-            inner_arcs.append(arc)
+        if component_of[arc.reader] is component_of[arc.source]:
+            component_of[arc.reader].arcs.append(arc)
     return components
-
-
-def _carrying_step(dependences: _Dependences, arcs: list[Arc], steps: tuple[Symbol, ...]) -> tuple[Symbol, list[Arc]] | None:
-    """The first step whose loop, forwards or backwards, carries some of the dependences and violates none."""
-    for step in steps:
-        signs = [dependences.reads[arc.reader.node].direction(arc.slot, step) for arc in arcs]
-        for sign in "<>":
-            if sign in signs and set(signs) <= {"=", sign, f"{sign}="}:
-                return step, [arc for arc, d in zip(arcs, signs, strict=True) if d != sign]
-    return None
 
 
 def strongly_connected(vertices: Sequence[V], reads: Iterable[tuple[V, V]]) -> list[list[V]]:
