@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tempo_core.collector import without_collector
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.base import BaseTensor, apply, of_node, view
@@ -146,6 +147,7 @@ class _Reverse:
         self.placeholders: dict[int, Tensor] = {}  # gradients of merges that lie on cycles
         self.overflowing: dict[int, bool] = {}  # whether a node may be infinite at points where its value is not needed
 
+    @without_collector
     def run(self) -> list[Tensor]:
         seed = ones(self.loss.shape, self.loss.dtype)
         self._contribute((self.loss.edge.source, self.loss.edge.output), seed, TRUE)

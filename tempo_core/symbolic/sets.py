@@ -141,7 +141,14 @@ def domain_set(name: str, domain: Domain, condition: Bool = TRUE) -> isl.Set:
     >>> domain_set("x", Domain((t,)), t.expr >= 3).is_equal(isl.Set.read_from_str(CONTEXT, "[T] -> { x[t] : 3 <= t < T }"))
     True
     """
-    frame = Frame(domain.steps, bounds_of(domain, condition), name)
+    points = _points(domain, condition)
+    return points.set_tuple_name(name) if name else points
+
+
+@functools.lru_cache(maxsize=4096)
+def _points(domain: Domain, condition: Bool) -> isl.Set:
+    """As `domain_set`, for all statements with these points."""
+    frame = Frame(domain.steps, bounds_of(domain, condition))
     points = frame.box()
     for part in (domain.condition, condition):
         if part is not TRUE:
