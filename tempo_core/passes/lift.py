@@ -42,10 +42,14 @@ class Lift(Pass):
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
         lift_recurrences(graph)
-        lifting = _Lifting(graph)
-        for node in graph:
-            lifting.lift(node)
-        return remove_dead(graph)
+        visited: set[int] = set()
+        while new := [node for node in graph if node.id not in visited]:
+            visited.update(node.id for node in new)
+            lifting = _Lifting(graph)
+            for node in new:
+                lifting.lift(node)
+            graph = remove_dead(graph)  # what is left of the new nodes: the elements of a range may reduce another range
+        return graph
 
 
 def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
