@@ -155,7 +155,7 @@ class Reads:
 def reduced_ranges(graph: Graph, node: Node) -> Iterator[Reads]:
     """The dimensions over which a node reduces, where they are ranges that it, or its operands, read."""
     for axes in _reduced(node.op):
-        read = _range_of(graph, node.inputs[0], axes[0])
+        read = range_of(graph, node.inputs[0], axes[0])
         if read is not None:
             yield Reads(*read, axes)
 
@@ -171,7 +171,7 @@ def _reduced(op: ops.Op) -> list[tuple[int, ...]]:
     return []
 
 
-def _range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
+def range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
     """The step and the range of which dimension `axis` of an edge's value consists, if it consists of the elements of a range."""
     waiting, seen = [(edge, axis)], {(edge.source, axis)}
     while waiting:
