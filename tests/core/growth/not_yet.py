@@ -19,5 +19,4 @@ NOT_YET = (
     "attention, forward",
     "attention, gradient",
     "grid, forward",
-    "grid, gradient",
 )
