@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from tempo_core.errors import NonAffineError
@@ -29,14 +30,22 @@ def regions(merge: Node, *steps: Symbol) -> list[Region] | None:
 
     For `u[0, i] = a; u[k, 0] = b; u[k, i] = c` and the step i: `k == 0` with a, and `k >= 1` with b if `i == 0`, else c.
     """
-    conditions = [_parts(edge.condition, steps) for edge in merge.inputs]
-    if any(along.steps - set(steps) for along, _ in conditions):
+    return _regions(merge.domain, tuple(edge.condition for edge in merge.inputs), steps)
+
+
+# Many recurrences, say all parameters of an optimizer, have branches under the same conditions.
+@functools.lru_cache(maxsize=4096)
+def _regions(points: Domain, conditions: tuple[Bool, ...], steps: tuple[Symbol, ...]) -> list[Region] | None:
+    split = [_parts(condition, steps) for condition in conditions]
+    if any(along.steps - set(steps) for along, _ in split):
         return None
-    others = tuple(s for s in merge.domain.steps if s not in steps)
-    domain = Domain(others, condition_without(merge.domain.condition, *steps))
+    others = tuple(s for s in points.steps if s not in steps)
+    domain = Domain(others, condition_without(points.condition, *steps))
     try:
-        places = _disjoint(domain, [rest for _, rest in conditions])
-        all_regions = [Region(place, _applying(merge, place, [along for along, _ in conditions])) for place in places or ()]
+        places = _disjoint(domain, [rest for _, rest in split])
+        all_regions = [
+            Region(place, _applying(points, place, conditions, [along for along, _ in split])) for place in places or ()
+        ]
     except NonAffineError:
         return None
     return [region for region in all_regions if region.branches] or None
@@ -48,17 +57,17 @@ def _parts(condition: Bool, steps: tuple[Symbol, ...]) -> tuple[Bool, Bool]:
     return along, condition_without(condition, *steps)
 
 
-def _applying(merge: Node, place: Bool, conditions: list[Bool]) -> tuple[tuple[int, Bool], ...]:
+def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_steps: list[Bool]) -> tuple[tuple[int, Bool], ...]:
     """The branches that define some point of a region, each with its condition on the steps.
 
     At every other point of the region, a branch defines the same points along the steps. So its read is right in all of the region.
     """
     branches: list[tuple[int, Bool]] = []
     earlier: Bool = FALSE
-    for number, (edge, along) in enumerate(zip(merge.inputs, conditions, strict=True)):
-        if not never(merge.domain, place & edge.condition & ~earlier):
+    for number, (condition, along) in enumerate(zip(conditions, along_steps, strict=True)):
+        if not never(points, place & condition & ~earlier):
             branches.append((number, along))
-        earlier = earlier | edge.condition
+        earlier = earlier | condition
     return tuple(branches)
 
 

@@ -288,6 +288,24 @@ def _gather_all(view: View) -> Edge | None:
     return view.edge(0) if view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis] else None
 
 
+def _gather_shifted(view: View) -> Edge | None:
+    """Elements at c, c + 1, ..., c + n - 1, all inside of the axis, are a slice."""
+    index, op = view.operand(1), view.op
+    if op.batch or view.type(1).rank != 1:
+        return None
+    first: int | float | None = 0
+    if isinstance(index, ops.Binary) and index.fn == "add":
+        start, counted = view.inner(1, 0), view.inner(1, 1)
+        if start is None or counted is None:
+            return None
+        first, index = constant_number(view.graph, start.source), view.graph[counted.source].op
+    if not isinstance(index, ops.Iota) or not isinstance(first, int):
+        return None
+    end = index.size + first
+    fits = first >= 0 and provably_nonnegative(view.type(0).shape[op.axis] - end)
+    return view.build.add(ops.Slice(op.axis, Expr.of(first), end), view.edge(0)) if fits else None
+
+
 def _gather_of_broadcast(view: View) -> Edge | None:
     """An operand that is only repeated along the indexed axis is repeated to the result's shape."""
     first = view.operand(0)
@@ -473,6 +491,7 @@ RULES: tuple[Rule, ...] = (
     Rule("gather-all", ops.Gather, "x[0, 1, ..., n - 1] -> x", _gather_all),
     Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _slice_of_permuted),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
+    Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),
     Rule("gather-of-where", ops.Gather, "where(c, x, 0)[i] -> where(c, x[i], 0)", _gather_of_where),
     Rule("gather-of-gather", ops.Gather, "x[i][k, j[k]] -> reshape(x)[i * n + j]", _gather_of_gather),
     Rule("gather-of-broadcast", ops.Gather, "broadcast(x, n)[i] -> broadcast(x, shape of i)", _gather_of_broadcast),
