@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_core.ir import ops
+from tempo_core.ir.blocks import block_of, is_same_in_block
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import TRUE
@@ -22,7 +23,9 @@ class Elements:
     """The elements along one dimension of a value, where that dimension is a range read `x[start:stop]` of step `step`.
 
     An element must be a function of the point that the range reads there, and of nothing that varies with the range: then it can be
-    computed once at that point, for all ranges that contain the point. `reads` holds the nodes that ranges read.
+    computed once at that point, for all ranges that contain the point. If the range is a block of its step, what is the same for all
+    readers in the block is as good: `exp(x[block] - m[t])` has the element `exp(x[s] - m[s])`, if m is the same in each block.
+    `reads` holds the nodes that ranges read, and those nodes.
     """
 
     graph: Graph
@@ -83,22 +86,31 @@ class Elements:
         """Whether a value over these steps varies with the range, or with the reader's own point of the range's step."""
         return bool(steps & (self.span.steps | {self.step}))
 
+    def _is_same_in_block(self, edge: Edge) -> bool:
+        """Whether the range is a block of its step, in which all readers read the same value by this edge."""
+        block = block_of(self.span, self.step)
+        return block is not None and is_same_in_block(self.graph, edge, self.step, block)
+
     def _of_node(self, node: Node, axis: int) -> Node | None:
         op = node.op
         if isinstance(op, ELEMENTWISE):
             return self._add(op, node, [self.of(edge, axis) for edge in node.inputs])
         if isinstance(op, ops.Reduce):
-            inner = _kept(node, op)[axis]
+            inner = kept_axes(node, op)[axis]
             return self._add(ops.Reduce(op.fn, without(op.axes, inner)), node, [self.of(node.inputs[0], inner)])
         if isinstance(op, ops.Broadcast):
             shape, (edge,) = (*op.shape[:axis], *op.shape[axis + 1 :]), node.inputs
             if axis in op.axes:
                 return self._add(ops.Broadcast(shape, without(op.axes, axis)), node, [self.of(edge, op.axes.index(axis))])
             if self._moves(edge.steps):
-                return None
+                if not self._is_same_in_block(edge):
+                    return None
+                self.reads.add(edge.source)
             return self._add(ops.Broadcast(shape, without(op.axes, axis)), node, [edge])
         if isinstance(op, ALONG_AN_AXIS):
             return self._along_another(node, op, axis)
+        if isinstance(op, ops.Dot):
+            return self._of_dot(node, op, axis)
         if isinstance(op, ops.Iota) and self.span.start == 0 and self.span.stride == 1:
             return self.graph.add(ops.Eval(self.step.expr), where=node.where)
         return None
@@ -110,6 +122,21 @@ class Elements:
         if inner is None or self._moves(op.symbols) or len(index) + 1 < len(node.inputs):
             return None
         return self._add(replace(op, axis=op.axis - (inner < op.axis)), node, [self.of(node.inputs[0], inner), *index])
+
+    def _of_dot(self, node: Node, op: ops.Dot, axis: int) -> Node | None:
+        """A contraction for one position of a free dimension: it contracts that element of one operand with the other operand."""
+        place = _free_axis(self.graph, node, op, axis)
+        if place is None or self._moves(node.inputs[1 - place[0]].steps):
+            return None
+        slot, inner = place
+        left, right = (op.left_contract, op.left_batch), (op.right_contract, op.right_batch)
+        if slot == 0:
+            left = without(op.left_contract, inner), without(op.left_batch, inner)
+        else:
+            right = without(op.right_contract, inner), without(op.right_batch, inner)
+        operands: list[Edge | None] = list(node.inputs)
+        operands[slot] = self.of(node.inputs[slot], inner)
+        return self._add(ops.Dot(left[0], right[0], left[1], right[1]), node, operands)
 
     def _add(self, op: ops.Op, node: Node, operands: Sequence[Edge | None]) -> Node | None:
         edges = [edge for edge in operands if edge is not None]
@@ -138,7 +165,7 @@ class Reads:
 def reduced_ranges(graph: Graph, node: Node) -> Iterator[Reads]:
     """The dimensions over which a node reduces, where they are ranges that it, or its operands, read."""
     for axes in _reduced(node.op):
-        read = _range_of(graph, node.inputs[0], axes[0])
+        read = range_of(graph, node.inputs[0], axes[0])
         if read is not None:
             yield Reads(*read, axes)
 
@@ -154,7 +181,7 @@ def _reduced(op: ops.Op) -> list[tuple[int, ...]]:
     return []
 
 
-def _range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
+def range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
     """The step and the range of which dimension `axis` of an edge's value consists, if it consists of the elements of a range."""
     waiting, seen = [(edge, axis)], {(edge.source, axis)}
     while waiting:
@@ -165,24 +192,27 @@ def _range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | Non
             return ranges[axis]
         if ranges or not edge.is_own_point(source.domain):
             continue
-        for operand in _operands_with(source, axis):
+        for operand in _operands_with(graph, source, axis):
             if (operand[0].source, operand[1]) not in seen or not operand[0].is_own_point(graph[operand[0].source].domain):
                 seen.add((operand[0].source, operand[1]))
                 waiting.append(operand)
     return None
 
 
-def _operands_with(node: Node, axis: int) -> list[tuple[Edge, int]]:
+def _operands_with(graph: Graph, node: Node, axis: int) -> list[tuple[Edge, int]]:
     """The operands that have dimension `axis` of a node's value, and which of their dimensions it is."""
     op = node.op
     if isinstance(op, ELEMENTWISE):
         return [(edge, axis) for edge in node.inputs]
     if isinstance(op, ops.Reduce):
-        return [(node.inputs[0], _kept(node, op)[axis])]
+        return [(node.inputs[0], kept_axes(node, op)[axis])]
     if isinstance(op, ops.Broadcast) and axis in op.axes:
         return [(node.inputs[0], op.axes.index(axis))]
     if isinstance(op, ALONG_AN_AXIS) and _before(node, op, axis) is not None:
         return [(node.inputs[0], _before(node, op, axis) or 0)]
+    if isinstance(op, ops.Dot):
+        place = _free_axis(graph, node, op, axis)
+        return [] if place is None else [(node.inputs[place[0]], place[1])]
     return []
 
 
@@ -195,6 +225,13 @@ def _before(node: Node, op: Any, axis: int) -> int | None:
     return axis if axis < op.axis else None
 
 
-def _kept(node: Node, op: ops.Reduce) -> list[int]:
+def _free_axis(graph: Graph, node: Node, op: ops.Dot, axis: int) -> tuple[int, int] | None:
+    """The operand, and its dimension, that is dimension `axis` of a contraction's result; None for a batch dimension."""
+    left, right = (graph.edge_type(edge).rank for edge in node.inputs)
+    free = [(0, a) for a in op.left_free(left)] + [(1, a) for a in op.right_free(right)]
+    return free[axis - len(op.left_batch)] if axis >= len(op.left_batch) else None
+
+
+def kept_axes(node: Node, op: ops.Reduce) -> list[int]:
     """The axes of the operand that a reduction keeps."""
     return [a for a in range(node.outputs[0].rank + len(op.axes)) if a not in op.axes]
