@@ -41,10 +41,14 @@ def read_of_prefixes(context: BaseContext, node: Node, reads: Reads) -> Tensor |
         return None
     if (index.start != 0 and index.stop != reads.step.bound_expr) or window_width(index, reads.step, node.domain) is not None:
         return None
-    if not is_float(node.outputs[0].dtype) or _is_cheap_already(graph, node, reads) or _parts(graph.copy(), node, reads) is None:
+    if (
+        not is_float(node.outputs[0].dtype)
+        or _is_cheap_already(graph, node, reads)
+        or parts_of(graph.copy(), node, reads) is None
+    ):
         return None
     prefixes = _Prefixes(context, node, reads, bool(index.start == 0))
-    value = prefixes.value(_parts(graph, node, reads))
+    value = prefixes.value(parts_of(graph, node, reads))
     return value if prefixes.are_everywhere else None
 
 
@@ -64,7 +68,7 @@ def _is_cheap_already(graph: Graph, node: Node, reads: Reads) -> bool:
     return True
 
 
-def _parts(graph: Graph, node: Node, reads: Reads) -> Edge | Term | None:
+def parts_of(graph: Graph, node: Node, reads: Reads) -> Edge | Term | None:
     """The elements that a node reduces, or the factors of the terms that it sums."""
     elements = Elements(graph, node, reads.step, reads.index)
     if isinstance(node.op, ops.Reduce) and node.op.fn in ("max", "min"):

@@ -152,6 +152,10 @@ class Graph:
         shape = of_source.substitute(edge.points(source.domain)).shape
         return TensorType(of_source.dtype, (*lengths, *shape))
 
+    def edge_rank(self, edge: Edge) -> int:
+        """The number of dimensions of the value that an edge delivers."""
+        return self.nodes[edge.source].outputs[edge.output].rank + sum(isinstance(index, Range) for index in edge.index)
+
     def input_types(self, node: Node) -> tuple[TensorType, ...]:
         return tuple(self.edge_type(e) for e in node.inputs)
 

@@ -6,7 +6,7 @@ own of the range. `p[t] @ v[0:t + 1]` is `p[t] @ v[0:T]` with zeros in p from t 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
@@ -24,7 +24,7 @@ from tempo_core.symbolic.proof import provably_nonnegative
 class WholeStep:
     """Dimension `axis` of operand `slot` of a node, which is a prefix or suffix `index` of a step, and the rewrites of that node.
 
-    `element` is the value of the operand at one point of the range; `reads` holds the nodes that the range reads.
+    `element` is the value of the operand at one point of the range.
     """
 
     graph: Graph
@@ -34,7 +34,6 @@ class WholeStep:
     step: Symbol
     index: Range
     element: Edge
-    reads: set[int]
 
     def __post_init__(self) -> None:
         self.build = Builder(self.graph, self.node)
@@ -93,7 +92,7 @@ class WholeStep:
         place = next(k for k, at in enumerate(element.index) if self.step in at.steps)
         edge = replace(element, index=(*element.index[:place], full_range(self.step), *element.index[place + 1 :]))
         first = sum(isinstance(at, Range) for at in element.index[:place])
-        order = [k for k in range(self.graph.edge_type(edge).rank) if k != first]
+        order = [k for k in range(self.graph.edge_rank(edge)) if k != first]
         order.insert(self.axis, first)
         return edge if order == sorted(order) else self.build.add(ops.Permute(tuple(order)), edge)
 
@@ -131,13 +130,16 @@ class WholeStep:
         return Edge(node.id, identity(node.domain))
 
 
-def whole_steps(graph: Graph, node: Node) -> Iterator[WholeStep]:
-    """The dimensions of a node's operands that are prefixes or suffixes which move with the reader."""
+def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool]) -> Iterator[WholeStep]:
+    """The dimensions of a node's operands that are prefixes or suffixes which move with the reader.
+
+    `is_there` says whether a node's values at all points of a step are there at once: those that the range reads must be.
+    """
     if not isinstance(node.op, (ops.Gather, ops.Dot)):
         return
     for slot, edge in enumerate(node.inputs):
-        for axis in range(graph.edge_type(edge).rank):
-            read = range_of(graph, edge, axis)
+        for axis, size in enumerate(graph.edge_type(edge).shape):
+            read = range_of(graph, edge, axis) if size.steps else None
             if read is None:
                 continue
             step, index = read
@@ -149,15 +151,19 @@ def whole_steps(graph: Graph, node: Node) -> Iterator[WholeStep]:
                 or not (index.start == 0 or index.stop == step.bound_expr)
             ):
                 continue
+            if not is_there(node.id, step):
+                continue
             elements = Elements(graph, node, step, index)
             element = elements.of(edge, axis)
-            if element is not None and any(step in at.steps for at in element.index):
-                yield WholeStep(graph, node, slot, axis, step, index, element, elements.reads)
+            if element is None or not any(step in at.steps for at in element.index):
+                continue
+            if all(is_there(source, step) for source in elements.reads):
+                yield WholeStep(graph, node, slot, axis, step, index, element)
 
 
 def _places(graph: Graph, node: Node, op: ops.Dot, slot: int) -> dict[int, int]:
     """For each dimension of an operand that a contraction keeps, the dimension of the result that it becomes."""
-    left, right = (graph.edge_type(edge).rank for edge in node.inputs)
+    left, right = (graph.edge_rank(edge) for edge in node.inputs)
     free, batch = op.left_free(left), len(op.left_batch)
     if slot == 0:
         return {a: k for k, a in enumerate((*op.left_batch, *free))}
