@@ -56,6 +56,8 @@ def _is_cheap_already(graph: Graph, node: Node, reads: Reads) -> bool:
     """Whether a reduction has another short gradient, or its elements are too large to be kept."""
     if isinstance(node.op, ops.Dot):
         return not worth_scanning(node.outputs[0], reads.element_types(graph, node))
+    if isinstance(node.op, ops.DiscountedSum):
+        return False
     if not isinstance(node.op, ops.Reduce) or node.op.fn not in NEUTRAL:
         return True
     (edge,) = node.inputs
@@ -95,7 +97,9 @@ class _Prefixes:
     def value(self, parts: Edge | Term | None) -> Tensor:
         """The reduction's value at each of its points."""
         op = self.node.op
-        if isinstance(parts, Edge):
+        if isinstance(parts, Edge) and isinstance(op, ops.DiscountedSum):
+            value = self._read(self._kept(apply(ops.DiscountedSum(0, op.gamma), self._range(self._points(parts)))))
+        elif isinstance(parts, Edge):
             fn = op.fn if isinstance(op, ops.Reduce) else "sum"
             rest = without(op.axes, self.reads.axes[0]) if fn in ("max", "min") and isinstance(op, ops.Reduce) else ()
             value = self._read(self._reduced(fn, self._range(self._points(parts)), rest), NEUTRAL[fn])
@@ -183,7 +187,9 @@ class _Prefixes:
 
     def _reduced(self, fn: str, x: Tensor, rest: tuple[int, ...] = ()) -> Tensor:
         """Each prefix, reduced along itself and the dimensions `rest` of its elements."""
-        reduction = apply(ops.Reduce(fn, (0, *(axis + 1 for axis in rest))), x)
+        return self._kept(apply(ops.Reduce(fn, (0, *(axis + 1 for axis in rest))), x))
+
+    def _kept(self, reduction: Tensor) -> Tensor:
         self.reductions.append(reduction)
         return reduction
 
