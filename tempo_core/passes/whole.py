@@ -15,8 +15,8 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder
 from tempo_core.passes.scans import evaluated, spread
-from tempo_core.symbolic.domain import Domain, Range, full_range, identity, step_order
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.domain import Domain, Range, full_range, step_order
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
 
@@ -52,7 +52,7 @@ class WholeStep:
         shape = build.type(position).shape
         zero, start, last = (
             build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(bound)))
-            for bound in (self.index.length * 0, self.index.start, self.index.stop - 1)
+            for bound in (Expr.of(0), self.index.start, self.index.stop - 1)
         )
         if self.index.start != 0:  # positions before the range are those of its first element
             position = build.add(ops.Binary("add"), build.add(ops.Binary("maximum"), position, zero), start)
@@ -78,11 +78,11 @@ class WholeStep:
         kept = [places[a] for a in sorted(places)]
         if contract != (self.axis,) or kept != sorted(kept):
             return None
-        is_finite, zero = self._at_points(ops.Unary("isfinite"), self.element), self._zero()
-        finite = self._at_points(ops.Where(), is_finite, self.element, zero)
-        rest = self._of_range(self._at_points(ops.Where(), is_finite, zero, self.element))
-        rest = self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), rest)
-        return self.build.add(ops.Binary("add"), self._product(op, self._whole(finite), masked), rest)
+        each = Builder(self.graph, self.node, Domain(step_order(self.element.steps, self.graph.order)))
+        is_finite, zero = each.add(ops.Unary("isfinite"), self.element), spread(each, self.element, 0.0)
+        finite, rest = each.add(ops.Where(), is_finite, self.element, zero), each.add(ops.Where(), is_finite, zero, self.element)
+        infinities = self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), self._of_range(rest))
+        return self.build.add(ops.Binary("add"), self._product(op, self._whole(finite), masked), infinities)
 
     def _product(self, op: ops.Dot, operand: Edge, other: Edge) -> Edge:
         return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
@@ -97,37 +97,23 @@ class WholeStep:
         return edge if order == sorted(order) else self.build.add(ops.Permute(tuple(order)), edge)
 
     def _of_range(self, infinities: Edge) -> Edge:
-        """The sum of values that are zero, infinite or NaN over the range.
+        """The sum over the range of values that are zero, infinite or NaN.
 
-        They are outside of the product, where zeros of the other operand hide no infinities of points after the range.
+        They stay out of the product: zeros of the other operand would make NaN of those outside of the range.
         """
-        steps = {*self.graph[infinities.source].domain.steps} - {self.step}
-        whole = Builder(self.graph, self.node, Domain(step_order(steps, self.graph.order)))
-        place = list(self.graph[infinities.source].domain.steps).index(self.step)
-        all_points = replace(
-            infinities, index=tuple(full_range(self.step) if k == place else at for k, at in enumerate(infinities.index))
-        )
+        steps = self.graph[infinities.source].domain.steps
+        whole = Builder(self.graph, self.node, Domain(tuple(s for s in steps if s != self.step)))
+        points = zip(steps, infinities.index, strict=True)
+        everywhere = replace(infinities, index=tuple(full_range(s) if s == self.step else at for s, at in points))
         suffixes = bool(self.index.start != 0)
-        scan = whole.add(ops.CumSum(0, suffixes), all_points)
+        scan = whole.add(ops.CumSum(0, suffixes), everywhere)
         last = self.index.start if suffixes else self.index.stop - 1
-        value = self.build.add(
-            ops.Gather(0), replace(scan, index=identity(whole.domain or self.node.domain)), evaluated(self.build, last)
-        )
+        value = self.build.add(ops.Gather(0), scan, evaluated(self.build, last))
         if provably_nonnegative(self.index.length - 1):
             return value
         shape = self.build.type(value).shape
         is_nonempty = self.build.add(ops.Broadcast(shape, ()), self.build.add(ops.Eval(self.index.length >= 1)))
         return self.build.add(ops.Where(), is_nonempty, value, spread(self.build, value, 0.0))
-
-    def _zero(self) -> Edge:
-        type = self.graph.edge_type(self.element)
-        zero = self._at_points(ops.Cast(type.dtype), self._at_points(ops.Eval(self.index.length * 0)))
-        return self._at_points(ops.Broadcast(type.shape, ()), zero)
-
-    def _at_points(self, op: ops.Op, *operands: Edge) -> Edge:
-        """A value of each point of the step."""
-        node = self.graph.add(op, operands, where=self.node.where)
-        return Edge(node.id, identity(node.domain))
 
 
 def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool]) -> Iterator[WholeStep]:
