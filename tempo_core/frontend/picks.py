@@ -56,7 +56,7 @@ def _places(context: BaseContext, node: Node, span: Range) -> Tensor:
     positions = view(context, node.inputs[1])
     last = broadcast_to(evaluate(span.length - 1), positions.shape)
     positions = apply(ops.Binary("minimum"), positions, last)
-    positions = apply(ops.Binary("maximum"), positions, broadcast_to(evaluate(span.length * 0), positions.shape))
+    positions = apply(ops.Binary("maximum"), positions, broadcast_to(evaluate(Expr.of(0)), positions.shape))
     return positions + evaluate(span.start)
 
 

@@ -41,10 +41,14 @@ def read_of_prefixes(context: BaseContext, node: Node, reads: Reads) -> Tensor |
         return None
     if (index.start != 0 and index.stop != reads.step.bound_expr) or window_width(index, reads.step, node.domain) is not None:
         return None
-    if not is_float(node.outputs[0].dtype) or _is_cheap_already(graph, node, reads) or _parts(graph.copy(), node, reads) is None:
+    if (
+        not is_float(node.outputs[0].dtype)
+        or _is_cheap_already(graph, node, reads)
+        or parts_of(graph.copy(), node, reads) is None
+    ):
         return None
     prefixes = _Prefixes(context, node, reads, bool(index.start == 0))
-    value = prefixes.value(_parts(graph, node, reads))
+    value = prefixes.value(parts_of(graph, node, reads))
     return value if prefixes.are_everywhere else None
 
 
@@ -52,6 +56,8 @@ def _is_cheap_already(graph: Graph, node: Node, reads: Reads) -> bool:
     """Whether a reduction has another short gradient, or its elements are too large to be kept."""
     if isinstance(node.op, ops.Dot):
         return not worth_scanning(node.outputs[0], reads.element_types(graph, node))
+    if isinstance(node.op, ops.DiscountedSum):
+        return False
     if not isinstance(node.op, ops.Reduce) or node.op.fn not in NEUTRAL:
         return True
     (edge,) = node.inputs
@@ -64,7 +70,7 @@ def _is_cheap_already(graph: Graph, node: Node, reads: Reads) -> bool:
     return True
 
 
-def _parts(graph: Graph, node: Node, reads: Reads) -> Edge | Term | None:
+def parts_of(graph: Graph, node: Node, reads: Reads) -> Edge | Term | None:
     """The elements that a node reduces, or the factors of the terms that it sums."""
     elements = Elements(graph, node, reads.step, reads.index)
     if isinstance(node.op, ops.Reduce) and node.op.fn in ("max", "min"):
@@ -91,7 +97,9 @@ class _Prefixes:
     def value(self, parts: Edge | Term | None) -> Tensor:
         """The reduction's value at each of its points."""
         op = self.node.op
-        if isinstance(parts, Edge):
+        if isinstance(parts, Edge) and isinstance(op, ops.DiscountedSum):
+            value = self._read(self._kept(apply(ops.DiscountedSum(0, op.gamma), self._range(self._points(parts)))))
+        elif isinstance(parts, Edge):
             fn = op.fn if isinstance(op, ops.Reduce) else "sum"
             rest = without(op.axes, self.reads.axes[0]) if fn in ("max", "min") and isinstance(op, ops.Reduce) else ()
             value = self._read(self._reduced(fn, self._range(self._points(parts)), rest), NEUTRAL[fn])
@@ -179,7 +187,9 @@ class _Prefixes:
 
     def _reduced(self, fn: str, x: Tensor, rest: tuple[int, ...] = ()) -> Tensor:
         """Each prefix, reduced along itself and the dimensions `rest` of its elements."""
-        reduction = apply(ops.Reduce(fn, (0, *(axis + 1 for axis in rest))), x)
+        return self._kept(apply(ops.Reduce(fn, (0, *(axis + 1 for axis in rest))), x))
+
+    def _kept(self, reduction: Tensor) -> Tensor:
         self.reductions.append(reduction)
         return reduction
 

@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tempo_core.frontend.base import apply, of_node, view
 from tempo_core.frontend.context import BaseContext
+<<<<<<< HEAD
 from tempo_core.frontend.functions import cast, equal, evaluate, exp, isfinite, power, total, where, zeros
 from tempo_core.frontend.picks import contributions_of_picks
 from tempo_core.frontend.prefix_ends import read_of_prefixes
+=======
+from tempo_core.frontend.functions import cast, equal, evaluate, exp, isfinite, total, where, zeros
+from tempo_core.frontend.picks import contributions_of_picks
+from tempo_core.frontend.prefix_ends import parts_of, read_of_prefixes
+>>>>>>> w-prefixes
 from tempo_core.ir import ops
-from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
+from tempo_core.ir.elements import Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.terms import Term, Terms
+from tempo_core.ir.terms import Term
 from tempo_core.prices import worth_scanning
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
@@ -56,14 +62,11 @@ def _found(graph: Graph, node: Node, reads: Reads) -> Edge | Term | None:
     """The elements that a node reduces, or the factors of the terms that it sums; None if neither says it all, or nothing is gained."""
     if isinstance(node.op, ops.Dot) and not worth_scanning(node.outputs[0], reads.element_types(graph, node)):
         return None
-    elements = Elements(graph, node, reads.step, reads.index)
-    if isinstance(node.op, ops.Reduce) and node.op.fn in ("max", "min"):
-        return elements.of(node.inputs[0], reads.axes[0])  # equal extremes share the gradient, whatever dimension they are in
-    each = elements.of_reduced(node, reads)
-    if each is None:
-        return Terms(elements).of_sum(node, reads.axes)
     is_slice = isinstance(node.op, ops.Reduce) and node.op.fn == "sum" and any(isinstance(i, Range) for i in node.inputs[0].index)
-    return None if is_slice else each  # contributions to the plain sum of a slice are equal: nothing is spread
+    parts = parts_of(graph, node, reads)
+    return (
+        None if is_slice and isinstance(parts, Edge) else parts
+    )  # contributions to the plain sum of a slice are equal: nothing is spread
 
 
 @dataclass
@@ -91,8 +94,13 @@ class _Points:
     def _to_element(self, g: Tensor, x: Tensor) -> Tensor:
         op, y = self.node.op, of_node(self.context, self.node)
         if isinstance(op, ops.DiscountedSum):
+<<<<<<< HEAD
             if self.is_prefix:  # all prefixes begin at the same point: so does the discount
                 return power(op.gamma, cast(evaluate(self.reads.step.expr), g.dtype)) * self.of_readers(g)
+=======
+            if self.is_prefix:  # element s has the weight gamma**s, whoever reads it
+                return self.of_readers(g) * self.everywhere(op.gamma ** cast(evaluate(self.reads.step.expr), g.dtype))
+>>>>>>> w-prefixes
             return self.carried(g, lambda later: op.gamma * later)
         if isinstance(op, ops.Reduce) and op.fn in ("max", "min"):
             return self._to_extreme(g, x, y, without(op.axes, self.reads.axes[0]))

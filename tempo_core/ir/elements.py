@@ -227,7 +227,7 @@ def _before(node: Node, op: Any, axis: int) -> int | None:
 
 def _free_axis(graph: Graph, node: Node, op: ops.Dot, axis: int) -> tuple[int, int] | None:
     """The operand, and its dimension, that is dimension `axis` of a contraction's result; None for a batch dimension."""
-    left, right = (graph.edge_type(edge).rank for edge in node.inputs)
+    left, right = (graph.edge_rank(edge) for edge in node.inputs)
     free = [(0, a) for a in op.left_free(left)] + [(1, a) for a in op.right_free(right)]
     return free[axis - len(op.left_batch)] if axis >= len(op.left_batch) else None
 

@@ -156,6 +156,10 @@ class Graph:
         there = of_source if of_source.is_static else of_source.substitute(edge.points(source.domain))
         return TensorType(there.dtype, (*lengths, *there.shape)) if lengths else there
 
+    def edge_rank(self, edge: Edge) -> int:
+        """The number of dimensions of the value that an edge delivers."""
+        return self.nodes[edge.source].outputs[edge.output].rank + sum(isinstance(index, Range) for index in edge.index)
+
     def input_types(self, node: Node) -> tuple[TensorType, ...]:
         return tuple(self.edge_type(e) for e in node.inputs)
 

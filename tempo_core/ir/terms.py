@@ -119,7 +119,7 @@ class Terms:
         if len(op.left_contract) != 1:
             return None
         left, right = self.of(node.inputs[0], axes[0]), self.of(node.inputs[1], axes[1])
-        ranks = [self.graph.edge_type(edge).rank for edge in node.inputs]
+        ranks = [self.graph.edge_rank(edge) for edge in node.inputs]
         batch, free = len(op.left_batch), len(op.left_free(ranks[0]))
         of_left = dict(zip((*op.left_batch, *op.left_free(ranks[0])), range(batch + free), strict=True))
         places = (*range(batch), *range(batch + free, node.outputs[0].rank))

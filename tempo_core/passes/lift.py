@@ -14,10 +14,17 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
 from tempo_core.passes.outer import outer_products
+<<<<<<< HEAD
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, evaluated, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
 from tempo_core.passes.whole import WholeStep, whole_steps
+=======
+from tempo_core.passes.recurrences import comes_in_order, lift_recurrences
+from tempo_core.passes.scans import SCANS, evaluated, positions_of_maxima, spread
+from tempo_core.passes.sums import Summation
+from tempo_core.passes.whole import whole_steps
+>>>>>>> w-prefixes
 from tempo_core.passes.windows import of_blocks, of_windows, window_of
 from tempo_core.prices import is_narrow, worth_scanning
 from tempo_core.symbolic.condition import conjunction
@@ -38,7 +45,10 @@ class Lift(Pass):
     reductions whose operands depend on their results, windows whose operands a loop over the step computes (the loop can
     reduce them as it goes), and recurrences over values that the host gives one timestep after the other.
 
+    Contractions of a prefix or suffix with values of the reader become contractions of the whole step (`whole.py`, `outer.py`).
+
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
+    Rewrite: `y[t] = k[0:t + 1] @ q[t]` -> `s[t] = k[0:T] @ q[t]; y[t] = s[t].spatial[0:t + 1]`
     Rewrite: `a[t] = b[t] + c[t] * a[t + 1]` -> `s = linear_scan(c[0:T], b[0:T], reversed); a[t] = s[t]`
     """
 
@@ -99,6 +109,7 @@ class _Lifting:
         self.graph = graph
         self._numbers: dict[frozenset[Symbol], dict[int, int]] = {}
         self._streams: dict[Symbol, dict[int, str]] = {}
+        self.has_sources = any(isinstance(node.op, ops.Udf) and node.op.stateful for node in graph)
 
     def cycles(self, steps: frozenset[Symbol]) -> dict[int, int]:
         """For each node on a cycle that loops over `steps` must follow, the number of that cycle."""
@@ -118,13 +129,16 @@ class _Lifting:
             if lifted is not None:
                 self._take_over(node, lifted)
                 return
-        for wide in whole_steps(self.graph, node):
-            lifted = wide.rewritten() if self._is_whole(wide) else None
+        for wide in whole_steps(self.graph, node, self._is_there):
+            is_free = _may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(
+                node, wide.index, wide.step
+            )
+            lifted = wide.rewritten() if is_free else None
             if lifted is not None:
                 self._take_over(node, lifted)
                 return
         outer = outer_products(self.graph, node)
-        if outer and not any(products.products.id in self.streams(products.step) for products in outer):
+        if outer and all(self._is_there(products.products.id, products.step) for products in outer):
             build = Builder(self.graph, node)
             sums = [products.summed() for products in outer]
             self._take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
@@ -133,20 +147,17 @@ class _Lifting:
         final = self.graph[value.source]
         self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
 
-    def _is_whole(self, wide: WholeStep) -> bool:
-        """Whether all points of a step are there where a range of it is read. A loop over the step would have to wait for the others."""
-        streams = self.streams(wide.step)
-        if wide.node.id in streams or wide.reads & streams.keys() or _is_short(wide.node, wide.index, wide.step):
-            return False
-        return not (wide.index.steps | {wide.step}) & wide.node.domain.condition.steps
+    def _is_there(self, node_id: int, step: Symbol) -> bool:
+        """Whether a value is there at all points of a step at once. A loop gives one point after the other, and so does the host."""
+        return node_id not in self.streams(step) and not (self.has_sources and comes_in_order(self.graph, node_id, step))
 
     def _lifted(self, node: Node, reads: Reads) -> Edge | None:
         step, index = reads.step, reads.index
         if not index.steps or not index.steps <= set(node.domain.steps) or index.stride != 1 or index.size is not None:
             return None
         moving = index.steps | {step}
-        if any(part.steps & moving and part.steps - moving for part in node.domain.condition.parts):
-            return None  # its other steps may have no point at which the whole step can be read
+        if not _may_read_all_points(node.domain, moving):
+            return None
         if isinstance(node.op, ops.Dot) and not worth_scanning(node.outputs[0], reads.element_types(self.graph, node)):
             return None
         elements = Elements(self.graph, node, step, index)
@@ -231,6 +242,14 @@ class _Lifting:
         if block is not None and gamma is None:
             return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr)
         return None
+
+
+def _may_read_all_points(readers: Domain, moving: frozenset[Symbol]) -> bool:
+    """Whether a read along the steps `moving` exists at all their points. Not if a condition ties them to the reader's other steps.
+
+    Such a condition may be there for the points at which the other steps are read.
+    """
+    return not any(part.steps & moving and part.steps - moving for part in readers.condition.parts)
 
 
 def _is_short(node: Node, index: Range, step: Symbol) -> bool:

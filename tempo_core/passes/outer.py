@@ -59,7 +59,7 @@ class OuterProducts:
         It is outside of the product, where the zeros around the true elements would become NaN.
         """
         scan = build.add(ops.CumSum(0, reverse=not self.is_suffix), self._all(rest))
-        ranks = [self.graph.edge_type(edge).rank for edge in self.operands]
+        ranks = [self.graph.edge_rank(edge) for edge in self.operands]
         offset = 0 if self.slot == 0 else ranks[0]
         others = range(ranks[0], sum(ranks)) if self.slot == 0 else range(ranks[0])
         places = [self.order.index(k) for k in (offset + self.axis, *others)]
@@ -99,7 +99,7 @@ def _outer_product(graph: Graph, node: Node, padded: Node, term: Node, step: Sym
         return None
     assert isinstance(padded.op, ops.Pad)
     left, right = products.inputs
-    rank, axis = graph.edge_type(left).rank, order[padded.op.axis]
+    rank, axis = graph.edge_rank(left), order[padded.op.axis]
     slot = 0 if axis < rank else 1
     return OuterProducts(
         graph, node, (left, right), products, order, slot, axis - slot * rank, padded.op, step, is_suffix, node.inputs[0]

@@ -65,7 +65,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     if coefficient is None or delay + distance not in (-1, 1):
         return False
     reverse = delay + distance == 1
-    if not reverse and any(e is not None and _comes_in_order(graph, e.source, step) for e in (coefficient, term)):
+    if not reverse and any(e is not None and comes_in_order(graph, e.source, step) for e in (coefficient, term)):
         return False
     wide = Domain(domain.steps)
     place = Builder(graph, merge, wide)
@@ -85,7 +85,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     return True
 
 
-def _comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
+def comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
     """Whether a value depends on stateful functions or streamed inputs, which give one timestep after the other.
 
     A loop uses such values as they come. A scan would have to keep them all first.

@@ -6,7 +6,7 @@ own of the range. `p[t] @ v[0:t + 1]` is `p[t] @ v[0:T]` with zeros in p from t 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
@@ -15,8 +15,8 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder
 from tempo_core.passes.scans import evaluated, spread
-from tempo_core.symbolic.domain import Domain, Range, full_range, identity, step_order
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.domain import Domain, Range, full_range, step_order
+from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
 
@@ -24,7 +24,7 @@ from tempo_core.symbolic.proof import provably_nonnegative
 class WholeStep:
     """Dimension `axis` of operand `slot` of a node, which is a prefix or suffix `index` of a step, and the rewrites of that node.
 
-    `element` is the value of the operand at one point of the range; `reads` holds the nodes that the range reads.
+    `element` is the value of the operand at one point of the range.
     """
 
     graph: Graph
@@ -34,7 +34,6 @@ class WholeStep:
     step: Symbol
     index: Range
     element: Edge
-    reads: set[int]
 
     def __post_init__(self) -> None:
         self.build = Builder(self.graph, self.node)
@@ -53,7 +52,7 @@ class WholeStep:
         shape = build.type(position).shape
         zero, start, last = (
             build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(bound)))
-            for bound in (self.index.length * 0, self.index.start, self.index.stop - 1)
+            for bound in (Expr.of(0), self.index.start, self.index.stop - 1)
         )
         if self.index.start != 0:  # positions before the range are those of its first element
             position = build.add(ops.Binary("add"), build.add(ops.Binary("maximum"), position, zero), start)
@@ -79,11 +78,11 @@ class WholeStep:
         kept = [places[a] for a in sorted(places)]
         if contract != (self.axis,) or kept != sorted(kept):
             return None
-        is_finite, zero = self._at_points(ops.Unary("isfinite"), self.element), self._zero()
-        finite = self._at_points(ops.Where(), is_finite, self.element, zero)
-        rest = self._of_range(self._at_points(ops.Where(), is_finite, zero, self.element))
-        rest = self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), rest)
-        return self.build.add(ops.Binary("add"), self._product(op, self._whole(finite), masked), rest)
+        each = Builder(self.graph, self.node, Domain(step_order(self.element.steps, self.graph.order)))
+        is_finite, zero = each.add(ops.Unary("isfinite"), self.element), spread(each, self.element, 0.0)
+        finite, rest = each.add(ops.Where(), is_finite, self.element, zero), each.add(ops.Where(), is_finite, zero, self.element)
+        infinities = self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), self._of_range(rest))
+        return self.build.add(ops.Binary("add"), self._product(op, self._whole(finite), masked), infinities)
 
     def _product(self, op: ops.Dot, operand: Edge, other: Edge) -> Edge:
         return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
@@ -93,51 +92,40 @@ class WholeStep:
         place = next(k for k, at in enumerate(element.index) if self.step in at.steps)
         edge = replace(element, index=(*element.index[:place], full_range(self.step), *element.index[place + 1 :]))
         first = sum(isinstance(at, Range) for at in element.index[:place])
-        order = [k for k in range(self.graph.edge_type(edge).rank) if k != first]
+        order = [k for k in range(self.graph.edge_rank(edge)) if k != first]
         order.insert(self.axis, first)
         return edge if order == sorted(order) else self.build.add(ops.Permute(tuple(order)), edge)
 
     def _of_range(self, infinities: Edge) -> Edge:
-        """The sum of values that are zero, infinite or NaN over the range.
+        """The sum over the range of values that are zero, infinite or NaN.
 
-        They are outside of the product, where zeros of the other operand hide no infinities of points after the range.
+        They stay out of the product: zeros of the other operand would make NaN of those outside of the range.
         """
-        steps = {*self.graph[infinities.source].domain.steps} - {self.step}
-        whole = Builder(self.graph, self.node, Domain(step_order(steps, self.graph.order)))
-        place = list(self.graph[infinities.source].domain.steps).index(self.step)
-        all_points = replace(
-            infinities, index=tuple(full_range(self.step) if k == place else at for k, at in enumerate(infinities.index))
-        )
+        steps = self.graph[infinities.source].domain.steps
+        whole = Builder(self.graph, self.node, Domain(tuple(s for s in steps if s != self.step)))
+        points = zip(steps, infinities.index, strict=True)
+        everywhere = replace(infinities, index=tuple(full_range(s) if s == self.step else at for s, at in points))
         suffixes = bool(self.index.start != 0)
-        scan = whole.add(ops.CumSum(0, suffixes), all_points)
+        scan = whole.add(ops.CumSum(0, suffixes), everywhere)
         last = self.index.start if suffixes else self.index.stop - 1
-        value = self.build.add(
-            ops.Gather(0), replace(scan, index=identity(whole.domain or self.node.domain)), evaluated(self.build, last)
-        )
+        value = self.build.add(ops.Gather(0), scan, evaluated(self.build, last))
         if provably_nonnegative(self.index.length - 1):
             return value
         shape = self.build.type(value).shape
         is_nonempty = self.build.add(ops.Broadcast(shape, ()), self.build.add(ops.Eval(self.index.length >= 1)))
         return self.build.add(ops.Where(), is_nonempty, value, spread(self.build, value, 0.0))
 
-    def _zero(self) -> Edge:
-        type = self.graph.edge_type(self.element)
-        zero = self._at_points(ops.Cast(type.dtype), self._at_points(ops.Eval(self.index.length * 0)))
-        return self._at_points(ops.Broadcast(type.shape, ()), zero)
 
-    def _at_points(self, op: ops.Op, *operands: Edge) -> Edge:
-        """A value of each point of the step."""
-        node = self.graph.add(op, operands, where=self.node.where)
-        return Edge(node.id, identity(node.domain))
+def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool]) -> Iterator[WholeStep]:
+    """The dimensions of a node's operands that are prefixes or suffixes which move with the reader.
 
-
-def whole_steps(graph: Graph, node: Node) -> Iterator[WholeStep]:
-    """The dimensions of a node's operands that are prefixes or suffixes which move with the reader."""
+    `is_there` says whether a node's values at all points of a step are there at once: those that the range reads must be.
+    """
     if not isinstance(node.op, (ops.Gather, ops.Dot)):
         return
     for slot, edge in enumerate(node.inputs):
-        for axis in range(graph.edge_type(edge).rank):
-            read = range_of(graph, edge, axis)
+        for axis, size in enumerate(graph.edge_type(edge).shape):
+            read = range_of(graph, edge, axis) if size.steps else None
             if read is None:
                 continue
             step, index = read
@@ -149,15 +137,19 @@ def whole_steps(graph: Graph, node: Node) -> Iterator[WholeStep]:
                 or not (index.start == 0 or index.stop == step.bound_expr)
             ):
                 continue
+            if not is_there(node.id, step):
+                continue
             elements = Elements(graph, node, step, index)
             element = elements.of(edge, axis)
-            if element is not None and any(step in at.steps for at in element.index):
-                yield WholeStep(graph, node, slot, axis, step, index, element, elements.reads)
+            if element is None or not any(step in at.steps for at in element.index):
+                continue
+            if all(is_there(source, step) for source in elements.reads):
+                yield WholeStep(graph, node, slot, axis, step, index, element)
 
 
 def _places(graph: Graph, node: Node, op: ops.Dot, slot: int) -> dict[int, int]:
     """For each dimension of an operand that a contraction keeps, the dimension of the result that it becomes."""
-    left, right = (graph.edge_type(edge).rank for edge in node.inputs)
+    left, right = (graph.edge_rank(edge) for edge in node.inputs)
     free, batch = op.left_free(left), len(op.left_batch)
     if slot == 0:
         return {a: k for k, a in enumerate((*op.left_batch, *free))}

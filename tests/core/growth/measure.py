@@ -12,8 +12,8 @@ Monomial = tuple[tuple[str, int], ...]  # bounds with their powers; () is a cons
 def monomials(expression: Any) -> set[Monomial]:
     """How an expression grows: its monomials. `T // 4` grows like T, and a logarithm counts as a constant.
 
-    >>> sorted(monomials(sympy.sympify("3*T**2 + T*Max(6, T) + N*floor(T/4)")))
-    [(('N', 1), ('T', 1)), (('T', 1),), (('T', 2),)]
+    >>> sorted(monomials(sympy.sympify("3*T**2 + T*Max(6, T) + W*floor(T/4)")))
+    [(('T', 1),), (('T', 1), ('W', 1)), (('T', 2),)]
     """
     if expression.is_number or isinstance(expression, sympy.log):
         return {()}
@@ -41,13 +41,20 @@ def monomials(expression: Any) -> set[Monomial]:
 def excess(expression: Any, wanted: str) -> set[Monomial]:
     """The monomials that divide no wanted one. In each term, a minimum grows like any of its arguments, whichever leaves least.
 
-    >>> excess(sympy.sympify("3*T**2 + N*T + N"), "N*T")
+    >>> excess(sympy.sympify("3*T**2 + W*T + W"), "T*W")
     {(('T', 2),)}
     >>> excess(sympy.sympify("T*Min(6, T)"), "T"), excess(sympy.sympify("(T + W)*Min(T, W)"), "T*W")
     (set(), set())
+    >>> excess(sympy.sympify("W*Min(W, T) + T*Min(W, T)"), "T*W"), excess(sympy.sympify("T*W*Min(W, T)"), "T*W") != set()
+    (set(), True)
     """
     allowed = [dict(monomial) for monomial in monomials(sympy.sympify(wanted, {name: sympy.Symbol(name) for name in "NIS"}))]
+<<<<<<< HEAD
     return set().union(*(_excess_of_term(term, allowed) for term in _terms(expression)))
+=======
+    terms = sympy.Add.make_args(expression.expand())
+    return set().union(*(_excess_of_term(term, allowed) for term in terms))
+>>>>>>> w-prefixes
 
 
 def _excess_of_term(term: Any, allowed: list[dict[str, int]]) -> set[Monomial]:

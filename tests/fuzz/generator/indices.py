@@ -42,6 +42,7 @@ RANGES: dict[str, Callable[[At], tuple[str, ...]]] = {
     "strided": lambda a: (f"0:{a.T}:{a.k + 1}", f"{a.s}:{a.T}:2", f"{a.s} % 2:{a.s} + 1:2"),
     "fixed slice": lambda a: (f"0:tp.min({a.w}, {a.T})", f"tp.max({a.T} - {a.w}, 0):{a.T}", f"{a.T} // 2:{a.T}"),
     "reversed slice": lambda a: (f"0:{a.T} - {a.s}", f"{a.T} - 1 - {a.s}:{a.T}"),
+    "slice with another end": lambda a: (f"0:tp.max({a.s}, 1)", f"0:{a.s} // 2 + 1", f"tp.min({a.s} + 1, {a.T} - 1):{a.T}"),
     "slice by another step": lambda a: (
         f"0:tp.min({a.o} + 1, {a.T})",
         f"tp.max({a.s} - {a.o}, 0):{a.s} + 1",
@@ -150,7 +151,7 @@ def shifted(d: Drawing) -> None:
 
 
 def attention(d: Drawing) -> None:
-    """Scores over a slice of time, softmax, and the weighted sum."""
+    """Scores over a slice of time; the sum that they weight, with a softmax or as they are, or the element with the greatest."""
     keys = [n for n in d.moving() if d.fits(n, static=True) and d.tensor(n).rank == 1]
     if not keys:
         return
@@ -160,7 +161,9 @@ def attention(d: Drawing) -> None:
     span = d.choices.pick(d.marked(RANGES, "pattern")(at(d, step)))
     view = f"{x}[{', '.join(span if s == step else s for s in steps)}]"
     d.mark("op: attention")
-    d.add(f"{name} = ({view} @ {x}).softmax(0) @ {view}", name)
+    scores = f"({view} @ {x})"
+    forms = (f"{scores}.softmax(0) @ {view}", f"{scores} * 0.1 @ {view}", f"tp.tanh({view}).take({scores}.argmax(0))")
+    d.add(f"{name} = {d.choices.pick(forms)}", name)
 
 
 def sometimes(d: Drawing) -> None:
