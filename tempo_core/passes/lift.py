@@ -217,7 +217,8 @@ def _is_short(node: Node, index: Range, step: Symbol) -> bool:
 
 
 def _at(point: Builder, values: Edge, axis: int, position: Expr) -> Edge:
-    return point.add(ops.Gather(axis), values, point.add(ops.Eval(position)))
+    steps = tuple(s for s in point.like.domain.steps if s in position.steps)  # one number for all points of the other steps
+    return point.add(ops.Gather(axis), values, point.add(ops.Eval(position), domain=Domain(steps)))
 
 
 def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
@@ -18,6 +19,7 @@ from tempo_core.symbolic.domain import Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
+_OF_POSITIONS = {"add": operator.add, "sub": operator.sub}
 _ROUNDED_ONCE = ("bfloat16", "float16")  # their sums are taken in float32
 
 
@@ -61,7 +63,7 @@ def _windows(graph: Graph, node: Node) -> Iterator[Reads]:
     yield from reduced_ranges(graph, node)
 
 
-def _write_out(graph: Graph, node: Node, reads: Reads, streams: set[int]) -> bool:
+def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> bool:
     """Write the reduction out, if that pays. Returns whether it did."""
     window = window_of(reads.index, reads.step) if reads.index.stride == 1 else None
     if window is None or window.width < 2 or reads.step not in node.domain or node.id in streams:
@@ -156,6 +158,9 @@ class _Shifted:
         if source.domain.condition is not TRUE or any(step in index.steps for index in others):
             return None
         self.reads.add(edge.source)
+        if isinstance(source.op, ops.Eval) and isinstance(source.op.value, Expr):
+            points = edge.points(source.domain) | {step: self.place}
+            return self._added(ops.Eval(source.op.value.substitute(points))) if len(points) == len(edge.index) else None
         whole = replace(edge, index=(*edge.index[:position], full_range(step), *edge.index[position + 1 :]))
         axis = sum(isinstance(index, Range) for index in edge.index[:position])
         padded = self._added(ops.Pad(axis, Expr.of(self.before), Expr.of(self.after)), whole)
@@ -182,7 +187,14 @@ class _Shifted:
 
     def _applied(self, op: ops.Op, operands: list[Edge | None]) -> Edge | None:
         edges = [edge for edge in operands if edge is not None]
-        return self._added(op, *edges) if len(edges) == len(operands) else None
+        if len(edges) < len(operands):
+            return None
+        values = [self.graph[edge.source].op for edge in edges]
+        if isinstance(op, ops.Binary) and op.fn in _OF_POSITIONS and all(isinstance(v, ops.Eval) for v in values):
+            left, right = (v.value for v in values)  # type: ignore[attr-defined]
+            if isinstance(left, Expr) and isinstance(right, Expr):  # the difference of two positions is often a constant
+                return self._added(ops.Eval(_OF_POSITIONS[op.fn](left, right)))
+        return self._added(op, *edges)
 
     def _added(self, op: ops.Op, *edges: Edge) -> Edge:
         """A new node, over the steps with which it varies."""
@@ -193,7 +205,7 @@ class _Shifted:
         if condition is TRUE:
             return value
         shape = self.build.type(value).shape
-        test = self.build.add(ops.Broadcast(shape, ()), self.build.add(ops.Eval(condition)))
+        test = self._added(ops.Broadcast(shape, ()), self._added(ops.Eval(condition)))
         return self.build.add(ops.Where(), test, value, spread(self.build, value, otherwise))
 
 
