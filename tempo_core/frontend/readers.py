@@ -83,6 +83,14 @@ class Readers:
             return self._applied(ops.Reduce(op.fn, shifted), [self.contributions(node.inputs[0], inner)])
         if isinstance(op, ops.Broadcast):
             return self._of_broadcast(node, op, axis)
+        if isinstance(op, ops.Permute):
+            inner = op.order[axis]
+            order = tuple(a + 1 for a in without([k for k in op.order if k != inner], inner))
+            return self._applied(ops.Permute((0, *order)), [self.contributions(node.inputs[0], inner)])
+        if isinstance(op, ops.Dot) and not op.left_batch:
+            return self._of_product(node, op, axis)
+        if isinstance(op, ops.Slice) and op.axis == axis == 0 and op.stride == 1 and not node.inputs[0].steps:
+            return self._of_slice(node, op)
         return None
 
     def _of_broadcast(self, node: Node, op: ops.Broadcast, axis: int) -> Tensor | None:
@@ -92,6 +100,27 @@ class Readers:
             return self._applied(ops.Broadcast(shape, (0, *axes)), [self.contributions(node.inputs[0], op.axes.index(axis))])
         value = self.of_readers(view(self.context, node.inputs[0]))
         return apply(ops.Broadcast(shape, (0, *axes) if value.rank > len(axes) else axes), value)
+
+    def _of_product(self, node: Node, op: ops.Dot, axis: int) -> Tensor | None:
+        """A product whose free dimension lies along the window: one for each reader, without that dimension."""
+        left, right = node.inputs
+        free = op.left_free(self.context.graph.edge_type(left).rank)
+        slot = 0 if axis < len(free) else 1
+        place = free[axis] if slot == 0 else op.right_free(self.context.graph.edge_type(right).rank)[axis - len(free)]
+        element = self.contributions(node.inputs[slot], place)
+        other = self.of_readers(view(self.context, node.inputs[1 - slot]))
+        rank = self.context.graph.edge_type(node.inputs[1 - slot]).rank
+        other = other if other.rank > rank else self._repeated(other)
+        contract = [tuple(a + 1 for a in axes) for axes in (op.left_contract, op.right_contract)]
+        contract[slot] = tuple(a + 1 for a in without((op.left_contract, op.right_contract)[slot], place))
+        operands = [element, other] if slot == 0 else [other, element]
+        return self._applied(ops.Dot(contract[0], contract[1], (0,), (0,)), operands)
+
+    def _of_slice(self, node: Node, op: ops.Slice) -> Tensor:
+        """Weights by position, of which each reader takes its own: `kernel[start:stop]`."""
+        position = self.of_readers(evaluate(op.start)) + (evaluate(self.step.expr) - self.starts)
+        position = position if position.rank else self._repeated(position)
+        return apply(ops.Gather(0), view(self.context, node.inputs[0]), position)
 
     def _repeated(self, value: Tensor) -> Tensor:
         """A value that is the same for all readers of a point."""

@@ -15,7 +15,7 @@ from tempo_core.passes.scans import spread
 from tempo_core.passes.windows import window_of
 from tempo_core.prices import pays_to_write_out_window
 from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, conjunction
-from tempo_core.symbolic.domain import Range, full_range, identity
+from tempo_core.symbolic.domain import Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -158,9 +158,10 @@ class _Shifted:
         if source.domain.condition is not TRUE or any(step in index.steps for index in others):
             return None
         self.reads.add(edge.source)
-        if isinstance(source.op, ops.Eval) and isinstance(source.op.value, Expr):
-            points = edge.points(source.domain) | {step: self.place}
-            return self._added(ops.Eval(source.op.value.substitute(points))) if len(points) == len(edge.index) else None
+        point = replace(edge, index=(*edge.index[:position], Point(self.place), *edge.index[position + 1 :]))
+        number = self._position(point)
+        if number is not None:
+            return self._added(ops.Eval(number))
         whole = replace(edge, index=(*edge.index[:position], full_range(step), *edge.index[position + 1 :]))
         axis = sum(isinstance(index, Range) for index in edge.index[:position])
         padded = self._added(ops.Pad(axis, Expr.of(self.before), Expr.of(self.after)), whole)
@@ -179,7 +180,21 @@ class _Shifted:
             shape = (*op.shape[:axis], *op.shape[axis + 1 :])
             inside = axis in op.axes
             operand = self.of(node.inputs[0], op.axes.index(axis)) if inside else node.inputs[0]
+            if operand is not None and self.build.type(operand).shape == shape:
+                return operand
             return self._applied(ops.Broadcast(shape, without(op.axes, axis)), [operand])
+        if isinstance(op, ops.Permute):
+            inner = op.order[axis]
+            kept = without([k for k in op.order if k != inner], inner)
+            return self._applied(ops.Permute(kept), [self.of(node.inputs[0], inner)])
+        if isinstance(op, ops.Dot) and axis == 0 and op.left_batch[:1] == op.right_batch[:1] == (0,):
+            dot = ops.Dot(
+                *(tuple(a - 1 for a in axes) for axes in (op.left_contract, op.right_contract)),
+                *(tuple(a - 1 for a in axes[1:]) for axes in (op.left_batch, op.right_batch)),
+            )
+            return self._applied(dot, [self.of(edge, 0) for edge in node.inputs])
+        if isinstance(op, ops.Gather) and not op.batch and op.axis == axis and self.build.type(node.inputs[1]).rank == 1:
+            return self._applied(op, [node.inputs[0], self.of(node.inputs[1], 0)])
         if isinstance(op, ops.Slice) and op.axis == axis and op.stride == 1:
             place = self._added(ops.Eval(op.start + self.place - self.window.index.start))
             return self._added(ops.Gather(axis), node.inputs[0], place)
@@ -189,12 +204,18 @@ class _Shifted:
         edges = [edge for edge in operands if edge is not None]
         if len(edges) < len(operands):
             return None
-        values = [self.graph[edge.source].op for edge in edges]
-        if isinstance(op, ops.Binary) and op.fn in _OF_POSITIONS and all(isinstance(v, ops.Eval) for v in values):
-            left, right = (v.value for v in values)  # type: ignore[attr-defined]
-            if isinstance(left, Expr) and isinstance(right, Expr):  # the difference of two positions is often a constant
-                return self._added(ops.Eval(_OF_POSITIONS[op.fn](left, right)))
+        positions = [position for position in map(self._position, edges) if position is not None]
+        if isinstance(op, ops.Binary) and op.fn in _OF_POSITIONS and len(positions) == 2:
+            return self._added(ops.Eval(_OF_POSITIONS[op.fn](*positions)))  # the difference of two positions is often a constant
         return self._added(op, *edges)
+
+    def _position(self, edge: Edge) -> Expr | None:
+        """The expression of which an edge reads the value, if it does."""
+        source = self.graph[edge.source]
+        points = edge.points(source.domain)
+        if not isinstance(source.op, ops.Eval) or not isinstance(source.op.value, Expr) or len(points) < len(edge.index):
+            return None
+        return source.op.value.substitute(points)
 
     def _added(self, op: ops.Op, *edges: Edge) -> Edge:
         """A new node, over the steps with which it varies."""
