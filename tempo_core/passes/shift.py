@@ -30,18 +30,21 @@ class Shift(Pass):
     Before: a reduction reads a window of a constant number of points, and is more than a scan (`lift`). After: the elements of the
     window are values of the reader's point, and are combined one after the other. Points outside of the step's bounds give the
     neutral element. A window of all points at once would be a gather of w values for each point, which XLA computes one address
-    at a time. A window of values that a loop over the step computes stays as it is: there it is a slice.
+    at a time. A window of values that a loop over the step computes stays as it is: there it is a slice. `but` names steps that stay loops.
 
     Rewrite: `y[t] = sum(f(x[t:min(t + 2, T)], m[t]))` -> `y[t] = f(x[t], m[t]) + where(t + 1 < T, f(x[t + 1], m[t]), 0)`
     """
 
     name: str = field(default="shift", init=False)
+    but: tuple[str, ...] = ()
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
         streams: dict[Symbol, dict[int, str]] = {}
         for node in graph:
             for reads in _windows(graph, node):
+                if reads.step.name in self.but:
+                    continue
                 if reads.step not in streams:
                     streams[reads.step] = streamed(graph, reads.step)
                 if _write_out(graph, node, reads, streams[reads.step].keys()):
