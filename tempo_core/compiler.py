@@ -11,6 +11,7 @@ from typing import Any
 from tempo_core.backends.base import Backend
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
+from tempo_core.collector import without_collector
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, user_location
 from tempo_core.frontend.context import BaseContext
@@ -35,6 +36,7 @@ Outputs = Tensor | Mapping[str, Tensor] | Iterable[Tensor]
 LOG = logging.getLogger("tempo")
 
 
+@without_collector
 def compile_context(
     context: BaseContext, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None
 ) -> Program[Any]:
@@ -74,6 +76,7 @@ def compile_context(
         timing["schedule"] = time.perf_counter() - start
         return Program(source, scheduled, results, config, timing, context, backend, rebound)
 
+    @without_collector
     def rebound(program: Program[Any], bounds: Mapping[Expr, int]) -> Program[Any]:
         start = time.perf_counter()
         numbers = {**program.bounds, **checked_bounds(context, bounds, complete=False)}

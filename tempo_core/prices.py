@@ -70,6 +70,11 @@ LONG_LOOP = 0.5
 SECONDS_OF_AN_OPERATION, SECONDS_OF_AN_ELEMENT, SECONDS_OF_A_PRODUCT = 5e-7, 1e-9, 5e-11
 OPERATIONS_OF_A_FUNCTION = 30
 
+# XLA makes these a part of the operation that reads them, which computes only the elements that it reads. Elementwise operations are
+# one with their operands too: only the elements of their results count.
+FREE_IN_AN_ISLAND = (ops.Broadcast, ops.Iota, ops.Constant, ops.Eval, ops.Identity, ops.Reshape, ops.Permute, ops.Slice)
+READ_WITH_THEIR_RESULT = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Gather)
+
 
 def nominal(size: Expr) -> int:
     """A size, with the same number for every bound and step."""
@@ -174,12 +179,18 @@ def rough_seconds(node: Node, operands: Sequence[TensorType], env: Mapping[Symbo
         return _seconds(node.op, operands, node.outputs, env)
     body = node.op.body
     types = body.slot_types
-    return sum(_seconds(op, [types[k] for k in used], [types[k] for k in given], env) for op, used, given in body.instructions)
+    return sum(
+        _seconds(op, [types[k] for k in used], [types[k] for k in given], env)
+        for op, used, given in body.instructions
+        if not isinstance(op, FREE_IN_AN_ISLAND)
+    )
 
 
 def _seconds(op: ops.Op, operands: Sequence[TensorType], results: Sequence[TensorType], env: Mapping[Symbol, int]) -> float:
     written = sum(_elements(type, env) for type in results)
     seconds = SECONDS_OF_AN_OPERATION + written * SECONDS_OF_AN_ELEMENT
+    if isinstance(op, READ_WITH_THEIR_RESULT):
+        return seconds
     read = sum(_elements(type, env) for type in operands)
     if isinstance(op, ops.Udf):
         seconds += OPERATIONS_OF_A_FUNCTION * SECONDS_OF_AN_OPERATION

@@ -59,9 +59,18 @@ def constant(at: Setting, op: ops.Constant) -> Array:
 
 
 def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
-    if not x.shape[op.axis]:
+    """Two plain reductions: XLA's CPU compiler makes vector instructions of them, but not of `lax.argmax`, which takes 5 to 30 times as long.
+
+    A maximum is NaN if an element is.
+    """
+    length = x.shape[op.axis]
+    if not length:
         return jnp.zeros((*x.shape[: op.axis], *x.shape[op.axis + 1 :]), jnp.int32)
-    return lax.argmax(x, op.axis, jnp.int32)
+    is_greatest = x == jnp.max(x, op.axis, keepdims=True)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        is_greatest |= jnp.isnan(x)
+    positions = lax.broadcasted_iota(jnp.int32, x.shape, op.axis)
+    return jnp.min(jnp.where(is_greatest, positions, jnp.int32(length)), op.axis)
 
 
 def argsort(at: Setting, op: ops.Argsort, x: Array) -> Array:

@@ -12,12 +12,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tempo_core.collector import without_collector
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.base import BaseTensor, apply, of_node, view
 from tempo_core.frontend.blocks import contributions_in_blocks
 from tempo_core.frontend.context import BaseContext
-from tempo_core.frontend.contributions import as_cases, as_key, overflows, sums_later, uses_values, without_broadcast_axis
+from tempo_core.frontend.contributions import (
+    ancestors,
+    as_cases,
+    as_key,
+    overflows,
+    sums_later,
+    uses_values,
+    without_broadcast_axis,
+)
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.prefixes import Contributions, contributions_to_points
@@ -26,16 +35,20 @@ from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.windows import scattered_read, window_elements, window_width
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
+    Broadcast,
+    Eval,
     Identity,
     Input,
     Merge,
+    Reshape,
     Slice,
     Udf,
+    Where,
     product,
 )
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
@@ -54,8 +67,8 @@ def backward(loss: Tensor) -> None:
     context = loss.context
     cyclic = _cyclic_merges(context)
     leaves = [r for r in context.recurrences if is_float(r.dtype) and r.edge.source not in cyclic] + context.leaves
-    ancestors = _ancestors(context, loss.edge.source)
-    leaves = [leaf for leaf in leaves if leaf.edge.source in ancestors]
+    of_loss = ancestors(context.graph, loss.edge.source)
+    leaves = [leaf for leaf in leaves if leaf.edge.source in of_loss]
     if not leaves:
         raise GradientError(
             f"{loss!r} depends on no leaf",
@@ -96,20 +109,10 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     return _Reverse(loss.context, loss.materialized(), targets).run()
 
 
-def _ancestors(context: BaseContext, node_id: int) -> set[int]:
-    ancestors, stack = {node_id}, [node_id]
-    while stack:
-        for edge in context.graph[stack.pop()].inputs:
-            if edge.source not in ancestors:
-                ancestors.add(edge.source)
-                stack.append(edge.source)
-    return ancestors
-
-
 def _cyclic_merges(context: BaseContext) -> set[int]:
     """Recurrences that already depend on themselves."""
     merges = [r.edge.source for r in context.recurrences]
-    return {m for m in merges if any(m in _ancestors(context, e.source) for e in context.graph[m].inputs)}
+    return {m for m in merges if any(m in ancestors(context.graph, e.source) for e in context.graph[m].inputs)}
 
 
 def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
@@ -142,6 +145,7 @@ class _Reverse:
         self.placeholders: dict[int, Tensor] = {}  # gradients of merges that lie on cycles
         self.overflowing: dict[int, bool] = {}  # whether a node may be infinite at points where its value is not needed
 
+    @without_collector
     def run(self) -> list[Tensor]:
         seed = ones(self.loss.shape, self.loss.dtype)
         self._contribute((self.loss.edge.source, self.loss.edge.output), seed, TRUE)
@@ -287,11 +291,11 @@ class _Reverse:
         contributions = rule(node.op, operands, results, gradients)
         support = self._support(node)
         unsafe = support is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
-        for edge, contribution, is_needed in zip(node.inputs, contributions, needs_gradient, strict=True):
-            if is_needed and contribution is not None:
+        for slot, (edge, contribution) in enumerate(zip(node.inputs, contributions, strict=True)):
+            if needs_gradient[slot] and contribution is not None:
                 if unsafe:  # the value may be infinite where it is not needed: zero times infinity is NaN
                     contribution = where(evaluate(support), contribution, 0)
-                self._pull_back(node, edge, contribution, TRUE, support)
+                self._pull_back(node, edge, contribution, TRUE, support & self._chosen(node, slot))
 
     def _differentiate_new(self, contributions: Contributions, first: int) -> None:
         """Pass gradients of new nodes on: from the nodes numbered `first` or later through those that they read, to older ones."""
@@ -316,6 +320,23 @@ class _Reverse:
         if node.id in self.placeholders:
             return TRUE
         return unless_obvious(disjunction(*(self.support.get((node.id, k), FALSE) for k in range(len(node.outputs)))))
+
+    def _chosen(self, node: Node, slot: int) -> Bool:
+        """The condition on steps under which a node takes its operand `slot`: a selection, where steps alone decide it."""
+        if not isinstance(node.op, Where) or slot == 0:
+            return TRUE
+        edge, at = node.inputs[0], {step: step.expr for step in node.domain.steps}
+        while all(isinstance(read, Point) for read in edge.index):
+            decides = self.graph[edge.source]
+            reads = (read.expr.substitute(at) for read in edge.index if isinstance(read, Point))
+            at = dict(zip(decides.domain.steps, reads, strict=True))
+            if isinstance(decides.op, Eval) and isinstance(decides.op.value, Bool):
+                condition = decides.op.value.substitute(at)
+                return condition if slot == 1 else ~condition
+            if not isinstance(decides.op, (Broadcast, Reshape)):
+                break
+            edge = decides.inputs[0]
+        return TRUE
 
     def _may_overflow(self, node_id: int) -> bool:
         """Whether an op between the last branching tensors and a value may give an infinity for finite operands."""
@@ -355,7 +376,7 @@ class _Reverse:
                 self._bring_back(reader, case, contribution, branch & holds, support)
             exact, inverses = False, () if cases else hulls(domain, edge.index, source.domain)
         scattered = scattered_read(edge, source.domain, domain, inverses)
-        if scattered is not None and reader.id not in _ancestors(self.context, edge.source):
+        if scattered is not None and reader.id not in ancestors(self.graph, edge.source):
             self._scatter_back(edge, contribution, domain, scattered)
             return
         for inverse in inverses:
@@ -401,6 +422,9 @@ class _Reverse:
             expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))
         if not exact:  # points of the hull that are not readers must contribute zeros
             expanded = self._at_all_points(expanded, domain)
+        elif from_readers is None and reader.id not in ancestors(self.graph, edge.source):
+            wide = {ranges[position][0] for (position, _), width in zip(dense, widths, strict=True) if width is None}
+            expanded, inverse = self._of_all_points(expanded, edge.by_step(source.domain), domain, inverse, wide)
         gathered = self._at_readers(expanded, domain, inverse) if from_readers is None else from_readers
         if not exact:
             gathered = self._zero_unless_read(gathered, edge, source, domain, inverse)
@@ -443,6 +467,24 @@ class _Reverse:
 
         starts = of_readers(evaluate(span.start.substitute(points)))
         return Readers(self.context, step, span, along, back.length, starts, points, of_readers).contributions(value.edge, 0)
+
+    def _of_all_points(
+        self, value: Tensor, indices: dict[Symbol, Index], domain: Domain, inverse: Inverse, wide: set[Symbol]
+    ) -> tuple[Tensor, Inverse]:
+        """All points in place of the readers, along steps that move only the ranges of the steps `wide`: `value` has zeros outside of these.
+
+        So the sum over the readers is one for all points of the source.
+        """
+        others = index_steps(tuple(index for step, index in indices.items() if step not in wide))
+        moving = index_steps(tuple(indices[step] for step in wide)) - others
+        backs = tuple(
+            full_range(step) if step in moving and step in value.domain and isinstance(back, Range) else back
+            for step, back in zip(domain.steps, inverse.index, strict=True)
+        )
+        if backs == inverse.index:
+            return value, inverse
+        everywhere = value if value.domain.condition is TRUE else self._at_all_points(value, domain)
+        return everywhere, replace(inverse, index=backs)
 
     def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
         """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""

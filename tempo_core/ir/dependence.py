@@ -8,14 +8,15 @@ nothing inside the loop. Vertices that are still strongly connected when no step
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Merge
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison
-from tempo_core.symbolic.domain import Index, Point
+from tempo_core.symbolic.domain import Index, Point, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -52,16 +53,21 @@ def moved(index: Index, at: Expr) -> str:
 
 def direction(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> str:
     """Where an edge reads along a step, in the signs of `moved`; "*" if the source or the reader lacks the step."""
-    source = graph[edge.source]
+    return _direction(reader, graph[edge.source], edge, step)
+
+
+def _direction(reader: Node, source: Node, edge: Edge, step: Symbol) -> str:
     if step not in source.domain or step not in reader.domain:
         return "*"
     index = edge.index[source.domain.steps.index(step)]
-    at = None if edge.condition is TRUE else _fixed_point(edge.condition, step)
+    if is_own_point(index, step):
+        return "="
+    at = None if edge.condition is TRUE else fixed_point(edge.condition, step)
     return moved(index, step.expr) if at is None else moved(index.substitute({step: at}), at)
 
 
 @functools.lru_cache(maxsize=65536)
-def _fixed_point(condition: Bool, step: Symbol) -> Expr | None:
+def fixed_point(condition: Bool, step: Symbol) -> Expr | None:
     """The only point along a step at which a condition may hold: 0 for `(step == 0) & ...`. None if it has no such part."""
     for part in condition.parts:
         if isinstance(part, Comparison) and part.kind == "==" and abs(part.expr.coefficient(step)) == 1:
@@ -72,8 +78,7 @@ def _fixed_point(condition: Bool, step: Symbol) -> Expr | None:
 
 
 def direction_of(graph: Graph, arc: Arc, step: Symbol) -> str:
-    reader = graph[arc.reader.node]
-    return direction(graph, reader, reader.inputs[arc.slot], step)
+    return _reads(graph, graph[arc.reader.node]).direction(arc.slot, step)
 
 
 @dataclass(frozen=True)
@@ -104,27 +109,91 @@ class Nest:
 
 
 def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = frozenset()) -> Nest:
-    """The nest of the whole graph, with loops over `steps`. A `Merge` in `joined` is one vertex, not one per branch."""
-    vertices = list(dict.fromkeys(_joined(v, joined) for node in graph for v in vertices_of(node)))
-    arcs = [
-        Arc(_joined(arc.reader, joined), arc.slot, _joined(arc.source, joined)) for node in graph for arc in _arcs(graph, node)
-    ]
-    return _nested(_Directions(graph), vertices, arcs, tuple(steps))
+    """The nest of the whole graph, with loops over `steps`. A `Merge` in `joined` is one vertex, not one per branch.
+
+    Several passes ask for the same nest, or for nests that differ in their steps alone. So what they share is kept with the graph.
+    """
+    dependences = _dependences(graph, joined)
+    key = tuple(steps)
+    nest = dependences.nests.get(key)
+    if nest is None:
+        nest = dependences.nests[key] = _nested(dependences.reads, dependences.components, dependences.arcs, key)
+    return nest
 
 
-class _Directions:
-    """The direction of each arc of a graph along each step, computed once: many arcs are of one operand."""
+@dataclass(eq=False)
+class _Reads:
+    """What a node reads: its arcs, and their directions by operand and step. `nodes` are the node and its sources by operand."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self.known: dict[tuple[int, int, Symbol], str] = {}
+    nodes: tuple[Node, ...]
+    arcs: list[Arc]
+    directions: dict[tuple[int, Symbol], str] = field(default_factory=dict)
 
-    def of(self, arc: Arc, step: Symbol) -> str:
-        key = (arc.reader.node, arc.slot, step)
-        sign = self.known.get(key)
+    def direction(self, slot: int, step: Symbol) -> str:
+        sign = self.directions.get((slot, step))
         if sign is None:
-            sign = self.known[key] = direction_of(self.graph, arc, step)
+            reader, source = self.nodes[0], self.nodes[1 + slot]
+            sign = self.directions[slot, step] = _direction(reader, source, reader.inputs[slot], step)
         return sign
+
+
+@dataclass(eq=False)
+class _Component:
+    """Strongly connected vertices, and the arcs between them. By step: what stays inside the step's loop, for all nests with it."""
+
+    members: list[Vertex]
+    arcs: list[Arc] = field(default_factory=list)
+    loops: dict[Symbol, tuple[list[_Component], list[Arc]] | None] = field(default_factory=dict)
+
+    def inside(self, step: Symbol, reads: Mapping[int, _Reads]) -> tuple[list[_Component], list[Arc]] | None:
+        """The components and arcs inside a loop over `step`; None if that loop carries no arc, or violates one."""
+        if step not in self.loops:
+            signs = [reads[arc.reader.node].direction(arc.slot, step) for arc in self.arcs]
+            sign = next((sign for sign in "<>" if sign in signs and set(signs) <= {"=", sign, f"{sign}="}), None)
+            remaining = [arc for arc, d in zip(self.arcs, signs, strict=True) if d != sign]
+            self.loops[step] = None if sign is None else (_components(self.members, remaining), remaining)
+        return self.loops[step]
+
+
+@dataclass(eq=False)
+class _Dependences:
+    """The dependences between some nodes, and their nests by steps."""
+
+    nodes: tuple[Node, ...]
+    reads: dict[int, _Reads]
+    arcs: list[Arc]
+    components: list[_Component]
+    nests: dict[tuple[Symbol, ...], Nest] = field(default_factory=dict)
+
+
+def _dependences(graph: Graph, joined: frozenset[int]) -> _Dependences:
+    """The dependences of a graph. The graph and its copies keep them until a node is another object."""
+    nodes = tuple(graph.nodes.values())
+    kept: _Dependences | None = graph.facts.get(joined)
+    if kept is not None and _same(kept.nodes, nodes):
+        return kept
+    reads = {node.id: _reads(graph, node) for node in nodes}
+    vertices = [vertex for node in nodes for vertex in ([Vertex(node.id)] if node.id in joined else vertices_of(node))]
+    arcs = [arc for each in reads.values() for arc in each.arcs]
+    if joined:
+        arcs = [Arc(_joined(reader, joined), slot, _joined(source, joined)) for reader, slot, source in arcs]
+    dependences = graph.facts[joined] = _Dependences(nodes, reads, arcs, _components(vertices, arcs))
+    return dependences
+
+
+def _reads(graph: Graph, node: Node) -> _Reads:
+    """What a node reads. The graph and its copies keep it until the node or one of its sources is another object."""
+    kept: _Reads | None = graph.facts.get(node.id)
+    nodes = (node, *[graph.nodes[edge.source] for edge in node.inputs])
+    if kept is not None and _same(kept.nodes, nodes):
+        return kept
+    reads = graph.facts[node.id] = _Reads(nodes, list(_arcs(graph, node)))
+    return reads
+
+
+def _same(some: tuple[Node, ...], others: tuple[Node, ...]) -> bool:
+    """Whether two tuples hold the same objects. Equal nodes would do, but take time to compare."""
+    return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
 def _joined(vertex: Vertex, joined: frozenset[int]) -> Vertex:
@@ -178,36 +247,35 @@ def innermost_nests(graph: Graph) -> dict[int, frozenset[int]]:
 
 
 def _nested(
-    directions: _Directions, vertices: list[Vertex], arcs: list[Arc], steps: tuple[Symbol, ...], around: Symbol | None = None
+    reads: Mapping[int, _Reads],
+    components: Sequence[_Component],
+    arcs: Sequence[Arc],
+    steps: tuple[Symbol, ...],
+    around: Symbol | None = None,
 ) -> Nest:
+    """The nest of some components. The loop around a component is over the first step that can carry some of its arcs."""
     parts: list[Vertex | Nest] = []
-    components = strongly_connected(vertices, [(arc.reader, arc.source) for arc in arcs])
-    component_of = {v: k for k, members in enumerate(components) for v in members}
-    arcs_inside: list[list[Arc]] = [[] for _ in components]
-    for arc in arcs:
-        if component_of[arc.reader] == component_of[arc.source]:
-            arcs_inside[component_of[arc.reader]].append(arc)
-    for members, inner_arcs in zip(components, arcs_inside, strict=True):
-        if not inner_arcs:
-            parts.append(members[0])
+    for component in components:
+        if not component.arcs:
+            parts.append(component.members[0])
             continue
-        loop = _carrying_step(directions, inner_arcs, steps)
+        step = next((s for s in steps if component.inside(s, reads) is not None), None)
+        loop = None if step is None else component.inside(step, reads)
         if loop is None:
-            parts.append(Nest(tuple(members), tuple(inner_arcs), True, around))
+            parts.append(Nest(tuple(component.members), tuple(component.arcs), True, around))
         else:
-            step, remaining = loop
-            parts.append(_nested(directions, members, remaining, tuple(s for s in steps if s != step), step))
+            parts.append(_nested(reads, *loop, tuple(s for s in steps if s != step), step))
     return Nest(tuple(parts), tuple(arcs), step=around)
 
 
-def _carrying_step(directions: _Directions, arcs: list[Arc], steps: tuple[Symbol, ...]) -> tuple[Symbol, list[Arc]] | None:
-    """The first step whose loop, forwards or backwards, carries some of the dependences and violates none."""
-    for step in steps:
-        signs = [directions.of(arc, step) for arc in arcs]
-        for sign in "<>":
-            if sign in signs and set(signs) <= {"=", sign, f"{sign}="}:
-                return step, [arc for arc, d in zip(arcs, signs, strict=True) if d != sign]
-    return None
+def _components(vertices: list[Vertex], arcs: list[Arc]) -> list[_Component]:
+    """Strongly connected vertices with the arcs between them, sources before readers."""
+    components = [_Component(members) for members in strongly_connected(vertices, [(arc.reader, arc.source) for arc in arcs])]
+    component_of = {vertex: component for component in components for vertex in component.members}
+    for arc in arcs:
+        if component_of[arc.reader] is component_of[arc.source]:
+            component_of[arc.reader].arcs.append(arc)
+    return components
 
 
 def strongly_connected(vertices: Sequence[V], reads: Iterable[tuple[V, V]]) -> list[list[V]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tempo_core.ir.ops import Dataflowed as Dataflowed
 from tempo_core.ir.ops import Input, Op, Output, Sink, Udf
@@ -84,6 +85,9 @@ class Graph:
     derived: dict[Symbol, Expr] = field(default_factory=dict)
     branch_lines: dict[int, list[str]] = field(default_factory=dict)
     changes: int = field(default=0, compare=False)  # how often a node was added or replaced
+    facts: dict[Any, Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # what `ir/dependence.py` keeps, with its copies
 
     # -- building -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +121,7 @@ class Graph:
         return self._next
 
     def copy(self) -> Graph:
-        return Graph(self.order, dict(self.nodes), self._next, dict(self.derived))
+        return Graph(self.order, dict(self.nodes), self._next, dict(self.derived), facts=self.facts)
 
     def with_step(self, step: Symbol, bound: Expr) -> Graph:
         """The same nodes with one more step, the innermost, whose bound is an expression of the present bounds."""
@@ -149,8 +153,8 @@ class Graph:
         source = self.nodes[edge.source]
         of_source = source.outputs[edge.output]
         lengths = [index.length for index in edge.index if isinstance(index, Range)]
-        shape = of_source.substitute(edge.points(source.domain)).shape
-        return TensorType(of_source.dtype, (*lengths, *shape))
+        there = of_source if of_source.is_static else of_source.substitute(edge.points(source.domain))
+        return TensorType(there.dtype, (*lengths, *there.shape)) if lengths else there
 
     def input_types(self, node: Node) -> tuple[TensorType, ...]:
         return tuple(self.edge_type(e) for e in node.inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class TensorType:
     def rank(self) -> int:
         return len(self.shape)
 
-    @property
+    @functools.cached_property
     def is_static(self) -> bool:
         """No size depends on a step."""
         return not any(size.steps for size in self.shape)
@@ -50,4 +51,8 @@ class TensorType:
         return count
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"

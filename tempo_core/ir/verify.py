@@ -21,6 +21,7 @@ class InvalidGraphError(TempoError):
 
 
 Verified = dict[int, tuple[Node | None, ...]]  # by id: a node and the nodes that it reads, as they were when they were checked
+_ALL = -1  # in the same way, all nodes of a graph
 
 
 def verify(graph: Graph, *, static: bool = False, after: str = "", verified: Verified | None = None) -> None:
@@ -41,10 +42,12 @@ def verify(graph: Graph, *, static: bool = False, after: str = "", verified: Ver
 
     bounds = set(graph.bounds())
     verified = {} if verified is None else verified
+    nodes = tuple(graph.nodes.values())
+    if _same(nodes, verified.get(_ALL, ())):
+        return
     for node_id, node in graph.nodes.items():
         parts = (node, *(graph.nodes.get(edge.source) for edge in node.inputs))
-        before = verified.get(node_id, ())
-        if len(parts) == len(before) and all(map(operator.is_, parts, before)):
+        if _same(parts, verified.get(node_id, ())):
             continue
         fault = _Checks(fail, graph, node, bounds, static)
         if node.id != node_id:
@@ -60,6 +63,12 @@ def verify(graph: Graph, *, static: bool = False, after: str = "", verified: Ver
         verified[node_id] = parts
     _check_results(graph, fail)
     _check_cycles(graph, fail)
+    verified[_ALL] = nodes
+
+
+def _same(some: tuple[Node | None, ...], others: tuple[Node | None, ...]) -> bool:
+    """Whether two tuples hold the same objects."""
+    return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
 @dataclass(frozen=True)

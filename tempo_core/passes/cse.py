@@ -35,8 +35,8 @@ class Cse(Pass):
             if not duplicates:
                 return remove_dead(graph)
             for node in graph:
-                inputs = tuple(replace(e, source=duplicates.get(e.source, e.source)) for e in node.inputs)
-                if inputs != node.inputs:
+                if any(e.source in duplicates for e in node.inputs):
+                    inputs = tuple(replace(e, source=duplicates.get(e.source, e.source)) for e in node.inputs)
                     graph.put(replace(node, inputs=inputs))
             for duplicate in duplicates:
                 del graph.nodes[duplicate]

@@ -64,7 +64,8 @@ def _with_copied_sources(graph: Graph) -> Graph:
             if _is_cheap(graph, source) and not _has_ranges(edge):
                 edge = _copied(graph, edge, node, copies)
             inputs.append(edge)
-        graph.put(replace(node, inputs=tuple(inputs)))
+        if tuple(inputs) != node.inputs:
+            graph.put(replace(node, inputs=tuple(inputs)))
     return remove_dead(graph)
 
 
@@ -137,9 +138,9 @@ def _joined_sources(graph: Graph, node: Node) -> Iterator[int]:
 def _absorb(graph: Graph, order: list[int], islands: Groups[int]) -> None:
     """Join an island with the island that reads its values, if only one does, and only at the same point."""
     users = graph.users()
-    members: dict[int, set[int]] = {}
+    readers: dict[int, list[tuple[Node, int]]] = {}  # the reads of each island's values, by the island's representative
     for node_id in order:
-        members.setdefault(islands.of(node_id), set()).add(node_id)
+        readers.setdefault(islands.of(node_id), []).extend(users[node_id])
     joins = 0
     checked: dict[int, int] = {}  # the number of joins before an island's last check: without a further join, nothing changes
     for node_id in reversed(order):
@@ -147,13 +148,24 @@ def _absorb(graph: Graph, order: list[int], islands: Groups[int]) -> None:
         if checked.get(island) == joins:
             continue
         checked[island] = joins
-        readers = [(r, k) for m in members[island] for r, k in users[m] if islands.of(r.id) != island]
-        targets = {islands.of(r.id) for r, _ in readers}
-        if len(targets) == 1 and all(_joins(graph, r, r.inputs[k]) for r, k in readers):
-            target = targets.pop()
+        target = _only_reader(islands, island, readers[island])
+        if target is not None and all(_joins(graph, r, r.inputs[k]) for r, k in readers[island]):
             islands.join(island, target)
-            members[target] |= members.pop(island)
             joins += 1
+
+
+def _only_reader(islands: Groups[int], island: int, readers: list[tuple[Node, int]]) -> int | None:
+    """The only other island that reads an island's values; None if there are several, or none. Drops the reads inside the island."""
+    targets: set[int] = set()
+    for position in reversed(range(len(readers))):
+        target = islands.of(readers[position][0].id)
+        if target == island:
+            readers.pop(position)
+            continue
+        targets.add(target)
+        if len(targets) > 1:
+            return None
+    return targets.pop() if targets else None
 
 
 def _place(graph: Graph, inner: Nest, path: tuple[int, ...], place: dict[int, tuple[tuple[int, ...], int]]) -> None:

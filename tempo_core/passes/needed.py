@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.symbolic.condition import Bool, Comparison
-from tempo_core.symbolic.domain import Domain, Point, is_own_point
+from tempo_core.symbolic.domain import Domain, Index, Point, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import maximum_over, minimum_over
@@ -27,6 +28,8 @@ class Interval:
 
     def joined(self, other: Interval, step: Symbol) -> Interval:
         """The least interval around both; up to the ends of the step where no order is provable."""
+        if other is self:
+            return self
         ends = step.bound_expr - 1
         return Interval(-_greatest(-self.first, -other.first, Expr.of(0)), _greatest(self.last, other.last, ends))
 
@@ -78,17 +81,23 @@ def must_run(node: Node) -> bool:
 
 def read_points(graph: Graph, reader: Node, edge: Edge, step: Symbol, interval: Interval | None) -> Interval | None:
     """The points of the step that a reader needs of a source, for the interval of its own points. None for none."""
+    index = edge.index[graph[edge.source].domain.steps.index(step)]
+    return _read_points(reader.domain, edge.condition, index, step, interval)
+
+
+@functools.lru_cache(maxsize=65536)
+def _read_points(domain: Domain, condition: Bool, index: Index, step: Symbol, interval: Interval | None) -> Interval | None:
+    """As `read_points`, for a reader over `domain` that reads under a condition. Many nodes of a program read in the same way."""
     if interval is not None:
-        interval = _narrowed(interval, (*reader.domain.condition.parts, *edge.condition.parts), step)
+        interval = _narrowed(interval, (*domain.condition.parts, *condition.parts), step)
         if provably_nonnegative(interval.first - interval.last - 1):
             return None
-    index = edge.index[graph[edge.source].domain.steps.index(step)]
     if interval is not None and is_own_point(index, step):
         return interval
     start, stop = (index.expr, index.expr) if isinstance(index, Point) else (index.start, index.last)
     end = step.bound_expr - 1
-    first = _at(start, reader.domain, step, interval, minimum_over, Expr.of(0))
-    last = _at(stop, reader.domain, step, interval, maximum_over, end)
+    first = _at(start, domain, step, interval, minimum_over, Expr.of(0))
+    last = _at(stop, domain, step, interval, maximum_over, end)
     if provably_nonnegative(-1 - last) or provably_nonnegative(first - step.bound_expr):
         return None
     return Interval(Expr.of(0) if provably_nonnegative(-first) else first, end if provably_nonnegative(last - end) else last)

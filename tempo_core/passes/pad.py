@@ -54,6 +54,7 @@ class _Padding:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.lengths: dict[tuple[int, int], Lengths] = {}  # the true shapes of padded outputs, in the node's steps
+        self.masks: dict[tuple[object, ...], tuple[Edge, Edge]] = {}  # of `_Work.masked`: operands of one shape share theirs
 
     def run(self) -> Graph:
         for node_id in forward_order(self.graph):
@@ -184,10 +185,13 @@ class _Work:
         edge = self.operands[slot]
         for axis in axes:
             if self.is_padded(slot, axis):
-                type = self.graph.edge_type(edge)
-                filler = self.spread(literal(self.build, type.dtype, neutral), type.shape)
-                keep = self.valid(self.true_shapes[slot][axis], type.shape[axis], type.shape, axis)
-                edge = self.build.add(ops.Where(axis, self.true_shapes[slot][axis]), keep, edge, filler)
+                type, length = self.graph.edge_type(edge), self.true_shapes[slot][axis]
+                key = (self.node.domain, type, axis, length, neutral)
+                if key not in self.padding.masks:
+                    filler = self.spread(literal(self.build, type.dtype, neutral), type.shape)
+                    self.padding.masks[key] = (self.valid(length, type.shape[axis], type.shape, axis), filler)
+                keep, filler = self.padding.masks[key]
+                edge = self.build.add(ops.Where(axis, length), keep, edge, filler)
         return edge
 
     def elements(self, edge: Edge, axis: int, positions: Edge) -> Edge:
@@ -307,8 +311,10 @@ def _slice(work: _Work) -> Edge:
     length = (op.stop - op.start + (op.stride - 1)) // op.stride
     if not work.is_padded(0, op.axis) and not length.steps:
         return work.build.add(op, *work.operands)
-    places = positions(work.build, op.start, work.static(length), op.stride)
     fits = provably_nonnegative(op.start) and provably_nonnegative(work.true_shapes[0][op.axis] - op.stop)
+    if not op.start.steps and (fits or not work.is_padded(0, op.axis)):
+        return work.build.add(replace(op, stop=op.start + work.static(length) * op.stride), *work.operands)
+    places = positions(work.build, op.start, work.static(length), op.stride)
     return work.elements(work.operands[0], op.axis, places) if fits else _elements_or_zero(work, places)
 
 

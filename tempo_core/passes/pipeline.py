@@ -20,6 +20,7 @@ from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
+from tempo_core.passes.wavefront import Wavefront
 
 Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
 
@@ -38,6 +39,7 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Simplify(),
         Pad(),
         Precompute(),
+        Wavefront(but=tuple(unvectorized)),
         Vectorize(but=tuple(unvectorized)),
         Simplify(),
         Cse(),

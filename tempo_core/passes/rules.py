@@ -227,19 +227,26 @@ def _sum_of_dot_batch(view: View) -> Edge | None:
 
 
 def _sum_of_scatter_batch(view: View) -> Edge | None:
-    """Scatters of a batch, summed over the batch, are one scatter: gradients of the rows of a table are added to one table."""
-    scatter, op = view.operand(), view.op
-    if not isinstance(scatter, ops.ScatterAdd) or not scatter.batch or not set(range(scatter.batch)) <= set(op.axes):
+    """Scatters of a batch, summed over dimensions of the batch, are one scatter: gradients of a table's rows are added to one table."""
+    scatter, op, build = view.operand(), view.op, view.build
+    if not isinstance(scatter, ops.ScatterAdd):
         return None
-    updates, places, batch = view.inner(0, 0), view.inner(0, 1), scatter.batch
-    if updates is None or places is None:
+    summed = tuple(a for a in op.axes if a < scatter.batch)
+    updates, places = view.inner(0, 0), view.inner(0, 1)
+    if not summed or updates is None or places is None:
         return None
-    rank = view.graph.edge_type(updates).rank
-    order = (*range(batch, scatter.axis), *range(batch), *range(scatter.axis, rank))
-    build, axis = view.build, scatter.axis - batch
-    moved = updates if order == tuple(range(rank)) else build.add(ops.Permute(order), updates)
-    total = build.add(ops.ScatterAdd(axis, scatter.size), moved, places)
-    rest = tuple(a - batch for a in op.axes if a >= batch)
+    kept = tuple(a for a in range(scatter.batch) if a not in summed)
+    ranks = [view.graph.edge_type(edge).rank for edge in (updates, places)]
+    orders = (
+        (*kept, *range(scatter.batch, scatter.axis), *summed, *range(scatter.axis, ranks[0])),
+        (*kept, *summed, *range(scatter.batch, ranks[1])),
+    )
+    moved = [
+        edge if order == tuple(range(len(order))) else build.add(ops.Permute(order), edge)
+        for edge, order in zip((updates, places), orders, strict=True)
+    ]
+    total = build.add(ops.ScatterAdd(scatter.axis - len(summed), scatter.size, len(kept)), *moved)
+    rest = tuple(a - len(summed) for a in op.axes if a >= scatter.batch)
     return build.add(ops.Reduce("sum", rest), total) if rest else total
 
 

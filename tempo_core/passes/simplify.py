@@ -31,8 +31,11 @@ class Simplify(Pass):
     def _round(self, graph: Graph) -> bool:
         replacements: dict[int, Edge] = {}
         for node in graph:
-            for rule in BY_OP.get(type(node.op), ()):
-                view = View(graph, node, Builder(graph, node))
+            rules = BY_OP.get(type(node.op))
+            if rules is None:
+                continue
+            view = View(graph, node, Builder(graph, node))
+            for rule in rules:
                 result = rule.replacement(view)
                 if result is not None and result.source != node.id:
                     replacements[node.id] = result

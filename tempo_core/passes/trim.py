@@ -53,7 +53,7 @@ def _trimmed(graph: Graph, step: Symbol) -> Graph:
             read = tuple(
                 e for e in node.inputs if step not in graph[e.source].domain or read_points(graph, node, e, step, interval)
             )
-            node = replace(node, inputs=read)
+            node = replace(node, inputs=read) if len(read) < len(node.inputs) else node
         graph.put(node)
     return remove_dead(graph)
 

@@ -178,14 +178,27 @@ def _fixed(theta: isl.Map, position: int) -> int | None:
 
 def _may_coincide(schedule: Schedule) -> bool:
     """Whether two statements may run at one time. Statements with different numbers in some entry never do."""
-    ordering = []
-    for theta in schedule.theta.values():
-        ordering.append(tuple(_fixed(theta, k) for k in range(schedule.depth)))
-    return any(
-        all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
-        for k, left in enumerate(ordering)
-        for right in ordering[:k]
-    )
+    entries = [tuple(_fixed(theta, k) for k in range(schedule.depth)) for theta in schedule.theta.values()]
+    return _some_agree(entries, 0)
+
+
+def _some_agree(entries: list[tuple[int | None, ...]], depth: int) -> bool:
+    """Whether two rows have, from `depth` on, nowhere different numbers. None agrees with all numbers.
+
+    >>> _some_agree([(0, 1), (0, 2), (1, 2)], 0)
+    False
+    >>> _some_agree([(0, 1), (None, 1)], 0)
+    True
+    """
+    if len(entries) < 2 or depth == len(entries[0]):
+        return len(entries) >= 2
+    numbers = {row[depth] for row in entries}
+    anywhere = [row for row in entries if row[depth] is None]
+    groups: dict[int | None, list[tuple[int | None, ...]]] = {number: list(anywhere) for number in numbers - {None} or {None}}
+    for row in entries:
+        if row[depth] is not None:
+            groups[row[depth]].append(row)
+    return any(_some_agree(group, depth + 1) for group in groups.values())
 
 
 def _appended(theta: isl.Map, value: int) -> isl.Map:

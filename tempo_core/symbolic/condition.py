@@ -142,6 +142,13 @@ class Comparison(Bool):
 class Conjunction(Bool):
     args: tuple[Bool, ...]
 
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((True, self.args))
+
+    def __hash__(self) -> int:
+        return self._hash
+
     @property
     def parts(self) -> tuple[Bool, ...]:
         return self.args
@@ -173,6 +180,13 @@ class Conjunction(Bool):
 @dataclass(frozen=True, repr=False)
 class Disjunction(Bool):
     args: tuple[Bool, ...]
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((False, self.args))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __invert__(self) -> Bool:
         return conjunction(*(~a for a in self.args))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,13 @@ class Domain:
 
     steps: tuple[Symbol, ...] = ()
     condition: Bool = TRUE
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.steps, self.condition))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __contains__(self, step: Symbol) -> bool:
         return step in self.steps

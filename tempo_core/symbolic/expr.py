@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias, TypeVar, Union, overload
 
 from tempo_core.errors import ArgumentError, DivisionError, SymbolicValueError
-from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, equal
+from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, compare
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,8 +135,7 @@ class Expr:
 
     @functools.cached_property
     def _hash(self) -> int:
-        lone = sum(c == -1 for _, c in self.terms)  # Python's hash of -1 is that of -2
-        return hash((self.terms, lone))
+        return hash(tuple((m, 2 * c + 1) for m, c in self.terms))  # odd numbers: Python's hash of -1 is that of -2
 
     # -- construction -------------------------------------------------------------------------------------------------
 
@@ -152,8 +151,7 @@ class Expr:
                 f"{value!r} is neither an int nor an expression of steps and bounds",
                 hint="build sizes, positions and conditions on steps from ints, steps and bounds with + - * // %, tp.min, tp.max: tp.min(t + 1, T)",
             )
-        number = value.__index__()
-        return Expr((((), number),)) if number else Expr(())
+        return _number(value.__index__())
 
     @staticmethod
     def of_atom(atom: Atom) -> Expr:
@@ -344,13 +342,7 @@ class Expr:
     def __add__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a + b)
-        other = Expr.of(other)
-        if not other.terms:
-            return self.plain
-        total = dict(self.terms)
-        for monomial, coefficient in other.terms:
-            total[monomial] = total.get(monomial, 0) + coefficient
-        return Expr.of_terms(total)
+        return _sum(self, Expr.of(other))
 
     def __pos__(self) -> Expr:
         return self
@@ -359,7 +351,7 @@ class Expr:
         return maximum(self, -self)
 
     def __neg__(self) -> Expr:
-        return Expr(tuple((m, -c) for m, c in self.terms))
+        return _negated(self)
 
     @overload
     def __sub__(self, other: IntoExpr) -> Expr: ...
@@ -368,7 +360,7 @@ class Expr:
     def __sub__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a - b)
-        return self + -Expr.of(other)
+        return _difference(self, Expr.of(other))
 
     @overload
     def __mul__(self, other: IntoExpr) -> Expr: ...
@@ -377,15 +369,7 @@ class Expr:
     def __mul__(self, other: Any) -> Any:
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a * b)
-        total: dict[Monomial, int] = {}
-        for left, a in self.terms:
-            for right, b in Expr.of(other).terms:
-                powers: dict[Atom, int] = dict(left)
-                for atom, power in right:
-                    powers[atom] = powers.get(atom, 0) + power
-                monomial = tuple(sorted(powers.items(), key=lambda item: _monomial_key((item,))))
-                total[monomial] = total.get(monomial, 0) + a * b
-        return Expr.of_terms(total)
+        return _product(self, Expr.of(other))
 
     @overload
     def __floordiv__(self, other: IntoExpr) -> Expr: ...
@@ -486,7 +470,7 @@ class Expr:
             return TRUE
         if not _is_integer(other):
             return NotImplemented
-        return equal(self, Expr.of(other))  # type: ignore[arg-type]
+        return compare("==", _subtracted(self, Expr.of(other)))  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Bool:  # type: ignore[override]
         result = self.__eq__(other)
@@ -554,6 +538,56 @@ class Expr:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+# Sums and products of the same expressions are computed again and again, so they are kept. Equal results are then mostly one object,
+# whose comparisons are quick.
+
+
+@functools.lru_cache(maxsize=4096)
+def _number(value: int) -> Expr:
+    return Expr((((), value),)) if value else Expr(())
+
+
+@functools.lru_cache(maxsize=65536)
+def _sum(left: Expr, right: Expr) -> Expr:
+    if not right.terms:
+        return left
+    total = dict(left.terms)
+    for monomial, coefficient in right.terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    return Expr.of_terms(total)
+
+
+def _subtracted(left: Expr, right: Expr) -> Expr:
+    """The difference, computed anew: a lookup may compare expressions, and that takes their difference."""
+    if not right.terms:
+        return left
+    total = dict(left.terms)
+    for monomial, coefficient in right.terms:
+        total[monomial] = total.get(monomial, 0) - coefficient
+    return Expr.of_terms(total)
+
+
+_difference = functools.lru_cache(maxsize=65536)(_subtracted)
+
+
+@functools.lru_cache(maxsize=65536)
+def _negated(expression: Expr) -> Expr:
+    return Expr(tuple((m, -c) for m, c in expression.terms))
+
+
+@functools.lru_cache(maxsize=65536)
+def _product(left: Expr, right: Expr) -> Expr:
+    total: dict[Monomial, int] = {}
+    for first, a in left.terms:
+        for second, b in right.terms:
+            powers: dict[Atom, int] = dict(first)
+            for atom, power in second:
+                powers[atom] = powers.get(atom, 0) + power
+            monomial = tuple(sorted(powers.items(), key=lambda item: _monomial_key((item,))))
+            total[monomial] = total.get(monomial, 0) + a * b
+    return Expr.of_terms(total)
 
 
 F = TypeVar("F", bound="Callable[[Any], Any]")

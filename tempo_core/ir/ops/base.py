@@ -20,7 +20,8 @@ def check(condition: bool | Bool, message: str, error: type[ShapeError] | type[D
 
 
 def same_shape(name: str, types: Types) -> None:
-    check(all(t.shape == types[0].shape for t in types), f"{name} takes operands of one shape, got {', '.join(map(str, types))}")
+    if not all(t.shape == types[0].shape for t in types):
+        raise ShapeError(f"{name} takes operands of one shape, got {', '.join(map(str, types))}")
 
 
 def product(sizes: tuple[Expr, ...]) -> Expr:
@@ -34,7 +35,7 @@ class Op:
     def infer(self, inputs: Types) -> Types:
         raise AssertionError(f"{type(self).__name__} defines no shape rule")
 
-    @property
+    @functools.cached_property
     def symbols(self) -> frozenset[Symbol]:
         """The steps and bounds in the op's own parameters."""
         symbols: set[Symbol] = set()

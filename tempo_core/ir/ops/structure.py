@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +42,7 @@ class Udf(Op):
     def infer(self, inputs: Types) -> Types:
         return self.types
 
-    @property
+    @functools.cached_property
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(s.symbols for t in self.types for s in t.shape))
 
@@ -100,6 +101,6 @@ class Dataflow(Op):
     def infer(self, inputs: Types) -> Types:
         return self.body.output_types
 
-    @property
+    @functools.cached_property
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(op.symbols for op, _, _ in self.body.instructions))

@@ -329,7 +329,8 @@ def sum_of_scatter_batch(make: Make) -> Edge:
     updates, places = make.input((*batch, *before, *wide, *after)), make.input((*batch, *wide), "int32")
     scatter = ops.ScatterAdd(len(batch) + len(before), make.sizes(1)[0], len(batch))
     others = range(len(batch), len(batch) + len(before) + 1 + len(after))
-    axes = (*range(len(batch)), *(k for k in others if make.draw(st.booleans())))
+    summed = sorted(make.draw(st.sets(st.integers(0, len(batch) - 1), min_size=1)))
+    axes = (*summed, *(k for k in others if make.draw(st.booleans())))
     return make.add(ops.Reduce("sum", axes), make.add(scatter, make.moved(updates), make.moved(places)))
 
 
