@@ -87,8 +87,8 @@ class Readers:
             inner = op.order[axis]
             order = tuple(a + 1 for a in without([k for k in op.order if k != inner], inner))
             return self._applied(ops.Permute((0, *order)), [self.contributions(node.inputs[0], inner)])
-        if isinstance(op, ops.Dot) and not op.left_batch:
-            return self._of_product(node, op, axis)
+        if isinstance(op, ops.Dot) and not op.left_batch and not op.left_contract:
+            return self._of_product(node, axis)
         if isinstance(op, ops.Slice) and op.axis == axis == 0 and op.stride == 1 and not node.inputs[0].steps:
             return self._of_slice(node, op)
         return None
@@ -101,20 +101,14 @@ class Readers:
         value = self.of_readers(view(self.context, node.inputs[0]))
         return apply(ops.Broadcast(shape, (0, *axes) if value.rank > len(axes) else axes), value)
 
-    def _of_product(self, node: Node, op: ops.Dot, axis: int) -> Tensor | None:
-        """A product whose free dimension lies along the window: one for each reader, without that dimension."""
-        left, right = node.inputs
-        free = op.left_free(self.context.graph.edge_type(left).rank)
-        slot = 0 if axis < len(free) else 1
-        place = free[axis] if slot == 0 else op.right_free(self.context.graph.edge_type(right).rank)[axis - len(free)]
+    def _of_product(self, node: Node, axis: int) -> Tensor | None:
+        """The outer product of a value along the window and another one. Sums of products (`Dot`) are not worth computing anew."""
+        types = self.context.graph.input_types(node)
+        slot, place = (0, axis) if axis < types[0].rank else (1, axis - types[0].rank)
         element = self.contributions(node.inputs[slot], place)
         other = self.of_readers(view(self.context, node.inputs[1 - slot]))
-        rank = self.context.graph.edge_type(node.inputs[1 - slot]).rank
-        other = other if other.rank > rank else self._repeated(other)
-        contract = [tuple(a + 1 for a in axes) for axes in (op.left_contract, op.right_contract)]
-        contract[slot] = tuple(a + 1 for a in without((op.left_contract, op.right_contract)[slot], place))
-        operands = [element, other] if slot == 0 else [other, element]
-        return self._applied(ops.Dot(contract[0], contract[1], (0,), (0,)), operands)
+        other = other if other.rank > types[1 - slot].rank else self._repeated(other)
+        return self._applied(ops.Dot((), (), (0,), (0,)), [element, other] if slot == 0 else [other, element])
 
     def _of_slice(self, node: Node, op: ops.Slice) -> Tensor:
         """Weights by position, of which each reader takes its own: `kernel[start:stop]`."""

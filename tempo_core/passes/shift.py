@@ -190,12 +190,9 @@ class _Shifted:
             inner = op.order[axis]
             kept = without([k for k in op.order if k != inner], inner)
             return self._applied(ops.Permute(kept), [self.of(node.inputs[0], inner)])
-        if isinstance(op, ops.Dot) and axis == 0 and op.left_batch[:1] == op.right_batch[:1] == (0,):
-            dot = ops.Dot(
-                *(tuple(a - 1 for a in axes) for axes in (op.left_contract, op.right_contract)),
-                *(tuple(a - 1 for a in axes[1:]) for axes in (op.left_batch, op.right_batch)),
-            )
-            return self._applied(dot, [self.of(edge, 0) for edge in node.inputs])
+        if isinstance(op, ops.Dot) and axis == 0 and op.left_batch == op.right_batch == (0,) and not op.left_contract:
+            # Outer products, one for each point of the window. Sums of products stay the one operation that is made for them.
+            return self._applied(ops.Dot((), ()), [self.of(edge, 0) for edge in node.inputs])
         if isinstance(op, ops.Gather) and not op.batch and op.axis == axis and self.build.type(node.inputs[1]).rank == 1:
             return self._applied(op, [node.inputs[0], self.of(node.inputs[1], 0)])
         if isinstance(op, ops.Slice) and op.axis == axis and op.stride == 1:
