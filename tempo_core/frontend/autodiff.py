@@ -450,8 +450,6 @@ class _Reverse:
         read_condition = inverse.condition & support if is_identity(edge, source, reader.domain) else inverse.condition
         self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), read_condition)
 
-<<<<<<< HEAD
-=======
     def _of_all_points(
         self, value: Tensor, indices: dict[Symbol, Index], domain: Domain, inverse: Inverse, wide: set[Symbol]
     ) -> tuple[Tensor, Inverse]:
@@ -470,7 +468,6 @@ class _Reverse:
         everywhere = value if value.domain.condition is TRUE else self._at_all_points(value, domain)
         return everywhere, replace(inverse, index=backs)
 
->>>>>>> w-prefixes
     def _from_readers(self, value: Tensor, window: tuple[Symbol, Range], domain: Domain, inverse: Inverse) -> Tensor | None:
         """The elements of the readers' contributions that belong to each source point, computed from the readers' own values.
 
@@ -488,27 +485,6 @@ class _Reverse:
 
         starts = of_readers(evaluate(span.start.substitute(points)))
         return Readers(self.context, step, span, along, back.length, starts, points, of_readers).contributions(value.edge, 0)
-<<<<<<< HEAD
-
-    def _of_all_points(
-        self, value: Tensor, indices: dict[Symbol, Index], domain: Domain, inverse: Inverse, wide: set[Symbol]
-    ) -> tuple[Tensor, Inverse]:
-        """All points in place of the readers, along steps that move only the ranges of the steps `wide`: `value` has zeros outside of these.
-
-        So the sum over the readers is one for all points of the source.
-        """
-        others = index_steps(tuple(index for step, index in indices.items() if step not in wide))
-        moving = index_steps(tuple(indices[step] for step in wide)) - others
-        backs = tuple(
-            full_range(step) if step in moving and step in value.domain and isinstance(back, Range) else back
-            for step, back in zip(domain.steps, inverse.index, strict=True)
-        )
-        if backs == inverse.index:
-            return value, inverse
-        everywhere = value if value.domain.condition is TRUE else self._at_all_points(value, domain)
-        return everywhere, replace(inverse, index=backs)
-=======
->>>>>>> w-prefixes
 
     def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
         """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""

@@ -14,17 +14,10 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
 from tempo_core.passes.outer import outer_products
-<<<<<<< HEAD
-from tempo_core.passes.recurrences import lift_recurrences
-from tempo_core.passes.scans import SCANS, evaluated, positions_of_maxima, spread
-from tempo_core.passes.sums import Summation
-from tempo_core.passes.whole import WholeStep, whole_steps
-=======
 from tempo_core.passes.recurrences import comes_in_order, lift_recurrences
 from tempo_core.passes.scans import SCANS, evaluated, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
 from tempo_core.passes.whole import whole_steps
->>>>>>> w-prefixes
 from tempo_core.passes.windows import of_blocks, of_windows, window_of
 from tempo_core.prices import is_narrow, worth_scanning
 from tempo_core.symbolic.condition import conjunction

@@ -49,12 +49,7 @@ def excess(expression: Any, wanted: str) -> set[Monomial]:
     (set(), True)
     """
     allowed = [dict(monomial) for monomial in monomials(sympy.sympify(wanted, {name: sympy.Symbol(name) for name in "NIS"}))]
-<<<<<<< HEAD
     return set().union(*(_excess_of_term(term, allowed) for term in _terms(expression)))
-=======
-    terms = sympy.Add.make_args(expression.expand())
-    return set().union(*(_excess_of_term(term, allowed) for term in terms))
->>>>>>> w-prefixes
 
 
 def _excess_of_term(term: Any, allowed: list[dict[str, int]]) -> set[Monomial]:

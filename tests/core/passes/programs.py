@@ -202,6 +202,28 @@ def sums_of_windows(i, I, t, T):
     return [w.sum(0) for w in windows] + [w.discounted_sum(0.9) for w in windows]
 
 
+@program("shift")
+def functions_of_windows_and_their_reader(i, I, t, T):
+    """Windows past both ends, of two steps, of two values at once; positions in a window; a function that is not finite at 0."""
+    x, y = fed(2, domain=(i, t)), fed(2, domain=(t,), name="y") + 2.0
+    past, ahead = slice(tp.max(t - 2, 0), t + 1), slice(t, tp.min(t + 3, T))
+    around = x[i, tp.max(t - 1, 0) : tp.min(t + 2, T)]
+    return [
+        (x[i, past] * x).sum(0), (x[i, ahead] - y).max((0, 1)), (1.0 / y[past] + x).sum(0), (tp.log(y[ahead]) * x).min(0),
+        (x[i, past] * y[past] * y).sum((0, 1)), (around.softmax(0) * around).sum(0), tp.any(x[i, ahead] > x, 0),
+        (x[tp.max(i - 1, 0) : i + 1, t] * x).sum(0), (x[tp.max(i - 1, 0) : i + 1, ahead] * y).sum((0, 1)),
+    ]  # fmt: skip
+
+
+@program("lift")
+def values_that_blocks_share(i, I, t, T):
+    """Functions of the points and of what all readers in a block share; the last block is shorter, or all there is."""
+    x = fed(2, domain=(i, t))
+    blocks = [x[i, t // w * w : tp.min(t // w * w + w, T)] for w in (1, 2, 3, 7)]
+    soft = [(b.softmax(0) * b).sum(0) for b in blocks]
+    return [*soft, *(b.logsumexp(0) for b in blocks), *(((b - b.max((0, 1))) * b[0]).sum(0) for b in blocks), blocks[1].var(0)]
+
+
 @program("lift")
 def sums_of_prefixes_and_suffixes(i, I, t, T):
     x = fed(2, domain=(i, t))

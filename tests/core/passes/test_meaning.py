@@ -22,6 +22,7 @@ from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.passes.precompute import Precompute
+from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
@@ -38,6 +39,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "simplify": (Simplify(),),
     "narrow": (Narrow(),),
     "lift": (Lift(),),
+    "shift": (Shift(),),
     "pad": (Pad(),),
     "precompute": (Pad(), Precompute()),
     "wavefront": (Pad(), Wavefront()),
