@@ -149,7 +149,8 @@ def either_of_the_same(make: Make) -> Edge:
     """A choice between a value and itself, or between two equal numbers."""
     shape = make.sizes()
     value = make.moved(make.input(shape))
-    both = make.draw(st.sampled_from([(value, value), (make.number(1, shape), make.number(1, shape))]))
+    of_numbers = make.dtype in FOLDED and make.draw(st.booleans())
+    both = (make.number(1, shape), make.number(1, shape)) if of_numbers else (value, value)
     return make.add(ops.Where(), make.moved(make.input(shape, "bool")), *both)
 
 
@@ -404,7 +405,7 @@ GENERATORS: dict[str, Generator] = {
     "pow-one": Generator(neutral("pow", 1, 1), FOLDED),
     "where-true": Generator(chosen(True)),
     "where-false": Generator(chosen(False)),
-    "where-same": Generator(either_of_the_same, FOLDED),
+    "where-same": Generator(either_of_the_same),
     "sum-of-merges": Generator(sum_of_merges, FOLDED),
     "sum-of-broadcast": Generator(sum_of_broadcast, NUMBERS),
     "reduce-of-permuted": Generator(reduce_of_permuted),
