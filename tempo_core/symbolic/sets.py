@@ -30,6 +30,13 @@ class Frame:
         self._position = {Symbol(n): (isl.dim_type.param, k) for k, n in enumerate(names)}
         self._position.update({s: (isl.dim_type.set, k) for k, s in enumerate(steps)})
         self.steps = steps
+        self._key = (steps, tuple(names), name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frame) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     def expression(self, expr: Expr) -> isl.PwAff:
         """The value of `expr` at each point. Raises NonAffineError, also for a step that the space does not have."""
@@ -69,6 +76,7 @@ class Frame:
         numerator = self.expression(atom.numerator)
         return numerator.scale_down_val(divisor).floor() if isinstance(atom, FloorDivide) else numerator.mod_val(divisor)
 
+    @functools.lru_cache(maxsize=4096)  # conditions of branches have parts in common
     def condition(self, condition: Bool) -> isl.Set:
         """The points at which `condition` holds (not restricted to any domain)."""
         if isinstance(condition, Truth):
