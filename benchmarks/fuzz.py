@@ -16,6 +16,10 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.fuzz.checking import Outcome
 
 EXECUTORS = ("staged", "numpy", "staged", "numpy", "staged", "interpreted", "staged", "staged", "numpy")  # by turns
 OPTIMIZED = 5  # one program in five is compiled with all of XLA's optimizations, which cost most of the time
@@ -62,27 +66,34 @@ def run_batch(first: int, count: int, size: int, executor: str) -> Summary:
         summary.refused_units.update(drawing.refused)
         summary.kinds[outcome.kind if not outcome.why or outcome.failed else f"{outcome.kind} ({outcome.why})"] += 1
         if outcome.failed:
-            summary.reports.append(report(program, f"seed {seed}, {chosen}"))
+            summary.reports.append(report(program, outcome, f"seed {seed}, {chosen}"))
     jax.clear_caches()
     return summary
 
 
-def report(program: object, title: str) -> str:
+def report(program: object, first: Outcome, title: str) -> str:
     """A failing program, made small, as a script. A comment at its end says what went wrong."""
     from tests.fuzz.checking import broken_by, check
     from tests.fuzz.script import Program
     from tests.fuzz.shrinking import shrink
 
     assert isinstance(program, Program)
-    symptom = check(program).error
+    outcome = check(program)
+    if not outcome.failed:  # it depends on what ran before, so nothing can be left out
+        return f"# -- {title}, not if checked again in the same process --\n{program.script()}\n{as_comment(first.why)}\n"
+    symptom = outcome.error
     small = shrink(program, lambda candidate: check(candidate).error == symptom)
     try:
         name = broken_by(small)
         blame = f"the graph means something else after the pass {name!r}" if name else "every pass keeps the graph's meaning"
     except Exception as error:  # a graph that the reference cannot evaluate
         blame = f"the graph cannot be evaluated between passes: {type(error).__name__}: {error}"
-    why = "\n".join(f"# {line}" for line in f"{check(small).why}\n{blame}".splitlines())
+    why = as_comment(f"{check(small).why}\n{blame}")
     return f"# -- {title} --\n{small.script()}\n{why}\n"
+
+
+def as_comment(text: str) -> str:
+    return "\n".join(f"# {line}" for line in text.splitlines())
 
 
 def batches(options: argparse.Namespace) -> Iterator[tuple[int, int]]:

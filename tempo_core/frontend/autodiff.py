@@ -16,20 +16,26 @@ from tempo_core.collector import without_collector
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.base import BaseTensor, apply, of_node, view
+from tempo_core.frontend.blocks import contributions_in_blocks
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.contributions import as_cases, as_key, overflows, sums_later, uses_values, without_broadcast_axis
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.prefixes import Contributions, contributions_to_points
+from tempo_core.frontend.readers import Readers
 from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.windows import scattered_read, window_elements, window_width
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
+    Broadcast,
+    Eval,
     Identity,
     Input,
     Merge,
+    Reshape,
     Slice,
     Udf,
+    Where,
     product,
 )
 from tempo_core.ir.types import is_float
@@ -268,7 +274,10 @@ class _Reverse:
                 remaining = remaining & ~edge.condition
             return
         first = self.graph.next_id
-        to_points = contributions_to_points(self.context, node, gradients[0]) if gradients[0] is not None else None
+        to_points = None
+        if gradients[0] is not None:
+            to_points = contributions_to_points(self.context, node, gradients[0])
+            to_points = to_points or contributions_in_blocks(self.context, node, gradients[0])
         if to_points is not None:
             self._differentiate_new(to_points, first)
             return
@@ -284,11 +293,11 @@ class _Reverse:
         contributions = rule(node.op, operands, results, gradients)
         support = self._support(node)
         unsafe = support is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
-        for edge, contribution, is_needed in zip(node.inputs, contributions, needs_gradient, strict=True):
-            if is_needed and contribution is not None:
+        for slot, (edge, contribution) in enumerate(zip(node.inputs, contributions, strict=True)):
+            if needs_gradient[slot] and contribution is not None:
                 if unsafe:  # the value may be infinite where it is not needed: zero times infinity is NaN
                     contribution = where(evaluate(support), contribution, 0)
-                self._pull_back(node, edge, contribution, TRUE, support)
+                self._pull_back(node, edge, contribution, TRUE, support & self._chosen(node, slot))
 
     def _differentiate_new(self, contributions: Contributions, first: int) -> None:
         """Pass gradients of new nodes on: from the nodes numbered `first` or later through those that they read, to older ones."""
@@ -313,6 +322,23 @@ class _Reverse:
         if node.id in self.placeholders:
             return TRUE
         return unless_obvious(disjunction(*(self.support.get((node.id, k), FALSE) for k in range(len(node.outputs)))))
+
+    def _chosen(self, node: Node, slot: int) -> Bool:
+        """The condition on steps under which a node takes its operand `slot`: a selection, where steps alone decide it."""
+        if not isinstance(node.op, Where) or slot == 0:
+            return TRUE
+        edge, at = node.inputs[0], {step: step.expr for step in node.domain.steps}
+        while all(isinstance(read, Point) for read in edge.index):
+            decides = self.graph[edge.source]
+            reads = (read.expr.substitute(at) for read in edge.index if isinstance(read, Point))
+            at = dict(zip(decides.domain.steps, reads, strict=True))
+            if isinstance(decides.op, Eval) and isinstance(decides.op.value, Bool):
+                condition = decides.op.value.substitute(at)
+                return condition if slot == 1 else ~condition
+            if not isinstance(decides.op, (Broadcast, Reshape)):
+                break
+            edge = decides.inputs[0]
+        return TRUE
 
     def _may_overflow(self, node_id: int) -> bool:
         """Whether an op between the last branching tensors and a value may give an infinity for finite operands."""
@@ -376,6 +402,9 @@ class _Reverse:
             else:
                 dense.append((position, span))
         widths = [window_width(span, ranges[position][0], domain) for position, span in dense]
+        from_readers = None
+        if exact and len(dense) == 1 and widths[0] is not None:
+            from_readers = self._from_readers(expanded, ranges[dense[0][0]], domain, inverse)
         for axis, (position, span) in enumerate(dense):
             width = widths[axis]
             if width is not None:
@@ -395,12 +424,12 @@ class _Reverse:
             expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))
         if not exact:  # points of the hull that are not readers must contribute zeros
             expanded = self._at_all_points(expanded, domain)
-        gathered = self._at_readers(expanded, domain, inverse)
+        gathered = self._at_readers(expanded, domain, inverse) if from_readers is None else from_readers
         if not exact:
             gathered = self._zero_unless_read(gathered, edge, source, domain, inverse)
         summed = self._range_count(expanded, domain, inverse)
         for axis in reversed(range(len(dense))):
-            if widths[axis] is not None:
+            if widths[axis] is not None and from_readers is None:
                 position, span = dense[axis]
                 starts = self._starts(span, expanded, domain, inverse)
                 gathered = window_elements(gathered, summed + axis, starts, ranges[position][0], span.stride, exact)
@@ -419,6 +448,24 @@ class _Reverse:
         gathered = _fit_shape(gathered, source.outputs[edge.output].shape)
         read_condition = inverse.condition & support if is_identity(edge, source, reader.domain) else inverse.condition
         self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), read_condition)
+
+    def _from_readers(self, value: Tensor, window: tuple[Symbol, Range], domain: Domain, inverse: Inverse) -> Tensor | None:
+        """The elements of the readers' contributions that belong to each source point, computed from the readers' own values.
+
+        `value` has one dimension along the window, the first. The readers are a range of one step; they take the place of that dimension.
+        """
+        backs = dict(zip(domain.steps, inverse.index, strict=True))
+        moving = [(s, back) for s, back in backs.items() if isinstance(back, Range) and s in value.domain]
+        if len(moving) != 1:
+            return None
+        (along, back), (step, span) = moving[0], window
+        points = {s: at.expr for s, at in backs.items() if isinstance(at, Point)}
+
+        def of_readers(x: Tensor) -> Tensor:
+            return self._at_readers(x, domain, inverse)
+
+        starts = of_readers(evaluate(span.start.substitute(points)))
+        return Readers(self.context, step, span, along, back.length, starts, points, of_readers).contributions(value.edge, 0)
 
     def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
         """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tempo_core.frontend.base import apply, of_node, view
 from tempo_core.frontend.context import BaseContext
-from tempo_core.frontend.functions import cast, equal, exp, isfinite, total, where, zeros
+from tempo_core.frontend.functions import cast, equal, evaluate, exp, isfinite, total, where, zeros
 from tempo_core.ir import ops
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -86,6 +86,8 @@ class _Points:
     def _to_element(self, g: Tensor, x: Tensor) -> Tensor:
         op, y = self.node.op, of_node(self.context, self.node)
         if isinstance(op, ops.DiscountedSum):
+            if self.is_prefix:  # element s has the weight gamma**s, whoever reads it
+                return self.of_readers(g) * self.everywhere(op.gamma ** cast(evaluate(self.reads.step.expr), g.dtype))
             return self.carried(g, lambda later: op.gamma * later)
         if isinstance(op, ops.Reduce) and op.fn in ("max", "min"):
             return self._to_extreme(g, x, y, without(op.axes, self.reads.axes[0]))

@@ -62,12 +62,12 @@ def _direction(reader: Node, source: Node, edge: Edge, step: Symbol) -> str:
     index = edge.index[source.domain.steps.index(step)]
     if is_own_point(index, step):
         return "="
-    at = None if edge.condition is TRUE else _fixed_point(edge.condition, step)
+    at = None if edge.condition is TRUE else fixed_point(edge.condition, step)
     return moved(index, step.expr) if at is None else moved(index.substitute({step: at}), at)
 
 
 @functools.lru_cache(maxsize=65536)
-def _fixed_point(condition: Bool, step: Symbol) -> Expr | None:
+def fixed_point(condition: Bool, step: Symbol) -> Expr | None:
     """The only point along a step at which a condition may hold: 0 for `(step == 0) & ...`. None if it has no such part."""
     for part in condition.parts:
         if isinstance(part, Comparison) and part.kind == "==" and abs(part.expr.coefficient(step)) == 1:

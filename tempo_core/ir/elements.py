@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_core.ir import ops
+from tempo_core.ir.blocks import block_of, is_same_in_block
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import TRUE
@@ -22,7 +23,9 @@ class Elements:
     """The elements along one dimension of a value, where that dimension is a range read `x[start:stop]` of step `step`.
 
     An element must be a function of the point that the range reads there, and of nothing that varies with the range: then it can be
-    computed once at that point, for all ranges that contain the point. `reads` holds the nodes that ranges read.
+    computed once at that point, for all ranges that contain the point. If the range is a block of its step, what is the same for all
+    readers in the block is as good: `exp(x[block] - m[t])` has the element `exp(x[s] - m[s])`, if m is the same in each block.
+    `reads` holds the nodes that ranges read, and those nodes.
     """
 
     graph: Graph
@@ -83,19 +86,26 @@ class Elements:
         """Whether a value over these steps varies with the range, or with the reader's own point of the range's step."""
         return bool(steps & (self.span.steps | {self.step}))
 
+    def _is_same_in_block(self, edge: Edge) -> bool:
+        """Whether the range is a block of its step, in which all readers read the same value by this edge."""
+        block = block_of(self.span, self.step)
+        return block is not None and is_same_in_block(self.graph, edge, self.step, block)
+
     def _of_node(self, node: Node, axis: int) -> Node | None:
         op = node.op
         if isinstance(op, ELEMENTWISE):
             return self._add(op, node, [self.of(edge, axis) for edge in node.inputs])
         if isinstance(op, ops.Reduce):
-            inner = _kept(node, op)[axis]
+            inner = kept_axes(node, op)[axis]
             return self._add(ops.Reduce(op.fn, without(op.axes, inner)), node, [self.of(node.inputs[0], inner)])
         if isinstance(op, ops.Broadcast):
             shape, (edge,) = (*op.shape[:axis], *op.shape[axis + 1 :]), node.inputs
             if axis in op.axes:
                 return self._add(ops.Broadcast(shape, without(op.axes, axis)), node, [self.of(edge, op.axes.index(axis))])
             if self._moves(edge.steps):
-                return None
+                if not self._is_same_in_block(edge):
+                    return None
+                self.reads.add(edge.source)
             return self._add(ops.Broadcast(shape, without(op.axes, axis)), node, [edge])
         if isinstance(op, ALONG_AN_AXIS):
             return self._along_another(node, op, axis)
@@ -178,7 +188,7 @@ def _operands_with(node: Node, axis: int) -> list[tuple[Edge, int]]:
     if isinstance(op, ELEMENTWISE):
         return [(edge, axis) for edge in node.inputs]
     if isinstance(op, ops.Reduce):
-        return [(node.inputs[0], _kept(node, op)[axis])]
+        return [(node.inputs[0], kept_axes(node, op)[axis])]
     if isinstance(op, ops.Broadcast) and axis in op.axes:
         return [(node.inputs[0], op.axes.index(axis))]
     if isinstance(op, ALONG_AN_AXIS) and _before(node, op, axis) is not None:
@@ -195,6 +205,6 @@ def _before(node: Node, op: Any, axis: int) -> int | None:
     return axis if axis < op.axis else None
 
 
-def _kept(node: Node, op: ops.Reduce) -> list[int]:
+def kept_axes(node: Node, op: ops.Reduce) -> list[int]:
     """The axes of the operand that a reduction keeps."""
     return [a for a in range(node.outputs[0].rank + len(op.axes)) if a not in op.axes]

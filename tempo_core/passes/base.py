@@ -143,9 +143,9 @@ def operand_domains(node: Node, domain: Domain) -> list[Domain]:
     return domains
 
 
-def condition_without(condition: Bool, step: Symbol) -> Bool:
-    """The parts of a condition that do not mention `step`."""
-    return conjunction(*(p for p in condition.parts if step not in p.symbols))
+def condition_without(condition: Bool, *steps: Symbol) -> Bool:
+    """The parts of a condition that mention none of `steps`."""
+    return conjunction(*(p for p in condition.parts if p.symbols.isdisjoint(steps)))
 
 
 def positions(build: Builder, start: Expr, size: Expr, stride: int = 1) -> Edge:
@@ -161,6 +161,11 @@ def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ..
     type = build.type(value)
     zero = build.add(Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
     return build.add(Where(), build.add(Broadcast(type.shape, axes), inside), value, zero)
+
+
+def repeated(value: Edge, shape: tuple[Expr, ...], build: Builder) -> Edge:
+    """`value` repeated along a new leading dimension; once, if it does not vary with any step."""
+    return build.add(Broadcast(shape, tuple(range(1, len(shape)))), value, domain=None if value.steps else Domain(()))
 
 
 def literal(build: Builder, dtype: str, value: float | str) -> Edge:

@@ -7,7 +7,7 @@ edge of the result, which has the leading dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -256,7 +256,15 @@ def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder) -
 
 def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
     """An expression or condition at all points of the step, as a vector; other steps keep their value."""
-    vector = (step.bound_expr,)
+    return evaluated_along(value, step.bound_expr, {step: lambda: build.add(ops.Iota(step.bound_expr))}, build)
+
+
+def evaluated_along(value: Expr | Bool, size: Expr, vectors: Mapping[Symbol, Callable[[], Edge]], build: Builder) -> Edge:
+    """An expression or condition as a vector of `size` elements, from the vectors of some steps; other steps keep their value."""
+    vector = (size,)
+
+    def varies(part: Expr | Bool) -> bool:
+        return not vectors.keys().isdisjoint(part.symbols)
 
     def spread(edge: Edge) -> Edge:
         return build.add(ops.Broadcast(vector, ()), edge)
@@ -268,12 +276,12 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
         return result
 
     def of_expr(expression: Expr) -> Edge:
-        if step not in expression.symbols:
+        if not varies(expression):
             return spread(build.add(ops.Eval(expression)))
-        unmoved = Expr.of_terms({m: c for m, c in expression.terms if not any(_mentions(a, step) for a, _ in m)})
+        unmoved = Expr.of_terms({m: c for m, c in expression.terms if not any(varies(Expr.of_atom(a)) for a, _ in m)})
         parts = [] if not unmoved.terms else [spread(build.add(ops.Eval(unmoved)))]
         for monomial, coefficient in expression.terms:
-            if not any(_mentions(a, step) for a, _ in monomial):
+            if not any(varies(Expr.of_atom(a)) for a, _ in monomial):
                 continue
             factors = [of_atom(atom) for atom, power in monomial for _ in range(power)]
             if coefficient != 1:
@@ -283,7 +291,7 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
 
     def of_atom(atom: Any) -> Edge:
         if isinstance(atom, Symbol):
-            return build.add(ops.Iota(step.bound_expr)) if atom == step else spread(build.add(ops.Eval(atom.expr)))
+            return vectors[atom]() if atom in vectors else spread(build.add(ops.Eval(atom.expr)))
         if isinstance(atom, (Minimum, Maximum)):
             return combine("minimum" if isinstance(atom, Minimum) else "maximum", [of_expr(a) for a in atom.args])
         assert isinstance(atom, (FloorDivide, Modulo))
@@ -291,7 +299,7 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
         return build.add(ops.Binary(fn), of_expr(atom.numerator), of_expr(atom.denominator))
 
     def of_condition(condition: Bool) -> Edge:
-        if step not in condition.symbols:
+        if not varies(condition):
             return spread(build.add(ops.Eval(condition)))
         if isinstance(condition, Comparison):
             fn = {">=": "ge", "==": "eq", "!=": "ne"}[condition.kind]
@@ -300,7 +308,3 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
         return combine("and" if isinstance(condition, Conjunction) else "or", [of_condition(a) for a in condition.args])
 
     return of_condition(value) if isinstance(value, Bool) else of_expr(value)
-
-
-def _mentions(atom: Any, step: Symbol) -> bool:
-    return step in Expr.of_atom(atom).symbols

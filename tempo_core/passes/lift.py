@@ -6,15 +6,16 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
+from tempo_core.ir.blocks import block_of
 from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
-from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, remove_dead
+from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
 from tempo_core.passes.recurrences import lift_recurrences
 from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
-from tempo_core.passes.windows import block_of, of_blocks, of_windows, window_of
+from tempo_core.passes.windows import of_blocks, of_windows, window_of
 from tempo_core.prices import is_narrow, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -57,7 +58,7 @@ def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
     return cycles
 
 
-def _streamed(graph: Graph, step: Symbol) -> dict[int, str]:
+def streamed(graph: Graph, step: Symbol) -> dict[int, str]:
     """The nodes that a loop over `step` computes as it goes, and in which direction they read along it (`dependence.direction`).
 
     These are the nodes on the loop's cycles, and those that read them point by point. Nodes of several loops have no direction.
@@ -99,7 +100,7 @@ class _Lifting:
 
     def streams(self, step: Symbol) -> dict[int, str]:
         if step not in self._streams:
-            self._streams[step] = _streamed(self.graph, step)
+            self._streams[step] = streamed(self.graph, step)
         return self._streams[step]
 
     def lift(self, node: Node) -> None:
@@ -192,9 +193,7 @@ class _Lifting:
                 element = _at(point, positions_of_maxima(whole, x, axis, suffixes), axis, last)
                 start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
                 return _or_neutral(point, point.add(ops.Binary("sub"), element, start), "sum", index)
-            if gamma is not None and not suffixes:
-                return None
-            scan = _discounted(whole, x, axis, gamma) if gamma is not None else SCANS[fn](whole, x, axis, suffixes)
+            scan = SCANS[fn](whole, x, axis, suffixes) if gamma is None else _discounted(whole, x, axis, gamma, suffixes)
             element = _at(point, scan, axis, last)
             return _or_neutral(point, element, fn, index)
         if isinstance(op, ops.Argmax) or index.steps != {step} or sources & self.streams(step).keys():
@@ -203,7 +202,7 @@ class _Lifting:
         if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
             return _at(point, of_windows(whole, fn, x, axis, window, gamma), axis, step.expr)
         if block is not None and gamma is None:
-            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr // block)
+            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr)
         return None
 
 
@@ -227,5 +226,13 @@ def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:
     return point.add(ops.Where(), is_nonempty, element, spread(point, element, NEUTRAL[fn]))
 
 
-def _discounted(build: Builder, x: Edge, axis: int, gamma: float) -> Edge:
-    return build.add(ops.LinearScan(axis, reverse=True), spread(build, x, gamma), x)
+def _discounted(build: Builder, x: Edge, axis: int, gamma: float, suffixes: bool) -> Edge:
+    """A suffix carries on what it has; an element of a prefix has the weight `gamma**position` in all of them."""
+    if suffixes:
+        return build.add(ops.LinearScan(axis, reverse=True), spread(build, x, gamma), x)
+    type = build.type(x)
+    exponents = build.add(ops.Cast("float32"), build.add(ops.Iota(type.shape[axis])))
+    base = build.add(ops.Broadcast((type.shape[axis],), ()), literal(build, "float32", gamma))
+    weights = build.add(ops.Cast(type.dtype), build.add(ops.Binary("pow"), base, exponents))
+    weighted = build.add(ops.Binary("mul"), x, build.add(ops.Broadcast(type.shape, (axis,)), weights))
+    return build.add(ops.CumSum(axis, reverse=False), weighted)

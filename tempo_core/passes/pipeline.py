@@ -15,10 +15,12 @@ from tempo_core.passes.lift import Lift
 from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.precompute import Precompute
+from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
+from tempo_core.passes.wavefront import Wavefront
 
 Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
 
@@ -33,9 +35,11 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Narrow(),
         Lift(),
         Accumulate(running=True),
+        Shift(),
         Simplify(),
         Pad(),
         Precompute(),
+        Wavefront(but=tuple(unvectorized)),
         Vectorize(but=tuple(unvectorized)),
         Simplify(),
         Cse(),

@@ -227,19 +227,26 @@ def _sum_of_dot_batch(view: View) -> Edge | None:
 
 
 def _sum_of_scatter_batch(view: View) -> Edge | None:
-    """Scatters of a batch, summed over the batch, are one scatter: gradients of the rows of a table are added to one table."""
-    scatter, op = view.operand(), view.op
-    if not isinstance(scatter, ops.ScatterAdd) or not scatter.batch or not set(range(scatter.batch)) <= set(op.axes):
+    """Scatters of a batch, summed over dimensions of the batch, are one scatter: gradients of a table's rows are added to one table."""
+    scatter, op, build = view.operand(), view.op, view.build
+    if not isinstance(scatter, ops.ScatterAdd):
         return None
-    updates, places, batch = view.inner(0, 0), view.inner(0, 1), scatter.batch
-    if updates is None or places is None:
+    summed = tuple(a for a in op.axes if a < scatter.batch)
+    updates, places = view.inner(0, 0), view.inner(0, 1)
+    if not summed or updates is None or places is None:
         return None
-    rank = view.graph.edge_type(updates).rank
-    order = (*range(batch, scatter.axis), *range(batch), *range(scatter.axis, rank))
-    build, axis = view.build, scatter.axis - batch
-    moved = updates if order == tuple(range(rank)) else build.add(ops.Permute(order), updates)
-    total = build.add(ops.ScatterAdd(axis, scatter.size), moved, places)
-    rest = tuple(a - batch for a in op.axes if a >= batch)
+    kept = tuple(a for a in range(scatter.batch) if a not in summed)
+    ranks = [view.graph.edge_type(edge).rank for edge in (updates, places)]
+    orders = (
+        (*kept, *range(scatter.batch, scatter.axis), *summed, *range(scatter.axis, ranks[0])),
+        (*kept, *summed, *range(scatter.batch, ranks[1])),
+    )
+    moved = [
+        edge if order == tuple(range(len(order))) else build.add(ops.Permute(order), edge)
+        for edge, order in zip((updates, places), orders, strict=True)
+    ]
+    total = build.add(ops.ScatterAdd(scatter.axis - len(summed), scatter.size, len(kept)), *moved)
+    rest = tuple(a - len(summed) for a in op.axes if a >= scatter.batch)
     return build.add(ops.Reduce("sum", rest), total) if rest else total
 
 
@@ -279,6 +286,24 @@ def _gather_all(view: View) -> Edge | None:
     ):  # a range of such operands has a row of positions for each point
         return None
     return view.edge(0) if view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis] else None
+
+
+def _gather_shifted(view: View) -> Edge | None:
+    """Elements at c, c + 1, ..., c + n - 1, all inside of the axis, are a slice."""
+    index, op = view.operand(1), view.op
+    if op.batch or view.type(1).rank != 1:
+        return None
+    first: int | float | None = 0
+    if isinstance(index, ops.Binary) and index.fn == "add":
+        start, counted = view.inner(1, 0), view.inner(1, 1)
+        if start is None or counted is None:
+            return None
+        first, index = constant_number(view.graph, start.source), view.graph[counted.source].op
+    if not isinstance(index, ops.Iota) or not isinstance(first, int):
+        return None
+    end = index.size + first
+    fits = first >= 0 and provably_nonnegative(view.type(0).shape[op.axis] - end)
+    return view.build.add(ops.Slice(op.axis, Expr.of(first), end), view.edge(0)) if fits else None
 
 
 def _gather_of_broadcast(view: View) -> Edge | None:
@@ -466,6 +491,7 @@ RULES: tuple[Rule, ...] = (
     Rule("gather-all", ops.Gather, "x[0, 1, ..., n - 1] -> x", _gather_all),
     Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _slice_of_permuted),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
+    Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),
     Rule("gather-of-where", ops.Gather, "where(c, x, 0)[i] -> where(c, x[i], 0)", _gather_of_where),
     Rule("gather-of-gather", ops.Gather, "x[i][k, j[k]] -> reshape(x)[i * n + j]", _gather_of_gather),
     Rule("gather-of-broadcast", ops.Gather, "broadcast(x, n)[i] -> broadcast(x, shape of i)", _gather_of_broadcast),

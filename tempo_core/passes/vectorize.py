@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import direction_of, innermost_steps, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, zeros_outside
+from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, repeated, zeros_outside
 from tempo_core.passes.batching import batched, evaluated, grid
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours
@@ -357,4 +357,4 @@ class _Vectorizer:
     def _wide(self, edge: Edge, shape: tuple[Expr, ...], build: Builder) -> Edge:
         """The value of an edge with the leading dimension; a value that does not vary with the step is repeated along it."""
         value, leads = self._leading(edge, build)
-        return value if leads else build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), value)
+        return value if leads else repeated(value, shape, build)

@@ -9,7 +9,7 @@ from tempo_core.ir.graph import Edge
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder
 from tempo_core.passes.scans import filled, spread
 from tempo_core.symbolic.domain import Range
-from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Symbol, minimum
+from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,6 @@ def _distance(expression: Expr, step: Symbol) -> int | None:
             (expression,) = [a for a in atom.args if a != limit]
     distance = expression - step.expr
     return distance.constant if distance.is_constant else None
-
-
-def block_of(index: Range, step: Symbol) -> Expr | None:
-    """The size n of a block `t // n * n:min(t // n * n + n, T)`; None for other ranges."""
-    divisions = [a for a in index.start.atoms if isinstance(a, FloorDivide)]
-    if len(divisions) != 1 or divisions[0].numerator != step.expr:
-        return None
-    size = divisions[0].denominator
-    start = Expr.of_atom(divisions[0]) * size
-    if index.start != start or step in size.symbols or index.stop not in (start + size, minimum(start + size, step.bound_expr)):
-        return None
-    return size
 
 
 def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamma: float | None = None) -> Edge:
@@ -92,10 +80,14 @@ def _neutral(build: Builder, fn: str, x: Edge, axis: int, size: Expr) -> Edge:
 
 
 def of_blocks(build: Builder, fn: str, x: Edge, axis: int, size: Expr) -> Edge:
-    """The reduction of each block of `size` elements; the last one may be shorter."""
+    """The reduction of each block of `size` elements, at each position of the block; the last one may be shorter."""
     shape = build.type(x).shape
+    before, after = shape[:axis], shape[axis + 1 :]
     count = (shape[axis] + size - 1) // size
     missing = count * size - shape[axis]
     whole = build.add(ops.Concat(axis), x, _neutral(build, fn, x, axis, missing))
-    rows = build.add(ops.Reshape((*shape[:axis], count, size, *shape[axis + 1 :])), whole)
-    return build.add(ops.Reduce(fn, (axis + 1,)), rows)
+    rows = build.add(ops.Reshape((*before, count, size, *after)), whole)
+    reduced = build.add(ops.Reduce(fn, (axis + 1,)), rows)
+    others = tuple(k for k in range(len(shape) + 1) if k != axis + 1)
+    repeated = build.add(ops.Broadcast((*before, count, size, *after), others), reduced)
+    return _cut(build, build.add(ops.Reshape((*before, count * size, *after)), repeated), axis, Expr.of(0), shape[axis])

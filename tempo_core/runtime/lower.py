@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,11 +17,22 @@ from tempo_core.ir.ops import Merge, Output
 from tempo_core.runtime import padding
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
+from tempo_core.runtime.registers import Operand, Place, Registers, operands, place, registers
 from tempo_core.runtime.unroll import Unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
 from tempo_core.schedule.program import Item
 from tempo_core.symbolic.domain import Point, Range
-from tempo_core.symbolic.expr import StepValues, Symbol
+from tempo_core.symbolic.expr import Expr, StepValues, Symbol
+
+
+@dataclass(frozen=True)
+class _Latest:
+    """A value, its place in loop counters, the counters, and the store that took it."""
+
+    array: Any
+    place: Place
+    counters: StepValues
+    value: Any
 
 
 class Lowering(Placement):
@@ -33,10 +45,12 @@ class Lowering(Placement):
         bounds: Mapping[Symbol, int],
         backend: Backend,
         unrolled: Unrolled | None = None,
+        hands_on: bool = True,
     ):
         super().__init__(graph, storage, bounds, backend, unrolled)
-        # The value that each store of several slots took last: (the store with it, its point, the value).
-        self._latest: dict[Key, tuple[Any, list[Any], Any]] = {}
+        self.hands_on = hands_on  # loops hand values from iteration to iteration (runtime/registers.py)
+        self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
+        self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -66,31 +80,66 @@ class Lowering(Placement):
     def _loop(
         self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
     ) -> None:
-        effects = self.liveness.of(loop.body)
         if self.unrolled.writes_out(loop):
+            needs = live | self.liveness.of(loop.body).needs
             for at in range(loop.start.constant, loop.stop.constant, loop.step):
-                self.run(loop.body, stores, inputs, {**counters, loop.counter: at}, seed, live | effects.needs)
+                self.run(loop.body, stores, inputs, {**counters, loop.counter: at}, seed, needs)
             return
+        handed = self._registers(loop)
+        effects = handed.effects(self.liveness)
         carried = [*sorted(effects.writes & (effects.needs | live)), *self._flag(stores)]
+        needed = frozenset(carried) | handed.needs_at_end(self.liveness)
         outer = dict(stores)
         start, stop = (self.value(e, counters) for e in (loop.start, loop.stop))
-        needed = frozenset(carried)
 
-        def body(count: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
-            before, self.read_at_once = self.read_at_once, self._ranges_in(loop.body)
+        def body(count: Any, state: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> Any:
+            before = self.read_at_once, self._handed
+            arrays, last, values = state
             inner = dict(outer)
-            inner.update(zip(carried, state, strict=True))
+            inner.update(zip(carried, arrays, strict=True))
             at = count if loop.step == 1 else start + count * loop.step
-            self.run(loop.body, inner, inputs, {**counters, loop.counter: at}, seed, needed)
-            self.read_at_once = before
-            return tuple(inner[k] for k in carried)
+            self.read_at_once = self._ranges_in(loop.body)
+            of_key = dict(zip(handed.last, last, strict=True))
+            self._handed = {**self._handed, **{operand: of_key[key] for operand, key in handed.readers.items()}}
+            self._handed.update({(id(merge), 0): value for merge, value in zip(handed.merges, values, strict=True)})
+            self.run(handed.body, inner, inputs, {**counters, loop.counter: at}, seed, needed)
+            self.read_at_once, self._handed = before
+            following = {**counters, loop.counter: at + loop.step}
+            last = tuple(self._latest[key].value for key in handed.last)
+            values = tuple(
+                self._latest[handed.of_last[id(merge)]].value
+                if id(merge) in handed.of_last
+                else self.operands(merge, inner, inputs, following)[0]
+                for merge in handed.merges
+            )
+            return tuple(inner[k] for k in carried), last, values
 
-        initial = tuple(stores[k] if k in stores else self.zeros(k) for k in carried)
+        for key in carried:
+            stores[key] = stores[key] if key in stores else self.zeros(key)
+        earlier = {**counters, loop.counter: start - loop.step}
+        last = tuple(self._value_at(key, place, stores, earlier) for key, place in handed.last.items())
+        at_start = {**counters, loop.counter: start}
+        values = tuple(self._value_at((merge.node, 0), merge.point, stores, at_start) for merge in handed.merges)
+        initial = (tuple(stores[k] for k in carried), last, values)
         if loop.step == 1:
-            final = lax.fori_loop(start, stop, body, initial)
+            final, _, _ = lax.fori_loop(start, stop, body, initial)
         else:
-            final = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
+            final, _, _ = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
         stores.update(zip(carried, final, strict=True))
+
+    def _registers(self, loop: Loop) -> Registers:
+        if not self.hands_on:
+            return Registers(loop.body)
+        return registers(loop, self.graph, self.liveness, self.bounds, self.unrolled.stores)
+
+    def _value_at(self, key: Key, place: Sequence[Expr], stores: Stores, counters: StepValues) -> Any:
+        """The value that a store has at a place."""
+        if key not in stores:
+            stores[key] = self.zeros(key)
+        if not self.liveness.is_store(key):
+            return stores[key]
+        edge = Edge(key[0], tuple(map(Point, place)), key[1])
+        return self.read(edge, stores, {}, {**self.bounds, **counters})
 
     def _ranges_in(self, block: Block) -> frozenset[Key]:
         """The large stores of which a statement of a loop's body reads a range."""
@@ -154,29 +203,35 @@ class Lowering(Placement):
         env, node = self.point(execute, counters), self.graph[execute.node]
 
         def read(position: int, edge: Edge) -> Any:
+            if (id(execute), position) in self._handed:
+                return self._handed[id(execute), position]
+
             def needs_zeros(dimension: int, index: Range) -> bool:
                 return padding.matters(node, position, dimension, index.true_length)
 
-            latest = self._latest_value(edge, stores, env)
+            latest = self._latest_value(edge, execute, stores, counters)
             return self.read(edge, stores, inputs, env, needs_zeros) if latest is None else latest
 
         return [read(position, edge) for position, edge in enumerate(self.edges(execute))]
 
-    def _latest_value(self, edge: Edge, stores: Stores, env: StepValues) -> Any:
+    def _latest_value(self, edge: Edge, execute: Execute, stores: Stores, counters: StepValues) -> Any:
         """The value that an edge reads, if its store took it last: it need not be read back."""
-        array, point, value = self._latest.get((edge.source, edge.output), (None, [], None))
-        if array is None or stores.get((edge.source, edge.output)) is not array:
+        key = (edge.source, edge.output)
+        latest = self._latest.get(key)
+        if latest is None or stores.get(key) is not latest.array:
             return None
-        if not all(isinstance(index, Point) for index in edge.index):
+        at = place(edge, execute, self.graph, self.bounds)
+        if at is None:
             return None
-        read = [self.value(index.expr, env) for index in edge.index if isinstance(index, Point)]
-        same = all(a is b or (is_static(a) and is_static(b) and a == b) for a, b in zip(read, point, strict=True))
-        return value if same else None
+        symbols = {symbol for e in (*at, *latest.place) for symbol in e.symbols}
+        if at == latest.place and all(counters.get(s) is latest.counters.get(s) for s in symbols):
+            return latest.value
+        values = [[self.value(e, env) for e in p] for p, env in ((at, counters), (latest.place, latest.counters))]
+        return latest.value if all(map(is_static, values[0] + values[1])) and values[0] == values[1] else None
 
     def edges(self, execute: Execute) -> tuple[Edge, ...]:
         """The edges that a statement reads."""
-        node = self.graph[execute.node]
-        return node.inputs if execute.branch is None else (node.inputs[execute.branch],)
+        return operands(execute, self.graph)
 
     def execute(
         self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any = None
@@ -191,5 +246,4 @@ class Lowering(Placement):
         for output, result in enumerate(results):
             self.write((node.id, output), result, stores, env, predicate)
             if predicate is None and self.liveness.is_store((node.id, output)):
-                point = [env[step] for step in node.domain.steps]
-                self._latest[node.id, output] = (stores[node.id, output], point, result)
+                self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, counters, result)

@@ -68,7 +68,7 @@ class Staged:
         self.unrolled = Unrolled()
         if "unroll" not in disable:
             self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
-        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled)
+        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, "registers" not in disable)
         items = self._split(scheduled.root, ())
         self.kept = {} if "keep" in disable else self._keep(items)
         items = self._without_empty(items)

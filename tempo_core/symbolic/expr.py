@@ -270,6 +270,22 @@ class Expr:
             Expr.of,
         )
 
+    def without_modulo(self) -> Expr:
+        """The same expression with `a - a // n * n` in place of `a % n`."""
+        return self._fold(  # type: ignore[no-any-return]
+            lambda symbol: symbol.expr, minimum, maximum, lambda a, b: a // b, lambda a, b: a - a // b * b, Expr.of
+        )
+
+    def is_by_blocks(self, step: Symbol, size: Expr) -> bool:
+        """Whether the expression mentions a step only in `step // size`, so that it is the same at all points of a block."""
+        if step not in self.symbols:
+            return True
+        atoms = self.without_modulo().atoms
+        division = FloorDivide(step.expr, size)
+        return step not in atoms and all(
+            atom == division or all(part.is_by_blocks(step, size) for part in _parts(atom)) for atom in atoms
+        )
+
     def evaluate(
         self,
         values: Mapping[Symbol, N],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import ParamSpec, TypeVar, cast
 
 import islpy as isl
 
@@ -11,6 +12,9 @@ from tempo_core.errors import NonAffineError
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth
 from tempo_core.symbolic.domain import Domain, Index, Point, Range
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 CONTEXT = isl.Context()  # one for the process: isl objects of two contexts cannot be combined
 CONTEXT.set_ast_build_detect_min_max(1)
@@ -121,7 +125,23 @@ def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
     return frozenset(s.bound_symbol if s.bound else s for s in symbols)
 
 
-@functools.lru_cache(maxsize=4096)
+def _shared_unless_named(build: Callable[P, R]) -> Callable[P, R]:
+    """`build`, whose results for empty tuple names are kept and shared.
+
+    isl changes how a set is written when it answers questions about it, and the schedule of a statement may depend on that. So the
+    sets of statements, which have names, are new ones each time, and a program compiled again is the same program.
+    """
+    shared = cast(Callable[P, R], functools.lru_cache(maxsize=4096)(build))
+
+    @functools.wraps(build)
+    def built(*args: P.args, **options: P.kwargs) -> R:
+        named = any(isinstance(argument, str) and argument for argument in args)
+        return (build if named else shared)(*args, **options)
+
+    return built
+
+
+@_shared_unless_named
 def domain_set(name: str, domain: Domain, condition: Bool = TRUE) -> isl.Set:
     """The points of `domain` at which `condition` also holds, as a set with the tuple name `name`.
 
@@ -144,7 +164,7 @@ def _points(domain: Domain, condition: Bool) -> isl.Set:
     return points
 
 
-@functools.lru_cache(maxsize=4096)
+@_shared_unless_named
 def dependence(
     reader_name: str,
     reader_domain: Domain,

@@ -268,6 +268,21 @@ def test_gradients_of_gradients() -> None:
         assert_gradients(ctx, tp.square(first).sum(), [x], {T: 3}, {"x": normal(3, 2)})
 
 
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_gradients_of_gradients_where_another_branch_is_not_a_number(length: int) -> None:
+    """The mean of no elements, at a point that another branch defines, gets into no gradient of any order."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        w = tp.input("w", (2,), requires_grad=True)
+        h = tp.recurrence((2,), domain=(t,), name="h")
+        h[0] = 0.5
+        h[t] = tp.tanh(h[0:t].mean(0) * w)
+        loss = tp.square(h[0:T].sum(0)).sum()
+        for _ in range(3):
+            (slope,) = assert_gradients(ctx, loss, [w], {T: length}, {"w": normal(2)})
+            loss = (slope * slope).sum() + loss
+
+
 # -- backward, grad, leaves -------------------------------------------------------------------------------------------
 
 

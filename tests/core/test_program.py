@@ -356,3 +356,25 @@ def test_a_program_for_other_bounds_is_the_one_that_compiling_gives(options: dic
             assert other.text(kind) == fresh.text(kind)
         assert_all_same(other.run(fed), fresh.run(fed), tolerance=0)
         assert_all_same(other.run(fed), evaluated(Case(ctx, bounds, outputs, [], fed)))
+
+
+def test_a_program_compiled_again_after_questions_about_it_is_the_same() -> None:
+    """isl rewrites the sets that it is asked about; a schedule of new sets does not depend on what was asked before."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", domain=(i, t))
+        y = tp.clip(tp.norm(x[i, t:T] + 1, 0), -0.7, 0.8)
+        chosen = tp.recurrence((), domain=(i, t), name="chosen")
+        chosen[i, t, t >= i] = y
+        chosen[i, t, (t < 1) | (t > 3)] = y
+        chosen[i, t, (t + 1) % 4 == 0] = x
+        chosen[i, t, t >= 1] = x
+        h = tp.recurrence((), domain=(t,), name="h")
+        h[0] = tp.ones(())
+        h[t + 1] = h
+        outputs = [tp.tanh(chosen * h).sum()[0:I, t].sum()]
+    bounds, config = {I: 7, T: 4}, tp.Config(executor="interpreted")
+    first = ctx.compile(bounds, outputs, config)
+    text = first.text("program")
+    first.cost()
+    assert ctx.compile(bounds, outputs, config).text("program") == text

@@ -107,6 +107,7 @@ REDUCTIONS: dict[str, Callable[[Any], Any]] = {
     "softmax-weighted": lambda v: (v.softmax(0) * tp.sin(v)).sum(0),
     "variance": lambda v: v.var(0),
     "standard deviation": lambda v: v.std(0),
+    "discounted sum": lambda v: v.discounted_sum(0.9),
 }
 OF_ROWS: dict[str, Callable[[Any, Any], Any]] = {"matmul": lambda v, w: (v @ w).sum(0)}
 OF_WINDOWS: dict[str, Callable[[Any], Any]] = {

@@ -83,7 +83,6 @@ def test_functions_of_the_elements_are_computed_once_a_point(golden: Golden):
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("powers that begin at 0", "%9 = DiscountedSum(axis=0, gamma=0.5)(%5[i, 0:t + 1]) : float32[] over (i, t)"),
         (
             "powers of a window that begins later",
             "%9 = DiscountedSum(axis=0, gamma=0.5)(%5[i, max(t - 2, 0):t + 1]) : float32[] over (i, t)",

@@ -277,6 +277,17 @@ def gather_all(make: Make) -> Edge:
     return make.add(ops.Gather(axis), make.moved(make.input(shape)), make.add(ops.Iota(shape[axis])))
 
 
+def gather_shifted(make: Make) -> Edge:
+    """From position 0 (a plain count) or later, and up to the end of the axis or not."""
+    shape = make.sizes(make.draw(st.integers(1, 3)))
+    axis, first, rest = make.axis(shape), make.draw(st.integers(0, 2)), make.draw(st.integers(0, 2))
+    longer = tuple(size + (first + rest) * (k == axis) for k, size in enumerate(shape))
+    index = make.add(ops.Iota(shape[axis]))
+    if first:
+        index = make.add(ops.Binary("add"), make.number(first, (shape[axis],), "int32"), index)
+    return make.add(ops.Gather(axis), make.moved(make.input(longer)), index)
+
+
 def gather_of_broadcast(make: Make) -> Edge:
     shape = make.sizes(make.draw(st.integers(1, 3)))
     axis = make.axis(shape)
@@ -318,7 +329,8 @@ def sum_of_scatter_batch(make: Make) -> Edge:
     updates, places = make.input((*batch, *before, *wide, *after)), make.input((*batch, *wide), "int32")
     scatter = ops.ScatterAdd(len(batch) + len(before), make.sizes(1)[0], len(batch))
     others = range(len(batch), len(batch) + len(before) + 1 + len(after))
-    axes = (*range(len(batch)), *(k for k in others if make.draw(st.booleans())))
+    summed = sorted(make.draw(st.sets(st.integers(0, len(batch) - 1), min_size=1)))
+    axes = (*summed, *(k for k in others if make.draw(st.booleans())))
     return make.add(ops.Reduce("sum", axes), make.add(scatter, make.moved(updates), make.moved(places)))
 
 
@@ -392,6 +404,7 @@ GENERATORS: dict[str, Generator] = {
     "scatter-all": Generator(scatter_all, NUMBERS),
     "slice-of-permuted": Generator(slice_of_permuted),
     "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
+    "gather-shifted": Generator(gather_shifted),
     "gather-of-where": Generator(gather_of_where),
     "gather-of-gather": Generator(gather_of_gather),
     "gather-of-broadcast": Generator(gather_of_broadcast),

@@ -1,0 +1,49 @@
+"""Cumulative sums and maxima on a CPU: a few elements of each block written out, and the blocks one after the other."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tempo_core.prices import SCAN_BLOCK
+
+Array = Any
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))  # outside of a program, each operation would be a launch
+def in_blocks(combine: Callable[[Array, Array], Array], x: Array, axis: int, reverse: bool, neutral: Any) -> Array:
+    """The cumulative result of an associative function along an axis; `neutral` changes nothing.
+
+    Position k of all blocks is computed at once, from position k - 1 of all blocks. Then the results of the blocks are combined in
+    their order, and each block takes over what the blocks before it give.
+    """
+    length = x.shape[axis]
+    blocks = -(-length // SCAN_BLOCK)
+    missing = [(0, blocks * SCAN_BLOCK - length if k == axis else 0, 0) for k in range(x.ndim)]
+    whole = lax.pad(x, jnp.asarray(neutral, x.dtype), missing)
+    rows = jnp.reshape(whole, (*x.shape[:axis], blocks, SCAN_BLOCK, *x.shape[axis + 1 :]))
+    order = range(SCAN_BLOCK)[::-1] if reverse else range(SCAN_BLOCK)
+    parts = [lax.index_in_dim(rows, k, axis + 1, keepdims=False) for k in order]
+    inner = list(itertools.accumulate(parts, combine))
+
+    def step(before: Array, block: Array) -> tuple[Array, Array]:
+        return combine(before, block), before
+
+    totals = jnp.moveaxis(inner[-1], axis, 0)
+    start = jnp.full(totals.shape[1:], neutral, x.dtype)
+    before = jnp.moveaxis(lax.scan(step, start, totals, reverse=reverse)[1], 0, axis)
+    results = [combine(before, part) for part in inner]
+    stacked = jnp.stack(results[::-1] if reverse else results, axis + 1)
+    return lax.slice_in_dim(jnp.reshape(stacked, whole.shape), 0, length, axis=axis)
+
+
+def least(dtype: Any) -> Any:
+    """The number of a dtype that no maximum changes."""
+    return -np.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
