@@ -13,6 +13,7 @@ import pytest
 
 import tempo_core as tp
 from benchmarks import compile_programs as programs
+from benchmarks.compile_time import empty_caches
 from benchmarks.ledger.programs import PROGRAMS
 from tempo_core import compiler
 from tempo_core.errors import TempoError
@@ -78,10 +79,10 @@ def test_equal_conditions_are_cut_into_regions_once(monkeypatch: pytest.MonkeyPa
     def steps_of_adam(parameters: int) -> Callable[[], object]:
         return lambda: compiled(adam(parameters))
 
-    regions._regions.cache_clear()
+    empty_caches()
     applying = Counter(monkeypatch, regions, "_applying")
     few = applying.of(steps_of_adam(2))
-    regions._regions.cache_clear()
+    empty_caches()
     assert 0 < applying.of(steps_of_adam(6)) == few
 
 
@@ -92,10 +93,10 @@ def test_values_that_are_used_alike_are_folded_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_points_that_are_read_alike_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed._read_points.cache_clear()
+    empty_caches()
     computed = Counter(monkeypatch, needed, "_narrowed")
     few = computed.of(lambda: compiled(adam(2)))
-    needed._read_points.cache_clear()
+    empty_caches()
     assert 0 < computed.of(lambda: compiled(adam(6))) <= few + 2
 
 
@@ -138,8 +139,7 @@ def test_layers_alike_ask_isl_once(monkeypatch: pytest.MonkeyPatch) -> None:
     spaces = Counter(monkeypatch, sets, "Frame")
 
     def frames(layers: int) -> int:
-        for kept in (sets.domain_set, sets._points, sets.dependence):
-            kept.cache_clear()
+        empty_caches()
         return spaces.of(lambda: compiled(programs.stacked(layers)))
 
     few, many = frames(2), frames(6)

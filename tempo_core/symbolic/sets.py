@@ -82,7 +82,7 @@ class Frame:
 
     @functools.lru_cache(maxsize=4096)  # conditions of branches have parts in common
     def condition(self, condition: Bool) -> isl.Set:
-        """The points at which `condition` holds (not restricted to any domain)."""
+        """The points at which `condition` holds (not restricted to any domain), as a part of other sets."""
         if isinstance(condition, Truth):
             return isl.Set.universe(self.space) if condition.value else isl.Set.empty(self.space)
         if isinstance(condition, Comparison):
@@ -149,13 +149,13 @@ def domain_set(name: str, domain: Domain, condition: Bool = TRUE) -> isl.Set:
     >>> domain_set("x", Domain((t,)), t.expr >= 3).is_equal(isl.Set.read_from_str(CONTEXT, "[T] -> { x[t] : 3 <= t < T }"))
     True
     """
-    points = _points(domain, condition)
-    return points.set_tuple_name(name) if name else points
+    named = _points(domain, condition).set_tuple_name(name or "points")
+    return named if name else named.reset_tuple_id()
 
 
 @functools.lru_cache(maxsize=4096)
 def _points(domain: Domain, condition: Bool) -> isl.Set:
-    """As `domain_set`, for all statements with these points."""
+    """As `domain_set`, for all statements with these points. Only `domain_set` uses it, and asks it nothing (see above)."""
     frame = Frame(domain.steps, bounds_of(domain, condition))
     points = frame.box()
     for part in (domain.condition, condition):
