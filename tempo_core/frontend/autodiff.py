@@ -18,7 +18,15 @@ from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.base import BaseTensor, apply, of_node, view
 from tempo_core.frontend.blocks import contributions_in_blocks
 from tempo_core.frontend.context import BaseContext
-from tempo_core.frontend.contributions import as_cases, as_key, overflows, sums_later, uses_values, without_broadcast_axis
+from tempo_core.frontend.contributions import (
+    ancestors,
+    as_cases,
+    as_key,
+    overflows,
+    sums_later,
+    uses_values,
+    without_broadcast_axis,
+)
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.prefixes import Contributions, contributions_to_points
@@ -40,7 +48,7 @@ from tempo_core.ir.ops import (
 )
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
@@ -59,8 +67,8 @@ def backward(loss: Tensor) -> None:
     context = loss.context
     cyclic = _cyclic_merges(context)
     leaves = [r for r in context.recurrences if is_float(r.dtype) and r.edge.source not in cyclic] + context.leaves
-    ancestors = _ancestors(context, loss.edge.source)
-    leaves = [leaf for leaf in leaves if leaf.edge.source in ancestors]
+    of_loss = ancestors(context.graph, loss.edge.source)
+    leaves = [leaf for leaf in leaves if leaf.edge.source in of_loss]
     if not leaves:
         raise GradientError(
             f"{loss!r} depends on no leaf",
@@ -101,20 +109,10 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     return _Reverse(loss.context, loss.materialized(), targets).run()
 
 
-def _ancestors(context: BaseContext, node_id: int) -> set[int]:
-    ancestors, stack = {node_id}, [node_id]
-    while stack:
-        for edge in context.graph[stack.pop()].inputs:
-            if edge.source not in ancestors:
-                ancestors.add(edge.source)
-                stack.append(edge.source)
-    return ancestors
-
-
 def _cyclic_merges(context: BaseContext) -> set[int]:
     """Recurrences that already depend on themselves."""
     merges = [r.edge.source for r in context.recurrences]
-    return {m for m in merges if any(m in _ancestors(context, e.source) for e in context.graph[m].inputs)}
+    return {m for m in merges if any(m in ancestors(context.graph, e.source) for e in context.graph[m].inputs)}
 
 
 def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
@@ -378,7 +376,7 @@ class _Reverse:
                 self._bring_back(reader, case, contribution, branch & holds, support)
             exact, inverses = False, () if cases else hulls(domain, edge.index, source.domain)
         scattered = scattered_read(edge, source.domain, domain, inverses)
-        if scattered is not None and reader.id not in _ancestors(self.context, edge.source):
+        if scattered is not None and reader.id not in ancestors(self.graph, edge.source):
             self._scatter_back(edge, contribution, domain, scattered)
             return
         for inverse in inverses:
@@ -424,6 +422,9 @@ class _Reverse:
             expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))
         if not exact:  # points of the hull that are not readers must contribute zeros
             expanded = self._at_all_points(expanded, domain)
+        elif from_readers is None and reader.id not in ancestors(self.graph, edge.source):
+            wide = {ranges[position][0] for (position, _), width in zip(dense, widths, strict=True) if width is None}
+            expanded, inverse = self._of_all_points(expanded, edge.by_step(source.domain), domain, inverse, wide)
         gathered = self._at_readers(expanded, domain, inverse) if from_readers is None else from_readers
         if not exact:
             gathered = self._zero_unless_read(gathered, edge, source, domain, inverse)
@@ -466,6 +467,24 @@ class _Reverse:
 
         starts = of_readers(evaluate(span.start.substitute(points)))
         return Readers(self.context, step, span, along, back.length, starts, points, of_readers).contributions(value.edge, 0)
+
+    def _of_all_points(
+        self, value: Tensor, indices: dict[Symbol, Index], domain: Domain, inverse: Inverse, wide: set[Symbol]
+    ) -> tuple[Tensor, Inverse]:
+        """All points in place of the readers, along steps that move only the ranges of the steps `wide`: `value` has zeros outside of these.
+
+        So the sum over the readers is one for all points of the source.
+        """
+        others = index_steps(tuple(index for step, index in indices.items() if step not in wide))
+        moving = index_steps(tuple(indices[step] for step in wide)) - others
+        backs = tuple(
+            full_range(step) if step in moving and step in value.domain and isinstance(back, Range) else back
+            for step, back in zip(domain.steps, inverse.index, strict=True)
+        )
+        if backs == inverse.index:
+            return value, inverse
+        everywhere = value if value.domain.condition is TRUE else self._at_all_points(value, domain)
+        return everywhere, replace(inverse, index=backs)
 
     def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
         """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""

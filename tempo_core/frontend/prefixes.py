@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tempo_core.frontend.base import apply, of_node, view
 from tempo_core.frontend.context import BaseContext
-from tempo_core.frontend.functions import cast, equal, evaluate, exp, isfinite, total, where, zeros
+from tempo_core.frontend.functions import cast, equal, evaluate, exp, isfinite, power, total, where, zeros
+from tempo_core.frontend.picks import contributions_of_picks
+from tempo_core.frontend.prefix_ends import read_of_prefixes
 from tempo_core.ir import ops
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -31,18 +33,21 @@ Contributions: TypeAlias = "list[tuple[Tensor, Tensor]]"  # (a value that the re
 
 
 def contributions_to_points(context: BaseContext, node: Node, g: Tensor) -> Contributions | None:
-    """The contributions of a reduction with the gradient `g`, if it reduces a prefix or suffix; else None.
+    """The contributions of a reduction with the gradient `g`, or of a pick by position, if its operand is a prefix or suffix; else None.
 
     They are for new nodes: the elements of the range, each at its own point, and the other factors of the reduced terms.
     """
-    if node.domain.condition is not TRUE or g.domain.condition is not TRUE:
-        return None
+    is_everywhere = node.domain.condition is TRUE and g.domain.condition is TRUE
+    if isinstance(node.op, ops.Gather):
+        return contributions_of_picks(context, node, node.op, g) if is_everywhere else None
     for reads in reduced_ranges(context.graph, node):
         t, index = reads.step.expr, reads.index
         is_prefix, is_suffix = index.start == 0 and index.stop == t + 1, index.start == t and index.stop == reads.step.bound_expr
-        if index.stride != 1 or reads.step not in node.domain or not (is_prefix or is_suffix):
-            continue
-        if _found(context.graph.copy(), node, reads) is not None:  # a search leaves nodes behind: search in a copy first
+        if not is_everywhere or index.stride != 1 or reads.step not in node.domain or not (is_prefix or is_suffix):
+            value = read_of_prefixes(context, node, reads)
+            if value is not None:
+                return [(value, g)]
+        elif _found(context.graph.copy(), node, reads) is not None:  # a search leaves nodes behind: search in a copy first
             return _Points(context, node, reads, bool(is_prefix)).contributions(g, _found(context.graph, node, reads))
     return None
 
@@ -86,8 +91,8 @@ class _Points:
     def _to_element(self, g: Tensor, x: Tensor) -> Tensor:
         op, y = self.node.op, of_node(self.context, self.node)
         if isinstance(op, ops.DiscountedSum):
-            if self.is_prefix:  # element s has the weight gamma**s, whoever reads it
-                return self.of_readers(g) * self.everywhere(op.gamma ** cast(evaluate(self.reads.step.expr), g.dtype))
+            if self.is_prefix:  # all prefixes begin at the same point: so does the discount
+                return power(op.gamma, cast(evaluate(self.reads.step.expr), g.dtype)) * self.of_readers(g)
             return self.carried(g, lambda later: op.gamma * later)
         if isinstance(op, ops.Reduce) and op.fn in ("max", "min"):
             return self._to_extreme(g, x, y, without(op.axes, self.reads.axes[0]))

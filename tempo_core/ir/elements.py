@@ -109,6 +109,8 @@ class Elements:
             return self._add(ops.Broadcast(shape, without(op.axes, axis)), node, [edge])
         if isinstance(op, ALONG_AN_AXIS):
             return self._along_another(node, op, axis)
+        if isinstance(op, ops.Dot):
+            return self._of_dot(node, op, axis)
         if isinstance(op, ops.Iota) and self.span.start == 0 and self.span.stride == 1:
             return self.graph.add(ops.Eval(self.step.expr), where=node.where)
         return None
@@ -120,6 +122,21 @@ class Elements:
         if inner is None or self._moves(op.symbols) or len(index) + 1 < len(node.inputs):
             return None
         return self._add(replace(op, axis=op.axis - (inner < op.axis)), node, [self.of(node.inputs[0], inner), *index])
+
+    def _of_dot(self, node: Node, op: ops.Dot, axis: int) -> Node | None:
+        """A contraction for one position of a free dimension: it contracts that element of one operand with the other operand."""
+        place = _free_axis(self.graph, node, op, axis)
+        if place is None or self._moves(node.inputs[1 - place[0]].steps):
+            return None
+        slot, inner = place
+        left, right = (op.left_contract, op.left_batch), (op.right_contract, op.right_batch)
+        if slot == 0:
+            left = without(op.left_contract, inner), without(op.left_batch, inner)
+        else:
+            right = without(op.right_contract, inner), without(op.right_batch, inner)
+        operands: list[Edge | None] = list(node.inputs)
+        operands[slot] = self.of(node.inputs[slot], inner)
+        return self._add(ops.Dot(left[0], right[0], left[1], right[1]), node, operands)
 
     def _add(self, op: ops.Op, node: Node, operands: Sequence[Edge | None]) -> Node | None:
         edges = [edge for edge in operands if edge is not None]
@@ -148,7 +165,7 @@ class Reads:
 def reduced_ranges(graph: Graph, node: Node) -> Iterator[Reads]:
     """The dimensions over which a node reduces, where they are ranges that it, or its operands, read."""
     for axes in _reduced(node.op):
-        read = _range_of(graph, node.inputs[0], axes[0])
+        read = range_of(graph, node.inputs[0], axes[0])
         if read is not None:
             yield Reads(*read, axes)
 
@@ -164,7 +181,7 @@ def _reduced(op: ops.Op) -> list[tuple[int, ...]]:
     return []
 
 
-def _range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
+def range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None:
     """The step and the range of which dimension `axis` of an edge's value consists, if it consists of the elements of a range."""
     waiting, seen = [(edge, axis)], {(edge.source, axis)}
     while waiting:
@@ -175,14 +192,14 @@ def _range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | Non
             return ranges[axis]
         if ranges or not edge.is_own_point(source.domain):
             continue
-        for operand in _operands_with(source, axis):
+        for operand in _operands_with(graph, source, axis):
             if (operand[0].source, operand[1]) not in seen or not operand[0].is_own_point(graph[operand[0].source].domain):
                 seen.add((operand[0].source, operand[1]))
                 waiting.append(operand)
     return None
 
 
-def _operands_with(node: Node, axis: int) -> list[tuple[Edge, int]]:
+def _operands_with(graph: Graph, node: Node, axis: int) -> list[tuple[Edge, int]]:
     """The operands that have dimension `axis` of a node's value, and which of their dimensions it is."""
     op = node.op
     if isinstance(op, ELEMENTWISE):
@@ -193,6 +210,9 @@ def _operands_with(node: Node, axis: int) -> list[tuple[Edge, int]]:
         return [(node.inputs[0], op.axes.index(axis))]
     if isinstance(op, ALONG_AN_AXIS) and _before(node, op, axis) is not None:
         return [(node.inputs[0], _before(node, op, axis) or 0)]
+    if isinstance(op, ops.Dot):
+        place = _free_axis(graph, node, op, axis)
+        return [] if place is None else [(node.inputs[place[0]], place[1])]
     return []
 
 
@@ -203,6 +223,13 @@ def _before(node: Node, op: Any, axis: int) -> int | None:
     if op.batch:
         return None
     return axis if axis < op.axis else None
+
+
+def _free_axis(graph: Graph, node: Node, op: ops.Dot, axis: int) -> tuple[int, int] | None:
+    """The operand, and its dimension, that is dimension `axis` of a contraction's result; None for a batch dimension."""
+    left, right = (graph.edge_type(edge).rank for edge in node.inputs)
+    free = [(0, a) for a in op.left_free(left)] + [(1, a) for a in op.right_free(right)]
+    return free[axis - len(op.left_batch)] if axis >= len(op.left_batch) else None
 
 
 def kept_axes(node: Node, op: ops.Reduce) -> list[int]:

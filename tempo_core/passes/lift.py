@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
@@ -12,11 +13,14 @@ from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
+from tempo_core.passes.outer import outer_products
 from tempo_core.passes.recurrences import lift_recurrences
-from tempo_core.passes.scans import SCANS, positions_of_maxima, spread
+from tempo_core.passes.scans import SCANS, evaluated, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
+from tempo_core.passes.whole import WholeStep, whole_steps
 from tempo_core.passes.windows import of_blocks, of_windows, window_of
 from tempo_core.prices import is_narrow, worth_scanning
+from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -43,10 +47,14 @@ class Lift(Pass):
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
         lift_recurrences(graph)
-        lifting = _Lifting(graph)
-        for node in graph:
-            lifting.lift(node)
-        return remove_dead(graph)
+        visited: set[int] = set()
+        while new := [node for node in graph if node.id not in visited]:
+            visited.update(node.id for node in new)
+            lifting = _Lifting(graph)
+            for node in new:
+                lifting.lift(node)
+            graph = remove_dead(graph)  # what is left of the new nodes: the elements of a range may reduce another range
+        return graph
 
 
 def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
@@ -104,20 +112,41 @@ class _Lifting:
         return self._streams[step]
 
     def lift(self, node: Node) -> None:
-        """Replace a reduction of ranges by a scan over a whole step, whose element each point takes."""
+        """Replace a reduction of ranges by a scan over a whole step, whose element each point takes, or by a reduction of the whole step."""
         for reads in reduced_ranges(self.graph, node):
             lifted = self._lifted(node, reads)
             if lifted is not None:
-                final = self.graph[lifted.source]
-                self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+                self._take_over(node, lifted)
                 return
+        for wide in whole_steps(self.graph, node):
+            lifted = wide.rewritten() if self._is_whole(wide) else None
+            if lifted is not None:
+                self._take_over(node, lifted)
+                return
+        outer = outer_products(self.graph, node)
+        if outer and not any(products.products.id in self.streams(products.step) for products in outer):
+            build = Builder(self.graph, node)
+            sums = [products.summed() for products in outer]
+            self._take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
+
+    def _take_over(self, node: Node, value: Edge) -> None:
+        final = self.graph[value.source]
+        self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+
+    def _is_whole(self, wide: WholeStep) -> bool:
+        """Whether all points of a step are there where a range of it is read. A loop over the step would have to wait for the others."""
+        streams = self.streams(wide.step)
+        if wide.node.id in streams or wide.reads & streams.keys() or _is_short(wide.node, wide.index, wide.step):
+            return False
+        return not (wide.index.steps | {wide.step}) & wide.node.domain.condition.steps
 
     def _lifted(self, node: Node, reads: Reads) -> Edge | None:
         step, index = reads.step, reads.index
         if not index.steps or not index.steps <= set(node.domain.steps) or index.stride != 1 or index.size is not None:
             return None
-        if (index.steps | {step}) & node.domain.condition.steps:
-            return None
+        moving = index.steps | {step}
+        if any(part.steps & moving and part.steps - moving for part in node.domain.condition.parts):
+            return None  # its other steps may have no point at which the whole step can be read
         if isinstance(node.op, ops.Dot) and not worth_scanning(node.outputs[0], reads.element_types(self.graph, node)):
             return None
         elements = Elements(self.graph, node, step, index)
@@ -129,14 +158,12 @@ class _Lifting:
         if is_scan and elements.reads & self.streams(step).keys() and _is_short(node, index, step):
             return None  # the loop keeps these few elements; a scan would keep all
         if each is not None and self._is_carried(node, reads, elements.reads):
-            return self._carried(node, reads, each)
-        cycle = self.cycles(index.steps | {step})
+            return None if moving & node.domain.condition.steps else self._carried(node, reads, each)
+        cycle = self.cycles(moving)
         if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in elements.reads):
             return None
-        domain = node.domain.without(step)
-        for moving in index.steps:
-            domain = domain.without(moving)
-        whole = Builder(self.graph, node, domain)
+        everywhere = conjunction(*(part for part in node.domain.condition.parts if not part.steps & moving))
+        whole = Builder(self.graph, node, Domain(tuple(s for s in node.domain.steps if s not in moving), everywhere))
         if each is None:
             assert term is not None
             return self._summed(node, reads, whole, term)
@@ -215,7 +242,7 @@ def _is_short(node: Node, index: Range, step: Symbol) -> bool:
 
 
 def _at(point: Builder, values: Edge, axis: int, position: Expr) -> Edge:
-    return point.add(ops.Gather(axis), values, point.add(ops.Eval(position)))
+    return point.add(ops.Gather(axis), values, evaluated(point, position))
 
 
 def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:

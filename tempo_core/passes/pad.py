@@ -311,8 +311,10 @@ def _slice(work: _Work) -> Edge:
     length = (op.stop - op.start + (op.stride - 1)) // op.stride
     if not work.is_padded(0, op.axis) and not length.steps:
         return work.build.add(op, *work.operands)
-    places = positions(work.build, op.start, work.static(length), op.stride)
     fits = provably_nonnegative(op.start) and provably_nonnegative(work.true_shapes[0][op.axis] - op.stop)
+    if not op.start.steps and (fits or not work.is_padded(0, op.axis)):
+        return work.build.add(replace(op, stop=op.start + work.static(length) * op.stride), *work.operands)
+    places = positions(work.build, op.start, work.static(length), op.stride)
     return work.elements(work.operands[0], op.axis, places) if fits else _elements_or_zero(work, places)
 
 

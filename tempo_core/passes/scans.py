@@ -8,6 +8,8 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder, literal
+from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Expr
 
 Scan = Callable[[Builder, Edge, int, bool], Edge]  # (build, x, axis, whether suffixes): all prefixes, or suffixes, of x, reduced
@@ -105,3 +107,11 @@ def filled(build: Builder, x: Edge, axis: int, size: Expr, value: float | str) -
     type = build.type(x)
     shape = (*type.shape[:axis], size, *type.shape[axis + 1 :])
     return build.add(ops.Broadcast(shape, ()), literal(build, type.dtype, value))
+
+
+def evaluated(build: Builder, value: Expr) -> Edge:
+    """A number at the points of the steps that it depends on, so that it does not vary with others."""
+    domain = build.domain or build.like.domain
+    if domain.condition is TRUE:
+        domain = Domain(tuple(s for s in domain.steps if s in value.steps))
+    return build.add(ops.Eval(value), domain=domain)

@@ -11,7 +11,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.terms import Term
 from tempo_core.passes.base import Builder, literal
-from tempo_core.passes.scans import before, spread
+from tempo_core.passes.scans import before, evaluated, spread
 from tempo_core.symbolic.domain import Domain, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -119,7 +119,7 @@ class Summation:
         return self.whole.add(ops.CumSum(0, self.suffixes), x)
 
     def _taken(self, x: Edge) -> Edge:
-        return self.point.add(ops.Gather(0), x, self.point.add(ops.Eval(self.last)))
+        return self.point.add(ops.Gather(0), x, evaluated(self.point, self.last))
 
     def _two(self, fn: str, left: Edge, right: Edge, build: Builder | None = None) -> Edge:
         return (build or self.point).add(ops.Binary(fn), left, right)

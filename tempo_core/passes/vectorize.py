@@ -239,7 +239,10 @@ class _Vectorizer:
         rank = build.type(value).rank
         order = [k for k in range(rank) if k != axis]
         order.insert(target, axis)
-        return build.add(ops.Permute(tuple(order)), value)
+        domain = build.domain or build.like.domain
+        if domain.condition is TRUE:  # without the steps along which the value is the same: a product takes it as it is
+            domain = Domain(tuple(s for s in domain.steps if s in value.steps))
+        return build.add(ops.Permute(tuple(order)), value, domain=domain)
 
     # -- vectorized nodes ---------------------------------------------------------------------------------------------
 

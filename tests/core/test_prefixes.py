@@ -47,6 +47,15 @@ READS: dict[str, Callable[[tp.Tensor, Any, Any], tp.Tensor]] = {
     "prefix": lambda x, t, T: x[0 : t + 1],
     "suffix": lambda x, t, T: x[t:T],
 }
+OTHER_ENDS: dict[
+    str, Callable[[tp.Tensor, Any, Any], tp.Tensor]
+] = {  # several readers may read one of these, or in another order
+    "prefix before": lambda x, t, T: x[0 : tp.max(t, 1)],
+    "prefix from the end": lambda x, t, T: x[0 : T - t],
+    "prefix of half the length": lambda x, t, T: x[0 : t // 2 + 1],
+    "suffix after": lambda x, t, T: x[tp.min(t + 1, T - 1) : T],
+}
+ALL_READS = {**READS, **OTHER_ENDS}
 
 
 def program(reduction: str, read: str) -> tuple[tp.Context, Any, tp.Tensor, tp.Tensor]:
@@ -54,10 +63,10 @@ def program(reduction: str, read: str) -> tuple[tp.Context, Any, tp.Tensor, tp.T
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = apply(ops.Identity(), tp.input("x", (2,), domain=(t,)), name="x")
-        return ctx, T, x, tp.tanh(REDUCTIONS[reduction](READS[read](x, t, T), x)) * (t + 1)
+        return ctx, T, x, tp.tanh(REDUCTIONS[reduction](ALL_READS[read](x, t, T), x)) * (t + 1)
 
 
-@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("read", ALL_READS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_gradients_are_right(reduction: str, read: str) -> None:
     ctx, T, x, loss = program(reduction, read)
@@ -72,7 +81,7 @@ def test_gradients_are_right(reduction: str, read: str) -> None:
                 assert_same(result, value, 1e-4, f"{config}")
 
 
-@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("read", ALL_READS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_nothing_is_spread_over_pairs_of_points(reduction: str, read: str) -> None:
     """Operations, and the elements of every value, grow with T, not with its square."""
@@ -98,6 +107,63 @@ def elements(program: Any) -> int:
         points = math.prod(step.bound_expr.evaluate(bounds) for step in node.domain.steps)
         total += points * sum(map(count, types))
     return total
+
+
+OF_NOTHING: dict[str, Callable[[tp.Tensor, tp.Tensor], tp.Tensor]] = {
+    "sum": lambda r, x: r.sum(0),
+    "sum over both": lambda r, x: r.sum(),
+    "max": lambda r, x: r.max(0),
+    "min over both": lambda r, x: r.min(),
+    "prod": lambda r, x: r.prod(0),
+    "exponentials": lambda r, x: (tp.exp(r - x) * r * x).sum(0),
+    "distances": lambda r, x: ((r - x) * tp.sin(r)).sum(0),
+    "squares": lambda r, x: tp.square(r - x).sum(0),
+}
+
+
+@pytest.mark.parametrize("read", ("prefix", "suffix"))
+@pytest.mark.parametrize("reduction", OF_NOTHING)
+def test_empty_ranges_have_gradients(reduction: str, read: str) -> None:
+    """The first reader of `x[0:t]`, and the last one of `x[t + 1:T]`, read nothing; so do several readers of `x[0:max(t - 1, 0)]`."""
+    for shift in (0, 1):
+        ctx = tp.Context("t")
+        with ctx as ((t, T),):
+            x = apply(ops.Identity(), tp.input("x", (2,), domain=(t,)), name="x")
+            r = x[0 : tp.max(t - shift, 0)] if read == "prefix" else x[tp.min(t + 1 + shift, T) : T]
+            loss = tp.tanh(OF_NOTHING[reduction](r, x)) * (t + 1)
+            gradients = tp.grad(loss, wrt=[x])
+        for size in (4, 2, 1):
+            inputs = {"x": normal(size, 2, seed=1).astype("float32")}
+            expected = reference.evaluate(ctx, [loss], {T: size}, inputs)[0]
+            results = ctx.run({T: size}, [loss, *gradients], inputs, tp.Config(backend="numpy"))
+            assert_same(results[0], expected, 1e-5)
+            for point in np.ndindex(size, 2):
+                moved = [{"x": inputs["x"].astype("float64")} for _ in range(2)]
+                for values, sign in zip(moved, (1, -1), strict=True):
+                    values["x"][point] += sign * 1e-3
+                ends = [
+                    np.sum(ctx.run({T: size}, [loss], {"x": m["x"].astype("float32")}, tp.Config(backend="numpy"))[0])
+                    for m in moved
+                ]
+                np.testing.assert_allclose(results[1][point], (ends[0] - ends[1]) / 2e-3, atol=5e-3)
+
+
+def test_the_discount_of_a_prefix_begins_at_its_first_point() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = apply(ops.Identity(), tp.input("x", (), domain=(t,)), name="x")
+        loss = tp.sin(x[0 : t + 1].discounted_sum(0.5)) * (t + 1)
+        assert_gradients(ctx, loss, [x], {T: 4}, {"x": normal(4, seed=1)})
+
+
+def test_the_gradient_through_the_greatest_of_its_own_past() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = apply(ops.Identity(), tp.input("x", (2,), domain=(t,)), name="x")
+        h = tp.recurrence((2,), domain=(t,), name="h")
+        h[0] = x[0]
+        h[t] = tp.tanh(h[0:t].max(0) * 0.7 + x) + tp.logsumexp(h[0:t], 0)
+        assert_gradients(ctx, h * (t + 1), [x], {T: 4}, {"x": normal(4, 2, seed=1)})
 
 
 @pytest.mark.parametrize("read", READS)

@@ -1,0 +1,125 @@
+"""Sums of outer products that lie in a prefix or suffix of each point: one product of matrices.
+
+The gradient of `k[0:t + 1] @ q[t]` by k is such a sum: point t contributes the products of its elements `g[0:t + 1]` and of q[t].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.types import is_float
+from tempo_core.passes.base import Builder
+from tempo_core.passes.scans import spread
+from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.domain import Range, full_range
+from tempo_core.symbolic.expr import Symbol
+
+
+@dataclass
+class OuterProducts:
+    """The products of `left[t]` and `right[t]` for all points t of `step`. Operand `slot` has zeros around its true elements.
+
+    Its dimension `axis` has a position for each point of the step: the true elements are those from t on if `is_suffix`, else those
+    up to t. `order` are the dimensions of the result among those of the products; `at` is where the sum reads them.
+    """
+
+    graph: Graph
+    node: Node
+    operands: tuple[Edge, Edge]
+    products: Node
+    order: tuple[int, ...]
+    slot: int
+    axis: int
+    pad: ops.Pad
+    step: Symbol
+    is_suffix: bool
+    at: Edge
+
+    def summed(self) -> Edge:
+        """The sum over all points of the step."""
+        build, each = Builder(self.graph, self.node), Builder(self.graph, self.products)
+        padded, other = self.operands[self.slot], self.operands[1 - self.slot]
+        padded = each.add(replace(self.pad, axis=self.axis), padded)
+        if not is_float(self.products.outputs[0].dtype):
+            return self._contracted(build, padded, each.add(ops.Identity(), other))
+        is_finite, zero = each.add(ops.Unary("isfinite"), other), spread(each, other, 0.0)
+        finite, rest = each.add(ops.Where(), is_finite, other, zero), each.add(ops.Where(), is_finite, zero, other)
+        return build.add(ops.Binary("add"), self._contracted(build, padded, finite), self._infinities(build, rest))
+
+    def _contracted(self, build: Builder, padded: Edge, other: Edge) -> Edge:
+        left, right = (self._all(e) for e in ((padded, other) if self.slot == 0 else (other, padded)))
+        product = build.add(ops.Dot((0,), (0,)), left, right)
+        return build.add(ops.Permute(self.order), product)
+
+    def _infinities(self, build: Builder, rest: Edge) -> Edge:
+        """What is infinite or NaN in the other operand, added up over the points whose true elements include a position.
+
+        It is outside of the product, where the zeros around the true elements would become NaN.
+        """
+        scan = build.add(ops.CumSum(0, reverse=not self.is_suffix), self._all(rest))
+        ranks = [self.graph.edge_type(edge).rank for edge in self.operands]
+        offset = 0 if self.slot == 0 else ranks[0]
+        others = range(ranks[0], sum(ranks)) if self.slot == 0 else range(ranks[0])
+        places = [self.order.index(k) for k in (offset + self.axis, *others)]
+        by_place = sorted(range(len(places)), key=places.__getitem__)
+        value = build.add(ops.Permute(tuple(by_place)), scan)
+        return build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(sorted(places))), value)
+
+    def _all(self, value: Edge) -> Edge:
+        return replace(self.at, source=value.source, output=value.output)
+
+
+def outer_products(graph: Graph, node: Node) -> list[OuterProducts]:
+    """The outer products that a node sums over all points of a step, if each is padded from a prefix or suffix; else none."""
+    op = node.op
+    if not isinstance(op, ops.Reduce) or op.fn != "sum" or op.axes != (0,):
+        return []
+    (edge,) = node.inputs
+    source = graph[edge.source]
+    ranges = [(step, at) for step, at in edge.by_step(source.domain).items() if isinstance(at, Range)]
+    if len(ranges) != 1 or ranges[0][1] != full_range(ranges[0][0]) or not isinstance(source.op, ops.Pad):
+        return []
+    step, pad, t = ranges[0][0], source.op, ranges[0][0].expr
+    is_prefix = pad.low == 0 and pad.high == step.bound_expr - t - 1
+    if not is_prefix and not (pad.low == t and pad.high == 0):
+        return []
+    outer = [_outer_product(graph, node, source, term, step, not is_prefix) for term in _summands(graph, _below(graph, source))]
+    return [products for products in outer if products is not None] if all(outer) else []
+
+
+def _outer_product(graph: Graph, node: Node, padded: Node, term: Node, step: Symbol, is_suffix: bool) -> OuterProducts | None:
+    """One of the terms that `padded` pads, if it is an outer product, perhaps transposed."""
+    order = term.op.order if isinstance(term.op, ops.Permute) else tuple(range(term.outputs[0].rank))
+    products = _below(graph, term) if isinstance(term.op, ops.Permute) else term
+    if not isinstance(products.op, ops.Dot) or products.op.left_contract or products.op.left_batch:
+        return None
+    if products.domain != padded.domain or padded.domain.condition is not TRUE:
+        return None
+    assert isinstance(padded.op, ops.Pad)
+    left, right = products.inputs
+    rank, axis = graph.edge_type(left).rank, order[padded.op.axis]
+    slot = 0 if axis < rank else 1
+    return OuterProducts(
+        graph, node, (left, right), products, order, slot, axis - slot * rank, padded.op, step, is_suffix, node.inputs[0]
+    )
+
+
+def _summands(graph: Graph, node: Node) -> list[Node]:
+    """The values that a node adds up."""
+    edges = node.inputs
+    if (
+        not isinstance(node.op, ops.Binary)
+        or node.op.fn != "add"
+        or not all(e.is_own_point(graph[e.source].domain) for e in edges)
+    ):
+        return [node]
+    return [summand for edge in edges for summand in _summands(graph, graph[edge.source])]
+
+
+def _below(graph: Graph, node: Node) -> Node:
+    """The node whose value an op with one operand takes at its own point; the node itself, if it takes another point."""
+    edge = node.inputs[0]
+    source = graph[edge.source]
+    return source if edge.is_own_point(source.domain) else node
