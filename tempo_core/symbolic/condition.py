@@ -265,12 +265,13 @@ def _connect(kind: type[Conjunction] | type[Disjunction], neutral: Bool, args: t
         return neutral
     if len(flat) == 1:
         return next(iter(flat))
-    return _sorted(kind, tuple(flat))
+    return _connected(kind is Conjunction, tuple(flat))
 
 
 @functools.lru_cache(maxsize=65536)
-def _sorted(kind: type[Conjunction] | type[Disjunction], parts: tuple[Bool, ...]) -> Bool:
-    return kind(tuple(sorted(parts, key=str)))
+def _connected(all_hold: bool, parts: tuple[Bool, ...]) -> Bool:
+    in_order = tuple(sorted(parts, key=str))
+    return Conjunction(in_order) if all_hold else Disjunction(in_order)
 
 
 def conjunction(*args: Bool) -> Bool:

@@ -80,18 +80,9 @@ class Frame:
         numerator = self.expression(atom.numerator)
         return numerator.scale_down_val(divisor).floor() if isinstance(atom, FloorDivide) else numerator.mod_val(divisor)
 
-    @functools.lru_cache(maxsize=4096)  # conditions of branches have parts in common
     def condition(self, condition: Bool) -> isl.Set:
         """The points at which `condition` holds (not restricted to any domain), as a part of other sets."""
-        if isinstance(condition, Truth):
-            return isl.Set.universe(self.space) if condition.value else isl.Set.empty(self.space)
-        if isinstance(condition, Comparison):
-            value = self.expression(condition.expr)
-            return {">=": value.nonneg_set, "==": value.zero_set, "!=": value.non_zero_set}[condition.kind]()
-        if isinstance(condition, (Conjunction, Disjunction)):
-            combine = isl.Set.intersect if isinstance(condition, Conjunction) else isl.Set.union
-            return functools.reduce(combine, map(self.condition, condition.args))
-        raise AssertionError(f"unknown condition {condition!r}")
+        return _where(self, condition)
 
     def box(self) -> isl.Set:
         """All points with `0 <= step < bound`, where every bound is at least 1."""
@@ -108,6 +99,19 @@ class Frame:
                 below = below.set_coefficient_val(*self._position[Symbol(symbol.bound)], one)
                 basic = basic.add_constraint(below.set_constant_val(isl.Val(-1, CONTEXT)))
         return isl.Set.from_basic_set(basic)
+
+
+@functools.lru_cache(maxsize=4096)  # conditions of branches have parts in common
+def _where(frame: Frame, condition: Bool) -> isl.Set:
+    if isinstance(condition, Truth):
+        return isl.Set.universe(frame.space) if condition.value else isl.Set.empty(frame.space)
+    if isinstance(condition, Comparison):
+        value = frame.expression(condition.expr)
+        return {">=": value.nonneg_set, "==": value.zero_set, "!=": value.non_zero_set}[condition.kind]()
+    if isinstance(condition, (Conjunction, Disjunction)):
+        combine = isl.Set.intersect if isinstance(condition, Conjunction) else isl.Set.union
+        return functools.reduce(combine, (_where(frame, part) for part in condition.args))
+    raise AssertionError(f"unknown condition {condition!r}")
 
 
 def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
