@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import direction_of, innermost_steps, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.passes.base import Builder, Pass, condition_without, operand_domains, positions, remove_dead, repeated, zeros_outside
+from tempo_core.passes.base import (
+    Builder,
+    Pass,
+    condition_without,
+    operand_domains,
+    positions,
+    remove_dead,
+    repeated,
+    zeros_outside,
+)
 from tempo_core.passes.batching import batched, evaluated, grid
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours

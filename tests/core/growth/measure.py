@@ -39,23 +39,34 @@ def monomials(expression: Any) -> set[Monomial]:
 
 
 def excess(expression: Any, wanted: str) -> set[Monomial]:
-    """The monomials that divide no wanted one. A minimum grows like any of its arguments, whichever leaves least.
+    """The monomials that divide no wanted one. In each term, a minimum grows like any of its arguments, whichever leaves least.
 
     >>> excess(sympy.sympify("3*T**2 + N*T + N"), "N*T")
     {(('T', 2),)}
-    >>> excess(sympy.sympify("T*Min(6, T)"), "T"), excess(sympy.sympify("T*Min(T, W)"), "T*W")
+    >>> excess(sympy.sympify("T*Min(6, T)"), "T"), excess(sympy.sympify("(T + W)*Min(T, W)"), "T*W")
     (set(), set())
     """
     allowed = [dict(monomial) for monomial in monomials(sympy.sympify(wanted, {name: sympy.Symbol(name) for name in "NIS"}))]
-    minima = sorted(expression.atoms(sympy.Min), key=str)
-    variants = [expression]
-    for minimum in minima:
+    return set().union(*(_excess_of_term(term, allowed) for term in _terms(expression)))
+
+
+def _excess_of_term(term: Any, allowed: list[dict[str, int]]) -> set[Monomial]:
+    variants = [term]
+    for minimum in sorted(term.atoms(sympy.Min), key=str):
         variants = [variant.subs(minimum, part) for variant in variants for part in minimum.args]
     left = [
         {m for m in monomials(variant.expand()) if not any(all(p <= each.get(b, 0) for b, p in m) for each in allowed)}
         for variant in variants
     ]
     return min(left, key=len)
+
+
+def _terms(expression: Any) -> list[Any]:
+    """The terms of sums, and of maxima of sums."""
+    expanded = expression.expand()
+    if isinstance(expanded, (sympy.Add, sympy.Max)):
+        return [term for part in expanded.args for term in _terms(part)]
+    return [expanded]
 
 
 def _times(one: Monomial, other: Monomial) -> Monomial:

@@ -2,5 +2,4 @@
 
 NOT_YET = (
     "grid, forward",
-    "grid, gradient",
 )

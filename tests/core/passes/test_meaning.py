@@ -27,6 +27,7 @@ from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
+from tempo_core.passes.wavefront import Wavefront
 from tempo_core.symbolic.expr import Symbol
 from tests.core.passes.programs import PROGRAMS
 from tests.core.passes.support import fed
@@ -41,6 +42,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "shift": (Shift(),),
     "pad": (Pad(),),
     "precompute": (Pad(), Precompute()),
+    "wavefront": (Pad(), Wavefront()),
     "vectorize": (Pad(), Vectorize()),
     "accumulate": (Accumulate(running=True), Pad(), Accumulate()),
     "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
