@@ -85,7 +85,7 @@ class Lowering(Placement):
             for at in range(loop.start.constant, loop.stop.constant, loop.step):
                 self.run(loop.body, stores, inputs, {**counters, loop.counter: at}, seed, needs)
             return
-        handed = self._registers(loop)
+        handed = self._registers(loop, live)
         effects = handed.effects(self.liveness)
         carried = [*sorted(effects.writes & (effects.needs | live)), *self._flag(stores)]
         needed = frozenset(carried) | handed.needs_at_end(self.liveness)
@@ -127,10 +127,10 @@ class Lowering(Placement):
             final, _, _ = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
         stores.update(zip(carried, final, strict=True))
 
-    def _registers(self, loop: Loop) -> Registers:
+    def _registers(self, loop: Loop, live: frozenset[Key]) -> Registers:
         if not self.hands_on:
             return Registers(loop.body)
-        return registers(loop, self.graph, self.liveness, self.bounds, self.unrolled.stores)
+        return registers(loop, self.graph, self.liveness, self.bounds, live, self.unrolled.stores)
 
     def _value_at(self, key: Key, place: Sequence[Expr], stores: Stores, counters: StepValues) -> Any:
         """The value that a store has at a place."""

@@ -61,9 +61,12 @@ class Registers:
 
 
 def registers(
-    loop: Loop, graph: Graph, liveness: Liveness, bounds: Mapping[Symbol, int], split: Collection[Key] = ()
+    loop: Loop, graph: Graph, liveness: Liveness, bounds: Mapping[Symbol, int], live: Collection[Key], split: Collection[Key] = ()
 ) -> Registers:
-    """The values that the iterations of a loop hand to the next ones. Stores that are `split` into several arrays are left out."""
+    """The values that the iterations of a loop hand to the next ones. Stores that are `split` into several arrays are left out.
+
+    A single value that is `live`, needed after the loop, is carried anyway. It would be copied into a second entry of the carry.
+    """
     children: list[Item] = []
     merges: list[Execute] = []
     written: set[Key] = set()  # by the children before
@@ -71,7 +74,8 @@ def registers(
         moves = _merges_after_first(child, loop)
         reads = {key for merge in moves for key in liveness.reads(merge)}
         writes = {key for merge in moves for key in liveness.of(merge).writes}
-        if moves and not (reads | writes) & (written | set(split)) and not reads & writes:
+        twice = any(key in live and not liveness.is_store(key) for key in reads)
+        if moves and not twice and not (reads | writes) & (written | set(split)) and not reads & writes:
             children += moves
             merges += moves
         else:
