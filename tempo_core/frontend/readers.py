@@ -83,6 +83,14 @@ class Readers:
             return self._applied(ops.Reduce(op.fn, shifted), [self.contributions(node.inputs[0], inner)])
         if isinstance(op, ops.Broadcast):
             return self._of_broadcast(node, op, axis)
+        if isinstance(op, ops.Permute):
+            inner = op.order[axis]
+            order = tuple(a + 1 for a in without([k for k in op.order if k != inner], inner))
+            return self._applied(ops.Permute((0, *order)), [self.contributions(node.inputs[0], inner)])
+        if isinstance(op, ops.Dot) and not op.left_batch and not op.left_contract:
+            return self._of_product(node, axis)
+        if isinstance(op, ops.Slice) and op.axis == axis == 0 and op.stride == 1 and not node.inputs[0].steps:
+            return self._of_slice(node, op)
         return None
 
     def _of_broadcast(self, node: Node, op: ops.Broadcast, axis: int) -> Tensor | None:
@@ -92,6 +100,21 @@ class Readers:
             return self._applied(ops.Broadcast(shape, (0, *axes)), [self.contributions(node.inputs[0], op.axes.index(axis))])
         value = self.of_readers(view(self.context, node.inputs[0]))
         return apply(ops.Broadcast(shape, (0, *axes) if value.rank > len(axes) else axes), value)
+
+    def _of_product(self, node: Node, axis: int) -> Tensor | None:
+        """The outer product of a value along the window and another one. Sums of products (`Dot`) are not worth computing anew."""
+        types = self.context.graph.input_types(node)
+        slot, place = (0, axis) if axis < types[0].rank else (1, axis - types[0].rank)
+        element = self.contributions(node.inputs[slot], place)
+        other = self.of_readers(view(self.context, node.inputs[1 - slot]))
+        other = other if other.rank > types[1 - slot].rank else self._repeated(other)
+        return self._applied(ops.Dot((), (), (0,), (0,)), [element, other] if slot == 0 else [other, element])
+
+    def _of_slice(self, node: Node, op: ops.Slice) -> Tensor:
+        """Weights by position, of which each reader takes its own: `kernel[start:stop]`."""
+        position = self.of_readers(evaluate(op.start)) + (evaluate(self.step.expr) - self.starts)
+        position = position if position.rank else self._repeated(position)
+        return apply(ops.Gather(0), view(self.context, node.inputs[0]), position)
 
     def _repeated(self, value: Tensor) -> Tensor:
         """A value that is the same for all readers of a point."""

@@ -165,7 +165,8 @@ class Reads:
 def reduced_ranges(graph: Graph, node: Node) -> Iterator[Reads]:
     """The dimensions over which a node reduces, where they are ranges that it, or its operands, read."""
     for axes in _reduced(node.op):
-        read = range_of(graph, node.inputs[0], axes[0])
+        operands = (range_of(graph, edge, axis) for edge, axis in zip(node.inputs, axes, strict=True))
+        read = next((read for read in operands if read is not None), None)
         if read is not None:
             yield Reads(*read, axes)
 

@@ -18,7 +18,7 @@ from tempo_core.passes.batching import RULES, batched, evaluated_along
 from tempo_core.passes.regions import Region, regions
 from tempo_core.prices import MOST_REGIONS
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, full_range, identity, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, full_range, identity, index_steps, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, Symbol, minimum
 from tempo_core.symbolic.relation import never
 
@@ -33,7 +33,7 @@ class Diagonals:
     `nodes` are the nodes to rewrite; `cycles` are the sets of those that depend on each other.
     """
 
-    def __init__(self, graph: Graph, row: Symbol, column: Symbol, nodes: set[int], cycles: Sequence[set[int]]):
+    def __init__(self, graph: Graph, nodes: set[int], row: Symbol, column: Symbol, cycles: Sequence[set[int]]):
         self.row, self.column, self.nodes, self.cycles = row, column, nodes, cycles
         self.old = graph
         self.fixed = self._fixed_steps()
@@ -74,7 +74,11 @@ class Diagonals:
             for step in (self.row, self.column):
                 if step in self.old[node_id].domain:
                     continue
-                places = {self._place_of(reader, reader.inputs[slot], step, fixed) for reader, slot in users[node_id] if reader.id in self.nodes}
+                places = {
+                    self._place_of(reader, reader.inputs[slot], step, fixed)
+                    for reader, slot in users[node_id]
+                    if reader.id in self.nodes
+                }
                 if len(places) != 1 or None in places:
                     raise NotATable
                 (at,) = places
@@ -89,35 +93,35 @@ class Diagonals:
         return fixed_point(edge.condition, step)
 
     def _check_nodes(self) -> None:
+        """Nodes have one result, of the same shape at all points, and read the tables at points, and all else at points or fixed ranges."""
         for node in map(self.old.__getitem__, self.nodes):
             shapes = [size for type in (*node.outputs, *self.old.input_types(node)) for size in type.shape]
-            if any(size.steps for size in shapes) or len(node.outputs) != 1:
+            if any(size.steps for size in shapes) or len(node.outputs) != 1 or not self._has_rule(node):
                 raise NotATable
-            if not isinstance(node.op, ops.Merge) and (type(node.op) not in RULES or isinstance(node.op, ops.Udf) or not self._lacks(node.op.symbols)):
+            if any(
+                not self._lacks(part.symbols) and part.steps - {self.row, self.column} for part in node.domain.condition.parts
+            ):
                 raise NotATable
-            for part in node.domain.condition.parts:
-                if not self._lacks(part.symbols) and not part.steps <= {self.row, self.column}:
-                    raise NotATable
             for edge in node.inputs:
                 if edge.source in self.nodes:
                     self._check_read(node, edge)
-                elif not all(isinstance(i, Point) or self._lacks(i.steps) for i in edge.index):
-                    raise NotATable
-                elif any(not isinstance(i, Point) for i in edge.index) and not self._lacks(edge.steps - edge.condition.steps):
+                elif not self._lacks(index_steps(edge.index)) and not all(isinstance(index, Point) for index in edge.index):
                     raise NotATable
 
+    def _has_rule(self, node: Node) -> bool:
+        if isinstance(node.op, ops.Merge):
+            return True
+        return type(node.op) in RULES and not isinstance(node.op, ops.Udf) and self._lacks(node.op.symbols)
+
     def _check_read(self, node: Node, edge: Edge) -> None:
-        """A read of a table's node is at a constant distance; on the way around a cycle, all lie on earlier or all on later diagonals."""
+        """A read of a table's node lies at a constant distance. Those of a cycle lie on other diagonals than their reader, or at its point."""
+        by_step = edge.by_step(self.old[edge.source].domain)
+        others = {step: index for step, index in by_step.items() if step not in (self.row, self.column)}
+        if not all(isinstance(i, Point) for i in by_step.values()) or not self._lacks(index_steps(others.values())):
+            raise NotATable
         rows, columns = self._distances(node, edge)
-        for step, index in edge.by_step(self.old[edge.source].domain).items():
-            if not isinstance(index, Point) or (step not in (self.row, self.column) and not self._lacks(index.steps)):
-                raise NotATable
-        same_others = all(
-            index.expr == step.expr
-            for step, index in edge.by_step(self.old[edge.source].domain).items()
-            if isinstance(index, Point) and step not in (self.row, self.column)
-        )
-        if self._on_a_cycle(node, edge) and same_others and rows + columns == 0 and (rows, columns) != (0, 0):
+        same = all(is_own_point(index, step) for step, index in others.items())
+        if same and self._on_a_cycle(node, edge) and rows + columns == 0 and rows != 0:
             raise NotATable
 
     def _on_a_cycle(self, reader: Node, edge: Edge) -> bool:
@@ -193,7 +197,9 @@ class Diagonals:
                 for high, next_high in zip(highs, [*highs[1:], None], strict=True):
                     diagonals = self._within(low, high, next_low, next_high)
                     branches = [b for b in region.branches if margins[b[0]][0] <= low and margins[b[0]][1] <= high]
-                    branches = [b for b in branches if self._may_apply(merge, merge.inputs[b[0]].condition & region.condition, diagonals)]
+                    branches = [
+                        b for b in branches if self._may_apply(merge, merge.inputs[b[0]].condition & region.condition, diagonals)
+                    ]
                     cut.append(Region(region.condition & diagonals, tuple(branches)))
         if len(cut) > MOST_REGIONS:
             raise NotATable
@@ -231,7 +237,7 @@ class Diagonals:
         domain = self._domain(node)
         build = Builder(self.graph, node, domain)
         if isinstance(node.op, ops.Merge):
-            self._merge(node, build)
+            self._merge(node, build, domain)
             return
         operands = [self._value(node, edge, build) for edge in node.inputs]
         value = batched(node.op, operands, self.old.input_types(node), node.outputs, self.place, build)
@@ -239,12 +245,12 @@ class Diagonals:
         final = self.graph[value.source]
         self.graph.put(replace(final, id=node.id, name=node.name, where=node.where, domain=domain))
 
-    def _merge(self, node: Node, build: Builder) -> None:
+    def _merge(self, node: Node, build: Builder, domain: Domain) -> None:
         """A selection for each region."""
         type = replace(node.outputs[0], shape=(self.size, *node.outputs[0].shape))
         edges: list[Edge] = []
         for region in self.regions[node.id]:
-            inside = replace(build, domain=Domain(build.domain.steps, build.domain.condition & region.condition))
+            inside = replace(build, domain=Domain(domain.steps, domain.condition & region.condition))
             wide = [self._wide(node, node.inputs[number], inside) for number, _ in region.branches]
             value = wide[-1] if wide else inside.add(ops.Broadcast(type.shape, ()), literal(inside, type.dtype, 0.0))
             for (_, condition), other in reversed(list(zip(region.branches[:-1], wide[:-1], strict=True))):
@@ -318,7 +324,9 @@ class Diagonals:
     def _gathered(self, edge: Edge, moving: list[int], build: Builder) -> Edge:
         """The elements of a value outside of the tables that the points of a diagonal read."""
         steps = self.old[edge.source].domain.steps
-        index: list[Index] = [full_range(step) if k in moving else part for k, (step, part) in enumerate(zip(steps, edge.index, strict=True))]
+        index: list[Index] = [
+            full_range(step) if k in moving else part for k, (step, part) in enumerate(zip(steps, edge.index, strict=True))
+        ]
         value = replace(edge, index=tuple(index))
         place, count = Expr.of(0), Expr.of(1)
         for k in moving:

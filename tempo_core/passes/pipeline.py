@@ -35,7 +35,7 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Narrow(),
         Lift(),
         Accumulate(running=True),
-        Shift(),
+        Shift(but=tuple(unvectorized)),
         Simplify(),
         Pad(),
         Precompute(),
@@ -49,7 +49,8 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Trim(),
         Fuse(),
     ]
-    return [p for p in passes if p.name not in disabled]
+    without = {*disabled, "shift"} if "vectorize" in disabled else set(disabled)  # in a loop, a window is a slice
+    return [p for p in passes if p.name not in without]
 
 
 def run(graph: Graph, passes: Sequence[Pass], hook: Hook | None = None) -> Graph:

@@ -21,6 +21,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
+from tempo_core.passes import masks
 from tempo_core.passes.base import Builder, read_at
 from tempo_core.symbolic.condition import TRUE, Truth
 from tempo_core.symbolic.expr import Expr
@@ -58,7 +59,11 @@ class View:
 
     def number(self, slot: int) -> int | float | None:
         """The value of operand `slot` if it is one number, repeated."""
-        return constant_number(self.graph, self.edge(slot).source)
+        return self.number_of(self.edge(slot))
+
+    def number_of(self, edge: Edge) -> int | float | None:
+        """The value that an edge reads if it is one number, repeated."""
+        return constant_number(self.graph, edge.source)
 
 
 def constant_number(graph: Graph, node_id: int) -> int | float | None:
@@ -450,6 +455,7 @@ RULES: tuple[Rule, ...] = (
     # -- copies and casts ---------------------------------------------------------------------------------------------
     Rule("identity", ops.Identity, "identity(x) -> x", _operand),
     Rule("merge-of-one", ops.Merge, "merge(x if true, ...) -> x", _only_branch),
+    Rule("merge-of-equals", ops.Merge, "merge(x[0] if t == 0, x[t]) -> x", masks.equal_branches),
     Rule("cast-to-itself", ops.Cast, "cast(x: d, d) -> x", _operand_if(lambda v: v.type().dtype == v.op.dtype)),
     Rule("cast-twice", ops.Cast, "cast(cast(x: bool, d), e) -> cast(x, e)", _cast_twice),
     Rule("eval-number", ops.Eval, "eval(3) -> 3", _eval_number),
@@ -463,12 +469,14 @@ RULES: tuple[Rule, ...] = (
     Rule("add-zero", ops.Binary, "x + 0 -> x", _without(1, 0), fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("zero-add", ops.Binary, "0 + x -> x", _without(0, 0), fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("sub-zero", ops.Binary, "x - 0 -> x", _without(1, 0), fn=("sub",), up_to=SIGN_OF_ZERO),
+    Rule("sum-of-parts", ops.Binary, "(x[0] if t == 0 else 0) + (x[t] if t > 0 else 0) -> x", masks.sum_of_parts, fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("mul-one", ops.Binary, "x * 1 -> x", _without(1, 1), fn=("mul",)),
     Rule("one-mul", ops.Binary, "1 * x -> x", _without(0, 1), fn=("mul",)),
     Rule("div-one", ops.Binary, "x / 1 -> x", _without(1, 1), fn=("div",)),
     Rule("pow-one", ops.Binary, "x ** 1 -> x", _without(1, 1), fn=("pow",)),
     Rule("where-true", ops.Where, "where(true, a, b) -> a", _where(True)),
     Rule("where-false", ops.Where, "where(false, a, b) -> b", _where(False)),
+    Rule("where-of-outer-product", ops.Where, "where(c, dot(a, b; batch k), 0) -> dot(where(c, a, 0), where(c, b, 0); batch k)", masks.masked_outer_product),
     # -- reductions and contractions ----------------------------------------------------------------------------------
     Rule("sum-of-broadcast", ops.Reduce, "sum(broadcast(x, n)) -> x * n", _sum_of_broadcast, fn=("sum",), up_to=ROUNDING),
     Rule("reduce-of-permuted", ops.Reduce, "sum(permute(x)) -> permute(sum(x))", _reduce_of_permuted, up_to=ROUNDING),
@@ -494,6 +502,7 @@ RULES: tuple[Rule, ...] = (
     Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),
     Rule("gather-of-where", ops.Gather, "where(c, x, 0)[i] -> where(c, x[i], 0)", _gather_of_where),
     Rule("gather-of-gather", ops.Gather, "x[i][k, j[k]] -> reshape(x)[i * n + j]", _gather_of_gather),
+    Rule("gather-of-each", ops.Gather, "broadcast(x, n)[k, ..., k] -> permute(x)", masks.gather_of_each),
     Rule("gather-of-broadcast", ops.Gather, "broadcast(x, n)[i] -> broadcast(x, shape of i)", _gather_of_broadcast),
 )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
@@ -14,10 +15,11 @@ from tempo_core.passes.scans import spread
 from tempo_core.passes.windows import window_of
 from tempo_core.prices import pays_to_write_out_window
 from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, conjunction
-from tempo_core.symbolic.domain import Range, full_range, identity
+from tempo_core.symbolic.domain import Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
+_OF_POSITIONS = {"add": operator.add, "sub": operator.sub}
 _ROUNDED_ONCE = ("bfloat16", "float16")  # their sums are taken in float32
 
 
@@ -28,18 +30,21 @@ class Shift(Pass):
     Before: a reduction reads a window of a constant number of points, and is more than a scan (`lift`). After: the elements of the
     window are values of the reader's point, and are combined one after the other. Points outside of the step's bounds give the
     neutral element. A window of all points at once would be a gather of w values for each point, which XLA computes one address
-    at a time. A window of values that a loop over the step computes stays as it is: there it is a slice.
+    at a time. A window of values that a loop over the step computes stays as it is: there it is a slice. `but` names steps that stay loops.
 
     Rewrite: `y[t] = sum(f(x[t:min(t + 2, T)], m[t]))` -> `y[t] = f(x[t], m[t]) + where(t + 1 < T, f(x[t + 1], m[t]), 0)`
     """
 
     name: str = field(default="shift", init=False)
+    but: tuple[str, ...] = ()
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
         streams: dict[Symbol, dict[int, str]] = {}
         for node in graph:
             for reads in _windows(graph, node):
+                if reads.step.name in self.but:
+                    continue
                 if reads.step not in streams:
                     streams[reads.step] = streamed(graph, reads.step)
                 if _write_out(graph, node, reads, streams[reads.step].keys()):
@@ -61,7 +66,7 @@ def _windows(graph: Graph, node: Node) -> Iterator[Reads]:
     yield from reduced_ranges(graph, node)
 
 
-def _write_out(graph: Graph, node: Node, reads: Reads, streams: set[int]) -> bool:
+def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> bool:
     """Write the reduction out, if that pays. Returns whether it did."""
     window = window_of(reads.index, reads.step) if reads.index.stride == 1 else None
     if window is None or window.width < 2 or reads.step not in node.domain or node.id in streams:
@@ -156,6 +161,10 @@ class _Shifted:
         if source.domain.condition is not TRUE or any(step in index.steps for index in others):
             return None
         self.reads.add(edge.source)
+        point = replace(edge, index=(*edge.index[:position], Point(self.place), *edge.index[position + 1 :]))
+        number = self._position(point)
+        if number is not None:
+            return self._added(ops.Eval(number))
         whole = replace(edge, index=(*edge.index[:position], full_range(step), *edge.index[position + 1 :]))
         axis = sum(isinstance(index, Range) for index in edge.index[:position])
         padded = self._added(ops.Pad(axis, Expr.of(self.before), Expr.of(self.after)), whole)
@@ -174,7 +183,18 @@ class _Shifted:
             shape = (*op.shape[:axis], *op.shape[axis + 1 :])
             inside = axis in op.axes
             operand = self.of(node.inputs[0], op.axes.index(axis)) if inside else node.inputs[0]
+            if operand is not None and self.build.type(operand).shape == shape:
+                return operand
             return self._applied(ops.Broadcast(shape, without(op.axes, axis)), [operand])
+        if isinstance(op, ops.Permute):
+            inner = op.order[axis]
+            kept = without([k for k in op.order if k != inner], inner)
+            return self._applied(ops.Permute(kept), [self.of(node.inputs[0], inner)])
+        if isinstance(op, ops.Dot) and axis == 0 and op.left_batch == op.right_batch == (0,) and not op.left_contract:
+            # Outer products, one for each point of the window. Sums of products stay the one operation that is made for them.
+            return self._applied(ops.Dot((), ()), [self.of(edge, 0) for edge in node.inputs])
+        if isinstance(op, ops.Gather) and not op.batch and op.axis == axis and self.build.type(node.inputs[1]).rank == 1:
+            return self._applied(op, [node.inputs[0], self.of(node.inputs[1], 0)])
         if isinstance(op, ops.Slice) and op.axis == axis and op.stride == 1:
             place = self._added(ops.Eval(op.start + self.place - self.window.index.start))
             return self._added(ops.Gather(axis), node.inputs[0], place)
@@ -182,7 +202,20 @@ class _Shifted:
 
     def _applied(self, op: ops.Op, operands: list[Edge | None]) -> Edge | None:
         edges = [edge for edge in operands if edge is not None]
-        return self._added(op, *edges) if len(edges) == len(operands) else None
+        if len(edges) < len(operands):
+            return None
+        positions = [position for position in map(self._position, edges) if position is not None]
+        if isinstance(op, ops.Binary) and op.fn in _OF_POSITIONS and len(positions) == 2:
+            return self._added(ops.Eval(_OF_POSITIONS[op.fn](*positions)))  # the difference of two positions is often a constant
+        return self._added(op, *edges)
+
+    def _position(self, edge: Edge) -> Expr | None:
+        """The expression of which an edge reads the value, if it does."""
+        source = self.graph[edge.source]
+        points = edge.points(source.domain)
+        if not isinstance(source.op, ops.Eval) or not isinstance(source.op.value, Expr) or len(points) < len(edge.index):
+            return None
+        return source.op.value.substitute(points)
 
     def _added(self, op: ops.Op, *edges: Edge) -> Edge:
         """A new node, over the steps with which it varies."""
@@ -193,7 +226,7 @@ class _Shifted:
         if condition is TRUE:
             return value
         shape = self.build.type(value).shape
-        test = self.build.add(ops.Broadcast(shape, ()), self.build.add(ops.Eval(condition)))
+        test = self._added(ops.Broadcast(shape, ()), self._added(ops.Eval(condition)))
         return self.build.add(ops.Where(), test, value, spread(self.build, value, otherwise))
 
 

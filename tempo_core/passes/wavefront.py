@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import Nest, direction_of, loop_nest
-from tempo_core.ir.graph import Graph, Node
+from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Pass
 from tempo_core.passes.diagonals import Diagonals, NotATable
-from tempo_core.symbolic.domain import Point
+from tempo_core.prices import is_worth_a_wavefront
+from tempo_core.symbolic.domain import Point, index_steps
 from tempo_core.symbolic.expr import Symbol
 
 
@@ -21,7 +22,8 @@ class Wavefront(Pass):
     Before: shapes are static. A table is a cycle of dependences that read both `[i - 1, j]` and `[i, j - 1]` (or both `[i + 1, j]`
     and `[i, j + 1]`): a loop over either step leaves a cycle along the other. After: the table's nodes run over a new step, the
     number of the diagonal, and their values have a leading dimension for the points of a diagonal (`passes/diagonals.py`).
-    Tables that read each other, such as a recurrence and its gradient, share their diagonals. `but` names steps that stay loops.
+    Tables that read each other, such as a recurrence and its gradient, share their diagonals. Elementwise operands of a table, such as
+    `(x[i] - y[j])**2`, are computed by diagonals too. `but` names steps that stay loops.
 
     Rewrite: `d[i, j] = f(d[i - 1, j], d[i, j - 1], c[i, j])` -> `e[k] = f(roll(e[k - 1], 1), e[k - 1], c at row + column == k)`
     """
@@ -33,11 +35,13 @@ class Wavefront(Pass):
         for row, column in combinations([s for s in graph.order if s.name not in self.but], 2):
             if _may_have_tables(graph, row, column):
                 cycles = _cycles(graph, row, column)
-                if cycles:
-                    try:
-                        graph = Diagonals(graph, row, column, _between(graph, row, column, set().union(*cycles)), cycles).run()
-                    except NotATable:
-                        continue
+                nodes = _between(graph, row, column, set().union(*cycles))
+                if not is_worth_a_wavefront([graph[n] for n in nodes]):
+                    continue
+                try:
+                    graph = Diagonals(*_with_operands(graph, row, column, nodes), row, column, cycles).run()
+                except NotATable:
+                    continue
         return graph
 
 
@@ -96,3 +100,47 @@ def _fits(graph: Graph, node: Node, row: Symbol, column: Symbol) -> bool:
     if row not in node.domain or column not in node.domain or isinstance(node.op, (ops.Merge, ops.Udf, ops.Output, ops.Sink)):
         return False
     return all(isinstance(index, Point) for edge in node.inputs for index in edge.index)
+
+
+ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast)
+
+
+def _with_operands(graph: Graph, row: Symbol, column: Symbol, nodes: set[int]) -> tuple[Graph, set[int]]:
+    """The graph and the nodes with copies of those operands that vary with both steps, but are computed from values that do not.
+
+    A copy that runs by diagonals reads vectors. The operand itself, at all rows and columns, would have to be gathered by diagonals.
+    """
+    graph, nodes = graph.copy(), set(nodes)
+    copies: dict[int, int | None] = {}
+
+    def copied(edge: Edge) -> Edge:
+        if edge.source not in nodes and {row, column} <= edge.steps - edge.condition.steps:
+            copy = copy_of(edge.source)
+            return edge if copy is None else replace(edge, source=copy)
+        return edge
+
+    def copy_of(node_id: int) -> int | None:
+        if node_id not in copies:
+            copies[node_id] = None
+            node = graph[node_id]
+            if _is_computed_from_vectors(graph, node, row, column):
+                inputs = tuple(map(copied, node.inputs))
+                if all(edge.source in nodes or not {row, column} <= edge.steps - edge.condition.steps for edge in inputs):
+                    copy = graph.put(replace(node, id=graph.next_id, inputs=inputs, name=""))
+                    copies[node_id] = copy.id
+                    nodes.add(copy.id)
+        return copies[node_id]
+
+    for node_id in sorted(nodes):
+        node = graph[node_id]
+        graph.put(replace(node, inputs=tuple(map(copied, node.inputs))))
+    return graph, nodes
+
+
+def _is_computed_from_vectors(graph: Graph, node: Node, row: Symbol, column: Symbol) -> bool:
+    """Whether a node is elementwise, or chooses between values that vary with neither step."""
+    if not {row, column} <= set(node.domain.steps):
+        return False
+    if isinstance(node.op, ops.Merge):
+        return all(index_steps(edge.index).isdisjoint((row, column)) for edge in node.inputs)
+    return isinstance(node.op, ELEMENTWISE) and bool(node.inputs)

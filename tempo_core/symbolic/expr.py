@@ -270,7 +270,7 @@ class Expr:
 
     def without_modulo(self) -> Expr:
         """The same expression with `a - a // n * n` in place of `a % n`."""
-        return self._fold(  # type: ignore[no-any-return]
+        return self._fold(
             lambda symbol: symbol.expr, minimum, maximum, lambda a, b: a // b, lambda a, b: a - a // b * b, Expr.of
         )
 

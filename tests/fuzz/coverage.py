@@ -29,7 +29,7 @@ def expected() -> list[str]:
         "random": (*forms.RANDOM, "categorical of a tensor"),
         "udf": ("jax", "host", "stateful", "two outputs"),
         "recurrence": (
-            *recurrences.ALONG, "nested carry of 2 steps", "nested carry of 3 steps", "tp.carry", "rows", "diagonal",
+            *recurrences.ALONG, "nested carry of 2 steps", "nested carry of 3 steps", "tp.carry", "rows", "diagonal", "table by diagonals",
             "stencil", "stencil with clamped reads", "growing", "branches only", "mutual",
             "mutual, backwards", "of int32", "of bool", "of int8", "of bfloat16", "of float16",
         ),

@@ -43,14 +43,13 @@ def excess(expression: Any, wanted: str) -> set[Monomial]:
 
     >>> excess(sympy.sympify("3*T**2 + W*T + W"), "T*W")
     {(('T', 2),)}
-    >>> excess(sympy.sympify("T*Min(6, T)"), "T"), excess(sympy.sympify("T*Min(T, W)"), "T*W")
+    >>> excess(sympy.sympify("T*Min(6, T)"), "T"), excess(sympy.sympify("(T + W)*Min(T, W)"), "T*W")
     (set(), set())
     >>> excess(sympy.sympify("W*Min(W, T) + T*Min(W, T)"), "T*W"), excess(sympy.sympify("T*W*Min(W, T)"), "T*W") != set()
     (set(), True)
     """
     allowed = [dict(monomial) for monomial in monomials(sympy.sympify(wanted, {name: sympy.Symbol(name) for name in "NIS"}))]
-    terms = sympy.Add.make_args(expression.expand())
-    return set().union(*(_excess_of_term(term, allowed) for term in terms))
+    return set().union(*(_excess_of_term(term, allowed) for term in _terms(expression)))
 
 
 def _excess_of_term(term: Any, allowed: list[dict[str, int]]) -> set[Monomial]:
@@ -62,6 +61,14 @@ def _excess_of_term(term: Any, allowed: list[dict[str, int]]) -> set[Monomial]:
         for variant in variants
     ]
     return min(left, key=len)
+
+
+def _terms(expression: Any) -> list[Any]:
+    """The terms of sums, and of maxima of sums."""
+    expanded = expression.expand()
+    if isinstance(expanded, (sympy.Add, sympy.Max)):
+        return [term for part in expanded.args for term in _terms(part)]
+    return [expanded]
 
 
 def _times(one: Monomial, other: Monomial) -> Monomial:

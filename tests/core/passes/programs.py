@@ -115,6 +115,82 @@ def conditions_stay(i, I, t, T):
     return [m, n, n[i, 0:T].sum(0), m[0:I, 0:T].max((0, 1))]
 
 
+# -- wavefront --------------------------------------------------------------------------------------------------------
+
+
+def table(i, t, cost, update, *shape):
+    """A table with borders, whose inner points are `update` of the points above, to the left, and above to the left."""
+    d = tp.recurrence(shape, domain=(i, t), name="d")
+    d[0, 0] = cost[0, 0]
+    d[0, t] = cost[0, t] + d[0, t - 1]
+    d[i, 0] = cost[i, 0] + d[i - 1, 0]
+    d[i, t] = cost + update(d[i - 1, t], d[i, t - 1], d[i - 1, t - 1])
+    return d
+
+
+def softmin(a, b, c):
+    return -tp.logaddexp(tp.logaddexp(-a, -b), -c)
+
+
+@program("wavefront")
+def table_and_its_gradient(i, I, t, T):
+    x, y = fed(domain=(i,)), fed(domain=(t,), name="y")
+    d = table(i, t, (x - y) ** 2, softmin)
+    last = d[I - 1, T - 1]
+    return [last, *tp.grad(last, [x, y])]
+
+
+@program("wavefront")
+def table_read_everywhere(i, I, t, T):
+    """Points, rows, columns, windows and prefixes of a table; in the gradient, all points are read from outside."""
+    cost = fed(domain=(i, t))
+    d = table(i, t, cost, lambda up, left, corner: tp.tanh(softmin(up, left, corner)))
+    outputs = [d, d[0, t], d[i, T - 1], d[I - 1, 0:T].sum(0), d[0:I, t].max(0), d[i, 0 : t + 1].sum(0), d[I - 1 - i, t]]
+    return [*outputs, *tp.grad((d * d)[0:I, 0:T].sum((0, 1)), [cost])]
+
+
+@program("wavefront")
+def table_from_the_end(i, I, t, T):
+    cost = fed(domain=(i, t))
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[I - 1, t] = cost[I - 1, t]
+    d[i, T - 1] = cost[i, T - 1]
+    d[i, t] = cost + softmin(d[i + 1, t], d[i, t + 1], d[i + 1, t + 1])
+    return [d[0, 0], d, *tp.grad(d[0, 0], [cost])]
+
+
+@program("wavefront")
+def table_of_matrices(i, I, t, T):
+    """Products inside the table; the parameters vary with no step, or with one."""
+    x, w, v = fed(2, domain=(i, t)), fed(2, 2, domain=(), name="w"), fed(2, 2, domain=(t,), name="v")
+    d = table(i, t, x, lambda up, left, corner: tp.tanh(up @ w) + tp.sin(left @ v) * corner.softmax(0), 2)
+    return [d, *tp.grad((d[I - 1, 0:T] ** 2).sum((0, 1)), [x, w, v])]
+
+
+@program("wavefront")
+def table_with_far_reads(i, I, t, T):
+    """Reads two rows up and one column ahead lie one diagonal before; reads two columns back lie two."""
+    cost = fed(domain=(i, t))
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[i, t, (i < 2) | (t < 2)] = cost
+    d[i, T - 1] = cost[i, T - 1] * 2.0
+    near = softmin(d[i - 1, t], d[i, t - 1], d[i - 2, t + 1])
+    d[i, t] = tp.tanh(cost + near * tp.cos(d[i, t - 2]) - tp.sin(d[i - 2, t]))
+    return [d, d[I - 1, T - 1]]
+
+
+@program("wavefront")
+def no_table(i, I, t, T):
+    """The read one row up and one column ahead lies on the same diagonal."""
+    cost = fed(domain=(i, t))
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[0, t] = cost[0, t]
+    d[i, 0] = cost[i, 0]
+    d[i, T - 1] = cost[i, T - 1]
+    d[i, t] = tp.tanh(cost + softmin(d[i - 1, t], d[i, t - 1], d[i - 1, t + 1]) * tp.cos(d[i - 1, t - 1]))
+    return [d]
+
+
 # -- lift -------------------------------------------------------------------------------------------------------------
 
 
@@ -124,6 +200,28 @@ def sums_of_windows(i, I, t, T):
     x = fed(2, domain=(i, t))
     windows = [x[i, t : tp.min(t + w, T)] for w in (1, 2, 3, 7, 16)]
     return [w.sum(0) for w in windows] + [w.discounted_sum(0.9) for w in windows]
+
+
+@program("shift")
+def functions_of_windows_and_their_reader(i, I, t, T):
+    """Windows past both ends, of two steps, of two values at once; positions in a window; a function that is not finite at 0."""
+    x, y = fed(2, domain=(i, t)), fed(2, domain=(t,), name="y") + 2.0
+    past, ahead = slice(tp.max(t - 2, 0), t + 1), slice(t, tp.min(t + 3, T))
+    around = x[i, tp.max(t - 1, 0) : tp.min(t + 2, T)]
+    return [
+        (x[i, past] * x).sum(0), (x[i, ahead] - y).max((0, 1)), (1.0 / y[past] + x).sum(0), (tp.log(y[ahead]) * x).min(0),
+        (x[i, past] * y[past] * y).sum((0, 1)), (around.softmax(0) * around).sum(0), tp.any(x[i, ahead] > x, 0),
+        (x[tp.max(i - 1, 0) : i + 1, t] * x).sum(0), (x[tp.max(i - 1, 0) : i + 1, ahead] * y).sum((0, 1)),
+    ]  # fmt: skip
+
+
+@program("lift")
+def values_that_blocks_share(i, I, t, T):
+    """Functions of the points and of what all readers in a block share; the last block is shorter, or all there is."""
+    x = fed(2, domain=(i, t))
+    blocks = [x[i, t // w * w : tp.min(t // w * w + w, T)] for w in (1, 2, 3, 7)]
+    soft = [(b.softmax(0) * b).sum(0) for b in blocks]
+    return [*soft, *(b.logsumexp(0) for b in blocks), *(((b - b.max((0, 1))) * b[0]).sum(0) for b in blocks), blocks[1].var(0)]
 
 
 @program("lift")

@@ -22,10 +22,12 @@ from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.passes.precompute import Precompute
+from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
+from tempo_core.passes.wavefront import Wavefront
 from tempo_core.symbolic.expr import Symbol
 from tests.core.passes.programs import PROGRAMS
 from tests.core.passes.support import fed
@@ -37,8 +39,10 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "simplify": (Simplify(),),
     "narrow": (Narrow(),),
     "lift": (Lift(),),
+    "shift": (Shift(),),
     "pad": (Pad(),),
     "precompute": (Pad(), Precompute()),
+    "wavefront": (Pad(), Wavefront()),
     "vectorize": (Pad(), Vectorize()),
     "accumulate": (Accumulate(running=True), Pad(), Accumulate()),
     "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),

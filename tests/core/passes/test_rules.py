@@ -26,7 +26,7 @@ from tempo_core.ir.verify import verify
 from tempo_core.passes import rules
 from tempo_core.passes.base import Builder, literal
 from tempo_core.passes.rules import BY_OP, ROUNDING, RULES, SIGN_OF_ZERO, Rule, View
-from tempo_core.symbolic.condition import FALSE, TRUE
+from tempo_core.symbolic.condition import FALSE, TRUE, equal
 from tempo_core.symbolic.domain import Domain, Point, full_range
 from tempo_core.symbolic.domain import identity as identity_of
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -354,6 +354,46 @@ def slice_of_dot_batch(make: Make) -> Edge:
     return part(make, make.add(dot, left, right), 0, batch)
 
 
+def first_and_later(make: Make, shape: tuple[Expr, ...]) -> tuple[Edge, Edge]:
+    """A value at the first point of t, and the same value at the later ones."""
+    later = make.moved(make.input(shape, domain=(I, t)))
+    return replace(later.substitute({t: 0}), condition=equal(t.expr, Expr.of(0))), replace(later, condition=t.expr >= 1)
+
+
+def equal_branches(make: Make) -> Edge:
+    shape = make.sizes()
+    first, later = first_and_later(make, shape)
+    always, between = make.draw(st.booleans()), [make.input(shape, domain=(I,))] if make.draw(st.booleans()) else []
+    others = [replace(edge, condition=I.expr >= 1) for edge in between]
+    return make.add(ops.Merge(TensorType(make.dtype, shape)), *others, first, replace(later, condition=TRUE) if always else later)
+
+
+def sum_of_parts(make: Make) -> Edge:
+    shape = make.sizes()
+    type, parts = TensorType(make.dtype, shape), make.draw(st.permutations(first_and_later(make, shape)))
+    return make.add(ops.Binary("add"), *(make.add(ops.Merge(type), part, make.number(0, shape)) for part in parts))
+
+
+def masked_outer_product(make: Make) -> Edge:
+    n, b, k, m = (make.sizes(1)[0] for _ in range(4))
+    left, right = make.moved(make.input((n, b, k))), make.moved(make.input((b, n, m)))
+    in_order = make.draw(st.booleans())  # the mask varies with one shared dimension, which lies elsewhere in the other operand
+    product = make.add(ops.Dot((), (), (0, 1), (1, 0)), left, right)
+    shape, axis = (n, b, k, m), make.draw(st.integers(0, 1))
+    if not in_order:
+        shape, product, axis = (k, b, n, m), make.add(ops.Permute((2, 1, 0, 3)), product), make.draw(st.integers(1, 2))
+    mask = make.add(ops.Broadcast(shape, (axis,)), make.moved(make.input((shape[axis],), "bool")))
+    return make.add(ops.Where(), mask, make.moved(product), make.number(0, shape))
+
+
+def gather_of_each(make: Make) -> Edge:
+    (b, n), rest, new = make.sizes(2), make.sizes(), make.draw(st.integers(0, 1))
+    shared = (n, b) if new == 0 else (b, n)
+    axes = tuple(axis for axis in range(3 + len(rest)) if axis != new)
+    repeated = make.add(ops.Broadcast((*shared, n, *rest), axes), make.moved(make.input((b, n, *rest))))
+    return make.add(ops.Gather(2, 2), repeated, make.add(ops.Broadcast(shared, (new,)), make.add(ops.Iota(n))))
+
+
 @dataclass(frozen=True)
 class Generator:
     """A function that draws a graph to which a rule applies, and the dtypes for which it does; other dtypes have no such graph."""
@@ -366,6 +406,7 @@ class Generator:
 GENERATORS: dict[str, Generator] = {
     "identity": Generator(identity),
     "merge-of-one": Generator(only_branch),
+    "merge-of-equals": Generator(equal_branches),
     "cast-to-itself": Generator(cast_to_itself),
     "cast-twice": Generator(cast_twice),
     "eval-number": Generator(eval_number),
@@ -377,6 +418,9 @@ GENERATORS: dict[str, Generator] = {
     "fold-div": Generator(folded("div"), tuple(d for d in FLOATS if d in FOLDED)),
     "add-zero": Generator(neutral("add", 0, 1), FOLDED),
     "zero-add": Generator(neutral("add", 0, 0), FOLDED),
+    "sum-of-parts": Generator(sum_of_parts, FOLDED),
+    "where-of-outer-product": Generator(masked_outer_product, FOLDED),
+    "gather-of-each": Generator(gather_of_each),
     "sub-zero": Generator(neutral("sub", 0, 1), FOLDED),
     "mul-one": Generator(neutral("mul", 1, 1), FOLDED),
     "one-mul": Generator(neutral("mul", 1, 0), FOLDED),
@@ -720,9 +764,25 @@ def test_a_row_of_positions_for_each_point_is_no_identity(make: Make):
     assert refused(ops.Gather, make.graph, make.add(ops.Gather(0), x, Edge(node.id, (full_range(t),))))
 
 
-def test_a_branch_with_a_condition_stays(make: Make):
+def test_a_branch_stays_if_points_lie_between_it_and_the_next_one(make: Make):
     x = make.input((), domain=(t,))
-    merge = make.graph.add(ops.Merge(TensorType("float32")), [Edge(x.source, x.index, 0, t.expr >= 1), x], domain=Domain((t,)))
+    first = replace(x.substitute({t: 0}), condition=equal(t.expr, Expr.of(0)))
+    merge = make.graph.add(ops.Merge(TensorType("float32")), [first, replace(x, condition=t.expr >= 2)], domain=Domain((t,)))
+    assert refused(ops.Merge, make.graph, Edge(merge.id, x.index))
+
+
+def test_parts_that_overlap_are_added(make: Make):
+    x = make.input((), domain=(t,))
+    first = replace(x.substitute({t: 0}), condition=equal(t.expr, Expr.of(0)))
+    parts = [
+        make.add(ops.Merge(TensorType("float32")), part, make.number(0)) for part in (first, replace(x, condition=t.expr >= 0))
+    ]
+    assert refused(ops.Binary, make.graph, make.add(ops.Binary("add"), *parts))
+
+
+def test_a_branch_with_a_condition_stays(make: Make):
+    x, y = make.input((), domain=(t,)), make.input((), domain=(t,))
+    merge = make.graph.add(ops.Merge(TensorType("float32")), [replace(x, condition=t.expr >= 1), y], domain=Domain((t,)))
     assert refused(ops.Merge, make.graph, Edge(merge.id, x.index))
 
 

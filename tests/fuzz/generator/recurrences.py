@@ -261,7 +261,11 @@ def diagonal(d: Drawing) -> None:
         f"tp.minimum({name}[{outer} + 1, {s}], {name}[{outer}, {s} + 1]) + {value} * 0.1",
         f"tp.tanh({name} + {name}[{outer} + 1, {s}] * 0.5 + {value})",
         f"{name} * 0.5 + {value}",
+        f"tp.tanh(tp.logaddexp({name}[{outer} + 1, {s}], {name}[{outer}, {s} + 1]) - tp.sin({name}) * tp.cos({value}))",
+        f"tp.tanh({value}) * tp.sin({name}[{outer} + 1, {s}]) + tp.cos({name}[{outer}, {s} + 1]) * 0.5 - tp.sin({name} * {value}) * 0.1",
     ))  # fmt: skip
+    if "tp.cos" in update:
+        d.mark("recurrence: table by diagonals")
     lines = [
         declared(name, shape, (outer, s)),
         f"{name}[0, {s}] = {operand(d, (outer, s), shape, {outer: '0'})}",

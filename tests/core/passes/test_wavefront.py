@@ -1,0 +1,101 @@
+"""wavefront: tables that neither of two steps can be vectorized over run by diagonals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core.compiler import with_outputs
+from tempo_core.ir.dependence import loop_nest
+from tempo_core.ir.graph import Graph
+from tempo_core.passes.pad import Pad
+from tempo_core.passes.wavefront import Wavefront
+from tests.core.passes.programs import PROGRAMS, softmin
+from tests.core.passes.support import Golden, check
+
+TABLE = """
+steps i<I t<T
+%0 cost = Input(name="cost", dtype="float32", shape=(I, T))() : float32[I, T] over ()
+%1 = Eval(value=i)() : int32[] over (i)
+%2 = Gather(axis=0)(%0, %1[i]) : float32[T] over (i)
+%3 = Eval(value=t)() : int32[] over (t)
+%4 = Gather(axis=0)(%2[i], %3[t]) : float32[] over (i, t)
+%5 d = Merge(type=float32[])(%4[0, t] if i == 0, %4[i, 0] if t == 0, %13[i, t]) : float32[] over (i, t)
+%6 = Binary(fn="minimum")(%5[i - 1, t], %5[i, t - 1]) : float32[] over (i, t) where (i >= 1) & (t >= 1)
+%7 = Binary(fn="sub")(%6[i, t], %5[i - 1, t - 1]) : float32[] over (i, t) where (i >= 1) & (t >= 1)
+%8 = Unary(fn="tanh")(%7[i, t]) : float32[] over (i, t) where (i >= 1) & (t >= 1)
+%9 = Unary(fn="sin")(%6[i, t]) : float32[] over (i, t) where (i >= 1) & (t >= 1)
+%10 = Binary(fn="mul")(%8[i, t], %9[i, t]) : float32[] over (i, t) where (i >= 1) & (t >= 1)
+%11 = Unary(fn="cos")(%5[i - 1, t]) : float32[] over (i, t) where (i >= 1) & (t >= 1)
+%12 = Binary(fn="add")(%10[i, t], %11[i, t]) : float32[] over (i, t) where (i >= 1) & (t >= 1)
+%13 = Binary(fn="add")(%12[i, t], %4[i, t]) : float32[] over (i, t) where (i >= 1) & (t >= 1)
+%14 = Output(position=0)(%5[I - 1, T - 1]) : float32[] over ()
+"""
+
+
+def test_wavefront(golden: Golden) -> None:
+    check(golden, "wavefront", TABLE.replace(" : float32[] over ()\n", " over ()\n"), Wavefront())
+
+
+def test_a_table_with_few_operations_stays_a_loop() -> None:
+    """XLA makes machine code of such a loop."""
+    assert not _runs_by_diagonals(_graph(lambda cost, up, left, corner: cost + tp.minimum(up, left)))
+    assert _runs_by_diagonals(_graph(lambda cost, up, left, corner: cost + softmin(up, left, corner)))
+
+
+def test_steps_that_stay_loops() -> None:
+    graph = Pad().apply(_graph(lambda cost, up, left, corner: cost + softmin(up, left, corner)))
+    assert Wavefront(but=("t",)).apply(graph).order == graph.order
+
+
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.hard_on == "wavefront"])
+def test_which_programs_run_by_diagonals(name: str) -> None:
+    context, tensors = PROGRAMS[name].build()
+    graph = Wavefront().apply(Pad().apply(with_outputs(context, tensors)))
+    assert ("diagonal" in [step.name for step in graph.order]) == (name != "no_table")
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 3, 3), (3, 1, 4), (2, 4, 1), (4, 2, 2), (2, 6, 3)])
+def test_a_table_for_each_sweep(sizes: tuple[int, int, int]) -> None:
+    """Each point reads the new values above and to the left, and the values of the sweep before below and to the right."""
+    context = tp.Context("k", "i", "j")
+    with context as ((k, K), (i, I), (j, J)):
+        source = tp.input("source", domain=(i, j))
+        u = tp.recurrence((), domain=(k, i, j), name="u")
+        u[0, i, j] = source
+        u[k, 0, j] = 0.5
+        u[k, I - 1, j] = 1.0
+        u[k, i, 0] = source[i, 0]
+        u[k, i, J - 1] = 2.0
+        new, old = softmin(u[k, i - 1, j], u[k, i, j - 1], source), softmin(u[k - 1, i + 1, j], u[k - 1, i, j + 1], source)
+        u[k, i, j] = tp.tanh(new) + 0.5 * tp.sin(old)
+        outputs = [u[K - 1, i, j], *tp.grad((u * u)[K - 1, 0:I, 0:J].sum((0, 1)), [source])]
+    assert _runs_by_diagonals(with_outputs(context, outputs))
+    fed = {"source": np.random.default_rng(1).normal(size=sizes[1:]).astype("float32")}
+    bounds = dict(zip((K, I, J), sizes, strict=True))
+    results = [context.run(bounds, outputs, fed, config=tp.Config(backend="numpy", disable=off)) for off in ((), ("wavefront",))]
+    for result, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def _graph(update: Callable[..., Any]) -> Graph:
+    context = tp.Context("i", "t")
+    with context as ((i, I), (t, T)):
+        cost = tp.input("cost", domain=(i, t))
+        d = tp.recurrence((), domain=(i, t), name="d")
+        d[0, t] = cost[0, t]
+        d[i, 0] = cost[i, 0]
+        d[i, t] = update(cost, d[i - 1, t], d[i, t - 1], d[i - 1, t - 1])
+        return with_outputs(context, [d[I - 1, T - 1]])
+
+
+def _runs_by_diagonals(graph: Graph) -> bool:
+    """Whether the pass leaves no cycle that a loop over a new step does not carry."""
+    after = Wavefront().apply(Pad().apply(graph))
+    outer = [step for step in graph.order if step.name == "k"]
+    diagonals = [step for step in after.order if step not in graph.order]
+    return bool(diagonals) and not any(nest.cyclic for nest in loop_nest(after, [*outer, *diagonals]).nests())
