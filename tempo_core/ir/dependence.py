@@ -78,7 +78,7 @@ def fixed_point(condition: Bool, step: Symbol) -> Expr | None:
 
 
 def direction_of(graph: Graph, arc: Arc, step: Symbol) -> str:
-    return _reads(graph, graph[arc.reader.node]).direction(arc.slot, step)
+    return _reads(graph, graph[arc.reader.node]).along(step)[arc.slot]
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,20 @@ def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = fr
 
 @dataclass(eq=False)
 class _Reads:
-    """What a node reads: its arcs, and their directions by operand and step. `nodes` are the node and its sources by operand."""
+    """What a node reads: its arcs, and by step the directions of its operands. `nodes` are the node and its sources by operand."""
 
     nodes: tuple[Node, ...]
     arcs: list[Arc]
-    directions: dict[tuple[int, Symbol], str] = field(default_factory=dict)
+    directions: dict[Symbol, list[str]] = field(default_factory=dict)
 
-    def direction(self, slot: int, step: Symbol) -> str:
-        sign = self.directions.get((slot, step))
-        if sign is None:
-            reader, source = self.nodes[0], self.nodes[1 + slot]
-            sign = self.directions[slot, step] = _direction(reader, source, reader.inputs[slot], step)
-        return sign
+    def along(self, step: Symbol) -> list[str]:
+        """The direction of each operand along a step."""
+        signs = self.directions.get(step)
+        if signs is None:
+            reader, *sources = self.nodes
+            signs = [_direction(reader, source, edge, step) for source, edge in zip(sources, reader.inputs, strict=True)]
+            self.directions[step] = signs
+        return signs
 
 
 @dataclass(eq=False)
@@ -148,7 +150,8 @@ class _Component:
     def inside(self, step: Symbol, reads: Mapping[int, _Reads]) -> tuple[list[_Component], list[Arc]] | None:
         """The components and arcs inside a loop over `step`; None if that loop carries no arc, or violates one."""
         if step not in self.loops:
-            signs = [reads[arc.reader.node].direction(arc.slot, step) for arc in self.arcs]
+            along = {node: reads[node].along(step) for node in {vertex.node for vertex in self.members}}
+            signs = [along[reader.node][slot] for reader, slot, _ in self.arcs]
             sign = next((sign for sign in "<>" if sign in signs and set(signs) <= {"=", sign, f"{sign}="}), None)
             remaining = [arc for arc, d in zip(self.arcs, signs, strict=True) if d != sign]
             self.loops[step] = None if sign is None else (_components(self.members, remaining), remaining)

@@ -40,11 +40,11 @@ class Edge:
 
     def points(self, domain: Domain) -> dict[Symbol, Expr]:
         """The point read along each step of the source; steps along which a range is read are left out."""
-        return {step: index.expr for step, index in self.by_step(domain).items() if isinstance(index, Point)}
+        return {step: index.expr for step, index in zip(domain.steps, self.index, strict=True) if isinstance(index, Point)}
 
     def is_own_point(self, domain: Domain) -> bool:
         """Whether the source, over `domain`, is read at the reader's own point (at the identity)."""
-        return all(is_own_point(index, step) for step, index in self.by_step(domain).items())
+        return all(is_own_point(index, step) for index, step in zip(self.index, domain.steps, strict=True))
 
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Edge:
         return replace(self, index=tuple(i.substitute(values) for i in self.index), condition=self.condition.substitute(values))

@@ -191,14 +191,16 @@ def _check_results(graph: Graph, fail: Callable[[Node, str], None]) -> None:
 def _check_cycles(graph: Graph, fail: Callable[[Node, str], None]) -> None:
     """Every cycle goes through a `Merge`: without Merges, removing nodes whose operands are all gone removes every node."""
     waiting = {node.id: len(node.inputs) for node in graph if not isinstance(node.op, Merge)}
-    users = graph.users()
+    readers: dict[int, list[int]] = {node_id: [] for node_id in graph.nodes}
+    for node_id in waiting:
+        for edge in graph[node_id].inputs:
+            readers[edge.source].append(node_id)
     ready = [node.id for node in graph if not waiting.get(node.id)]
     while ready:
-        for reader, _ in users[ready.pop()]:
-            if reader.id in waiting:
-                waiting[reader.id] -= 1
-                if not waiting[reader.id]:
-                    ready.append(reader.id)
+        for reader in readers[ready.pop()]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
     stuck = [node_id for node_id, count in waiting.items() if count]
     if stuck:
         cycle = _cycle(graph, set(stuck))

@@ -72,6 +72,8 @@ def redirect(graph: Graph, replacements: dict[int, Edge]) -> bool:
     changed = False
     _hand_over_names(graph, replacements)
     for node in graph:
+        if not any(edge.source in replacements for edge in node.inputs):
+            continue
         inputs = tuple(_redirected(graph, edge, replacements) for edge in node.inputs)
         if inputs != node.inputs:
             graph.put(replace(node, inputs=inputs))

@@ -9,7 +9,7 @@ from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Node
 from tempo_core.passes.base import condition_without
 from tempo_core.prices import MOST_REGIONS
-from tempo_core.symbolic.condition import FALSE, Bool, conjunction
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.relation import never
@@ -71,26 +71,43 @@ def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_s
     return tuple(branches)
 
 
-def _disjoint(domain: Domain, conditions: list[Bool]) -> list[Bool] | None:
+def _disjoint(domain: Domain, conditions: list[Bool], by_step: bool = True) -> list[Bool] | None:
     """Conditions of which exactly one holds at each point that meets any of `conditions`: each lies inside or outside of each of them.
 
+    With `by_step`, what lies outside of a condition is divided by the steps of its parts, so that a region can be vectorized over
+    another step too; unless there are too many regions then.
+
     >>> from tempo_core.symbolic.condition import TRUE
-    >>> k = Symbol("k", "K")
-    >>> _disjoint(Domain((k,)), [k.expr == 0, k.expr >= 1])
+    >>> k, i = Symbol("k", "K").expr, Symbol("i", "I").expr
+    >>> _disjoint(Domain((k.single_atom,)), [k == 0, k >= 1])
     [k == 0, k >= 1]
-    >>> _disjoint(Domain((k,)), [TRUE, k.expr == 0])
+    >>> _disjoint(Domain((k.single_atom,)), [TRUE, k == 0])
     [k == 0, k != 0]
+    >>> _disjoint(Domain((k.single_atom, i.single_atom)), [(k >= 1) & (i >= 1), TRUE])
+    [(i >= 1) & (k >= 1), i <= 0, (i >= 1) & (k <= 0)]
     """
     places: list[Bool] = []
     for condition in dict.fromkeys(conditions):
-        left = condition  # the part of the condition outside of the earlier places
+        left = [condition]  # the parts of the condition outside of the earlier places
         refined: list[Bool] = []
         for place in places:
-            parts = [part for part in (place & condition, place & ~condition) if not never(domain, part)]
+            parts = [p for p in (place & condition, *_outside(place, condition, by_step)) if not never(domain, p)]
             refined += parts if len(parts) > 1 else [place]
-            if not never(domain, left & place):
-                left = left & ~place
-        places = refined if never(domain, left) else [*refined, left]
+            left = [p for each in left for p in ([each] if never(domain, each & place) else _outside(each, place, by_step))]
+        places = [*refined, *(part for part in left if not never(domain, part))]
         if len(places) > MOST_REGIONS:
-            return None
+            return _disjoint(domain, conditions, False) if by_step else None
     return places
+
+
+def _outside(place: Bool, condition: Bool, by_step: bool) -> list[Bool]:
+    """The points of a place outside of a condition, in conditions that do not overlap: one for each set of steps in the condition's parts."""
+    groups: dict[frozenset[Symbol], Bool] = {}
+    for part in condition.parts:
+        steps = part.steps if by_step else frozenset()
+        groups[steps] = groups.get(steps, TRUE) & part
+    pieces: list[Bool] = []
+    for part in groups.values():
+        pieces.append(place & ~part)
+        place = place & part
+    return pieces

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from tempo_core.ir import ops
-from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
 from tempo_core.passes import masks
-from tempo_core.passes.base import Builder, read_at
+from tempo_core.passes.base import Builder, operand_domains, read_at
 from tempo_core.symbolic.condition import TRUE, Truth
 from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -417,6 +417,11 @@ def _where(truth: bool) -> Callable[[View], Edge | None]:
     return rule
 
 
+def _where_same(view: View) -> Edge | None:
+    number = view.number(1)
+    return view.edge(1) if view.edge(1) == view.edge(2) or (number is not None and number == view.number(2)) else None
+
+
 def _whole_slice(view: View) -> bool:
     return bool(view.op.stride == 1 and view.op.start == 0 and view.op.stop == view.type().shape[view.op.axis])
 
@@ -435,6 +440,28 @@ def _only_branch(view: View) -> Edge | None:
     if len(edges) >= 1 and edges[0].condition is TRUE and not _depends_on(view.graph, edges[0].source, view.node.id):
         return edges[0]
     return None
+
+
+def _sum_of_merges(view: View) -> Edge | None:
+    """Contributions to a gradient that are zero at the same points are added up where they are not: one contribution a region."""
+    merges = [view.graph[edge.source] for edge in view.node.inputs]
+    if not all(
+        isinstance(merge.op, ops.Merge) and is_identity(e, merge, view.node.domain)
+        for merge, e in zip(merges, view.node.inputs, strict=True)
+    ):
+        return None
+    branches = list(zip(*(merge.inputs for merge in merges), strict=False))
+    if any(a.condition != b.condition for a, b in branches) or len({len(merge.inputs) for merge in merges}) > 1:
+        return None
+    numbers = [[constant_number(view.graph, edge.source) for edge in pair] for pair in branches]
+    if [0, 0] not in numbers:
+        return None
+    total = []
+    for (a, b), domain, values in zip(branches, operand_domains(merges[0], view.node.domain), numbers, strict=True):
+        inside = replace(view.build, domain=domain)
+        value = a if values == [0, 0] else inside.add(view.op, replace(a, condition=TRUE), replace(b, condition=TRUE))
+        total.append(replace(value, condition=a.condition))
+    return view.build.add(ops.Merge(view.node.outputs[0]), *total)
 
 
 def _depends_on(graph: Graph, node_id: int, other: int) -> bool:
@@ -466,6 +493,7 @@ RULES: tuple[Rule, ...] = (
     Rule("fold-sub", ops.Binary, "2 - 3 -> -1", _fold_numbers, fn=("sub",)),
     Rule("fold-mul", ops.Binary, "2 * 3 -> 6", _fold_numbers, fn=("mul",)),
     Rule("fold-div", ops.Binary, "3 / 2 -> 1.5", _fold_numbers, fn=("div",)),
+    Rule("sum-of-merges", ops.Binary, "merge(a if c, 0) + merge(b if c, 0) -> merge(a + b if c, 0)", _sum_of_merges, fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("add-zero", ops.Binary, "x + 0 -> x", _without(1, 0), fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("zero-add", ops.Binary, "0 + x -> x", _without(0, 0), fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("sub-zero", ops.Binary, "x - 0 -> x", _without(1, 0), fn=("sub",), up_to=SIGN_OF_ZERO),
@@ -475,6 +503,7 @@ RULES: tuple[Rule, ...] = (
     Rule("div-one", ops.Binary, "x / 1 -> x", _without(1, 1), fn=("div",)),
     Rule("pow-one", ops.Binary, "x ** 1 -> x", _without(1, 1), fn=("pow",)),
     Rule("where-true", ops.Where, "where(true, a, b) -> a", _where(True)),
+    Rule("where-same", ops.Where, "where(c, a, a) -> a", _where_same, up_to=SIGN_OF_ZERO),
     Rule("where-false", ops.Where, "where(false, a, b) -> b", _where(False)),
     Rule("where-of-outer-product", ops.Where, "where(c, dot(a, b; batch k), 0) -> dot(where(c, a, 0), where(c, b, 0); batch k)", masks.masked_outer_product),
     # -- reductions and contractions ----------------------------------------------------------------------------------

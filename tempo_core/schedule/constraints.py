@@ -31,6 +31,12 @@ class Statement:
     node: Node
     branch: int | None
     points: isl.Set
+    is_piece: bool = False  # of a statement that was cut (`split.py`)
+
+    @property
+    def conditions(self) -> tuple[Bool, ...]:
+        """The conditions of the statement's branch and of those before it, which decide where in its domain it runs."""
+        return () if self.branch is None else tuple(edge.condition for edge in self.node.inputs[: self.branch + 1])
 
     @property
     def edges(self) -> tuple[tuple[int, Edge], ...]:

@@ -285,5 +285,5 @@ def divided(pieces: Sequence[Piece]) -> list[Statement]:
         if count[name] > 1:
             number[name] += 1
             name = f"{name}_p{number[name] - 1}"
-        statements.append(replace(piece.statement, name=name, points=piece.points.set_tuple_name(name)))
+        statements.append(replace(piece.statement, name=name, points=piece.points.set_tuple_name(name), is_piece=True))
     return statements

@@ -98,7 +98,7 @@ class _Folding:
     def run(self, only: Container[tuple[int, int]] | None = None) -> dict[tuple[int, int], Storage]:
         """The storage of all outputs, or only of some."""
         storage: dict[tuple[int, int], Storage] = {}
-        folded: dict[tuple[object, ...], Storage] = {}  # by node and its reads: outputs of one node often have equal reads
+        folded: dict[object, Storage] = {}  # by pattern: values that are written and read in the same way
         for node in self.constraints.graph:
             if not is_statement(node):
                 continue
@@ -106,13 +106,33 @@ class _Folding:
                 if only is not None and (node.id, output) not in only:
                     continue
                 reads = self.reads.get((node.id, output), [])
-                readers = (node.id, frozenset((r.reader.name, r.edge.index) for r in reads))
-                if readers not in folded:
+                pattern = self._pattern(node.id, reads)
+                if pattern not in folded:
                     slots, lasting = self._slots(node.id, reads)
                     slots = self._with_room(node.id, reads, slots)
-                    folded[readers] = Storage(self._kind(node.id, reads, slots), slots, lasting)
-                storage[node.id, output] = folded[readers]
+                    folded[pattern] = Storage(self._kind(node.id, reads, slots), slots, lasting)
+                storage[node.id, output] = folded[pattern]
         return storage
+
+    def _pattern(self, node_id: int, reads: list[Read]) -> object:
+        """What the storage of a value depends on: the points and times of the statements that write and read it, and the reads.
+
+        Constants in times count by their order alone, so the values of a program's many parameters have one pattern.
+        """
+        writers = self.constraints.of_node.get(node_id, ())
+        statements = {s.name: s for s in (*writers, *(read.reader for read in reads))}
+        rows = {name: self.schedule.rows[name] for name in statements}
+        if any(s.is_piece for s in statements.values()) or None in rows.values():
+            return node_id, frozenset((read.reader.name, read.edge.index) for read in reads)
+        times = _in_order({name: each for name, each in rows.items() if each is not None})
+        return (
+            self.constraints.graph[node_id].domain,
+            frozenset((writer.conditions, times[writer.name]) for writer in writers),
+            frozenset(
+                (r.reader.node.id == node_id, r.reader.node.domain, r.reader.conditions, times[r.reader.name], r.edge.index)
+                for r in reads
+            ),
+        )
 
     def _kind(self, node_id: int, reads: list[Read], slots: tuple[int, ...]) -> str:
         if all(s == 1 for s in slots):
@@ -206,6 +226,32 @@ class _Folding:
 
     def _read_times(self, read: Read) -> isl.Map:
         return fixed(read.relation, self.bounds).reverse().apply_range(self.theta[read.reader.name])
+
+
+def _in_order(times: Mapping[str, tuple[Row, ...]]) -> dict[str, tuple[Row, ...]]:
+    """The times, with constants replaced by their ranks among those that they are compared with.
+
+    Two times are compared up to the first entry in which they are different constants.
+
+    >>> _in_order({"a": (((1,), (), 0), ((0,), (), 7)), "b": (((1,), (), 0), ((0,), (), 9))})
+    {'a': (((1,), (), 0), ((0,), (), 0)), 'b': (((1,), (), 0), ((0,), (), 1))}
+    """
+    ordered: dict[str, list[Row]] = {name: [] for name in times}
+    groups = [list(times)]  # statements whose times are not told apart by an earlier entry
+    for entry in range(max(map(len, times.values()), default=0)):
+        split: list[list[str]] = []
+        for names in groups:
+            rows = {name: times[name][entry] for name in names}
+            if any(any(row[0]) or any(row[1]) for row in rows.values()):
+                split.append(names)
+            else:
+                for rank, constant in enumerate(sorted({row[2] for row in rows.values()})):
+                    split.append([name for name in names if rows[name][2] == constant])
+                    rows.update((name, (*rows[name][:2], rank)) for name in split[-1])
+            for name, row in rows.items():
+                ordered[name].append(row)
+        groups = split
+    return {name: tuple(rows) for name, rows in ordered.items()}
 
 
 def _stride(points: isl.Set, k: int) -> int:

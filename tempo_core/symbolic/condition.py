@@ -104,7 +104,7 @@ class Comparison(Bool):
     def __invert__(self) -> Bool:
         if self.kind == ">=":
             return at_least_zero(-self.expr - 1)
-        return Comparison("!=" if self.kind == "==" else "==", self.expr)
+        return compare("!=" if self.kind == "==" else "==", self.expr)
 
     def __bool__(self) -> bool:
         """For `==` and `!=`: whether the expressions are structurally equal (or not). Tuples and dataclasses ask this.
@@ -154,6 +154,10 @@ class Conjunction(Bool):
         return self.args
 
     def __invert__(self) -> Bool:
+        return self._negation
+
+    @functools.cached_property
+    def _negation(self) -> Bool:
         return disjunction(*(~a for a in self.args))
 
     @functools.cached_property
@@ -189,6 +193,10 @@ class Disjunction(Bool):
         return self._hash
 
     def __invert__(self) -> Bool:
+        return self._negation
+
+    @functools.cached_property
+    def _negation(self) -> Bool:
         return conjunction(*(~a for a in self.args))
 
     @functools.cached_property
@@ -224,6 +232,7 @@ def as_bool(value: object) -> Bool:
     )
 
 
+@functools.lru_cache(maxsize=65536)
 def compare(kind: str, expr: Expr) -> Bool:
     """`expr kind 0`, folded if `expr` is constant; both directions of `==` and `!=` give one condition."""
     if expr.is_constant:
@@ -256,7 +265,13 @@ def _connect(kind: type[Conjunction] | type[Disjunction], neutral: Bool, args: t
         return neutral
     if len(flat) == 1:
         return next(iter(flat))
-    return kind(tuple(sorted(flat, key=str)))
+    return _connected(kind is Conjunction, tuple(flat))
+
+
+@functools.lru_cache(maxsize=65536)
+def _connected(all_hold: bool, parts: tuple[Bool, ...]) -> Bool:
+    in_order = tuple(sorted(parts, key=str))
+    return Conjunction(in_order) if all_hold else Disjunction(in_order)
 
 
 def conjunction(*args: Bool) -> Bool:

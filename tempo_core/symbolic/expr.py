@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias, TypeVar, Union, overload
+from weakref import WeakValueDictionary
 
 from tempo_core.errors import ArgumentError, DivisionError, SymbolicValueError
 from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, compare
@@ -30,19 +31,20 @@ IntoExpr = Union[int, "Expr"]
 N = TypeVar("N")  # numbers, or traced arrays
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Symbol:
-    """A step (`t`, which runs over 0 <= t < T) or, if `bound` is None, a bound (`T`)."""
+    """A step (`t`, which runs over 0 <= t < T) or, if `bound` is None, a bound (`T`). Equal symbols are one object."""
 
     name: str
     bound: str | None = None
-    _hash: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.name, self.bound)))
+    _all: ClassVar[WeakValueDictionary[tuple[str, str | None], Symbol]] = WeakValueDictionary()
 
-    def __hash__(self) -> int:
-        return self._hash
+    def __new__(cls, name: str, bound: str | None = None) -> Symbol:
+        return cls._all.setdefault((name, bound), super().__new__(cls))
+
+    def __reduce__(self) -> tuple[type[Symbol], tuple[str, str | None]]:
+        return Symbol, (self.name, self.bound)
 
     @functools.cached_property
     def is_step(self) -> bool:

@@ -34,6 +34,13 @@ class Frame:
         self._position = {Symbol(n): (isl.dim_type.param, k) for k, n in enumerate(names)}
         self._position.update({s: (isl.dim_type.set, k) for k, s in enumerate(steps)})
         self.steps = steps
+        self._key = (steps, tuple(names), name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frame) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     def expression(self, expr: Expr) -> isl.PwAff:
         """The value of `expr` at each point. Raises NonAffineError, also for a step that the space does not have."""
@@ -74,16 +81,8 @@ class Frame:
         return numerator.scale_down_val(divisor).floor() if isinstance(atom, FloorDivide) else numerator.mod_val(divisor)
 
     def condition(self, condition: Bool) -> isl.Set:
-        """The points at which `condition` holds (not restricted to any domain)."""
-        if isinstance(condition, Truth):
-            return isl.Set.universe(self.space) if condition.value else isl.Set.empty(self.space)
-        if isinstance(condition, Comparison):
-            value = self.expression(condition.expr)
-            return {">=": value.nonneg_set, "==": value.zero_set, "!=": value.non_zero_set}[condition.kind]()
-        if isinstance(condition, (Conjunction, Disjunction)):
-            combine = isl.Set.intersect if isinstance(condition, Conjunction) else isl.Set.union
-            return functools.reduce(combine, map(self.condition, condition.args))
-        raise AssertionError(f"unknown condition {condition!r}")
+        """The points at which `condition` holds (not restricted to any domain), as a part of other sets."""
+        return _where(self, condition)
 
     def box(self) -> isl.Set:
         """All points with `0 <= step < bound`, where every bound is at least 1."""
@@ -100,6 +99,19 @@ class Frame:
                 below = below.set_coefficient_val(*self._position[Symbol(symbol.bound)], one)
                 basic = basic.add_constraint(below.set_constant_val(isl.Val(-1, CONTEXT)))
         return isl.Set.from_basic_set(basic)
+
+
+@functools.lru_cache(maxsize=4096)  # conditions of branches have parts in common
+def _where(frame: Frame, condition: Bool) -> isl.Set:
+    if isinstance(condition, Truth):
+        return isl.Set.universe(frame.space) if condition.value else isl.Set.empty(frame.space)
+    if isinstance(condition, Comparison):
+        value = frame.expression(condition.expr)
+        return {">=": value.nonneg_set, "==": value.zero_set, "!=": value.non_zero_set}[condition.kind]()
+    if isinstance(condition, (Conjunction, Disjunction)):
+        combine = isl.Set.intersect if isinstance(condition, Conjunction) else isl.Set.union
+        return functools.reduce(combine, (_where(frame, part) for part in condition.args))
+    raise AssertionError(f"unknown condition {condition!r}")
 
 
 def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
@@ -141,13 +153,13 @@ def domain_set(name: str, domain: Domain, condition: Bool = TRUE) -> isl.Set:
     >>> domain_set("x", Domain((t,)), t.expr >= 3).is_equal(isl.Set.read_from_str(CONTEXT, "[T] -> { x[t] : 3 <= t < T }"))
     True
     """
-    points = _points(domain, condition)
-    return points.set_tuple_name(name) if name else points
+    named = _points(domain, condition).set_tuple_name(name or "points")
+    return named if name else named.reset_tuple_id()
 
 
 @functools.lru_cache(maxsize=4096)
 def _points(domain: Domain, condition: Bool) -> isl.Set:
-    """As `domain_set`, for all statements with these points."""
+    """As `domain_set`, for all statements with these points. Only `domain_set` uses it, and asks it nothing (see above)."""
     frame = Frame(domain.steps, bounds_of(domain, condition))
     points = frame.box()
     for part in (domain.condition, condition):

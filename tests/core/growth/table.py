@@ -296,6 +296,25 @@ def stencil(sides: int, gradient: bool) -> Program:
     return program
 
 
+def plane(gradient: bool) -> Program:
+    """u[k, i, j] of its four neighbours at k - 1: Jacobi's method, the heat equation on a plane."""
+
+    def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
+        context = tp.Context("k", "i", "j")
+        with context as ((k, K), (i, I), (j, J)):
+            source = tp.input("source", domain=(i, j))
+            u = tp.recurrence((), domain=(k, i, j), name="u")
+            for border in ((0, i, j), (k, 0, j), (k, I - 1, j), (k, i, 0), (k, i, J - 1)):
+                u[border] = 0.0
+            u[k, i, j] = tp.tanh(source + u[k - 1, i - 1, j] + u[k - 1, i + 1, j] + u[k - 1, i, j - 1] + u[k - 1, i, j + 1])
+            outputs = [u[K - 1, i, j]]
+            if gradient:
+                outputs = list(tp.grad((u[K - 1, 0:I, 0:J] ** 2).sum((0, 1)), [source]))
+            return context, {K: 8, I: 12, J: 16}, outputs
+
+    return program
+
+
 def grid(gradient: bool) -> Program:
     """d[i, j] of d[i - 1, j], d[i, j - 1] and d[i - 1, j - 1]: edit distance, dynamic time warping."""
 
@@ -350,6 +369,8 @@ def of_recurrences() -> Iterator[Row]:
     for sides, name in ((2, "stencil"), (1, "upwind stencil")):
         yield Row(f"{name}, forward", stencil(sides, False), "I*K", memory="I", executions="K")
         yield Row(f"{name}, gradient", stencil(sides, True), "I*K", executions="K")
+    yield Row("stencil on a plane, forward", plane(False), "I*J*K", memory="I*J", executions="K")
+    yield Row("stencil on a plane, gradient", plane(True), "I*J*K", executions="K")
     yield Row("grid, forward", grid(False), "I*J", executions="I + J")
     yield Row("grid, gradient", grid(True), "I*J", executions="I + J")
     yield Row("updates, forward", updates(False), "I*N*T", memory="N*T", executions="I")

@@ -145,6 +145,27 @@ def chosen(truth: bool) -> Draw:
     return draw
 
 
+def either_of_the_same(make: Make) -> Edge:
+    """A choice between a value and itself, or between two equal numbers."""
+    shape = make.sizes()
+    value = make.moved(make.input(shape))
+    of_numbers = make.dtype in FOLDED and make.draw(st.booleans())
+    both = (make.number(1, shape), make.number(1, shape)) if of_numbers else (value, value)
+    return make.add(ops.Where(), make.moved(make.input(shape, "bool")), *both)
+
+
+def sum_of_merges(make: Make) -> Edge:
+    """Contributions that are zero at the same points."""
+    shape, condition = make.sizes(), make.draw(st.sampled_from([t.expr >= 1, I.expr == 0, (I.expr >= 1) & (t.expr >= 1)]))
+
+    def merge() -> Edge:
+        branches = replace(make.moved(make.input(shape)), condition=condition), make.number(0, shape)
+        node = make.graph.add(ops.Merge(TensorType(make.dtype, shape)), branches, domain=Domain((I, t)))
+        return Edge(node.id, identity_of(node.domain))
+
+    return make.add(ops.Binary("add"), merge(), merge())
+
+
 def sum_of_broadcast(make: Make) -> Edge:
     shape = make.sizes(make.draw(st.integers(1, 3)))
     repeated = sorted(make.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
@@ -428,6 +449,8 @@ GENERATORS: dict[str, Generator] = {
     "pow-one": Generator(neutral("pow", 1, 1), FOLDED),
     "where-true": Generator(chosen(True)),
     "where-false": Generator(chosen(False)),
+    "where-same": Generator(either_of_the_same),
+    "sum-of-merges": Generator(sum_of_merges, FOLDED),
     "sum-of-broadcast": Generator(sum_of_broadcast, NUMBERS),
     "reduce-of-permuted": Generator(reduce_of_permuted),
     "sum-of-dot-batch": Generator(sum_of_dot_batch, NUMBERS),
