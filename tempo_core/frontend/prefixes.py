@@ -37,9 +37,9 @@ def contributions_to_points(context: BaseContext, node: Node, g: Tensor) -> Cont
 
     They are for new nodes: the elements of the range, each at its own point, and the other factors of the reduced terms.
     """
-    is_everywhere = node.domain.condition is TRUE and g.domain.condition is TRUE
+    is_everywhere = node.domain.condition is TRUE
     if isinstance(node.op, ops.Gather):
-        return contributions_of_picks(context, node, node.op, g) if is_everywhere else None
+        return contributions_of_picks(context, node, node.op, g) if is_everywhere and g.domain.condition is TRUE else None
     for reads in reduced_ranges(context.graph, node):
         t, index = reads.step.expr, reads.index
         is_prefix, is_suffix = index.start == 0 and index.stop == t + 1, index.start == t and index.stop == reads.step.bound_expr
@@ -73,7 +73,7 @@ class _Points:
     is_prefix: bool
 
     def contributions(self, g: Tensor, found: Edge | Term | None) -> Contributions:
-        g = self.everywhere(g)
+        g = self.everywhere(g) if g.domain.condition is TRUE else self._branches(g, self.everywhere(zeros(g.shape, g.dtype)))
         if isinstance(found, Edge):
             element = self.everywhere(view(self.context, found))
             return [(element, self._to_element(g, element))]

@@ -11,7 +11,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder
-from tempo_core.passes.scans import spread
+from tempo_core.passes.infinities import Infinities
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, full_range
 from tempo_core.symbolic.expr import Symbol
@@ -44,28 +44,26 @@ class OuterProducts:
         padded = each.add(replace(self.pad, axis=self.axis), padded)
         if not is_float(self.products.outputs[0].dtype):
             return self._contracted(build, padded, each.add(ops.Identity(), other))
-        is_finite, zero = each.add(ops.Unary("isfinite"), other), spread(each, other, 0.0)
-        finite, rest = each.add(ops.Where(), is_finite, other, zero), each.add(ops.Where(), is_finite, zero, other)
-        return build.add(ops.Binary("add"), self._contracted(build, padded, finite), self._infinities(build, rest))
+        infinities = Infinities(each, build, self._all, other, self.step, is_first=self.is_suffix)
+        product = self._contracted(build, padded, infinities.finite())
+        return build.add(ops.Binary("add"), product, self._reached(build, infinities))
 
     def _contracted(self, build: Builder, padded: Edge, other: Edge) -> Edge:
         left, right = (self._all(e) for e in ((padded, other) if self.slot == 0 else (other, padded)))
         product = build.add(ops.Dot((0,), (0,)), left, right)
         return build.add(ops.Permute(self.order), product)
 
-    def _infinities(self, build: Builder, rest: Edge) -> Edge:
-        """What is infinite or NaN in the other operand, added up over the points whose true elements include a position.
-
-        It is outside of the product, where the zeros around the true elements would become NaN.
-        """
-        scan = build.add(ops.CumSum(0, reverse=not self.is_suffix), self._all(rest))
+    def _reached(self, build: Builder, infinities: Infinities) -> Edge:
+        """What is infinite or NaN in the other operand, at the positions that are true elements of its point."""
         ranks = [self.graph.edge_rank(edge) for edge in self.operands]
         offset = 0 if self.slot == 0 else ranks[0]
         others = range(ranks[0], sum(ranks)) if self.slot == 0 else range(ranks[0])
-        places = [self.order.index(k) for k in (offset + self.axis, *others)]
-        by_place = sorted(range(len(places)), key=places.__getitem__)
-        value = build.add(ops.Permute(tuple(by_place)), scan)
-        return build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(sorted(places))), value)
+        along, *places = (self.order.index(k) for k in (offset + self.axis, *others))
+        kept = sorted((along, *places))
+        inner = tuple(kept.index(place) for place in places)
+        positions = build.add(ops.Iota(self.step.bound_expr))
+        reached = infinities.reached(build, positions, inner, kept.index(along))
+        return build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), reached)
 
     def _all(self, value: Edge) -> Edge:
         return replace(self.at, source=value.source, output=value.output)
@@ -83,7 +81,7 @@ def outer_products(graph: Graph, node: Node) -> list[OuterProducts]:
         return []
     step, pad, t = ranges[0][0], source.op, ranges[0][0].expr
     is_prefix = pad.low == 0 and pad.high == step.bound_expr - t - 1
-    if not is_prefix and not (pad.low == t and pad.high == 0):
+    if source.outputs[0].shape[pad.axis] != step.bound_expr or not (is_prefix or (pad.low == t and pad.high == 0)):
         return []
     outer = [_outer_product(graph, node, source, term, step, not is_prefix) for term in _summands(graph, _below(graph, source))]
     return [products for products in outer if products is not None] if all(outer) else []
@@ -101,6 +99,9 @@ def _outer_product(graph: Graph, node: Node, padded: Node, term: Node, step: Sym
     left, right = products.inputs
     rank, axis = graph.edge_rank(left), order[padded.op.axis]
     slot = 0 if axis < rank else 1
+    others = [order.index(k) for k in (range(rank, len(order)) if slot == 0 else range(rank))]
+    if others != sorted(others):
+        return None
     return OuterProducts(
         graph, node, (left, right), products, order, slot, axis - slot * rank, padded.op, step, is_suffix, node.inputs[0]
     )

@@ -14,7 +14,8 @@ from tempo_core.ir.elements import Elements, range_of
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder
-from tempo_core.passes.scans import evaluated, spread
+from tempo_core.passes.infinities import Infinities
+from tempo_core.passes.scans import evaluated
 from tempo_core.symbolic.domain import Domain, Range, full_range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -78,11 +79,16 @@ class WholeStep:
         kept = [places[a] for a in sorted(places)]
         if contract != (self.axis,) or kept != sorted(kept):
             return None
-        each = Builder(self.graph, self.node, Domain(step_order(self.element.steps, self.graph.order)))
-        is_finite, zero = each.add(ops.Unary("isfinite"), self.element), spread(each, self.element, 0.0)
-        finite, rest = each.add(ops.Where(), is_finite, self.element, zero), each.add(ops.Where(), is_finite, zero, self.element)
-        infinities = self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), self._of_range(rest))
-        return self.build.add(ops.Binary("add"), self._product(op, self._whole(finite), masked), infinities)
+        steps = step_order(self.element.steps, self.graph.order)
+        each, whole = (Builder(self.graph, self.node, Domain(of)) for of in (steps, tuple(s for s in steps if s != self.step)))
+        is_prefix = bool(self.index.start == 0)
+        infinities = Infinities(each, whole, self._all, self.element, self.step, is_first=is_prefix)
+        product = self._product(op, self._whole(infinities.finite()), masked)
+        end = evaluated(self.build, self.index.stop - 1 if is_prefix else self.index.start)
+        reached = infinities.reached(self.build, end, tuple(range(len(kept))))
+        return self.build.add(
+            ops.Binary("add"), product, self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), reached)
+        )
 
     def _product(self, op: ops.Dot, operand: Edge, other: Edge) -> Edge:
         return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
@@ -96,24 +102,12 @@ class WholeStep:
         order.insert(self.axis, first)
         return edge if order == sorted(order) else self.build.add(ops.Permute(tuple(order)), edge)
 
-    def _of_range(self, infinities: Edge) -> Edge:
-        """The sum over the range of values that are zero, infinite or NaN.
-
-        They stay out of the product: zeros of the other operand would make NaN of those outside of the range.
-        """
-        steps = self.graph[infinities.source].domain.steps
-        whole = Builder(self.graph, self.node, Domain(tuple(s for s in steps if s != self.step)))
-        points = zip(steps, infinities.index, strict=True)
-        everywhere = replace(infinities, index=tuple(full_range(s) if s == self.step else at for s, at in points))
-        suffixes = bool(self.index.start != 0)
-        scan = whole.add(ops.CumSum(0, suffixes), everywhere)
-        last = self.index.start if suffixes else self.index.stop - 1
-        value = self.build.add(ops.Gather(0), scan, evaluated(self.build, last))
-        if provably_nonnegative(self.index.length - 1):
-            return value
-        shape = self.build.type(value).shape
-        is_nonempty = self.build.add(ops.Broadcast(shape, ()), self.build.add(ops.Eval(self.index.length >= 1)))
-        return self.build.add(ops.Where(), is_nonempty, value, spread(self.build, value, 0.0))
+    def _all(self, value: Edge) -> Edge:
+        """A value of each point, read at all points of the step."""
+        steps = self.graph[value.source].domain.steps
+        return replace(
+            value, index=tuple(full_range(s) if s == self.step else at for s, at in zip(steps, value.index, strict=True))
+        )
 
 
 def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool]) -> Iterator[WholeStep]:

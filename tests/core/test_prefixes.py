@@ -242,3 +242,15 @@ def test_readers_over_another_step() -> None:
         w = apply(ops.Identity(), tp.input("w", (2,), domain=(i,)), name="w")
         loss = (x[0 : t + 1] * w).max(0) * (t + 1) + tp.exp(x[t:T] * 0.1 - w).sum(0) + x[t:T].prod(0) * w
         assert_gradients(ctx, loss, [x, w], {I: 2, T: 3}, {"x": normal(3, 2, seed=3), "w": normal(2, 2, seed=4)})
+
+
+@pytest.mark.parametrize("end", ["half", "before"])
+def test_a_gradient_that_not_every_point_has(end: str) -> None:
+    """Prefixes of half the length end at the first points only: the others get a gradient from blocks alone."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = apply(ops.Identity(), tp.input("x", (2,), domain=(t,)), name="x")
+        later = x[t:T].discounted_sum(0.9)
+        y = later[0 : t // 2 + 1 if end == "half" else tp.max(t, 1)].discounted_sum(0.9)
+        blocks = later[t // 2 * 2 : tp.min(t // 2 * 2 + 2, T)].discounted_sum(0.9)
+        assert_gradients(ctx, tp.tanh((y + blocks).sum()[0:T].sum() * 0.1), [x], {T: 4}, {"x": normal(4, 2, seed=1)})
