@@ -36,7 +36,7 @@ class Wavefront(Pass):
             if _may_have_tables(graph, row, column):
                 cycles, others = _cycles(graph, row, column)
                 nodes = _between(graph, row, column, set().union(*cycles), others)
-                if not is_worth_a_wavefront([graph[n] for n in nodes]):
+                if not cycles or not is_worth_a_wavefront([graph[n] for n in nodes]):
                     continue
                 try:
                     graph = Diagonals(*_with_operands(graph, row, column, nodes), row, column, cycles).run()
