@@ -30,9 +30,9 @@ FEWEST_OPERATIONS = 8
 # Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
 MOST_REGIONS = 8
 
-# Wavefront: the fewest operations at each point of a table for which it runs by diagonals. XLA's CPU compiler makes a loop over both
-# steps with fewer operations one piece of machine code, which takes some 2 nanoseconds a point. A diagonal takes as long as some
-# operations on vectors, and its operands are gathered.
+# Wavefront: the fewest operations at each point of a table for which it runs by diagonals, if its points hold several elements or lie
+# in other loops (or in a batch). XLA's CPU compiler makes a loop with fewer operations one piece of machine code, with vectors of those
+# elements: it takes some 2 nanoseconds an element. A diagonal takes as long as some operations on vectors, and its operands are gathered.
 FEWEST_OPERATIONS_FOR_A_WAVEFRONT = 8
 
 # Trim: the most different ends (far before the last point) in the loop over a step. Each may be one more copy of its body.
@@ -95,8 +95,9 @@ def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
 
 
 def is_worth_a_wavefront(nodes: Sequence[Node]) -> bool:
-    """Whether a table with these nodes at each of its points should run by diagonals."""
-    return sum(copy_weight(node) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
+    """Whether a table over two steps with these nodes should run by diagonals. In a table of single numbers, they are the only vectors."""
+    single = all(len(node.domain.steps) <= 2 and all(not type.shape for type in node.outputs) for node in nodes)
+    return single or sum(copy_weight(node) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
 
 
 def copy_weight(node: Node) -> int:

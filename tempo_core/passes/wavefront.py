@@ -34,9 +34,9 @@ class Wavefront(Pass):
     def apply(self, graph: Graph) -> Graph:
         for row, column in combinations([s for s in graph.order if s.name not in self.but], 2):
             if _may_have_tables(graph, row, column):
-                cycles = _cycles(graph, row, column)
-                nodes = _between(graph, row, column, set().union(*cycles))
-                if not is_worth_a_wavefront([graph[n] for n in nodes]):
+                cycles, others = _cycles(graph, row, column)
+                nodes = _between(graph, row, column, set().union(*cycles), others)
+                if not cycles or not is_worth_a_wavefront([graph[n] for n in nodes]):
                     continue
                 try:
                     graph = Diagonals(*_with_operands(graph, row, column, nodes), row, column, cycles).run()
@@ -59,17 +59,20 @@ def _may_have_tables(graph: Graph, row: Symbol, column: Symbol) -> bool:
     return {row, column} <= moving
 
 
-def _cycles(graph: Graph, row: Symbol, column: Symbol) -> list[set[int]]:
-    """The nodes of each cycle along both steps, which a loop over either of them leaves a cycle along the other."""
-    cycles: dict[frozenset[int], None] = {}
+def _cycles(graph: Graph, row: Symbol, column: Symbol) -> tuple[list[set[int]], set[int]]:
+    """The nodes of each cycle along both steps, which a loop over either of them leaves a cycle along the other; and all nodes of other cycles.
+
+    The branches of one `Merge` may lie on several cycles: they are one.
+    """
+    cycles: list[tuple[set[int], bool]] = []  # with whether it needs both steps
     for nest in loop_nest(graph, [s for s in graph.order if s not in (row, column)]).nests():
-        if nest.cyclic and _needs_both(graph, nest, row, column):
-            cycles[frozenset(vertex.node for vertex in nest.vertices)] = None
-    merged: list[set[int]] = []
-    for cycle in cycles:  # the branches of one Merge may lie on several cycles: they are one
-        joined = set(cycle).union(*(other for other in merged if other & cycle))
-        merged = [other for other in merged if not other & cycle] + [joined]
-    return merged
+        if nest.cyclic:
+            nodes = {vertex.node for vertex in nest.vertices}
+            touching = [cycle for cycle in cycles if cycle[0] & nodes]
+            needs_both = _needs_both(graph, nest, row, column) or any(both for _, both in touching)
+            joined = nodes.union(*(cycle for cycle, _ in touching))
+            cycles = [*(cycle for cycle in cycles if cycle not in touching), (joined, needs_both)]
+    return [nodes for nodes, both in cycles if both], set().union(*(nodes for nodes, both in cycles if not both))
 
 
 def _needs_both(graph: Graph, nest: Nest, row: Symbol, column: Symbol) -> bool:
@@ -77,8 +80,8 @@ def _needs_both(graph: Graph, nest: Nest, row: Symbol, column: Symbol) -> bool:
     return any({("=", sign), (sign, "=")} <= signs for sign in "<>")
 
 
-def _between(graph: Graph, row: Symbol, column: Symbol, cyclic: set[int]) -> set[int]:
-    """The nodes over both steps between the cyclic nodes, along reads of nodes over both steps."""
+def _between(graph: Graph, row: Symbol, column: Symbol, cyclic: set[int], others: set[int]) -> set[int]:
+    """The nodes over both steps between the cyclic nodes, along reads of nodes over both steps. Those of `others` stay as they are."""
     users = graph.users()
 
     def reached(after: bool) -> set[int]:
@@ -87,7 +90,7 @@ def _between(graph: Graph, row: Symbol, column: Symbol, cyclic: set[int]) -> set
             node = graph[stack.pop()]
             near = [reader.id for reader, _ in users[node.id]] if after else [edge.source for edge in node.inputs]
             for other in near:
-                if other not in nodes and _fits(graph, graph[other], row, column):
+                if other not in nodes | others and _fits(graph, graph[other], row, column):
                     nodes.add(other)
                     stack.append(other)
         return nodes

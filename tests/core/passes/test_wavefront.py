@@ -41,10 +41,15 @@ def test_wavefront(golden: Golden) -> None:
     check(golden, "wavefront", TABLE.replace(" : float32[] over ()\n", " over ()\n"), Wavefront())
 
 
-def test_a_table_with_few_operations_stays_a_loop() -> None:
-    """XLA makes machine code of such a loop."""
-    assert not _runs_by_diagonals(_graph(lambda cost, up, left, corner: cost + tp.minimum(up, left)))
-    assert _runs_by_diagonals(_graph(lambda cost, up, left, corner: cost + softmin(up, left, corner)))
+def test_a_table_of_vectors_with_few_operations_stays_a_loop() -> None:
+    """XLA makes machine code of such a loop, with vectors of its own. A table of numbers has no other vectors than its diagonals."""
+    few, many = (
+        lambda cost, up, left, corner: cost + tp.minimum(up, left),
+        lambda cost, up, left, corner: cost + softmin(up, left, corner),
+    )
+    assert _runs_by_diagonals(_graph(few))
+    assert not _runs_by_diagonals(_graph(few, 2))
+    assert _runs_by_diagonals(_graph(many, 2))
 
 
 def test_steps_that_stay_loops() -> None:
@@ -82,11 +87,11 @@ def test_a_table_for_each_sweep(sizes: tuple[int, int, int]) -> None:
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
-def _graph(update: Callable[..., Any]) -> Graph:
+def _graph(update: Callable[..., Any], *shape: int) -> Graph:
     context = tp.Context("i", "t")
     with context as ((i, I), (t, T)):
-        cost = tp.input("cost", domain=(i, t))
-        d = tp.recurrence((), domain=(i, t), name="d")
+        cost = tp.input("cost", shape, domain=(i, t))
+        d = tp.recurrence(shape, domain=(i, t), name="d")
         d[0, t] = cost[0, t]
         d[i, 0] = cost[i, 0]
         d[i, t] = update(cost, d[i - 1, t], d[i, t - 1], d[i - 1, t - 1])
