@@ -272,9 +272,7 @@ class Expr:
 
     def without_modulo(self) -> Expr:
         """The same expression with `a - a // n * n` in place of `a % n`."""
-        return self._fold(
-            lambda symbol: symbol.expr, minimum, maximum, lambda a, b: a // b, lambda a, b: a - a // b * b, Expr.of
-        )
+        return self._fold(lambda symbol: symbol.expr, minimum, maximum, lambda a, b: a // b, lambda a, b: a - a // b * b, Expr.of)
 
     def is_by_blocks(self, step: Symbol, size: Expr) -> bool:
         """Whether the expression mentions a step only in `step // size`, so that it is the same at all points of a block."""
