@@ -38,6 +38,8 @@ class Diagonals:
         self.old = graph
         self.fixed = self._fixed_steps()
         self._check_nodes()
+        for cycle in cycles:
+            self._check_order(cycle)
         number, place = _fresh(graph, "diagonal"), _fresh(graph, "place")
         self.number, self.place = number, place
         self.size = place.bound_expr
@@ -116,12 +118,27 @@ class Diagonals:
     def _check_read(self, node: Node, edge: Edge) -> None:
         """A read of a table's node lies at a constant distance. Those of a cycle lie on other diagonals than their reader, or at its point."""
         by_step = edge.by_step(self.old[edge.source].domain)
-        others = {step: index for step, index in by_step.items() if step not in (self.row, self.column)}
-        if not all(isinstance(i, Point) for i in by_step.values()) or not self._lacks(index_steps(others.values())):
+        others = [index for step, index in by_step.items() if step not in (self.row, self.column)]
+        if not all(isinstance(i, Point) for i in by_step.values()) or not self._lacks(index_steps(others)):
             raise NotATable
         rows, columns = self._distances(node, edge)
-        same = all(is_own_point(index, step) for step, index in others.items())
-        if same and self._on_a_cycle(node, edge) and rows + columns == 0 and rows != 0:
+        if self._at_own_others(edge) and self._on_a_cycle(node, edge) and rows + columns == 0 and rows != 0:
+            raise NotATable
+
+    def _at_own_others(self, edge: Edge) -> bool:
+        """Whether an edge reads the reader's own point along all steps but the row and the column."""
+        by_step = edge.by_step(self.old[edge.source].domain)
+        return all(is_own_point(index, step) for step, index in by_step.items() if step not in (self.row, self.column))
+
+    def _check_order(self, cycle: set[int]) -> None:
+        """Every way around a cycle leads to earlier diagonals, or every way to later ones. `x[i, j] = f(x[i + 1, j - 1])` does neither."""
+        reads = [
+            (edge.source, n, sum(self._distances(self.old[n], edge)))
+            for n in cycle
+            for edge in self.old[n].inputs
+            if edge.source in cycle and self._at_own_others(edge)
+        ]
+        if not any(_all_positive(cycle, [(a, b, sign * distance) for a, b, distance in reads]) for sign in (1, -1)):
             raise NotATable
 
     def _on_a_cycle(self, reader: Node, edge: Edge) -> bool:
@@ -377,6 +394,21 @@ class Diagonals:
         every = replace(build, domain=Domain(step_order({*others, self.row, self.column}, order), rest))
         place = (self.row.expr + self.column.expr) * self.size + self.row.expr % self.size
         return every.add(ops.Gather(0), flat, every.add(ops.Eval(place))).source
+
+
+def _all_positive(nodes: set[int], reads: list[tuple[int, int, int]]) -> bool:
+    """Whether the distances (source, reader, distance) add up to more than 0 around every cycle: Bellman and Ford's search for one that does not."""
+    scale = len(nodes) + 1  # a cycle has at most as many reads as nodes, so 1 less each makes a sum of 0 negative, and no other
+    least = dict.fromkeys(nodes, 0)
+    for _ in nodes:
+        changed = False
+        for source, reader, distance in reads:
+            reached = least[source] + distance * scale - 1
+            if reached < least[reader]:
+                least[reader], changed = reached, True
+        if not changed:
+            return True
+    return not any(least[source] + distance * scale - 1 < least[reader] for source, reader, distance in reads)
 
 
 def _fresh(graph: Graph, name: str) -> Symbol:
