@@ -191,6 +191,18 @@ def no_table(i, I, t, T):
     return [d]
 
 
+@program("wavefront")
+def no_table_around(i, I, t, T):
+    """No read stays on its diagonal, but the way there and back does: to the column before, and from there to the row ahead."""
+    cost = fed(domain=(t,))
+    d = tp.recurrence((), domain=(i, t), name="d")
+    d[i, 0] = 0.5
+    d[0, t + 1] = d[0, t] * 0.9
+    d[I - 1, t + 1] = cost
+    d[i, t + 1] = tp.tanh(d[i - 1, t] - d[i + 1, t] * 0.5 + d[i, t] + cost)
+    return [d]
+
+
 # -- lift -------------------------------------------------------------------------------------------------------------
 
 

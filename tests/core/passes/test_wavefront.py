@@ -61,7 +61,7 @@ def test_steps_that_stay_loops() -> None:
 def test_which_programs_run_by_diagonals(name: str) -> None:
     context, tensors = PROGRAMS[name].build()
     graph = Wavefront().apply(Pad().apply(with_outputs(context, tensors)))
-    assert ("diagonal" in [step.name for step in graph.order]) == (name != "no_table")
+    assert ("diagonal" in [step.name for step in graph.order]) == (not name.startswith("no_table"))
 
 
 @pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 3, 3), (3, 1, 4), (2, 4, 1), (4, 2, 2), (2, 6, 3)])
