@@ -17,7 +17,7 @@ from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, i
 from tempo_core.backends.cumulative import in_blocks, least
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import pays_to_scan_in_blocks
+from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks
 from tempo_core.symbolic.condition import Bool
 
 # The precision of products in float32 contractions. None is XLA's default: full float32 on the CPU; on newer GPUs TensorFloat-32
@@ -59,13 +59,12 @@ def constant(at: Setting, op: ops.Constant) -> Array:
 
 
 def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
-    """Two plain reductions: XLA's CPU compiler makes vector instructions of them, but not of `lax.argmax`, which takes 5 to 30 times as long.
-
-    A maximum is NaN if an element is.
-    """
+    """The place of the maximum is the first that equals it, or is NaN: a maximum is NaN if an element is."""
     length = x.shape[op.axis]
     if not length:
         return jnp.zeros((*x.shape[: op.axis], *x.shape[op.axis + 1 :]), jnp.int32)
+    if not pays_to_reduce_twice(length, jax.default_backend() == "cpu"):
+        return lax.argmax(x, op.axis, jnp.int32)
     is_greatest = x == jnp.max(x, op.axis, keepdims=True)
     if jnp.issubdtype(x.dtype, jnp.floating):
         is_greatest |= jnp.isnan(x)

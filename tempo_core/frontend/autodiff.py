@@ -458,7 +458,7 @@ class _Reverse:
         So the sum over the readers is one for all points of the source.
         """
         others = index_steps(tuple(index for step, index in indices.items() if step not in wide))
-        moving = index_steps(tuple(indices[step] for step in wide)) - others
+        moving = index_steps(tuple(indices[step] for step in wide)) - others - {s for size in value.shape for s in size.steps}
         backs = tuple(
             full_range(step) if step in moving and step in value.domain and isinstance(back, Range) else back
             for step, back in zip(domain.steps, inverse.index, strict=True)

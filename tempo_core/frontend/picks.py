@@ -34,8 +34,10 @@ def contributions_of_picks(context: BaseContext, node: Node, op: ops.Gather, g: 
         return None
     step, span = read
     moves = bool(span.steps) and span.steps <= set(node.domain.steps)
+    varies = any(size.steps for type in (*node.outputs, context.graph.edge_type(node.inputs[1])) for size in type.shape)
     if (
         not moves
+        or varies  # what the readers pick does not lie in one array
         or span.stride != 1
         or not provably_nonnegative(span.length - 1)
         or window_width(span, step, node.domain) is not None

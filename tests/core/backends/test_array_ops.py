@@ -12,6 +12,7 @@ from tempo_core.backends import jax_backend
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType
+from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE
 from tempo_core.symbolic.expr import Expr, maximum, minimum
 from tests.core.backends.support import JAX, NUMPY, T, array, check, normal, run, t
 
@@ -86,6 +87,24 @@ def test_reductions_of_nothing():
 def test_argmax_gives_the_first():
     check(ops.Argmax(1), [array([[1, 3, 3, 2], [5, 5, 5, 5]])], [1, 0])
     check(ops.Argmax(0), [array([False, True, True], "bool")], np.int32(1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "uint32", "bool"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_argmax_of_many_gives_the_first(dtype, axis):
+    """Where it is two reductions: of numbers with many equal maxima, of infinities, and of numbers that are not."""
+    x = (
+        np.random.default_rng(0)
+        .integers(0, 4, (LEAST_LENGTH_TO_REDUCE_TWICE + 3, LEAST_LENGTH_TO_REDUCE_TWICE))
+        .astype("float32")
+    )
+    x[:, 3] = x[5] = 0
+    if dtype in ("float32", "bfloat16"):
+        x[:, 7] = x[9] = -np.inf
+        x[17, 20] = x[22, 20] = x[17, 24] = np.nan
+        x[30] = np.inf
+    x = x > 2 if dtype == "bool" else x
+    check(ops.Argmax(axis), [array(x, dtype)], np.argmax(x, axis))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint32", "bfloat16"])
