@@ -94,8 +94,13 @@ def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
     return nominal(product(element.shape)) <= sum(nominal(product(type.shape)) for type in operands)
 
 
-def is_worth_a_wavefront(nodes: Sequence[Node]) -> bool:
-    """Whether a table over two steps with these nodes should run by diagonals. In a table of single numbers, they are the only vectors."""
+def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType]) -> bool:
+    """Whether a table over two steps with these nodes should run by diagonals. In a table of single numbers, they are the only vectors.
+
+    `factors` are what its products read at each row or column: matrices of weights would be copied for all points of each diagonal.
+    """
+    if any(len(factor.shape) >= 2 for factor in factors):
+        return False
     single = all(len(node.domain.steps) <= 2 and all(not type.shape for type in node.outputs) for node in nodes)
     return single or sum(copy_weight(node) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
 

@@ -8,6 +8,7 @@ from itertools import combinations
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import Nest, direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
 from tempo_core.passes.diagonals import Diagonals, NotATable
 from tempo_core.prices import is_worth_a_wavefront
@@ -36,7 +37,8 @@ class Wavefront(Pass):
             if _may_have_tables(graph, row, column):
                 cycles, others = _cycles(graph, row, column)
                 nodes = _between(graph, row, column, set().union(*cycles), others)
-                if not cycles or not is_worth_a_wavefront([graph[n] for n in nodes]):
+                factors = _factors(graph, row, column, nodes)
+                if not cycles or not is_worth_a_wavefront([graph[n] for n in nodes], factors):
                     continue
                 try:
                     graph = Diagonals(*_with_operands(graph, row, column, nodes), row, column, cycles).run()
@@ -103,6 +105,13 @@ def _fits(graph: Graph, node: Node, row: Symbol, column: Symbol) -> bool:
     if row not in node.domain or column not in node.domain or isinstance(node.op, (ops.Merge, ops.Udf, ops.Output, ops.Sink)):
         return False
     return all(isinstance(index, Point) for edge in node.inputs for index in edge.index)
+
+
+def _factors(graph: Graph, row: Symbol, column: Symbol, nodes: set[int]) -> list[TensorType]:
+    """What products in a table read from outside of it, at each row or column."""
+    products = [graph[n] for n in nodes if isinstance(graph[n].op, (ops.Dot, ops.Conv))]
+    reads = [edge for node in products for edge in node.inputs if edge.source not in nodes]
+    return [graph.edge_type(edge) for edge in reads if not edge.steps.isdisjoint((row, column))]
 
 
 ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast)

@@ -161,8 +161,16 @@ def table_from_the_end(i, I, t, T):
 
 @program("wavefront")
 def table_of_matrices(i, I, t, T):
-    """Products inside the table; the parameters vary with no step, or with one."""
-    x, w, v = fed(2, domain=(i, t)), fed(2, 2, domain=(), name="w"), fed(2, 2, domain=(t,), name="v")
+    """Products inside the table, with a matrix that varies with no step, and with vectors that vary with one."""
+    x, w, v = fed(2, domain=(i, t)), fed(2, 2, domain=(), name="w"), fed(2, domain=(t,), name="v")
+    d = table(i, t, x, lambda up, left, corner: tp.tanh(up @ w) + tp.sin(left @ v) * corner.softmax(0), 2)
+    return [d, *tp.grad((d[I - 1, 0:T] ** 2).sum((0, 1)), [x, w, v])]
+
+
+@program("wavefront")
+def no_table_of_layers(i, I, t, T):
+    """The matrices of all layers on a diagonal would be copied for each diagonal."""
+    x, w, v = fed(2, domain=(i, t)), fed(2, 2, domain=(i,), name="w"), fed(2, 2, domain=(i,), name="v")
     d = table(i, t, x, lambda up, left, corner: tp.tanh(up @ w) + tp.sin(left @ v) * corner.softmax(0), 2)
     return [d, *tp.grad((d[I - 1, 0:T] ** 2).sum((0, 1)), [x, w, v])]
 
