@@ -183,18 +183,19 @@ def _by_power(polynomial: Expr, counter: Symbol) -> dict[int, Expr]:
 def _polynomial(term: Expr, counters: frozenset[Symbol]) -> tuple[Expr, bool]:
     """An expression that is a polynomial of the counters, and at least `term`; and whether it is `term` itself.
 
-    A minimum is at most each of its arguments, a maximum at most the sum of their positive terms, and `t // 4` at most t.
+    A minimum is at most each of its arguments, a maximum at most the sum of their positive terms, and `t // 4` at most t. What a term
+    subtracts is at least 0: factors are sizes.
     """
     for monomial, coefficient in term.terms:
         for atom, _ in monomial:
             if isinstance(atom, Symbol) or not Expr.of_atom(atom).symbols & counters:
                 continue
-            if isinstance(atom, (Minimum, Maximum)):
-                choices = list(atom.args)
-            elif isinstance(atom, Modulo):
-                choices = [atom.denominator - 1 if coefficient > 0 else Expr.of(0)]
-            else:  # for a positive divisor
-                choices = [atom.numerator] if coefficient > 0 else [Expr.of(0)]
+            if not isinstance(atom, (Minimum, Maximum)):  # for a positive divisor, and other factors that are not negative
+                greatest = atom.denominator - 1 if isinstance(atom, Modulo) else atom.numerator
+                part = Expr.of_terms({monomial: coefficient})
+                bound = replaced(part, atom, greatest if coefficient > 0 else Expr.of(0))
+                return _polynomial(term - part + bound, counters)[0], False
+            choices = list(atom.args)
             if isinstance(atom, Maximum) and coefficient > 0:
                 choices = [functools.reduce(operator.add, (choice.by_sign()[0] for choice in choices))]
             candidates = [_polynomial(replaced(term, atom, choice), counters)[0] for choice in choices]

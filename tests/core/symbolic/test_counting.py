@@ -92,6 +92,7 @@ def test_sums_over_a_triangle(each: Expr) -> None:
     [
         minimum(t.expr + 1, 5), t.expr + 1 - maximum(t.expr - 3, 0), maximum(t.expr - 3, 0), t.expr // 4, 9 - t.expr // 4,
         t.expr % 4, 9 - t.expr % 4, minimum(t.expr // 2, 3) + t.expr,
+        (21 - t.expr) // 2 * (t.expr + 1 - t.expr // 3 * 3), (t.expr + 1 - t.expr % 5) * (t.expr // 2),
     ],
     ids=str,
 )  # fmt: skip
