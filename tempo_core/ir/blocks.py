@@ -36,7 +36,7 @@ def is_same_in_block(graph: Graph, edge: Edge, step: Symbol, size: Expr) -> bool
         read = waiting.pop()
         source = graph[read.source]
         moving = [s for s, i in read.by_step(source.domain).items() if step in i.steps and not _by_blocks(i, step, size)]
-        if not moving:
+        if not moving or (read.is_own_point(source.domain) and _takes_a_repeated_value(graph, source, step, size)):
             continue
         if (
             moving != [step]
@@ -49,6 +49,25 @@ def is_same_in_block(graph: Graph, edge: Edge, step: Symbol, size: Expr) -> bool
         ]
         seen.update(inner.source for inner in source.inputs)
     return True
+
+
+def _takes_a_repeated_value(graph: Graph, node: Node, step: Symbol, size: Expr) -> bool:
+    """Whether a node takes its point's element of values that are one a block, repeated along it: what a reduction of blocks becomes."""
+    if not isinstance(node.op, ops.Gather) or node.op.batch:
+        return False
+    values, position = (graph[edge.source] for edge in node.inputs)
+    axis = node.op.axis
+    if not isinstance(position.op, ops.Eval) or position.op.value != step.expr or step in values.domain:
+        return False
+    if isinstance(values.op, ops.Slice) and values.op.axis == axis and values.op.start == 0:
+        values = graph[values.inputs[0].source]
+    if not isinstance(values.op, ops.Reshape):
+        return False
+    rows = graph[values.inputs[0].source]
+    shape = rows.outputs[0].shape
+    if not isinstance(rows.op, ops.Broadcast) or axis + 1 >= len(shape) or axis + 1 in rows.op.axes:
+        return False
+    return shape[axis + 1] == size and values.outputs[0].shape == (*shape[:axis], shape[axis] * size, *shape[axis + 2 :])
 
 
 def _is_by_operands(node: Node, step: Symbol, size: Expr) -> bool:

@@ -7,10 +7,12 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import reference
+from tempo_core.compiler import with_outputs
 from tempo_core.ir.ops import Argmax, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Reduce
 from tempo_core.passes.lift import Lift
 from tempo_core.passes.simplify import Simplify
 from tests.core.passes.support import Golden, after, check, ops_of
+from tests.core.running import assert_all_same
 
 HEAD = """\
 steps i<I t<T
@@ -62,6 +64,23 @@ def test_blocks_are_reduced_once_a_block(golden: Golden):
     )
     (reduce,) = (n for n in check(golden, "lift_blocks", text, Lift(), Simplify()) if isinstance(n.op, Reduce))
     assert "t" not in map(str, reduce.domain.steps)
+
+
+def test_reductions_of_blocks_of_what_blocks_reduce_to() -> None:
+    """The exponentials of a block are of distances to its maximum, which is one for the block: no reader has exponentials of its own."""
+    context = tp.Context("i", "t")
+    with context as ((i, I), (t, T)):
+        x = tp.input("x", (2,), domain=(i, t))
+        block = x[i, t // 3 * 3 : tp.min(t // 3 * 3 + 3, T)]
+        outputs = [block.logsumexp(0), (block.softmax(0) * tp.sin(block)).sum(0), (block - block.mean(0)).prod(0)]
+    graph = Simplify().apply(Lift().apply(Simplify().apply(with_outputs(context, outputs))))
+    assert not [n for n in graph if isinstance(n.op, Reduce) and "t" in map(str, n.domain.steps)]
+    fed = {"x": np.random.default_rng(2).normal(size=(2, 8, 2)).astype("float32")}
+    for length in (1, 3, 8):
+        assert_all_same(
+            context.run({I: 2, T: length}, outputs, {"x": fed["x"][:, :length]}, config=tp.Config(backend="numpy")),
+            reference.evaluate(context, outputs, {I: 2, T: length}, {"x": fed["x"][:, :length]}),
+        )
 
 
 ELEMENTS = """\
