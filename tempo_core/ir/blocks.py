@@ -67,7 +67,7 @@ def _takes_a_repeated_value(graph: Graph, node: Node, step: Symbol, size: Expr) 
     shape = rows.outputs[0].shape
     if not isinstance(rows.op, ops.Broadcast) or axis + 1 >= len(shape) or axis + 1 in rows.op.axes:
         return False
-    return shape[axis + 1] == size and values.outputs[0].shape == (*shape[:axis], shape[axis] * size, *shape[axis + 2 :])
+    return bool(shape[axis + 1] == size) and values.outputs[0].shape == (*shape[:axis], shape[axis] * size, *shape[axis + 2 :])
 
 
 def _is_by_operands(node: Node, step: Symbol, size: Expr) -> bool:
