@@ -8,7 +8,7 @@ import pytest
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Input
 from tempo_core.schedule import Storage, schedule
-from tempo_core.schedule.storage import _Folding, _shared_depth, fold
+from tempo_core.schedule.storage import _Folding, _in_order, _shared_depth, fold
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
@@ -242,3 +242,60 @@ def test_the_checker_sees_a_store_that_is_too_small():
     scheduled.storage[step, 0] = Storage("window", (1, 4))
     with pytest.raises(AssertionError, match="its slot holds"):
         check(scheduled)
+
+
+# -- values that share their storage -----------------------------------------------------------------------------------
+
+
+def delays(*lengths):
+    """The storage of recurrences `x[t] = f(x[t - n])`, before it is folded, and the numbers of their nodes."""
+    graph, dt, nodes = Graph(ORDER), Domain((t,)), []
+    for k, n in enumerate(lengths):
+        x = merge(graph, dt, f"x{k}")
+        later = run(graph, f"f{k}", Domain((t,), t.expr >= n), (x, at(t.expr - n)))
+        define(graph, x, (run(graph, f"first{k}", dt), at(t.expr), t.expr < n), (later, at(t.expr), TRUE))
+        nodes.append(x.id)
+    bounds = {Symbol("T"): 12}
+    return _Folding(schedule(graph, bounds).schedule, bounds), nodes
+
+
+def patterns(folding, nodes):
+    return [folding._pattern(node, folding.reads[node, 0]) for node in nodes]
+
+
+def test_values_with_the_same_reads_share_their_storage():
+    folding, nodes = delays(2, 2, 5)
+    first, same, longer = patterns(folding, nodes)
+    assert first == same != longer
+    assert [folding.run()[node, 0].slots for node in nodes] == [(2,), (2,), (5,)]
+
+
+def test_pieces_of_statements_share_no_storage():
+    """The points of a piece are not those of its domain and conditions."""
+    folding, nodes = delays(2, 2)
+    for node in nodes:
+        object.__setattr__(folding.constraints.of_node[node][0], "is_piece", True)
+    first, second = patterns(folding, nodes)
+    assert first != second
+
+
+def test_values_at_times_that_are_not_affine_share_no_storage():
+    folding, nodes = delays(2, 2)
+    for node in nodes:
+        folding.schedule.rows[folding.constraints.of_node[node][0].name] = None
+    first, second = patterns(folding, nodes)
+    assert first != second
+
+
+def test_constants_in_times_count_by_their_order():
+    """Up to the first entry in which two times are different constants. What varies is compared as it is."""
+    times = {
+        "a": (((0,), (), 5), ((1,), (), 2), ((0,), (), 9)),
+        "b": (((0,), (), 5), ((1,), (), 4), ((0,), (), 4)),
+        "c": (((0,), (), 8), ((0,), (1,), 7), ((0,), (), 1)),
+    }
+    assert _in_order(times) == {
+        "a": (((0,), (), 0), ((1,), (), 2), ((0,), (), 1)),
+        "b": (((0,), (), 0), ((1,), (), 4), ((0,), (), 0)),
+        "c": (((0,), (), 1), ((0,), (1,), 7), ((0,), (), 0)),
+    }
