@@ -57,9 +57,24 @@ class _Padding:
         self.masks: dict[tuple[object, ...], tuple[Edge, Edge]] = {}  # of `_Work.masked`: operands of one shape share theirs
 
     def run(self) -> Graph:
-        for node_id in forward_order(self.graph):
+        merges = []
+        for node_id in forward_order(self.graph):  # a `Merge` may come before its branches
+            node = self.graph[node_id]
+            if isinstance(node.op, ops.Merge):
+                merges.append(node_id)
+                self._announce(node, node.op.type)
+            else:
+                self._visit(node)
+        for node_id in merges:
             self._visit(self.graph[node_id])
         return self.graph
+
+    def _announce(self, merge: Node, type: TensorType) -> None:
+        """Give a `Merge` its largest shape, which its readers need before its branches have theirs."""
+        if not type.is_static:
+            static = replace(type, shape=tuple(self.largest(size, merge.domain) for size in type.shape))
+            self.graph.put(replace(merge, op=ops.Merge(static), outputs=(static,)))
+            self.lengths[(merge.id, 0)] = type.shape
 
     def _true_shape(self, edge: Edge) -> tuple[Expr, ...]:
         """The shape that an edge delivered before padding, in the reader's steps."""
@@ -74,12 +89,13 @@ class _Padding:
         operands = []
         for edge, shape, domain in zip(node.inputs, true_shapes, operand_domains(node, node.domain), strict=True):
             operands.append(self._fitted(self._padded_read(edge, node.domain), shape, Builder(self.graph, node, domain)))
-        if not any(size.steps for shape in true_shapes for size in shape) and all(t.is_static for t in node.outputs):
+        is_static = all(t.is_static for t in node.outputs) and (node.id, 0) not in self.lengths
+        if not any(size.steps for shape in true_shapes for size in shape) and is_static:
             if tuple(operands) != node.inputs:
                 self.graph.put(replace(node, inputs=tuple(operands)))
             return
         if isinstance(node.op, ops.Merge):
-            self._merge(node, node.op.type, operands)
+            self._merge(node, operands)
             return
         if not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf):
             raise ShapeError(
@@ -101,19 +117,16 @@ class _Padding:
         if not all(t.is_static for t in node.outputs):
             self.lengths[(node.id, 0)] = node.outputs[0].shape
 
-    def _merge(self, node: Node, type: TensorType, operands: list[Edge]) -> None:
-        """Pad a `Merge` to its largest shape. Each branch has the true shape at the points that it defines."""
-        static = replace(type, shape=tuple(self.largest(size, node.domain) for size in type.shape))
+    def _merge(self, node: Node, operands: list[Edge]) -> None:
+        """Pad the branches of a `Merge` to its shape. Each has the true shape at the points that it defines."""
         edges = []
         for edge, domain in zip(operands, operand_domains(node, node.domain), strict=True):
             build, value = Builder(self.graph, node, domain), edge
-            for axis, size in enumerate(static.shape):
+            for axis, size in enumerate(node.outputs[0].shape):
                 if build.type(value).shape[axis] != size:
                     value = build.add(ops.Slice(axis, Expr.of(0), size), replace(value, condition=TRUE))
             edges.append(replace(value, condition=edge.condition))
-        self.graph.put(replace(node, op=ops.Merge(static), inputs=tuple(edges), outputs=(static,)))
-        if not type.is_static:
-            self.lengths[(node.id, 0)] = type.shape
+        self.graph.put(replace(node, inputs=tuple(edges)))
 
     def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
         """The edge, with a static size for each range whose length varies."""
