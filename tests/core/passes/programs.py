@@ -211,15 +211,6 @@ def no_table_around(i, I, t, T):
     return [d]
 
 
-@program("pad")
-def ragged_in_two_dimensions(i, I, t, T):
-    """A gradient whose `Merge` comes before its branches, which vary along two dimensions."""
-    x = fed(domain=(i, t))
-    both = x[tp.min(i + 1, I) : tp.min(i + 5, I), t // 11 * 11 : t + 1].discounted_sum(0.9).discounted_sum(0.9)
-    last = both[tp.min((i + 3) % 3, I - 1), T - 1 - t : T].sum(-1)
-    return tp.grad(tp.tanh(last[0:I, 0:T].sum()), [x])
-
-
 # -- lift -------------------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from tempo_core.symbolic.expr import Expr, Symbol, minimum
 from tests.core.every_op import each_op
 from tests.core.gradient_checks import assert_gradients
 from tests.core.passes.support import Golden, check, fed, ops_of
-from tests.core.running import assert_all_same, assert_same
+from tests.core.running import assert_all_same
 
 PADDED = """\
 steps t<T
@@ -464,3 +464,17 @@ def test_the_largest_size_of_a_window_is_its_width():
         if e.index and isinstance(e.index[0], Range) and e.index[0].size is not None
     ]
     assert [str(read.size) for read in reads] == ["min(3, T)"]
+
+
+def test_a_merge_whose_branches_come_later():
+    """Its branches get their shapes after it, along both dimensions that vary."""
+    context = tp.Context("b", "i", "t")
+    with context as ((b, B), (i, I), (t, T)):
+        x = tp.input("x", domain=(b, i, t))
+        parts = x[0 : tp.max(b, 1), tp.min(i + 1, I) : tp.min(i + 5, I), t // 11 * 11 : t + 1].sum(0)
+        both = parts.discounted_sum(0.9).discounted_sum(0.9)
+        last = both[tp.max(b - 1, 0), tp.min((i + 3) % 3, I - 1), T - 1 - t : T].sum(-1)
+        outputs = tp.grad(tp.tanh(last[0:B, 0:I, 0:T].sum()), [x])
+    bounds, inputs = {B: 2, I: 3, T: 4}, {"x": np.random.default_rng(3).normal(size=(2, 3, 4)).astype("float32")}
+    result = context.run(bounds, outputs, inputs, config=tp.Config(backend="numpy"))
+    assert_all_same(result, reference.evaluate(context, outputs, bounds, inputs), 1e-5)
