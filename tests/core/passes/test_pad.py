@@ -20,7 +20,7 @@ from tempo_core.symbolic.expr import Expr, Symbol, minimum
 from tests.core.every_op import each_op
 from tests.core.gradient_checks import assert_gradients
 from tests.core.passes.support import Golden, check, fed, ops_of
-from tests.core.running import assert_all_same
+from tests.core.running import assert_all_same, assert_same
 
 PADDED = """\
 steps t<T
