@@ -16,13 +16,13 @@ A value that all iterations but the first take over needs no selection, and the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.runtime.liveness import Effects, Liveness
 from tempo_core.schedule import Block, Execute, If, Loop, leaves
-from tempo_core.schedule.program import Item
+from tempo_core.schedule.program import Item, flat
 from tempo_core.symbolic.condition import at_least_zero
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
@@ -70,7 +70,7 @@ def registers(
     children: list[Item] = []
     merges: list[Execute] = []
     written: set[Key] = set()  # by the children before
-    for child in _flat(loop.body):
+    for child in flat(loop.body):
         moves = _merges_after_first(child, loop)
         reads = {key for merge in moves for key in liveness.reads(merge)}
         writes = {key for merge in moves for key in liveness.of(merge).writes}
@@ -110,21 +110,13 @@ def operands(execute: Execute, graph: Graph) -> tuple[Edge, ...]:
     return node.inputs if execute.branch is None else (node.inputs[execute.branch],)
 
 
-def _flat(block: Block) -> Iterator[Item]:
-    for child in block.children:
-        if isinstance(child, Block):
-            yield from _flat(child)
-        else:
-            yield child
-
-
 def _merges_after_first(item: Item, loop: Loop) -> list[Execute]:
     """The merges that an item executes in all iterations but the first, if it does nothing else."""
     if not isinstance(item, If) or item.orelse is not None:
         return []
     if item.condition != at_least_zero(loop.counter.expr - loop.start - loop.step):
         return []
-    children = list(_flat(item.then))
+    children = list(flat(item.then))
     merges = [child for child in children if isinstance(child, Execute) and child.branch is not None]
     return merges if len(merges) == len(children) else []
 

@@ -22,7 +22,7 @@ from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.naming import FIRST, Naming, Role, head, label
 from tempo_core.ir.ops import Output, Sink, Udf
 from tempo_core.ir.sources import Sources, span
-from tempo_core.schedule.program import Block, Execute, If, Item, Loop, lines
+from tempo_core.schedule.program import Block, Execute, If, Item, Loop, flat, lines
 
 COLUMN = 60  # the last column at which the user's lines may start
 
@@ -50,7 +50,7 @@ class _Outline:
         return "\n".join(f"{text:<{column}}  @ {where}" if where else text for text, where in shown)
 
     def _block(self, block: Block, depth: int) -> Iterator[_Line]:
-        for key, items in groupby(_flat(block), key=self._line_key):
+        for key, items in groupby(flat(block), key=self._line_key):
             neighbours = list(items)
             if key is None or len(neighbours) == 1:
                 for item in neighbours:
@@ -130,14 +130,6 @@ class _Outline:
     def _where(self, execute: Execute) -> list[str]:
         node = self.graph[execute.node]
         return [] if self.sources is None or self.naming.result(node) else self.sources.of(node, execute.branch)
-
-
-def _flat(block: Block) -> Iterator[Item]:
-    for child in block.children:
-        if isinstance(child, Block):
-            yield from _flat(child)
-        else:
-            yield child
 
 
 def _common(names: Sequence[str]) -> str:

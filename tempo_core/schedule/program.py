@@ -102,6 +102,15 @@ def walk(item: Item) -> Iterator[Item]:
             yield from walk(item.orelse)
 
 
+def flat(block: Block) -> Iterator[Item]:
+    """The items of a block and of the blocks directly inside of it, in order."""
+    for child in block.children:
+        if isinstance(child, Block):
+            yield from flat(child)
+        else:
+            yield child
+
+
 def leaves(item: Item) -> Iterator[Leaf]:
     for inner in walk(item):
         if isinstance(inner, (Execute, Dealloc, Evict, Load)):
