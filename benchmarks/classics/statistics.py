@@ -292,7 +292,7 @@ def adaptive_model_by_sum(symbol: Array, K: int) -> Any:
 PAST = {
     "tiny": {"T": 6, "D": 2},
     "small": {"T": 50, "D": 2},
-    "full": {"T": 20_000, "D": 64},
+    "full": {"T": 12_000, "D": 64},
     "long": {"T": 100_000, "D": 1},
 }
 WINDOW = {
@@ -304,7 +304,7 @@ WINDOW = {
 SYMBOLS = {
     "tiny": {"B": 2, "T": 6, "K": 3},
     "small": {"B": 1, "T": 30, "K": 4},
-    "full": {"B": 16, "T": 8000, "K": 64},
+    "full": {"B": 16, "T": 6000, "K": 64},
     "long": {"B": 1, "T": 100_000, "K": 4},
 }
 
