@@ -61,7 +61,7 @@ def _numpy(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
 def test_sums_of_other_dtypes_stay(dtype: str) -> None:
     ctx = tp.Context("t")
-    with ctx as ((t, T),):
+    with ctx as ((t, _),):
         x, y = tp.input("x", (3, 4), dtype, domain=(t,)), tp.input("y", (4,), dtype, domain=(t,))
         (x * y).sum(1)
         assert not any(isinstance(node.op, ops.Dot) for node in ctx.graph)
