@@ -240,3 +240,14 @@ LEAST_LENGTH_TO_REDUCE_TWICE = 32
 def pays_to_reduce_twice(length: int, on_cpu: bool) -> bool:
     """Whether to find the place of a maximum by two reductions along so many elements, in place of one of pairs."""
     return on_cpu and length >= LEAST_LENGTH_TO_REDUCE_TWICE
+
+
+# Scan over values that are computed in it: XLA's CPU compiler writes the operands of a loop to memory. To compute them in the loop saves a
+# write and a read of each element, and costs the operations again if something else reads the values too.
+LEAST_SHRINKING = 4
+MOST_OPERATIONS_IN_A_SCAN = 24
+
+
+def pays_to_compute_in_scan(elements: int, read: int, operations: int) -> bool:
+    """Whether a scan computes an operand of so many elements as it goes, by so many operations on arrays of `read` elements."""
+    return read * LEAST_SHRINKING <= elements and operations <= MOST_OPERATIONS_IN_A_SCAN

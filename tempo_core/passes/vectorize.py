@@ -107,7 +107,8 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
 
     A group is a set of connected legal nodes. It is worth vectorizing if some read takes a whole step of it. A group with
     operands from a loop over the step needs a second reason, because all those operands would have to be kept until the loop
-    ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once; or no value read from the
+    ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once
+    (but not a product of two values that both vary with the step); or no value read from the
     group is smaller than its operands. Operands that are kept anyway do not count, because something else reads a range of them.
     For a group with operands from a loop, a result (`Output`) that collects the step does not count as a read.
 
@@ -136,7 +137,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
                     collected.add(source.id)
                 else:
                     whole.add((source.id, edge.output))
-    heavy = {groups.of(n) for n in legal if isinstance(graph[n].op, FASTER_AT_ONCE)}
+    heavy = {groups.of(n) for n in legal if _is_faster_at_once(graph, graph[n], step)}
     operands: dict[int, set[Key]] = {}  # by group
     for reader_id, key in looped_reads:
         operands.setdefault(groups.of(reader_id), set()).add(key)
@@ -151,6 +152,16 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     worthwhile |= {groups.of(n) for n in collected} - operands.keys()
     worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()
     return {n for n in legal if groups.of(n) in worthwhile}
+
+
+def _is_faster_at_once(graph: Graph, node: Node, step: Symbol) -> bool:
+    """Whether a node takes much less time for all points of a step at once than point by point.
+
+    A product of two values that both vary with the step is a product for each point in either way.
+    """
+    if isinstance(node.op, ops.Dot) and all(step in edge.steps for edge in node.inputs):
+        return False
+    return isinstance(node.op, FASTER_AT_ONCE)
 
 
 def _before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups[int]) -> set[int]:
