@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tempo_core.backends import shared
+from tempo_core.backends import elementwise_scans, shared
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.cumulative import in_blocks, least
 from tempo_core.errors import DTypeError
@@ -110,6 +110,45 @@ def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Arr
     return jnp.moveaxis(scan(c, b, op.reverse), 0, op.axis).astype(terms.dtype)
 
 
+def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ...]:
+    """An island. A recurrence that is computed in order computes its operands as it goes, where they would be large arrays.
+
+    Outside of a program, this would compile the loop at each call.
+    """
+    if jax.default_backend() != "cpu" or not any(isinstance(x, jax.core.Tracer) for x in operands):
+        return shared.dataflow(at, op, *operands)
+    slots: list[Array] = [*operands, *(None for _ in op.body.slot_types[len(operands) :])]
+    producers: dict[int, tuple[ops.Op, tuple[int, ...]]] = {}
+    for instruction, sources, targets in op.body.instructions:
+        if isinstance(instruction, ops.LinearScan):
+            results: Sequence[Array] = (_scan_of_elements(at, instruction, slots, producers, sources),)
+        else:
+            results = at.backend.kernel(instruction, [slots[s] for s in sources], at.env, at.seed)
+            producers[targets[0]] = (instruction, sources)
+        for target, result in zip(targets, results, strict=True):
+            slots[target] = result
+    return tuple(slots[s] for s in op.body.results)
+
+
+def _scan_of_elements(
+    at: Setting,
+    op: ops.LinearScan,
+    slots: list[Array],
+    producers: dict[int, tuple[ops.Op, tuple[int, ...]]],
+    sources: Sequence[int],
+) -> Array:
+    coefficient, term = (elementwise_scans.operand(at, slots, producers, slot, op.axis) for slot in sources)
+    like = shared.wide(jnp.moveaxis(slots[sources[1]], op.axis, 0))
+
+    def step(before: Array, position: Array) -> tuple[Array, Array]:
+        after = shared.wide(term(position)) + carried_part(shared.wide(coefficient(position)), before)
+        return after, after
+
+    start, positions = jnp.zeros(like.shape[1:], like.dtype), jnp.arange(like.shape[0], dtype=jnp.int32)
+    results = lax.scan(step, start, positions, reverse=op.reverse)[1]
+    return jnp.moveaxis(results, 0, op.axis).astype(slots[sources[1]].dtype)
+
+
 def scan_in_order(c: Array, b: Array, reverse: bool) -> Array:
     """`y[k] = b[k] + c[k] * y[k - 1]` along the first axis, one element after the other."""
 
@@ -164,7 +203,11 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
     XLA's CPU compiler transposes both operands of a product that contracts two dimensions; once they are one, there is nothing
     to transpose. Their order is that of the larger operand, so that only the smaller one may have to move. Batch dimensions stay
     apart: that is as good, and a store that was written just before is copied for a reshape.
+
+    Without a contracted dimension it is a plain multiplication, which XLA makes a part of the operation that reads it.
     """
+    if not op.left_contract:
+        return outer_product(op, left, right)
     larger_left = left.size >= right.size
     batch = _in_order(op.left_batch if larger_left else op.right_batch)
     contract = _in_order(op.left_contract if larger_left else op.right_contract)
@@ -186,6 +229,16 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
     result = jnp.reshape(product, [*(left.shape[op.left_batch[k]] for k in batch), *free_sizes])
     places = [*_in_order(batch), *range(len(batch), result.ndim)]
     return jnp.transpose(result, places).astype(left.dtype)
+
+
+def outer_product(op: ops.Dot, left: Array, right: Array) -> Array:
+    """The products of all pairs of elements at the same places of the batch dimensions."""
+    left_free, right_free = op.left_free(left.ndim), op.right_free(right.ndim)
+    left, right = jnp.transpose(left, (*op.left_batch, *left_free)), jnp.transpose(right, (*op.right_batch, *right_free))
+    batch = len(op.left_batch)
+    left = jnp.reshape(left, (*left.shape, *(1 for _ in right_free)))
+    right = jnp.reshape(right, (*right.shape[:batch], *(1 for _ in left_free), *right.shape[batch:]))
+    return left * right
 
 
 def _in_order(axes: Sequence[int]) -> list[int]:
@@ -342,7 +395,7 @@ class JaxBackend(Backend):
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
         ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax,
-        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
+        ops.Dataflow: dataflow, ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
     }  # fmt: skip
 
