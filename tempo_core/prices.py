@@ -60,6 +60,10 @@ MOST_STATEMENTS_FOR_ISL = 60
 # isl's scheduler sees statements with more pieces as one piece around all their points.
 MOST_PIECES_TO_SCHEDULE = 3
 
+# Build: isl's time for a shorter form of a condition doubles with each further division (`t % 7 == 3`). With more of them, the
+# condition stays as it is written.
+MOST_DIVISIONS_FOR_ISL = 6
+
 # Storage: isl compares all pieces of a value's writes and reads with each other. 16 pieces take it a few milliseconds, 100 take
 # seconds. Lifetimes of values with more pieces are bounded from above.
 MOST_PIECES_TO_COMPARE = 16
