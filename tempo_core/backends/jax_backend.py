@@ -17,7 +17,7 @@ from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, i
 from tempo_core.backends.cumulative import in_blocks, least
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks
+from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks, pays_to_select_parts
 from tempo_core.symbolic.condition import Bool
 
 # The precision of products in float32 contractions. None is XLA's default: full float32 on the CPU; on newer GPUs TensorFloat-32
@@ -275,6 +275,17 @@ def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
     return _window(x, op.axis, at.value(-op.low), size)
 
 
+def concat(at: Setting, op: ops.Concat, *parts: Array) -> Array:
+    """Two small parts are one selection between both, each padded to the whole: XLA fuses it, where a concatenation is three operations."""
+    first, *others = parts
+    if len(others) != 1 or not pays_to_select_parts(first.nbytes + others[0].nbytes, jax.default_backend() == "cpu"):
+        return shared.concat(at, op, *parts)
+    (second,) = others
+    before, after = first.shape[op.axis], second.shape[op.axis]
+    left, right = _padded(first, op.axis, 0, after), _padded(second, op.axis, before, 0)
+    return jnp.where(lax.broadcasted_iota(jnp.int32, left.shape, op.axis) < before, left, right)
+
+
 # -- indexing by data -------------------------------------------------------------------------------------------------
 
 
@@ -342,7 +353,7 @@ class JaxBackend(Backend):
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
         ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax,
-        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
+        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad, ops.Concat: concat,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
     }  # fmt: skip
 
