@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from tempo_core.backends import shared
+from tempo_core.backends.apart import dataflow
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.cumulative import in_blocks, least
 from tempo_core.errors import DTypeError
@@ -354,7 +355,7 @@ class JaxBackend(Backend):
         ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax,
         ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad, ops.Concat: concat,
-        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
+        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf, ops.Dataflow: dataflow,
     }  # fmt: skip
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
