@@ -293,3 +293,13 @@ DEAR_FUNCTIONS = (
 def is_dear_in_padding(op: ops.Op) -> bool:
     """Whether an operation of an island is so dear that a padding should read it from memory."""
     return isinstance(op, (ops.Unary, ops.Binary)) and op.fn in DEAR_FUNCTIONS
+
+
+# Slice: XLA's CPU compiler takes about a nanosecond for each element of a gather, and less than half of it for those of a slice out of a padded
+# value. For few elements, the slice and the selections at both ends are as many operations as the gather.
+LEAST_LENGTH_TO_SLICE = 32
+
+
+def pays_to_slice(length: int, count: int, on_cpu: bool) -> bool:
+    """Whether so many elements that follow each other, of an axis with such a length, are a slice in place of a gather."""
+    return on_cpu and length >= LEAST_LENGTH_TO_SLICE and count >= LEAST_LENGTH_TO_SLICE

@@ -7,15 +7,17 @@ operand in memory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tempo_core.backends import shifted
 from tempo_core.backends.base import Array, Setting, is_static
 from tempo_core.ir import ops
-from tempo_core.prices import is_dear_in_padding
+from tempo_core.prices import is_dear_in_padding, pays_to_slice
 
 _OF_ITS_READER = (
     ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity, ops.Reshape, ops.Permute, ops.Broadcast, ops.Slice, ops.Flip,
@@ -29,12 +31,18 @@ def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ..
     counter = _counter(at)
     dear: set[int] = set()  # computed by dear functions, unless they are in memory
     padded: set[int] = set()
+    followed = shifted.starts(op.body)
     for instruction, sources, targets in op.body.instructions:
         pads, is_dear = _pads(instruction, at, slots[sources[0]] if sources else None), is_dear_in_padding(instruction)
         from_memory = counter is not None and (pads or is_dear)
         unwanted = dear if pads else padded
         values = [_apart(slots[s], counter) if from_memory and s in unwanted else slots[s] for s in sources]
-        for target, result in zip(targets, at.backend.kernel(instruction, values, at.env, at.seed), strict=True):
+        if isinstance(instruction, ops.Gather) and _is_slice(instruction, sources, values, followed):
+            scalar, sign = followed[sources[1]]
+            results: tuple[Array, ...] = (shifted.sliced(values[0], instruction.axis, values[1], sign * slots[scalar]),)
+        else:
+            results = at.backend.kernel(instruction, values, at.env, at.seed)
+        for target, result in zip(targets, results, strict=True):
             slots[target] = result
         is_fused = isinstance(instruction, _OF_ITS_READER)
         if is_dear or (is_fused and not dear.isdisjoint(sources)):
@@ -42,6 +50,11 @@ def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ..
         if pads or (is_fused and not is_dear and not padded.isdisjoint(sources)):
             padded.update(targets)
     return tuple(slots[s] for s in op.body.results)
+
+
+def _is_slice(op: ops.Gather, sources: Sequence[int], values: Sequence[Array], followed: Mapping[int, shifted.Start]) -> bool:
+    on_cpu = jax.default_backend() == "cpu"
+    return sources[1] in followed and not op.batch and pays_to_slice(values[0].shape[op.axis], values[1].size, on_cpu)
 
 
 def _pads(op: ops.Op, at: Setting, x: Array) -> bool:
