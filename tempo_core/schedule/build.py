@@ -17,6 +17,7 @@ import islpy as isl
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Graph
+from tempo_core.prices import MOST_WEIGHT_TO_PEEL, copy_weight
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
@@ -52,11 +53,15 @@ def build_program(
     else:
         root = _Loops(schedule, present).item(present, 0, {})
     root = rotated(simplified(tightened(root), {}))
-    root = cut(root, {})
+    root = cut(root, {}, lambda body: _copy_weight(body, schedule.constraints.graph) <= MOST_WEIGHT_TO_PEEL)
     root = simplified(tightened(root), {})  # after a cut, the whole body of a loop may stand under one condition
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, schedule.constraints.graph, frozenset()))
+
+
+def _copy_weight(body: Item, graph: Graph) -> int:
+    return sum(copy_weight(graph[leaf.node].op) for leaf in leaves(body) if isinstance(leaf, Execute))
 
 
 @dataclass(frozen=True)
