@@ -6,12 +6,13 @@ before the loop of the scan, and read them in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import jax.numpy as jnp
 from jax import Array, lax
 
+from tempo_core.backends import shared
 from tempo_core.backends.base import Setting
 from tempo_core.ir import ops
 from tempo_core.ir.elements import without
@@ -88,6 +89,31 @@ class Elements:
     def _apply(self, op: ops.Op, elements: list[Element]) -> Element:
         kernel, env, seed = self.at.backend.kernel, self.at.env, self.at.seed
         return lambda position: kernel(op, [element(position) for element in elements], env, seed)[0]
+
+
+def scanned(
+    at: Setting,
+    op: ops.LinearScan,
+    slots: list[Array],
+    producers: dict[int, tuple[ops.Op, tuple[int, ...]]],
+    sources: Sequence[int],
+) -> Array:
+    """A recurrence of an island, one element after the other. It computes its operands as it goes, where they would be large arrays."""
+    coefficient, term = (operand(at, slots, producers, slot, op.axis) for slot in sources)
+    like = shared.wide(jnp.moveaxis(slots[sources[1]], op.axis, 0))
+
+    def step(before: Array, position: Array) -> tuple[Array, Array]:
+        after = shared.wide(term(position)) + carried_part(shared.wide(coefficient(position)), before)
+        return after, after
+
+    start, positions = jnp.zeros(like.shape[1:], like.dtype), jnp.arange(like.shape[0], dtype=jnp.int32)
+    results = lax.scan(step, start, positions, reverse=op.reverse)[1]
+    return jnp.moveaxis(results, 0, op.axis).astype(slots[sources[1]].dtype)
+
+
+def carried_part(coefficient: Array, before: Array) -> Array:
+    """`coefficient * before`. A coefficient of zero gives zero even if `before` is infinite or NaN: it is a reset."""
+    return jnp.where(coefficient == 0, jnp.zeros_like(before), coefficient * before)
 
 
 def operand(

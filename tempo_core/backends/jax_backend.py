@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tempo_core.backends import elementwise_scans, shared
+from tempo_core.backends import shared
+from tempo_core.backends.apart import dataflow
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.cumulative import in_blocks, least
+from tempo_core.backends.elementwise_scans import carried_part
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks
+from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks, pays_to_select_parts
 from tempo_core.symbolic.condition import Bool
 
 # The precision of products in float32 contractions. None is XLA's default: full float32 on the CPU; on newer GPUs TensorFloat-32
@@ -110,45 +112,6 @@ def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Arr
     return jnp.moveaxis(scan(c, b, op.reverse), 0, op.axis).astype(terms.dtype)
 
 
-def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ...]:
-    """An island. A recurrence that is computed in order computes its operands as it goes, where they would be large arrays.
-
-    Outside of a program, this would compile the loop at each call.
-    """
-    if jax.default_backend() != "cpu" or not any(isinstance(x, jax.core.Tracer) for x in operands):
-        return shared.dataflow(at, op, *operands)
-    slots: list[Array] = [*operands, *(None for _ in op.body.slot_types[len(operands) :])]
-    producers: dict[int, tuple[ops.Op, tuple[int, ...]]] = {}
-    for instruction, sources, targets in op.body.instructions:
-        if isinstance(instruction, ops.LinearScan):
-            results: Sequence[Array] = (_scan_of_elements(at, instruction, slots, producers, sources),)
-        else:
-            results = at.backend.kernel(instruction, [slots[s] for s in sources], at.env, at.seed)
-            producers[targets[0]] = (instruction, sources)
-        for target, result in zip(targets, results, strict=True):
-            slots[target] = result
-    return tuple(slots[s] for s in op.body.results)
-
-
-def _scan_of_elements(
-    at: Setting,
-    op: ops.LinearScan,
-    slots: list[Array],
-    producers: dict[int, tuple[ops.Op, tuple[int, ...]]],
-    sources: Sequence[int],
-) -> Array:
-    coefficient, term = (elementwise_scans.operand(at, slots, producers, slot, op.axis) for slot in sources)
-    like = shared.wide(jnp.moveaxis(slots[sources[1]], op.axis, 0))
-
-    def step(before: Array, position: Array) -> tuple[Array, Array]:
-        after = shared.wide(term(position)) + carried_part(shared.wide(coefficient(position)), before)
-        return after, after
-
-    start, positions = jnp.zeros(like.shape[1:], like.dtype), jnp.arange(like.shape[0], dtype=jnp.int32)
-    results = lax.scan(step, start, positions, reverse=op.reverse)[1]
-    return jnp.moveaxis(results, 0, op.axis).astype(slots[sources[1]].dtype)
-
-
 def scan_in_order(c: Array, b: Array, reverse: bool) -> Array:
     """`y[k] = b[k] + c[k] * y[k - 1]` along the first axis, one element after the other."""
 
@@ -183,11 +146,6 @@ def _composed(first: tuple[Array, Array, Array], second: tuple[Array, Array, Arr
 
 def _composed_integers(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
     return second[0] * first[0], second[1] + second[0] * first[1]
-
-
-def carried_part(coefficient: Array, before: Array) -> Array:
-    """`coefficient * before`. A coefficient of zero gives zero even if `before` is infinite or NaN: it is a reset."""
-    return jnp.where(coefficient == 0, jnp.zeros_like(before), coefficient * before)
 
 
 def discounted_sum(at: Setting, op: ops.DiscountedSum, x: Array) -> Array:
@@ -328,6 +286,17 @@ def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
     return _window(x, op.axis, at.value(-op.low), size)
 
 
+def concat(at: Setting, op: ops.Concat, *parts: Array) -> Array:
+    """Two small parts are one selection between both, each padded to the whole: XLA fuses it, where a concatenation is three operations."""
+    first, *others = parts
+    if len(others) != 1 or not pays_to_select_parts(first.nbytes + others[0].nbytes, jax.default_backend() == "cpu"):
+        return shared.concat(at, op, *parts)
+    (second,) = others
+    before, after = first.shape[op.axis], second.shape[op.axis]
+    left, right = _padded(first, op.axis, 0, after), _padded(second, op.axis, before, 0)
+    return jnp.where(lax.broadcasted_iota(jnp.int32, left.shape, op.axis) < before, left, right)
+
+
 # -- indexing by data -------------------------------------------------------------------------------------------------
 
 
@@ -395,8 +364,8 @@ class JaxBackend(Backend):
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
         ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax,
-        ops.Dataflow: dataflow, ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
-        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
+        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad, ops.Concat: concat,
+        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf, ops.Dataflow: dataflow,
     }  # fmt: skip
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
