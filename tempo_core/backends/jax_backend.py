@@ -15,6 +15,7 @@ from jax import lax
 from tempo_core.backends import shared
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.cumulative import in_blocks, least
+from tempo_core.backends.island import dataflow
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks
@@ -343,7 +344,7 @@ class JaxBackend(Backend):
         ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax,
         ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
-        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
+        ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf, ops.Dataflow: dataflow,
     }  # fmt: skip
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
