@@ -52,6 +52,12 @@ NOMINAL = 16  # the value of every bound in comparisons of sizes, where bounds a
 # The other iterations then have no condition. Each cut compiles the body once more.
 MOST_PEELED = 2
 
+# Schedule: the greatest weight (`copy_weight`) of a loop's body of which a copy runs in its first or last iterations, so that the other
+# iterations take over values without a condition. XLA runs a condition in a loop as a branch, or computes and selects among both values.
+# Loops with few iterations, and loops around other loops, stay as they are.
+MOST_WEIGHT_TO_PEEL = 24
+SHORTEST_PEELED = 8
+
 # Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
 MOST_STATEMENTS_FOR_ISL = 60
 
@@ -106,12 +112,14 @@ def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType]) -
     if any(len(factor.shape) >= 2 for factor in factors):
         return False
     single = all(len(node.domain.steps) <= 2 and all(not type.shape for type in node.outputs) for node in nodes)
-    return single or sum(copy_weight(node) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
+    return single or sum(copy_weight(node.op) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
 
 
-def copy_weight(node: Node) -> int:
-    """The rough cost of a second copy of a node in a program."""
-    return 0 if isinstance(node.op, FREE_TO_COPY) else 10 if isinstance(node.op, DEAR_TO_COPY) else 1
+def copy_weight(op: ops.Op) -> int:
+    """The rough cost of a second copy of an operation in a program."""
+    if isinstance(op, ops.Dataflow):
+        return sum(copy_weight(each) for each, _, _ in op.body.instructions)
+    return 0 if isinstance(op, FREE_TO_COPY) else 10 if isinstance(op, DEAR_TO_COPY) else 1
 
 
 # Scan in blocks: XLA on a CPU computes a cumulative sum or maximum by a tree, in some 16 operations an element. In blocks of 8, which are
