@@ -39,6 +39,10 @@ MOST_REGIONS = 8
 # elements: it takes some 2 nanoseconds an element. A diagonal takes as long as some operations on vectors, and its operands are gathered.
 FEWEST_OPERATIONS_FOR_A_WAVEFRONT = 8
 
+# Derive: the most additions, products and views that are repeated so that a loop keeps one value fewer. Together with their reader, they
+# are one operation of XLA. It takes about as long as the reader, where a value that is kept is an operation and a copy of its own.
+MOST_DERIVED_OPERATIONS = 8
+
 # Trim: the most different ends (far before the last point) in the loop over a step. Each may be one more copy of its body.
 MOST_ENDS = 3
 

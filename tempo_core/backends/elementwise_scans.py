@@ -20,6 +20,7 @@ from tempo_core.prices import pays_to_compute_in_scan
 
 ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity)
 Element = Callable[[Array], Array]  # the value at a position along a dimension
+Producers = dict[int, tuple[ops.Op, tuple[int, ...]]]  # by slot: what computed its value, of which slots
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Elements:
 
     at: Setting
     slots: list[Array]
-    producers: dict[int, tuple[ops.Op, tuple[int, ...]]]
+    producers: Producers
     arrays: dict[int, int] = field(default_factory=dict)
     operations: int = 0
 
@@ -95,7 +96,7 @@ def scanned(
     at: Setting,
     op: ops.LinearScan,
     slots: list[Array],
-    producers: dict[int, tuple[ops.Op, tuple[int, ...]]],
+    producers: Producers,
     sources: Sequence[int],
 ) -> Array:
     """A recurrence of an island, one element after the other. It computes its operands as it goes, where they would be large arrays."""
@@ -116,9 +117,7 @@ def carried_part(coefficient: Array, before: Array) -> Array:
     return jnp.where(coefficient == 0, jnp.zeros_like(before), coefficient * before)
 
 
-def operand(
-    at: Setting, slots: list[Array], producers: dict[int, tuple[ops.Op, tuple[int, ...]]], slot: int, axis: int
-) -> Element:
+def operand(at: Setting, slots: list[Array], producers: Producers, slot: int, axis: int) -> Element:
     """The elements of a scan's operand: computed in the scan if this reads much less, else read from the array."""
     elements, array = Elements(at, slots, producers), slots[slot]
     element = elements.of(slot, axis)

@@ -298,12 +298,19 @@ def evaluated_along(value: Expr | Bool, size: Expr, vectors: Mapping[Symbol, Cal
         fn = "floordiv" if isinstance(atom, FloorDivide) else "mod"
         return build.add(ops.Binary(fn), of_expr(atom.numerator), of_expr(atom.denominator))
 
+    def sides(difference: Expr) -> tuple[Expr, Expr]:
+        """Two expressions with this difference: the vectors alone on one side. XLA knows where `i == n` holds, not `i - n == 0`."""
+        moved = [(m, c) for m, c in difference.terms if any(varies(Expr.of_atom(a)) for a, _ in m)]
+        positive, negative = (Expr.of_terms({m: sign * c for m, c in moved if sign * c > 0}) for sign in (1, -1))
+        rest = difference - positive + negative
+        return (positive, negative - rest) if not negative.terms else (positive + rest, negative)
+
     def of_condition(condition: Bool) -> Edge:
         if not varies(condition):
             return spread(build.add(ops.Eval(condition)))
         if isinstance(condition, Comparison):
             fn = {">=": "ge", "==": "eq", "!=": "ne"}[condition.kind]
-            return build.add(ops.Compare(fn), of_expr(condition.expr), of_expr(Expr.of(0)))
+            return build.add(ops.Compare(fn), *map(of_expr, sides(condition.expr)))
         assert isinstance(condition, (Conjunction, Disjunction))
         return combine("and" if isinstance(condition, Conjunction) else "or", [of_condition(a) for a in condition.args])
 

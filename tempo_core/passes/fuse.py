@@ -18,6 +18,8 @@ from tempo_core.symbolic.groups import Groups
 NEVER_FUSED = (ops.Merge, ops.Input, ops.Output, ops.Sink)
 DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader gets a copy
 
+OF_POSITIONS = {"add", "sub", "mul", "minimum", "maximum", "and", "or", "ge", "lt", "gt", "le", "eq", "ne"}  # as cheap as a read
+
 
 @dataclass(frozen=True)
 class Fuse(Pass):
@@ -74,8 +76,10 @@ def _with_copied_sources(graph: Graph) -> Graph:
 def _is_cheap(graph: Graph, node: Node) -> bool:
     """Whether a node costs so little that each reader gets a copy.
 
-    Cheap are constants, counters, expressions of steps, broadcasts, and single elements of inputs.
+    Cheap are constants, counters, expressions of steps, broadcasts, single elements of inputs, and masks of positions.
     """
+    if isinstance(node.op, (ops.Binary, ops.Compare)) and node.op.fn in OF_POSITIONS:
+        return node.outputs[0].dtype in ("bool", "int32") and all(_is_cheap(graph, graph[edge.source]) for edge in node.inputs)
     if isinstance(node.op, ops.Broadcast):
         return node.outputs[0].is_static
     if isinstance(node.op, ops.Cast):

@@ -20,7 +20,7 @@ from tempo_core.passes.running import contracted_sums
 from tempo_core.passes.scans import SCANS, evaluated, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
 from tempo_core.passes.whole import whole_steps
-from tempo_core.passes.windows import of_blocks, of_windows, window_of
+from tempo_core.passes.windows import bounded_window_of, of_blocks, of_bounded_windows, of_windows, window_of
 from tempo_core.prices import is_narrow, worth_scanning
 from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
@@ -246,6 +246,9 @@ class _Lifting:
         window, block = window_of(index, step), block_of(index, step)
         if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
             return _at(point, of_windows(whole, fn, x, axis, window, gamma), axis, step.expr)
+        bounded = bounded_window_of(index, step)
+        if bounded is not None and gamma is None:
+            return _at(point, of_bounded_windows(whole, fn, x, axis, *bounded), axis, step.expr)
         if block is not None and gamma is None:
             return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr)
         return None

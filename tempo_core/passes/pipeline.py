@@ -10,6 +10,7 @@ from tempo_core.passes.accumulate import Accumulate
 from tempo_core.passes.base import Pass, renumbered
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
+from tempo_core.passes.derive import Derive
 from tempo_core.passes.fuse import Fuse
 from tempo_core.passes.lift import Lift
 from tempo_core.passes.narrow import Narrow
@@ -41,12 +42,13 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Pad(),
         Precompute(),
         Wavefront(but=tuple(unvectorized)),
-        Vectorize(but=tuple(unvectorized)),
+        Vectorize(but=tuple(unvectorized), masked=tuple(name for name, _ in tiles)),
         Simplify(),
         Cse(),
         Narrow(),
         Accumulate(),
         *tiling,
+        Derive(),
         Trim(),
         Recompute(),
         Fuse(),

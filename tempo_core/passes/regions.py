@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Node
@@ -48,7 +48,26 @@ def _regions(points: Domain, conditions: tuple[Bool, ...], steps: tuple[Symbol, 
         ]
     except NonAffineError:
         return None
-    return [region for region in all_regions if region.branches] or None
+    return _united([region for region in all_regions if region.branches]) or None
+
+
+def _united(all_regions: list[Region]) -> list[Region]:
+    """The regions, where two with the same branches that divide a place by one condition are one again."""
+    for number, region in enumerate(all_regions):
+        for other in all_regions[:number]:
+            together = _union(region.condition, other.condition) if region.branches == other.branches else None
+            if together is not None:
+                united = [replace(other, condition=together) if r is other else r for r in all_regions if r is not region]
+                return _united(united)
+    return all_regions
+
+
+def _union(condition: Bool, other: Bool) -> Bool | None:
+    """The conjunction that holds where one of two conjunctions does, if they differ in one part, which one of them negates."""
+    own, theirs = (set(a.parts) - set(b.parts) for a, b in ((condition, other), (other, condition)))
+    if len(own) != 1 or len(theirs) != 1 or own != {~part for part in theirs}:
+        return None
+    return conjunction(*(part for part in condition.parts if part not in own))
 
 
 def _parts(condition: Bool, steps: tuple[Symbol, ...]) -> tuple[Bool, Bool]:

@@ -18,6 +18,7 @@ from tempo_core.passes.base import (
     zeros_outside,
 )
 from tempo_core.passes.batching import batched, evaluated, grid
+from tempo_core.passes.borders import chosen
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours
 from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, is_worth_keeping, nominal
@@ -35,13 +36,14 @@ class Vectorize(Pass):
     The steps are taken one after the other, and all other steps may stay loops. An operation is legal along step t unless a
     cycle of dependences leads from it to another point of t. Legal operations are vectorized in connected groups, if a read
     takes a whole step of the group (`x[0:T]`). A group that only feeds a loop over t stays in that loop. `but` names steps
-    that stay loops.
+    that stay loops, `masked` those whose branches are selected by masks, because `tile` divides them.
 
     Rewrite: `y[t] = exp(x[t]); s = sum(y[0:T])` -> `y = exp(x[0:T]); s = sum(y)`
     """
 
     name: str = field(default="vectorize", init=False)
     but: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
@@ -49,7 +51,7 @@ class Vectorize(Pass):
             if step.name not in self.but:
                 nodes = _worthwhile(graph, step, _legal(graph, step))
                 if nodes:
-                    graph = _Vectorizer(graph, step, nodes).run()
+                    graph = _Vectorizer(graph, step, nodes, self.masked).run()
         return graph
 
 
@@ -202,8 +204,8 @@ def _size(graph: Graph, values: set[Key]) -> int:
 class _Vectorizer:
     """Rewrites some nodes of a graph, which lose a step, and every edge that touches them."""
 
-    def __init__(self, graph: Graph, step: Symbol, nodes: set[int]):
-        self.graph, self.step, self.nodes = graph, step, nodes
+    def __init__(self, graph: Graph, step: Symbol, nodes: set[int], masked: tuple[str, ...] = ()):
+        self.graph, self.step, self.nodes, self.masked = graph, step, nodes, masked
         self.size = step.bound_expr
         self.old = graph.copy()  # rewriting edges needs the original types and domains
 
@@ -365,13 +367,20 @@ class _Vectorizer:
             *first, (last, _) = region.branches
             value = self._wide(node.inputs[last], shape, inside)
             for number, condition in reversed(first):
-                test = inside.add(ops.Broadcast(shape, (0,)), evaluated(condition, self.step, inside))
-                value = inside.add(ops.Where(), test, self._wide(node.inputs[number], shape, inside), value)
+                value = self._selected(condition, self._wide(node.inputs[number], shape, inside), value, inside)
             selections.append((region.condition, value))
         if selections[0][0] is TRUE:
             return selections[0][1]
         self._wide_merge(node, selections)
         return None
+
+    def _selected(self, condition: Bool, value: Edge, otherwise: Edge, build: Builder) -> Edge:
+        """`value` at the points of the step at which a condition holds, `otherwise` elsewhere."""
+        result = None if self.step.name in self.masked else chosen(condition, self.step, value, otherwise, build)
+        if result is not None:
+            return result
+        test = build.add(ops.Broadcast(build.type(value).shape, (0,)), evaluated(condition, self.step, build))
+        return build.add(ops.Where(), test, value, otherwise)
 
     def _wide_merge(self, node: Node, branches: list[tuple[Bool, Edge]]) -> None:
         """The node as a `Merge` of these values, which have the leading dimension, each under its condition."""

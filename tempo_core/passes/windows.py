@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder
-from tempo_core.passes.scans import filled, spread
+from tempo_core.passes.borders import extreme
+from tempo_core.passes.scans import SCANS, filled, spread
+from tempo_core.passes.scans import before as preceding
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
 
 
 @dataclass(frozen=True)
@@ -23,19 +26,26 @@ class Window:
 def window_of(index: Range, step: Symbol) -> Window | None:
     """The window of a range such as `t:min(t + w, T)`, `max(t - w + 1, 0):t + 1` or `t - 1:t + 2`; None for other ranges."""
     first, end = _distance(index.start, step), _distance(index.stop, step)
-    if first is None or end is None or end <= first:
+    if not first.is_constant or not end.is_constant or end.constant <= first.constant:
         return None
-    return Window(first, end - first)
+    return Window(first.constant, end.constant - first.constant)
 
 
-def _distance(expression: Expr, step: Symbol) -> int | None:
-    """The constant c of `t + c`, perhaps cut at 0 and at the step's bound: `max(t + c, 0)`."""
+def bounded_window_of(index: Range, step: Symbol) -> tuple[Expr, Expr] | None:
+    """First point and width of a window such as `t:min(t + W, T)`, with bounds such as W; None if it varies or may be empty."""
+    first, end = _distance(index.start, step), _distance(index.stop, step)
+    if first.steps or end.steps or not provably_nonnegative(end - first - 1):
+        return None
+    return first, end - first
+
+
+def _distance(expression: Expr, step: Symbol) -> Expr:
+    """The distance c of `t + c`, perhaps cut at 0 and at the step's bound: `max(t + c, 0)`. It has steps if there is no such distance."""
     for kind, limit in ((Minimum, step.bound_expr), (Maximum, Expr.of(0))):
         atom = expression.single_atom
         if isinstance(atom, kind) and len(atom.args) == 2 and limit in atom.args:
             (expression,) = [a for a in atom.args if a != limit]
-    distance = expression - step.expr
-    return distance.constant if distance.is_constant else None
+    return expression - step.expr
 
 
 def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamma: float | None = None) -> Edge:
@@ -59,6 +69,24 @@ def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamm
             return _cut(build, total, axis, Expr.of(max(window.first, 0)), size)
         doubled = _together(build, fn, doubled, doubled, axis, power, gamma)
         power *= 2
+
+
+def of_bounded_windows(build: Builder, fn: str, x: Edge, axis: int, first: Expr, width: Expr) -> Edge:
+    """The reduction of each window of `width` points from `t + first` on, in a number of operations that does not grow with the width.
+
+    The elements are divided into blocks of `width` (van Herk, 1992; Gil and Werman, 1993). A window is the end of one block and the
+    start of the next. Both are scans inside of the blocks. A sum is one of elements of the window alone, without differences of sums.
+    """
+    shape = build.type(x).shape
+    size, begin, before = shape[axis], extreme([first, Expr.of(0)], 1), extreme([-first, Expr.of(0)], 1)
+    count = (extreme([begin + size + width, before + size], 1) + width - 1) // width
+    ends = [_neutral(build, fn, x, axis, missing) for missing in (before, count * width - before - size)]
+    whole = build.add(ops.Concat(axis), ends[0], x, ends[1])
+    rows = build.add(ops.Reshape((*shape[:axis], count, width, *shape[axis + 1 :])), whole)
+    suffixes = SCANS[fn](build, rows, axis + 1, True)
+    prefixes = preceding(build, SCANS[fn](build, rows, axis + 1, False), axis + 1, False, NEUTRAL[fn])
+    flat = [build.add(ops.Reshape((*shape[:axis], count * width, *shape[axis + 1 :])), part) for part in (suffixes, prefixes)]
+    return build.add(ops.Binary(COMBINE[fn]), *(_cut(build, part, axis, begin + k * width, size) for k, part in enumerate(flat)))
 
 
 def _together(build: Builder, fn: str, left: Edge, right: Edge, axis: int, shift: int, gamma: float | None) -> Edge:

@@ -14,6 +14,8 @@ def monomials(expression: Any) -> set[Monomial]:
 
     >>> sorted(monomials(sympy.sympify("3*T**2 + T*Max(6, T) + W*floor(T/4)")))
     [(('T', 1),), (('T', 1), ('W', 1)), (('T', 2),)]
+    >>> sorted(monomials(sympy.sympify("W*floor((T + W)/W)")))
+    [(('T', 1),), (('W', 1),)]
     """
     if expression.is_number or isinstance(expression, sympy.log):
         return {()}
@@ -35,6 +37,8 @@ def monomials(expression: Any) -> set[Monomial]:
         return monomials(expression.args[0])
     if isinstance(expression, sympy.Mod):
         return monomials(expression.args[1])
+    if isinstance(expression, sympy.Pow) and expression.base.is_Symbol and expression.exp.is_Integer:
+        return {((str(expression.base), int(expression.exp)),)}  # a number of blocks, T / W
     raise AssertionError(f"how does {expression} grow?")
 
 
@@ -75,4 +79,4 @@ def _times(one: Monomial, other: Monomial) -> Monomial:
     powers = dict(one)
     for bound, power in other:
         powers[bound] = powers.get(bound, 0) + power
-    return tuple(sorted(powers.items()))
+    return tuple(sorted((bound, power) for bound, power in powers.items() if power))

@@ -115,6 +115,7 @@ OF_WINDOWS: dict[str, Callable[[Any], Any]] = {
     "cumulative max": lambda v: (v.cummax(0) ** 2).sum(0),
 }
 FEW = ("sum", "max", "logsumexp")
+SIZED = {"sum": ("T + W", "T + W"), "max": ("T + W", "T*W"), "prod": ("T + W", "T*W")}  # windows of a width that is a bound
 WITHOUT_GRADIENT = ("any", "all", "argmax")
 
 
@@ -206,8 +207,9 @@ def of_two_steps() -> Iterator[Row]:
             reduction = REDUCTIONS.get(kind, tp.tanh)
             yield from _each(f"{name}, {kind}", partial(two_steps, pattern, reduction), wanted)
     for name, ahead in (("back", False), ("ahead", True)):
-        for kind in FEW:
-            yield from _each(f"sized window {name}, {kind}", partial(sized_window, ahead, REDUCTIONS[kind]), "T*W")
+        for kind in (*FEW, "prod"):
+            program = partial(sized_window, ahead, REDUCTIONS[kind])
+            yield from _each(f"sized window {name}, {kind}", program, *SIZED.get(kind, ("T*W",)))
 
 
 def _text(pattern: Callable[..., Any]) -> str:

@@ -291,6 +291,21 @@ def reductions_of_windows(i, I, t, T):
 
 
 @program("lift")
+def reductions_of_windows_of_a_bound(i, I, t, T):
+    x, n = fed(2, domain=(i, t)), I
+    windows = [
+        x[i, tp.max(t - n + 1, 0) : t + 1], x[i, t : tp.min(t + n, T)], x[i, tp.max(t - n, 0) : tp.min(t + n + 2, T)],
+        x[i, tp.min(t + 1, T) : tp.min(t + n + 3, T)], x[i, tp.max(t - 2 * n, 0) : tp.max(t - n, 0)],
+    ]  # fmt: skip
+    functions = (tp.Tensor.sum, tp.Tensor.prod, tp.Tensor.max, tp.Tensor.min)
+    results = (
+        [f(w, 0) for w in windows for f in functions] + [(w > 0).any(0) for w in windows] + [(w > -1).all(0) for w in windows]
+    )
+    gradients = tp.grad(sum((r**2)[0:I, 0:T].sum() for r in results[:3]), wrt=[x])
+    return [*results, *gradients, windows[0].discounted_sum(0.5), windows[1].argmax(0)]
+
+
+@program("lift")
 def sums_where_a_condition_holds(i, I, t, T):
     x = fed(domain=(t,))
     a, b, c = (tp.recurrence((), domain=(t,)) for _ in range(3))

@@ -16,6 +16,7 @@ from tempo_core.passes.accumulate import Accumulate
 from tempo_core.passes.base import Pass
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
+from tempo_core.passes.derive import Derive
 from tempo_core.passes.fuse import Fuse
 from tempo_core.passes.lift import Lift
 from tempo_core.passes.narrow import Narrow
@@ -47,6 +48,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "vectorize": (Pad(), Vectorize()),
     "accumulate": (Accumulate(running=True), Pad(), Accumulate()),
     "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
+    "derive": (Pad(), Vectorize(), Derive()),
     "trim": (Trim(),),
     "recompute": (Pad(), Recompute()),
     "fuse": (Pad(), Fuse()),

@@ -6,9 +6,11 @@ import pytest
 
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Binary, Dot, Merge, Random, Reduce, Udf, Where
+from tempo_core.ir.text import parse
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.vectorize import Vectorize
-from tests.core.passes.support import Golden, after, check, ops_of
+from tests.core.passes.support import Golden, after, check, ops_of, outputs
+from tests.core.running import assert_all_same
 
 HEAD = """\
 steps i<I t<T
@@ -276,3 +278,39 @@ steps t<T
 """
     (dot,) = [node for node in after(text, Vectorize()) if isinstance(node.op, Dot)]
     assert ("t" not in map(str, dot.domain.steps)) == is_at_once
+
+
+def borders(condition: str, value: str = "%5[i, t]", otherwise: str = "%6[i, t]") -> str:
+    return f"""\
+%5 y = Unary(fn="exp")(%4[i, t]) : float32[2] over (i, t)
+%6 zero = Constant(float32[2], 0.0)() : float32[2] over (i, t)
+%7 chosen = Merge(type=float32[2])({value} if {condition}, {otherwise}) : float32[2] over (i, t)
+%8 total = Reduce(fn="sum", axes=(0,))(%7[i, 0:T]) : float32[2] over (i)
+%9 = Output(position=0)(%8[0:I]) over ()
+"""
+
+
+@pytest.mark.parametrize("condition", ["t >= 1", "t == 0", "T >= t + 2", "(t >= 1) & (T >= t + 2)", "t != 0", "t >= 4", "t == 2"])
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_zeros_at_a_border_are_padding(condition: str, steps: int) -> None:
+    text = (HEAD + borders(condition)).replace("Constant(float32[2], 0.0)()", "Broadcast(shape=(2,), axes=())(%10)")
+    text = text.replace("%5 y", "%10 = Constant(float32[], 0.0)() : float32[] over ()\n%5 y")
+    assert not ops_of(same(text, steps), Where)
+    assert ops_of(after(text, Vectorize(masked=("t",))), Where), "tiles need a mask"
+    swapped = text.replace("%5[i, t] if", "%6[i, t] if").replace(", %6[i, t])", ", %5[i, t])")
+    is_left = condition in ("t >= 1", "t == 0", "T >= t + 2", "t != 0", "t >= 4")
+    assert bool(ops_of(same(swapped, steps), Where)) != is_left
+
+
+def same(text: str, steps: int) -> Graph:
+    """The vectorized graph, which has the values of the graph of `text`."""
+    before, graph, bounds = parse(text), after(text, Vectorize()), {"I": 2, "T": steps}
+    assert_all_same(outputs(graph, bounds), outputs(before, bounds))
+    return graph
+
+
+@pytest.mark.parametrize("condition", ["t % 2 == 0", "(t == 0) | (t == 2)", "2*t >= 3", "t != 2"])
+def test_other_branches_are_selected(condition: str) -> None:
+    text = (HEAD + borders(condition)).replace("Constant(float32[2], 0.0)()", "Broadcast(shape=(2,), axes=())(%10)")
+    text = text.replace("%5 y", "%10 = Constant(float32[], 0.0)() : float32[] over ()\n%5 y")
+    assert ops_of(after(text, Vectorize()), Where)

@@ -1,0 +1,104 @@
+"""Borders: branches of a `Merge` that apply before or after a point of a step, at all its points at once, as slices and padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph
+from tempo_core.passes.base import Builder
+from tempo_core.symbolic.condition import Bool, Comparison
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tempo_core.symbolic.proof import provably_nonnegative
+
+
+@dataclass(frozen=True)
+class Span:
+    """The points `start, ..., stop - 1` of a step; none if `stop <= start`. Both may lie outside of the step's bounds."""
+
+    start: Expr
+    stop: Expr
+
+
+def span_of(condition: Bool, step: Symbol) -> Span | None:
+    """The points of a step at which a condition holds, if they are a range.
+
+    >>> i = Symbol("i", "I")
+    >>> span_of((i.expr >= 1) & (i.expr <= i.bound_expr - 3), i)
+    Span(start=1, stop=I - 2)
+    """
+    starts, stops = [Expr.of(0)], [step.bound_expr]
+    for part in condition.parts:
+        if not isinstance(part, Comparison) or abs(part.expr.coefficient(step)) != 1:
+            return None
+        sign = part.expr.coefficient(step)
+        limit = step.expr - part.expr * sign  # the part says `i >= limit`, `i <= limit`, `i == limit` or `i != limit`
+        if limit.steps:
+            return None
+        if part.kind == "!=" and limit not in (Expr.of(0), step.bound_expr - 1):
+            return None
+        if part.kind == "!=":
+            starts += [limit + 1] if limit == 0 else []
+            stops += [limit] if limit != 0 else []
+            continue
+        starts += [limit] if sign > 0 or part.kind == "==" else []
+        stops += [limit + 1] if sign < 0 or part.kind == "==" else []
+    return Span(extreme(starts, 1), extreme(stops, -1))
+
+
+def outside(span: Span, step: Symbol) -> Span | None:
+    """The points of a step outside of a span, if they are a range."""
+    if provably_nonnegative(-span.start):
+        return Span(span.stop, step.bound_expr)
+    if provably_nonnegative(span.stop - step.bound_expr):
+        return Span(Expr.of(0), span.start)
+    return None
+
+
+def chosen(condition: Bool, step: Symbol, value: Edge, otherwise: Edge, build: Builder) -> Edge | None:
+    """`value` at the points of the leading dimension at which a condition holds, `otherwise` elsewhere. One of both is zero.
+
+    None where no range of points is left of the other one, or where it is the same at all points. XLA makes one operation of slices
+    and padding with slices of neighbours around them. A selection would read a mask, and compute both values at each point.
+    """
+    is_zero, is_zero_elsewhere = (_is_zero(build.graph, edge) for edge in (value, otherwise))
+    if is_zero and is_zero_elsewhere:
+        return otherwise
+    span = span_of(condition, step)
+    if span is not None and is_zero_elsewhere and not _is_repeated(build.graph, value):
+        return _inside(value, span, step, build)
+    rest = outside(span, step) if span is not None and is_zero else None
+    return None if rest is None else _inside(otherwise, rest, step, build)
+
+
+def _inside(value: Edge, span: Span, step: Symbol, build: Builder) -> Edge:
+    """The points of `value` in a span, with zeros around them."""
+    stop = extreme([span.stop, span.start], 1)
+    if span.start == 0 and stop == step.bound_expr:
+        return value
+    part = build.add(ops.Slice(0, span.start, stop), value)
+    return build.add(ops.Pad(0, span.start, step.bound_expr - stop), part)
+
+
+def _is_zero(graph: Graph, edge: Edge) -> bool:
+    """Whether an edge reads zeros without a sign (in a float of 16 bits too), or what is false."""
+    op = graph[edge.source].op
+    if isinstance(op, ops.Broadcast):
+        return _is_zero(graph, graph[edge.source].inputs[0])
+    return isinstance(op, ops.Constant) and op.sizes == () and not any(op.data)
+
+
+def _is_repeated(graph: Graph, edge: Edge) -> bool:
+    """Whether an edge reads the same value at all points of the leading dimension."""
+    op = graph[edge.source].op
+    return isinstance(op, ops.Broadcast) and 0 not in op.axes
+
+
+def extreme(values: list[Expr], sign: int) -> Expr:
+    """The greatest (sign 1) or least (sign -1) of some values, without those that another one surely reaches."""
+    kept: list[Expr] = []
+    for value in dict.fromkeys(values):
+        if any(provably_nonnegative((other - value) * sign) for other in kept):
+            continue
+        kept = [other for other in kept if not provably_nonnegative((value - other) * sign)] + [value]
+    return kept[0] if len(kept) == 1 else (maximum if sign > 0 else minimum)(*kept)
