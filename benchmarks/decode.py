@@ -8,6 +8,7 @@ one device program, with a cache of the run's length; the cache of transformers 
 
 from __future__ import annotations
 
+import statistics
 import time
 from typing import Any
 
@@ -22,7 +23,12 @@ SIZES: dict[str, dict[str, int]] = {
 }
 # (size, rows, positions)
 CASES = [("tiny", 1, 128), ("5M", 1, 256), ("5M", 1, 1024), ("5M", 4, 256), ("100M", 1, 128), ("100M", 1, 512)]
+BETWEEN = [
+    ("100M", 1, 250, 1000),
+    ("100M", 4, 250, 1000),
+]  # (size, rows, first position, last position): the time of those after the first
 QUICK = [("tiny", 2, 16)]
+QUICK_BETWEEN = [("tiny", 2, 12, 24)]
 PROMPT = 8
 
 
@@ -30,12 +36,26 @@ def main() -> None:
     options = arguments(__doc__ or "")
     results = Results("decode", options)
     loaded: dict[str, tuple[Any, dict[str, np.ndarray]]] = {}
+
+    def model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
+        if size not in loaded:
+            loaded.clear()
+            loaded[size] = random_model(size)
+        return loaded[size]
+
     for size, rows, length in QUICK if options.quick else CASES:
         name = f"{size} rows={rows} length={length}"
         if results.selects(name):
-            if size not in loaded:
-                loaded = {size: random_model(size)}
-            decode(results, name, *loaded[size], rows, length)
+            decode(results, name, *model(size), rows, length)
+    for size, rows, first, last in QUICK_BETWEEN if options.quick else BETWEEN:
+        name = f"{size} rows={rows} positions {first} to {last}"
+        if results.selects(name):
+            short, long = (decode(results, f"{name}, to {length}", *model(size), rows, length) for length in (first, last))
+            # Differences of medians: the two programs do not run in turn.
+            spent = {who: [statistics.median(long[who]) - statistics.median(short[who])] for who in long}
+            figures = compared(spent, last - first, 1e3)
+            show(name, figures, "ms/token")
+            results.add(name, rows=rows, ms_per_token=figures)
     results.finish()
 
 
@@ -69,8 +89,13 @@ def random_model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
     return config, weights
 
 
-def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarray], rows: int, length: int) -> None:
-    """Milliseconds per token of a greedy run over `length` positions, and compile seconds, for each side; do the tokens agree?"""
+def decode(
+    results: Results, name: str, config: Any, weights: dict[str, np.ndarray], rows: int, length: int
+) -> dict[str, list[float]]:
+    """Milliseconds per token of a greedy run over `length` positions, and compile seconds, for each side; do the tokens agree?
+
+    Gives the seconds of each side's runs.
+    """
     import jax
 
     from benchmarks.peers.jax_llama import make_decoder, split_layers
@@ -118,9 +143,10 @@ def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarr
             tokens["transformers"] = decoding.run(prompts, new)
 
         sides["transformers"] = transformers
-    figures = compared(in_turn(sides, results.options.turns), length, 1e3)
+    seconds = in_turn(sides, results.options.turns)
+    figures = compared(seconds, length, 1e3)
     show(f"{name}: {rows} rows, {length} positions", figures, "ms/token")
-    say("  compile seconds: " + ", ".join(f"{who} {seconds:.1f}" for who, seconds in compile_seconds.items()))
+    say("  compile seconds: " + ", ".join(f"{who} {each:.1f}" for who, each in compile_seconds.items()))
     same = {who: float((others == tokens["tempo"]).mean()) for who, others in tokens.items() if who != "tempo"}
     say("  tokens as Tempo's: " + ", ".join(f"{who} {share:.0%}" for who, share in same.items()))
     results.add(
@@ -133,6 +159,7 @@ def decode(results: Results, name: str, config: Any, weights: dict[str, np.ndarr
         temporary_bytes={"JAX by hand": compiled.memory_analysis().temp_size_in_bytes},
         same_tokens=same,
     )
+    return seconds
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tempo_core.errors import ConfigError
 
 PASSES = (
     "simplify", "dce", "cse", "narrow", "lift", "shift", "pad", "precompute", "wavefront", "vectorize", "accumulate", "tile", "trim",
-    "fuse",
+    "recompute", "fuse",
 )  # fmt: skip
 # Choices of the staged executor that can be switched off in the same way: loops over layers written out (runtime/unroll.py), values
 # that iterations hand to the next ones (runtime/registers.py), and what it does with launches (runtime/stage.py, edges.py, chunks.py).

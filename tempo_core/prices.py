@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import product
-from tempo_core.ir.types import TensorType
+from tempo_core.ir.types import ITEM_SIZE, TensorType, is_float
 from tempo_core.symbolic.expr import Expr, Symbol
 
 # Vectorize or loop: ops that are much faster at once than point by point. A group with one of them is vectorized, even if more
@@ -26,6 +26,10 @@ MOST_KEPT = 4096
 
 # Precompute: the fewest operations of a function's part that are worth a function of their own.
 FEWEST_OPERATIONS = 8
+
+# Vectorize: how many times as large as its results may be what has to be kept of a loop, so that a group of operations leaves it. XLA on a
+# CPU takes about a microsecond for each operation of an iteration; to keep one more value takes one such operation.
+MOST_KEPT_FOR_RESULTS = 2
 
 # Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
 MOST_REGIONS = 8
@@ -47,6 +51,12 @@ NOMINAL = 16  # the value of every bound in comparisons of sizes, where bounds a
 # Schedule: the most iterations that are cut off a loop because a condition on inner loops too (`i + j >= 1`) varies only in them.
 # The other iterations then have no condition. Each cut compiles the body once more.
 MOST_PEELED = 2
+
+# Schedule: the greatest weight (`copy_weight`) of a loop's body of which a copy runs in its first or last iterations, so that the other
+# iterations take over values without a condition. XLA runs a condition in a loop as a branch, or computes and selects among both values.
+# Loops with few iterations, and loops around other loops, stay as they are.
+MOST_WEIGHT_TO_PEEL = 24
+SHORTEST_PEELED = 8
 
 # Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
 MOST_STATEMENTS_FOR_ISL = 60
@@ -98,6 +108,11 @@ def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
     return nominal(product(element.shape)) <= sum(nominal(product(type.shape)) for type in operands)
 
 
+# Linear attention in blocks: the points of a block. Measured on two cores, in milliseconds, values and gradients of 8 rows of 500 points
+# with vectors of 32 numbers: all pairs of points 10.3; blocks of 16, 32, 64, 128 and 256 points 4.1, 2.4, 2.8, 4.0 and 8.9.
+POINTS_OF_A_BLOCK = 32
+
+
 def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType]) -> bool:
     """Whether a table over two steps with these nodes should run by diagonals. In a table of single numbers, they are the only vectors.
 
@@ -106,12 +121,19 @@ def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType]) -
     if any(len(factor.shape) >= 2 for factor in factors):
         return False
     single = all(len(node.domain.steps) <= 2 and all(not type.shape for type in node.outputs) for node in nodes)
-    return single or sum(copy_weight(node) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
+    return single or sum(copy_weight(node.op) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
 
 
-def copy_weight(node: Node) -> int:
-    """The rough cost of a second copy of a node in a program."""
-    return 0 if isinstance(node.op, FREE_TO_COPY) else 10 if isinstance(node.op, DEAR_TO_COPY) else 1
+def is_worth_keeping(operands: int, results: int) -> bool:
+    """Whether to keep so many elements at each point of a step, for operations at all points at once that give so many results."""
+    return operands <= MOST_KEPT_FOR_RESULTS * results
+
+
+def copy_weight(op: ops.Op) -> int:
+    """The rough cost of a second copy of an operation in a program."""
+    if isinstance(op, ops.Dataflow):
+        return sum(copy_weight(each) for each, _, _ in op.body.instructions)
+    return 0 if isinstance(op, FREE_TO_COPY) else 10 if isinstance(op, DEAR_TO_COPY) else 1
 
 
 # Scan in blocks: XLA on a CPU computes a cumulative sum or maximum by a tree, in some 16 operations an element. In blocks of 8, which are
@@ -239,3 +261,73 @@ LEAST_LENGTH_TO_REDUCE_TWICE = 32
 def pays_to_reduce_twice(length: int, on_cpu: bool) -> bool:
     """Whether to find the place of a maximum by two reductions along so many elements, in place of one of pairs."""
     return on_cpu and length >= LEAST_LENGTH_TO_REDUCE_TWICE
+
+
+# Scan over values that are computed in it: XLA's CPU compiler writes the operands of a loop to memory. To compute them in the loop saves a
+# write and a read of each element, and costs the operations again if something else reads the values too.
+LEAST_SHRINKING = 4
+MOST_OPERATIONS_IN_A_SCAN = 24
+
+
+def pays_to_compute_in_scan(elements: int, read: int, operations: int) -> bool:
+    """Whether a scan computes an operand of so many elements as it goes, by so many operations on arrays of `read` elements."""
+    return read * LEAST_SHRINKING <= elements and operations <= MOST_OPERATIONS_IN_A_SCAN
+
+
+# Recompute: elementwise functions that take a few nanoseconds for many elements, and give the same bits wherever XLA computes them.
+# (A product of floats may become one operation with a sum that reads it, which rounds once instead of twice.)
+CHEAP_FUNCTIONS = ("neg", "abs", "sign", "not", "isfinite", "isnan", "add", "sub", "maximum", "minimum", "and", "or", "xor")
+CHEAP_FUNCTIONS_OF_INTEGERS = (*CHEAP_FUNCTIONS, "mul", "floordiv", "mod")
+CHEAP_OPS = (
+    ops.Compare, ops.Where, ops.Cast, ops.Broadcast, ops.Iota, ops.Eval, ops.Constant, ops.Identity, ops.Reshape, ops.Permute, ops.Slice,
+    ops.Pad, ops.Concat, ops.Flip,
+)  # fmt: skip
+
+
+def is_cheap_to_repeat(node: Node, operands: Sequence[TensorType]) -> bool:
+    """Whether a node costs less than to keep its value at all points of a step, and to read it back."""
+    if isinstance(node.op, (ops.Unary, ops.Binary)):
+        return node.op.fn in (CHEAP_FUNCTIONS if is_float(node.outputs[0].dtype) else CHEAP_FUNCTIONS_OF_INTEGERS)
+    if isinstance(node.op, ops.Gather):  # a slice of a value that is in memory anyway
+        return operands[1].rank == 0
+    return isinstance(node.op, CHEAP_OPS)
+
+
+def price_of_keeping(node: Node, is_kept_anyway: bool) -> int:
+    """What it costs to keep a node's value at all points of its domain: next to nothing, if something else needs it there."""
+    elements = sum(ITEM_SIZE[type.dtype] * max(1, nominal(product(type.shape))) for type in node.outputs)
+    return 1 if is_kept_anyway else 1 + 1000 * elements * NOMINAL ** len(node.domain.steps)
+
+
+# Concatenate: XLA's CPU compiler fuses a selection between padded parts with what computes and reads them. A concatenation of two slices (the
+# neighbours on a diagonal) is three operations of its own. In a loop, 1.1 in place of 2.4 microseconds at [8, 200], 140 in place of 200 at
+# [64, 400]. Larger parts are copied faster than they are selected.
+MOST_BYTES_TO_SELECT = 128 * 1024
+
+
+def pays_to_select_parts(bytes: int, on_cpu: bool) -> bool:
+    """Whether to concatenate two parts, of so many bytes together, by a selection."""
+    return on_cpu and bytes <= MOST_BYTES_TO_SELECT
+
+
+# Apart: functions that XLA's CPU compiler makes vector instructions of. Inside of a padding, it makes none: four sigmoids of [16, 61] numbers,
+# with gradients moved by padding, take 25 microseconds there and 5 apart.
+DEAR_FUNCTIONS = (
+    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "sigmoid", "erf", "pow", "atan2", "logaddexp",
+)  # fmt: skip
+
+
+def is_dear_in_padding(op: ops.Op) -> bool:
+    """Whether an operation of an island is so dear that a padding should read it from memory."""
+    return isinstance(op, (ops.Unary, ops.Binary)) and op.fn in DEAR_FUNCTIONS
+
+
+# Slice: XLA's CPU compiler takes about a nanosecond for each element of a gather, and less than half of it for those of a slice out of a padded
+# value. For few elements, the slice and the selections at both ends are as many operations as the gather.
+LEAST_LENGTH_TO_SLICE = 32
+
+
+def pays_to_slice(length: int, count: int, on_cpu: bool) -> bool:
+    """Whether so many elements that follow each other, of an axis with such a length, are a slice in place of a gather."""
+    return on_cpu and length >= LEAST_LENGTH_TO_SLICE and count >= LEAST_LENGTH_TO_SLICE

@@ -44,10 +44,17 @@ def test_ppo(tmp_path: Path) -> None:
 
 def test_decode_gives_the_tokens_of_its_peers(tmp_path: Path) -> None:
     written = quick("decode", tmp_path / "decode.json")
-    (case,) = written["cases"]
-    check_sides(case["ms_per_token"], "tempo", "JAX by hand")
-    assert set(case["same_tokens"].values()) == {1.0}
-    assert ("transformers" in case["same_tokens"]) != bool(written["skipped"])
+    *cases, between = written["cases"]
+    for case in cases:
+        check_sides(case["ms_per_token"], "tempo", "JAX by hand")
+        assert set(case["same_tokens"].values()) == {1.0}
+        assert ("transformers" in case["same_tokens"]) != bool(written["skipped"])
+    assert {"tempo", "JAX by hand"} <= between["ms_per_token"].keys()
+
+
+def test_a_batch_as_a_step_gives_the_results_of_a_batch_as_a_dimension(tmp_path: Path) -> None:
+    for case in quick("batch", tmp_path / "batch.json")["cases"]:
+        assert case["difference"] < 1e-5 and set(case["ms"]) == {"dimension", "step"}, case["case"]
 
 
 def test_copies(tmp_path: Path) -> None:

@@ -190,9 +190,10 @@ TABLE = {
     "full": {"B": 8, "M": 200, "N": 300},
     "long": {"B": 1, "M": 4, "N": 100_000},
 }
+WORDS = TABLE | {"full": {"B": 32, "M": 400, "N": 500}}
 CLASSICS = [
     Classic(
-        "edit distance", edit_distance, {"rows": edit_distance_by_rows, "diagonals": edit_distance_by_diagonals}, words, TABLE
+        "edit distance", edit_distance, {"rows": edit_distance_by_rows, "diagonals": edit_distance_by_diagonals}, words, WORDS
     ),
     Classic("local alignment", local_alignment, {"diagonals": local_alignment_by_hand}, scores, TABLE),
     Classic("soft-DTW", soft_dtw, {"diagonals": soft_dtw_by_hand}, series, TABLE),

@@ -227,7 +227,7 @@ RESONATOR = {
 SPIKES = {
     "tiny": {"T": 12, "N": 4},
     "small": {"T": 20, "N": 8},
-    "full": {"T": 500, "N": 256},
+    "full": {"T": 1000, "N": 256},
     "long": {"T": 100_000, "N": 8},
 }
 CLASSICS = [

@@ -214,13 +214,13 @@ def ctc_by_hand(logits: Array, label: Array) -> Any:
 MARKOV = {
     "tiny": {"B": 2, "T": 5, "S": 3},
     "small": {"B": 1, "T": 20, "S": 4},
-    "full": {"B": 16, "T": 500, "S": 32},
+    "full": {"B": 16, "T": 2000, "S": 32},
     "long": {"B": 1, "T": 100_000, "S": 4},
 }
 LABELS = {
     "tiny": {"B": 2, "T": 7, "L": 2, "K": 4},
     "small": {"B": 1, "T": 20, "L": 4, "K": 8},
-    "full": {"B": 16, "T": 300, "L": 30, "K": 32},
+    "full": {"B": 16, "T": 500, "L": 30, "K": 32},
     "long": {"B": 1, "T": 100_000, "L": 4, "K": 4},
 }
 ROUNDED_LOGARITHM = "gradients are exponentials of sums of about -1000, which float32 rounds to 1e-4"

@@ -285,14 +285,14 @@ CLASSICS = [
         triangular,
         {"scan": triangular_by_hand, "adjoint": triangular_by_adjoint},
         triangular_inputs,
-        BATCH | {"full": {"B": 16, "N": 256}},
+        BATCH | {"full": {"B": 16, "N": 512}},
     ),
     Classic(
         "Gram-Schmidt",
         gram_schmidt,
         {"scan": gram_schmidt_by_hand},
         vectors,
-        {"tiny": {"N": 5, "M": 3}, "small": {"N": 8, "M": 4}, "full": {"N": 256, "M": 128}},
+        {"tiny": {"N": 5, "M": 3}, "small": {"N": 8, "M": 4}, "full": {"N": 400, "M": 160}},
     ),
     Classic(
         "conjugate gradients",
@@ -302,7 +302,7 @@ CLASSICS = [
         {
             "tiny": {"B": 2, "N": 5, "K": 3},
             "small": {"B": 1, "N": 8, "K": 5},
-            "full": {"B": 8, "N": 512, "K": 12},  # many more would divide nothing by nothing
+            "full": {"B": 32, "N": 512, "K": 12},  # many more would divide nothing by nothing
         },
         tolerance=1e-3,
         reason="each iteration divides by what is left of the error",
@@ -315,7 +315,7 @@ CLASSICS = [
         {
             "tiny": {"B": 2, "N": 5},
             "small": {"B": 1, "N": 16},
-            "full": {"B": 128, "N": 1000},
+            "full": {"B": 256, "N": 2000},
             "long": {"B": 1, "N": 100_000},
         },
     ),

@@ -290,7 +290,7 @@ CLASSICS = [
         {
             "tiny": {"I": 3, "B": 2, "K": 3, "N": 3, "H": 4},
             "small": {"I": 5, "B": 2, "K": 3, "N": 5, "H": 8},
-            "full": {"I": 20, "B": 16, "K": 6, "N": 10, "H": 40},
+            "full": {"I": 14, "B": 32, "K": 6, "N": 10, "H": 40},
         },
         tolerance=1e-3,
         reason="iterations of learning make rounding errors grow",
@@ -303,7 +303,7 @@ CLASSICS = [
         {
             "tiny": {"K": 4, "N": 5, "D": 3},
             "small": {"K": 10, "N": 10, "D": 4},
-            "full": {"K": 200, "N": 500, "D": 32},
+            "full": {"K": 200, "N": 2000, "D": 64},
             "long": {"K": 100_000, "N": 5, "D": 3},
         },
     ),
@@ -315,7 +315,7 @@ CLASSICS = [
         {
             "tiny": {"B": 2, "K": 4, "D": 3, "H": 2},
             "small": {"B": 1, "K": 10, "D": 4, "H": 4},
-            "full": {"B": 16, "K": 50, "D": 16, "H": 16},
+            "full": {"B": 16, "K": 200, "D": 16, "H": 16},
         },
         tolerance=1e-3,
         reason="iterations of learning make rounding errors grow",
@@ -328,7 +328,7 @@ CLASSICS = [
         {
             "tiny": {"B": 3, "D": 2, "H": 4},
             "small": {"B": 8, "D": 4, "H": 8},
-            "full": {"B": 4096, "D": 64, "H": 128},
+            "full": {"B": 16_384, "D": 64, "H": 128},
         },
     ),
     Classic(
@@ -339,7 +339,7 @@ CLASSICS = [
         {
             "tiny": {"T": 5, "H": 3},
             "small": {"T": 20, "H": 8},
-            "full": {"T": 500, "H": 64},
+            "full": {"T": 2000, "H": 64},
             "long": {"T": 100_000, "H": 4},
         },
         tolerance=1e-3,

@@ -275,19 +275,19 @@ def q_learning_by_hand(noise: Array, push: Array, hidden: Array, out: Array, W: 
 PLAY = {
     "tiny": {"B": 2, "T": 5},
     "small": {"B": 1, "T": 20},
-    "full": {"B": 256, "T": 1000},
+    "full": {"B": 1024, "T": 2000},
     "long": {"B": 2, "T": 100_000},
 }
 CHOICES = {
     "tiny": {"B": 2, "T": 5, "A": 3},
     "small": {"B": 1, "T": 20, "A": 4},
-    "full": {"B": 128, "T": 500, "A": 8},
+    "full": {"B": 256, "T": 1000, "A": 8},
     "long": {"B": 1, "T": 100_000, "A": 2},
 }
 WINDOW = {
     "tiny": {"B": 2, "T": 14},
     "small": {"B": 1, "T": 20},
-    "full": {"B": 256, "T": 1000},
+    "full": {"B": 1024, "T": 2000},
     "long": {"B": 2, "T": 100_000},
 }
 LEARNING = {

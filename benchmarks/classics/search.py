@@ -215,21 +215,21 @@ CLASSICS = [
         value_iteration,
         {"scan": value_iteration_by_hand},
         field,
-        {"tiny": {"K": 4, "N": 5}, "small": {"K": 10, "N": 12}, "full": {"K": 200, "N": 200}, "long": {"K": 100_000, "N": 4}},
+        {"tiny": {"K": 4, "N": 5}, "small": {"K": 10, "N": 12}, "full": {"K": 200, "N": 300}, "long": {"K": 100_000, "N": 4}},
     ),
     Classic(
         "shortest paths",
         shortest_paths,
         {"loop": shortest_paths_by_hand},
         roads,
-        {"tiny": {"N": 5}, "small": {"N": 10}, "full": {"N": 256}},
+        {"tiny": {"N": 5}, "small": {"N": 10}, "full": {"N": 400}},
     ),
     Classic(
         "knapsack",
         knapsack,
         {"scan": knapsack_by_hand},
         things,
-        {"tiny": {"N": 4, "C": 7}, "small": {"N": 10, "C": 32}, "full": {"N": 500, "C": 10_000}, "long": {"N": 100_000, "C": 8}},
+        {"tiny": {"N": 4, "C": 7}, "small": {"N": 10, "C": 32}, "full": {"N": 500, "C": 80_000}, "long": {"N": 100_000, "C": 8}},
     ),
     Classic(
         "bandit",
@@ -239,7 +239,7 @@ CLASSICS = [
         {
             "tiny": {"B": 2, "T": 5, "A": 3},
             "small": {"B": 1, "T": 20, "A": 4},
-            "full": {"B": 64, "T": 1000, "A": 10},
+            "full": {"B": 64, "T": 4000, "A": 10},
             "long": {"B": 1, "T": 100_000, "A": 3},
         },
     ),

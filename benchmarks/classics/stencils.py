@@ -210,20 +210,20 @@ def life_by_hand(start: Array, K: int) -> Any:
 LINE = {
     "tiny": {"K": 5, "N": 6},
     "small": {"K": 10, "N": 32},
-    "full": {"K": 1000, "N": 2000},
+    "full": {"K": 1000, "N": 16_000},
     "long": {"K": 100_000, "N": 8},
 }
 GRID = {
     "tiny": {"K": 4, "N": 5},
     "small": {"K": 5, "N": 12},
-    "full": {"K": 200, "N": 100},
+    "full": {"K": 200, "N": 200},
     "long": {"K": 100_000, "N": 4},
 }
-SWEEP = GRID | {"full": {"K": 40, "N": 200}}
+SWEEP = GRID | {"full": {"K": 50, "N": 200}}
 BOARD = {
     "tiny": {"K": 3, "N": 8},
     "small": {"K": 10, "N": 12},
-    "full": {"K": 200, "N": 128},
+    "full": {"K": 500, "N": 128},
     "long": {"K": 100_000, "N": 8},
 }
 CLASSICS = [

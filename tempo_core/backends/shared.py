@@ -79,6 +79,13 @@ def _power(xp: Any, x: Array, y: Array) -> Array:
     return xp.power(x, y)
 
 
+def _log_of_exponentials(xp: Any, x: Array, y: Array) -> Array:
+    """The larger operand, and the logarithm of what is left without it. Equal operands, also infinite ones, differ by 0."""
+    equal, zero = x == y, x.dtype.type(0)
+    gap = xp.where(equal, zero, x) - xp.where(equal, zero, y)
+    return xp.maximum(x, y) + xp.log1p(xp.exp(-xp.abs(gap)))
+
+
 def _quotient(name: str) -> Callable[[Any, Array, Array], Array]:
     """Division that rounds down, or its remainder. An integer divided by 0 gives 0, as hardware does not define that quotient."""
 
@@ -130,6 +137,7 @@ BINARY: Mapping[str, Callable[[Any, Array, Array], Array]] = {
     "div": lambda xp, x, y: xp.divide(x, y),
     "pow": _power,
     "atan2": lambda xp, x, y: xp.arctan2(x, y),
+    "logaddexp": _log_of_exponentials,
     "maximum": lambda xp, x, y: xp.maximum(x, y),
     "minimum": lambda xp, x, y: xp.minimum(x, y),
     "floordiv": _quotient("floor_divide"),

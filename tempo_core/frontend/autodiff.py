@@ -480,7 +480,7 @@ class _Reverse:
         )
         if backs == inverse.index:
             return value, inverse
-        everywhere = value if value.domain.condition is TRUE else self._at_all_points(value, domain)
+        everywhere = value if domain.condition is TRUE and value.domain.condition is TRUE else self._at_all_points(value, domain)
         return everywhere, replace(inverse, index=backs)
 
     def _from_readers(self, value: Tensor, window: tuple[Symbol, Range], domain: Domain, inverse: Inverse) -> Tensor | None:

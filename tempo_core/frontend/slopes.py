@@ -38,6 +38,7 @@ from tempo_core.frontend.functions import (
     power,
     reciprocal,
     rsqrt,
+    sigmoid,
     sign,
     sin,
     sinh,
@@ -127,6 +128,13 @@ def _of_arctan2(g: Tensor, y: Tensor, x: Tensor, _: Tensor) -> tuple[Tensor, Ten
     return where(nowhere, 0, part * u / scale), where(nowhere, 0, neg(part * v / scale))
 
 
+def _of_logaddexp(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    """The shares of both exponentials in their sum. Two equal infinities have half of the gradient each."""
+    same = logical_and(equal(x, y), equal(absolute(x), math.inf))
+    gap = where(same, 0, x - y)
+    return g * sigmoid(gap), g * sigmoid(neg(gap))
+
+
 def _of_maximum(g: Tensor, x: Tensor, y: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
     """Equal operands get half of the gradient each."""
     share = where(equal(x, y), 0.5, cast(greater_equal(x, y), g.dtype))
@@ -182,6 +190,7 @@ BINARY: Mapping[str, Slopes | Zero | NoGradient] = {
     "div": lambda g, x, y, z: (g / y, neg(g * z / y)),
     "pow": _of_power,
     "atan2": _of_arctan2,
+    "logaddexp": _of_logaddexp,
     "maximum": _of_maximum,
     "minimum": _of_minimum,
     "floordiv": _STEPS,

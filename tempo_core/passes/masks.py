@@ -11,7 +11,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.base import is_identity, read_at
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison
-from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+from tempo_core.symbolic.expr import IntoExpr, Symbol
 from tempo_core.symbolic.relation import never, uncovered
 
 if TYPE_CHECKING:
@@ -122,19 +122,3 @@ def _scalar(view: View, slot: int) -> Edge:
         assert inner is not None, "a repeated number varies with nothing"
         edge = inner
     return edge
-
-
-def gather_of_each(view: View) -> Edge | None:
-    """`x[k, ...]` for each k of a new dimension, by shared dimensions and their own number, is the operand with its dimensions turned."""
-    repeated, numbers, op = view.operand(0), view.operand(1), view.op
-    if not isinstance(repeated, ops.Broadcast) or not isinstance(numbers, ops.Broadcast) or op.axis != op.batch:
-        return None
-    iota, inner, shape = view.graph[view.graph[view.edge(1).source].inputs[0].source].op, view.inner(0), view.type(0).shape
-    if not isinstance(iota, ops.Iota) or len(numbers.axes) != 1 or view.type(1).rank != op.batch or inner is None:
-        return None
-    (new,) = numbers.axes
-    size: Expr = shape[op.axis]
-    if set(repeated.axes) != set(range(len(shape))) - {new} or not size == shape[new] == iota.size:
-        return None
-    kept = [op.axis if axis == new else axis for axis in range(len(shape)) if axis != op.axis]
-    return view.build.add(ops.Permute(tuple(repeated.axes.index(axis) for axis in kept)), inner)

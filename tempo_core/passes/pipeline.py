@@ -15,6 +15,7 @@ from tempo_core.passes.lift import Lift
 from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.precompute import Precompute
+from tempo_core.passes.recompute import Recompute
 from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
@@ -47,6 +48,7 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         Accumulate(),
         *tiling,
         Trim(),
+        Recompute(),
         Fuse(),
     ]
     without = {*disabled, "shift"} if "vectorize" in disabled else set(disabled)  # in a loop, a window is a slice

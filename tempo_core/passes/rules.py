@@ -21,7 +21,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
-from tempo_core.passes import masks
+from tempo_core.passes import gathers, masks
 from tempo_core.passes.base import Builder, operand_domains, read_at
 from tempo_core.symbolic.condition import TRUE, Truth
 from tempo_core.symbolic.expr import Expr
@@ -525,13 +525,14 @@ RULES: tuple[Rule, ...] = (
     Rule("pad-by-nothing", ops.Pad, "pad(x, 0, 0) -> x", _operand_if(lambda v: v.op.low == 0 and v.op.high == 0)),
     Rule("concat-of-one", ops.Concat, "concat(x) -> x", _operand_if(lambda v: len(v.node.inputs) == 1)),
     Rule("scatter-all", ops.ScatterAdd, "scatter(x, [0, 1, ..., n - 1], n) -> x", _scatter_all, up_to=SIGN_OF_ZERO),
+    Rule("scatter-by-repeated", ops.ScatterAdd, "scatter(x, broadcast(i, n); batch n) -> permute(scatter(x, i))", gathers.scatter_by_repeated, up_to=ROUNDING),
     Rule("gather-all", ops.Gather, "x[0, 1, ..., n - 1] -> x", _gather_all),
     Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _slice_of_permuted),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
+    Rule("gather-of-repeated", ops.Gather, "x[k, i[k]] -> permute(x[..., i]), where x or i is repeated along k", gathers.gather_of_repeated),
     Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),
     Rule("gather-of-where", ops.Gather, "where(c, x, 0)[i] -> where(c, x[i], 0)", _gather_of_where),
     Rule("gather-of-gather", ops.Gather, "x[i][k, j[k]] -> reshape(x)[i * n + j]", _gather_of_gather),
-    Rule("gather-of-each", ops.Gather, "broadcast(x, n)[k, ..., k] -> permute(x)", masks.gather_of_each),
     Rule("gather-of-broadcast", ops.Gather, "broadcast(x, n)[i] -> broadcast(x, shape of i)", _gather_of_broadcast),
 )  # fmt: skip
 

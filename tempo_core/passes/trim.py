@@ -88,9 +88,9 @@ def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) 
             unneeded.add(node_id)
         elif not _implies(node.domain.condition, before_last) and not _implies(node.domain.condition, step.expr - 1 >= 0):
             left += copy_weight(
-                node
+                node.op
             )  # what begins at the second point runs in a rotated loop, without a copy (`schedule/rotate.py`)
-    if 4 * left > sum(copy_weight(graph[n]) for n in unneeded):
+    if 4 * left > sum(copy_weight(graph[n].op) for n in unneeded):
         return {}
     return dict.fromkeys((n for n in unneeded if not _moves_on(graph, graph[n], step, unneeded)), before_last)
 

@@ -17,6 +17,7 @@ import islpy as isl
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Graph
+from tempo_core.prices import MOST_WEIGHT_TO_PEEL, copy_weight
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.guards import guard
 from tempo_core.schedule.memory import with_deallocs
@@ -53,11 +54,15 @@ def build_program(
     else:
         root = _Loops(schedule, present, bounds).item(present, 0, {})
     root = rotated(simplified(tightened(root), {}))
-    root = cut(root, {})
+    root = cut(root, {}, lambda body: _copy_weight(body, schedule.constraints.graph) <= MOST_WEIGHT_TO_PEEL)
     root = simplified(tightened(root), {})  # after a cut, the whole body of a loop may stand under one condition
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, schedule.constraints.graph, frozenset()))
+
+
+def _copy_weight(body: Item, graph: Graph) -> int:
+    return sum(copy_weight(graph[leaf.node].op) for leaf in leaves(body) if isinstance(leaf, Execute))
 
 
 @dataclass(frozen=True)
@@ -203,9 +208,9 @@ def _without_strides(time: isl.Map) -> isl.Map:
 
 
 def _numbered(points: isl.Set) -> isl.Set:
-    """The set with dimensions named `@0`, `@1`, and so on."""
+    """The set with dimensions named `__0`, `__1`, and so on."""
     for k in range(points.dim(isl.dim_type.set)):
-        points = points.set_dim_name(isl.dim_type.set, k, f"@{k}")
+        points = points.set_dim_name(isl.dim_type.set, k, _at(k))
     return points
 
 
@@ -293,7 +298,7 @@ class _Conversion:
         if name not in self.strided:
             return statement
         points, whole = (_numbered(part) for part in self.strided[name])
-        condition = condition_within(points, whole, {**symbols, **{f"@{k}": at for k, at in enumerate(point)}})
+        condition = condition_within(points, whole, {**symbols, **{_at(k): at for k, at in enumerate(point)}})
         return statement if condition is TRUE else If(condition, Block((statement,)))
 
     def _statement(self, name: str, point: tuple[Expr, ...]) -> Item:
@@ -330,6 +335,11 @@ def _chosen(cases: list[list[tuple[Bool, Expr]]], make: Callable[..., Item]) -> 
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
+
+
+def _at(k: int) -> str:
+    """The name of a set's k-th dimension where sets of statements with other steps are compared. isl must be able to read it."""
+    return f"__{k}"
 
 
 def _unnamed(name: str) -> str:

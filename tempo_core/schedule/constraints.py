@@ -20,7 +20,7 @@ from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, last_needed
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.hull import hull
-from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, dependence, domain_set
+from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, coalesced, dependence, domain_set
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +212,7 @@ def _statements(node: Node) -> Iterator[Statement]:
     earlier: Bool = TRUE  # no earlier branch holds
     for branch, edge in enumerate(node.inputs):
         name = f"{value_name(node.id)}_b{branch}"
-        points = domain_set(name, node.domain, edge.condition & earlier).coalesce()
+        points = coalesced(domain_set(name, node.domain, edge.condition & earlier))
         earlier = earlier & ~edge.condition
         yield Statement(name, node, branch, points)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tempo_core.prices import MOST_PEELED
+from tempo_core.prices import MOST_PEELED, SHORTEST_PEELED
 from tempo_core.schedule.program import Block, Execute, If, Item, Loop, leaves, substitute, walk
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
 from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Symbol, maximum, minimum
@@ -164,21 +166,25 @@ def decided(condition: Bool, limits: Limits) -> Bool:
 # -- prologue, steady state, epilogue ---------------------------------------------------------------------------------
 
 
-def cut(item: Item, limits: Limits) -> Item:
-    """The item with loops cut where a condition on their counter changes, unless it guards only branches and deallocs."""
+def cut(item: Item, limits: Limits, is_cheap: Callable[[Item], bool] = lambda body: False) -> Item:
+    """The item with loops cut where a condition on their counter changes, unless it guards only branches and deallocs.
+
+    If a body is cheap to copy, its first or last iterations are also cut off where a tensor takes another of its branches in them.
+    """
     if isinstance(item, Block):
-        return simplified(Block(tuple(cut(c, limits) for c in item.children)), limits)
+        return simplified(Block(tuple(cut(c, limits, is_cheap) for c in item.children)), limits)
     if isinstance(item, If):
-        orelse = None if item.orelse is None else as_block(cut(item.orelse, limits))
-        return If(item.condition, as_block(cut(item.then, limits)), orelse)
+        orelse = None if item.orelse is None else as_block(cut(item.orelse, limits, is_cheap))
+        return If(item.condition, as_block(cut(item.then, limits, is_cheap)), orelse)
     if not isinstance(item, Loop):
         return item
-    places = sorted(_cuts(item, limits)) if item.step == 1 and item.start.is_constant and item.stop.is_constant else []
+    known = item.step == 1 and item.start.is_constant and item.stop.is_constant
+    places = sorted(_cuts(item, limits) | (_ends_of_branches(item) if is_cheap(item.body) else set())) if known else []
     if not places:
-        return Loop(item.counter, item.start, item.stop, item.step, as_block(cut(item.body, _limited(item, limits))))
+        return Loop(item.counter, item.start, item.stop, item.step, as_block(cut(item.body, _limited(item, limits), is_cheap)))
     edges = [item.start.constant, *places, item.stop.constant]
     parts = [Loop(item.counter, Expr.of(a), Expr.of(b), 1, item.body) for a, b in itertools.pairwise(edges)]
-    return simplified(Block(tuple(cut(simplified(part, limits), limits) for part in parts)), limits)
+    return simplified(Block(tuple(cut(simplified(part, limits), limits, is_cheap) for part in parts)), limits)
 
 
 def _cuts(loop: Loop, limits: Limits) -> set[int]:
@@ -188,10 +194,7 @@ def _cuts(loop: Loop, limits: Limits) -> set[int]:
     where it begins to hold at some. The loop is cut there if there are few values of the counter between the two.
     """
     start, stop = loop.start.constant, loop.stop.constant
-
-    def within(comparison: Comparison) -> list[int]:
-        return [min(max(value, start), stop) for value in _changes(comparison, loop.counter)]
-
+    within = functools.partial(_changes_within, loop)
     values: set[int] = set()
     for comparison, inner in _guards(loop.body, _limited(loop, limits)):
         if comparison.symbols == {loop.counter}:
@@ -201,8 +204,33 @@ def _cuts(loop: Loop, limits: Limits) -> set[int]:
         values |= set(places) if places and places[-1] - places[0] <= MOST_PEELED else set()
     for comparison in _choices(loop.body):
         if comparison.symbols == {loop.counter}:
-            values |= {value for value in within(comparison) if min(value - start, stop - value) <= MOST_PEELED}
+            values |= _near_ends(loop, comparison)
     return {value for value in values if start < value < stop}
+
+
+def _ends_of_branches(loop: Loop) -> set[int]:
+    """The values of a loop's counter near its limits at which a tensor changes from one of its branches to another."""
+    values: set[int] = set()
+    if loop.stop.constant - loop.start.constant < SHORTEST_PEELED or any(isinstance(inner, Loop) for inner in walk(loop.body)):
+        return values
+    branches = {(leaf.node, leaf.branch) for leaf in leaves(loop.body) if isinstance(leaf, Execute)}
+    count = Counter(node for node, _ in branches)
+    for inner in walk(loop.body):
+        if isinstance(inner, If) and any(isinstance(leaf, Execute) and count[leaf.node] > 1 for leaf in leaves(inner)):
+            for comparison in _comparisons(inner.condition):
+                if comparison.symbols == {loop.counter}:
+                    values |= _near_ends(loop, comparison)
+    return {value for value in values if loop.start.constant < value < loop.stop.constant}
+
+
+def _changes_within(loop: Loop, comparison: Comparison) -> list[int]:
+    """The values of a loop's counter at which a comparison changes; those outside of the loop's limits are moved to the limits."""
+    return [min(max(value, loop.start.constant), loop.stop.constant) for value in _changes(comparison, loop.counter)]
+
+
+def _near_ends(loop: Loop, comparison: Comparison) -> set[int]:
+    start, stop = loop.start.constant, loop.stop.constant
+    return {value for value in _changes_within(loop, comparison) if min(value - start, stop - value) <= MOST_PEELED}
 
 
 def _ends(comparison: Comparison, symbol: Symbol, limits: Limits) -> list[Comparison]:

@@ -23,6 +23,7 @@ import islpy as isl
 from tempo_core.ir.dependence import strongly_connected
 from tempo_core.schedule.constraints import Read, Statement
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.sets import coalesced
 
 
 @dataclass(frozen=True)
@@ -182,9 +183,9 @@ def _cut(pieces: list[Piece], needs: list[Need], readers: bool) -> tuple[list[Pi
     tied = [isl.Set.empty(p.points.get_space()) for p in pieces]
     for n in needs:
         k = n.reader if readers else n.source
-        tied[k] = tied[k].union(n.relation.domain() if readers else n.relation.range()).coalesce()
-    free = [Piece(p.statement, p.points.subtract(t).coalesce()) for p, t in zip(pieces, tied, strict=True)]
-    rest = [Piece(p.statement, p.points.intersect(t).coalesce()) for p, t in zip(pieces, tied, strict=True)]
+        tied[k] = coalesced(tied[k].union(n.relation.domain() if readers else n.relation.range()))
+    free = [Piece(p.statement, coalesced(p.points.subtract(t))) for p, t in zip(pieces, tied, strict=True)]
+    rest = [Piece(p.statement, coalesced(p.points.intersect(t))) for p, t in zip(pieces, tied, strict=True)]
     inside = []
     for n in needs:
         relation = n.relation.intersect_domain(rest[n.reader].points).intersect_range(rest[n.source].points)
@@ -215,12 +216,12 @@ def _refined(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) 
     atoms = [isl.Set.universe(seeds[0][0].get_space())]
     for seed, _ in sorted(seeds, key=lambda counted: -counted[1])[:_SEEDS]:
         if len(atoms) < _ATOMS:
-            atoms = [part.coalesce() for a in atoms for part in (a.intersect(seed), a.subtract(seed)) if not part.is_empty()]
+            atoms = [coalesced(part) for a in atoms for part in (a.intersect(seed), a.subtract(seed)) if not part.is_empty()]
     parts: list[Piece] = []
     parts_of: list[list[int]] = []
     for k, piece in enumerate(pieces):
         subsets = [piece.points] if k in uncut else [piece.points.intersect(_lifted(a, piece.statement, steps)) for a in atoms]
-        subsets = [points.coalesce() for points in subsets if not points.is_empty()]
+        subsets = [coalesced(points) for points in subsets if not points.is_empty()]
         parts_of.append(list(range(len(parts), len(parts) + len(subsets))))
         parts += [Piece(piece.statement, points) for points in subsets]
     finer = []
@@ -237,7 +238,7 @@ def _along(points: isl.Set, statement: Statement, steps: Sequence[Symbol]) -> is
     for k in reversed(range(len(statement.node.domain.steps))):
         if statement.node.domain.steps[k] not in steps:
             points = points.project_out(isl.dim_type.set, k, 1)
-    return points.reset_tuple_id().coalesce() if points.has_tuple_id() else points.coalesce()
+    return coalesced(points.reset_tuple_id() if points.has_tuple_id() else points)
 
 
 def _lifted(points: isl.Set, statement: Statement, steps: Sequence[Symbol]) -> isl.Set:

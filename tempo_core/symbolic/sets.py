@@ -235,3 +235,12 @@ def fixed(relation: S, bounds: Mapping[Symbol, int]) -> S:
         name = relation.get_dim_name(isl.dim_type.param, k)
         relation = relation.fix_val(isl.dim_type.param, k, isl.Val(values[name], CONTEXT))
     return relation.project_out_all_params()
+
+
+def coalesced(points: isl.Set) -> isl.Set:
+    """The same points in as few pieces as isl sees, and in the same pieces each time.
+
+    isl coalesces a set that was put together from other sets in one way or another, by chance, also within one process. A set that is
+    read from its text has only one way. So a program that is compiled again is the same program.
+    """
+    return points if points.n_basic_set() < 2 else isl.Set.read_from_str(CONTEXT, str(points)).coalesce()

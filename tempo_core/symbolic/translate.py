@@ -11,7 +11,7 @@ import islpy as isl
 from tempo_core.errors import NonAffineError
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction, disjunction
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
-from tempo_core.symbolic.sets import CONTEXT
+from tempo_core.symbolic.sets import CONTEXT, coalesced
 
 _OP = isl.ast_expr_op_type
 
@@ -113,7 +113,7 @@ def single_expression(value: isl.PwAff, context: isl.Set, symbols: Mapping[str, 
 
 def condition_within(points: isl.Set, region: isl.Set, symbols: Mapping[str, Expr]) -> Bool:
     """The condition under which a point of `region` is in `points`."""
-    condition = points.coalesce().gist(region).coalesce()
+    condition = coalesced(coalesced(points).gist(region))
     if condition.is_equal(isl.Set.universe(condition.get_space())):
         return TRUE
     build = isl.AstBuild.from_context(as_parameters(region))

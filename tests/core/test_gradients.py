@@ -199,6 +199,12 @@ def prefixes_of_itself(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tenso
 
 
 @temporal
+def prefixes_at_a_limit(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
+    """The step that moves the range also decides which point is read: each case of the minimum has its own readers."""
+    return (tp.square(x[tp.min(t, I - 1), 0 : t + 1]) * w).sum()
+
+
+@temporal
 def nested_carry(i: Any, I: Any, t: Any, T: Any, x: tp.Tensor, w: tp.Tensor) -> tp.Tensor:
     h = tp.recurrence((2,), domain=(i, t), name="h")
     after = tp.tanh(h * 0.9 + x)

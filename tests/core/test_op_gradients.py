@@ -111,7 +111,7 @@ ROWS = [
     Row(ops.Dot, "einsum", lambda x, y, z: tp.einsum("ij,jk,i->k", x, y, z), (A, MATRIX, normal(2))),
     Row(ops.Binary, "std", lambda x: tp.std(x, 1, ddof=1) * 1, (A,)),
     Row(ops.Binary, "hypot", tp.hypot, (A, B)),
-    Row(ops.Where, "logaddexp", tp.logaddexp, (A, B)),
+    Row(ops.Binary, "logaddexp", tp.logaddexp, (A, B)),
     Row(ops.Binary, "median", lambda x: tp.median(x, 1) * 1, (normal(2, 4),)),
     Row(ops.Where, "gelu", tp.gelu, (A,)),
     Row(ops.Where, "gelu, approximate", lambda x: tp.gelu(x, approximate=True), (A,)),

@@ -27,7 +27,7 @@ def _unary(fn: str, x: Value) -> Tensor:
 
 def _binary(fn: str, x: Value, y: Value) -> Tensor:
     a, b = aligned(x, y)
-    if fn in ("div", "atan2") and not is_float(a.dtype):
+    if fn in ("div", "atan2", "logaddexp") and not is_float(a.dtype):
         a, b = cast(a, "float32"), cast(b, "float32")
     if fn in ("add", "sub", "mul", "pow", "floordiv", "mod") and a.dtype == "bool":
         a, b = cast(a, "int32"), cast(b, "int32")
@@ -252,6 +252,15 @@ def power(x: Value, y: Value) -> Tensor:
 def arctan2(x: Value, y: Value) -> Tensor:
     """The angle in radians of the point with first coordinate `y` and second coordinate `x`, in (-π, π]."""
     return _binary("atan2", x, y)
+
+
+@checked
+def logaddexp(x: Value, y: Value) -> Tensor:
+    """`log(exp(x) + exp(y))`, without overflow, also for infinite operands.
+
+    Two equal infinities have half of the gradient each.
+    """
+    return _binary("logaddexp", x, y)
 
 
 @checked_as("floor_divide")

@@ -189,21 +189,6 @@ def hypot(x: Value, y: Value) -> Tensor:
 
 
 @checked
-def logaddexp(x: Value, y: Value) -> Tensor:
-    """`log(exp(x) + exp(y))`, without overflow, also for infinite operands.
-
-    The larger operand is taken out of the logarithm. The value does not depend on that choice, so derivatives of every order are
-    right at ties. Two equal infinities have half of the gradient each.
-    """
-    a, b = aligned(x, y)
-    same = logical_and(equal(a, b), equal(absolute(a), math.inf))
-    first, second = where(same, 0, a), where(same, 0, b)
-    swapped = greater(second, first)
-    high, low = where(swapped, second, first), where(swapped, first, second)
-    return where(same, maximum_of(a, b), high + log1p(exp(low - high)))
-
-
-@checked
 def isclose(x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
     """Where `|x - y| <= atol + rtol * |y|`, or both are the same infinity."""
     a, b = aligned(x, y)

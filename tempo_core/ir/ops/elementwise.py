@@ -13,7 +13,7 @@ UNARY = (
     "neg", "abs", "sign", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
     "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "floor", "ceil", "round", "trunc", "not", "isfinite", "isnan",
 )  # fmt: skip
-BINARY = ("add", "sub", "mul", "div", "pow", "atan2", "maximum", "minimum", "floordiv", "mod", "and", "or", "xor")
+BINARY = ("add", "sub", "mul", "div", "pow", "atan2", "logaddexp", "maximum", "minimum", "floordiv", "mod", "and", "or", "xor")
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
@@ -49,7 +49,7 @@ class Binary(Op):
         a, b = inputs
         same_shape(self.fn, inputs)
         check(a.dtype == b.dtype, f"{self.fn} takes operands of one dtype, got {a} and {b}", DTypeError)
-        if self.fn in ("div", "atan2"):
+        if self.fn in ("div", "atan2", "logaddexp"):
             check(is_float(a.dtype), f"{self.fn} takes floats, got {a}", DTypeError)
         if self.fn in ("add", "sub", "mul", "pow", "floordiv", "mod"):
             check(a.dtype != "bool", f"{self.fn} takes numbers, got bool; cast with .astype('int32')", DTypeError)

@@ -46,7 +46,16 @@ class Row:
 
 
 TAKES_ALL = {"neg": NUMBERS, "abs": NUMBERS, "sign": NUMBERS, "not": ("bool",), "isfinite": ANY, "isnan": ANY}
-PAIRS = {"div": FLOATS, "atan2": FLOATS, "maximum": ANY, "minimum": ANY, "and": WHOLE, "or": WHOLE, "xor": WHOLE}
+PAIRS = {
+    "div": FLOATS,
+    "atan2": FLOATS,
+    "logaddexp": FLOATS,
+    "maximum": ANY,
+    "minimum": ANY,
+    "and": WHOLE,
+    "or": WHOLE,
+    "xor": WHOLE,
+}
 REDUCED = {"sum": NUMBERS, "prod": NUMBERS, "max": ANY, "min": ANY, "any": ("bool",), "all": ("bool",)}
 INDEX = np.array([2, 0, 1], "int32")
 ONE = (Expr.of(1),)

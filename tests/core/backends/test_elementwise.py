@@ -85,6 +85,7 @@ BINARY = {
     "div": np.divide,
     "pow": lambda x, y: np.abs(x) ** y,
     "atan2": np.arctan2,
+    "logaddexp": lambda x, y: np.log(np.exp(x) + np.exp(y)),
     "maximum": np.maximum,
     "minimum": np.minimum,
     "floordiv": lambda x, y: np.floor(x / y),

@@ -675,3 +675,17 @@ def regions_with_one_branch(i, I, t, T):
     blocks = x[tp.max(i - 2, 0), t // 2 * 2 : tp.min((t // 2 + 1) * 2, T)]
     loss = blocks[i : tp.min(i + 2, I), t].sum()
     return tp.grad((loss * loss)[0:I, 0:T].sum(), wrt=[x])
+
+
+# -- recompute ----------------------------------------------------------------------------------------------------------
+
+
+@program("recompute")
+def masks_of_a_recurrence(i, I, t, T):
+    """The gradient's loop needs comparisons of the loop before it, at its own point and beside it."""
+    x = fed(3, domain=(i, t))
+    h = tp.recurrence((3,), domain=(i, t))
+    h[i, 0] = x[i, 0]
+    h[i, t] = tp.maximum(h[i, t - 1] - x, tp.where(x > 0, h[i, t - 1], x)) + tp.minimum(h[i, t - 1], x[i, t - 1])
+    (gradient,) = tp.grad(h[0:I, T - 1].sum(), wrt=[x])
+    return [gradient, h]

@@ -22,6 +22,7 @@ from tempo_core.passes.narrow import Narrow
 from tempo_core.passes.pad import Pad
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.passes.precompute import Precompute
+from tempo_core.passes.recompute import Recompute
 from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.tile import Tile
@@ -47,6 +48,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "accumulate": (Accumulate(running=True), Pad(), Accumulate()),
     "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
     "trim": (Trim(),),
+    "recompute": (Pad(), Recompute()),
     "fuse": (Pad(), Fuse()),
 }
 

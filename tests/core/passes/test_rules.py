@@ -407,12 +407,32 @@ def masked_outer_product(make: Make) -> Edge:
     return make.add(ops.Where(), mask, make.moved(product), make.number(0, shape))
 
 
-def gather_of_each(make: Make) -> Edge:
-    (b, n), rest, new = make.sizes(2), make.sizes(), make.draw(st.integers(0, 1))
-    shared = (n, b) if new == 0 else (b, n)
-    axes = tuple(axis for axis in range(3 + len(rest)) if axis != new)
-    repeated = make.add(ops.Broadcast((*shared, n, *rest), axes), make.moved(make.input((b, n, *rest))))
-    return make.add(ops.Gather(2, 2), repeated, make.add(ops.Broadcast(shared, (new,)), make.add(ops.Iota(n))))
+def partly_repeated(
+    make: Make, batch: tuple[Expr, ...], rest: tuple[Expr, ...], kept: tuple[int, ...], dtype: str | None = None
+) -> Edge:
+    """A value that varies along some of its shared dimensions, and along some of the others or all."""
+    others = tuple(k for k in range(len(batch), len(batch) + len(rest)) if make.draw(st.booleans()) or make.draw(st.booleans()))
+    shape, axes = (*batch, *rest), (*kept, *others)
+    return make.add(ops.Broadcast(shape, axes), make.moved(make.input(tuple(shape[k] for k in axes), dtype)))
+
+
+def gather_of_repeated(make: Make) -> Edge:
+    batch, rest, places = make.sizes(make.draw(st.integers(1, 3))), make.sizes(make.draw(st.integers(1, 2))), make.sizes()
+    repeated = make.draw(st.lists(st.integers(0, 3), min_size=len(batch), max_size=len(batch)).filter(any))
+    varying = [
+        tuple(b for b, how in enumerate(repeated) if not how & bit) for bit in (1, 2)
+    ]  # along which x varies, and the index
+    x = partly_repeated(make, batch, rest, varying[0])
+    index = partly_repeated(make, batch, places, varying[1], "int32")
+    return make.add(ops.Gather(len(batch) + make.axis(rest), len(batch)), make.moved(x), make.moved(index))
+
+
+def scatter_by_repeated(make: Make) -> Edge:
+    batch, before, places, after = make.sizes(make.draw(st.integers(1, 3))), make.sizes(), make.sizes(), make.sizes()
+    varying = make.draw(st.sets(st.integers(0, len(batch) - 1), max_size=len(batch) - 1))
+    updates = make.moved(make.input((*batch, *before, *places, *after)))
+    index = partly_repeated(make, batch, places, tuple(sorted(varying)), "int32")
+    return make.add(ops.ScatterAdd(len(batch) + len(before), make.sizes(1)[0], len(batch)), updates, make.moved(index))
 
 
 @dataclass(frozen=True)
@@ -441,7 +461,8 @@ GENERATORS: dict[str, Generator] = {
     "zero-add": Generator(neutral("add", 0, 0), FOLDED),
     "sum-of-parts": Generator(sum_of_parts, FOLDED),
     "where-of-outer-product": Generator(masked_outer_product, FOLDED),
-    "gather-of-each": Generator(gather_of_each),
+    "gather-of-repeated": Generator(gather_of_repeated),
+    "scatter-by-repeated": Generator(scatter_by_repeated, NUMBERS),
     "sub-zero": Generator(neutral("sub", 0, 1), FOLDED),
     "mul-one": Generator(neutral("mul", 1, 1), FOLDED),
     "one-mul": Generator(neutral("mul", 1, 0), FOLDED),

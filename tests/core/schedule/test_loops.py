@@ -99,3 +99,30 @@ def test_narrower_conditions_stay_in_a_rotated_loop(after_first: Bool):
 def test_other_loops_are_not_rotated(after_first: Bool, before_last: Bool):
     item = recurrence(after_first, before_last)
     assert rotated(item) == item
+
+
+FIRST = Execute(2, 0, (t.expr,))
+
+
+@pytest.mark.parametrize(
+    ("item", "left"),
+    [
+        (over_t(guarded(t.expr == 1, FIRST), guarded(t.expr >= 2, TAKE), NEXT), ["t in 2:9"]),
+        (over_t(NEXT, guarded(t.expr <= 7, TAKE), guarded(t.expr >= 8, FIRST)), ["t in 0:8"]),
+    ],
+    ids=["first", "last"],
+)
+def test_a_cheap_body_is_copied_where_a_tensor_takes_another_branch(item: Loop, left: list[str]):
+    changed = same(item, cut(item, {}, lambda body: True))
+    assert loops(changed) == left and conditions(changed) == []
+    assert loops(cut(item, {})) == ["t in 0:9"]  # the body is dear
+
+
+def test_bodies_that_are_not_copied():
+    for item in (
+        over_t(guarded(t.expr >= 2, TAKE), NEXT),  # one branch only
+        over_t(guarded(t.expr == 1, FIRST), guarded(t.expr >= 2, TAKE), NEXT, stop=7),  # few iterations
+        over_t(guarded(t.expr == 4, FIRST), guarded(t.expr != 4, TAKE), NEXT),  # far from both ends
+        over_t(guarded(t.expr == 1, FIRST), guarded(t.expr >= 2, TAKE), over_n(0, 5, RUN)),  # another loop
+    ):
+        assert len(loops(same(item, cut(item, {}, lambda body: True)))) == len(loops(item))

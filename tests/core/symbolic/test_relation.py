@@ -15,7 +15,7 @@ from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import maximum_over, minimum_over, never, outside, uncovered
-from tempo_core.symbolic.sets import dependence, domain_set
+from tempo_core.symbolic.sets import coalesced, dependence, domain_set
 
 i, t = Symbol("i", "I"), Symbol("t", "T")
 BI, T, B, C = Symbol("I").expr, Symbol("T").expr, Symbol("B").expr, Symbol("C").expr
@@ -326,3 +326,12 @@ def test_sets_hold_exactly_the_points_of_a_domain():
         lambda p: inside.append(tuple(p.get_coordinate_val(relation.isl.dim_type.set, k).to_python() for k in (0, 1)))
     )
     assert set(inside) == expected
+
+
+def test_a_set_is_coalesced_in_one_way():
+    """isl itself coalesces this one in two or three ways."""
+    differ = (t.expr % 2) + (i.expr % 2) != 1
+    condition = (differ | ((t.expr % 2) >= i.expr) | (2 * i.expr + 1 >= BI)) & (differ | (2 * i.expr <= BI))
+    points = [domain_set("x", DIT, condition) for _ in range(40)]
+    assert len({str(coalesced(each)) for each in points}) == 1
+    assert coalesced(points[0]).is_equal(points[0])

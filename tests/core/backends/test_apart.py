@@ -1,0 +1,90 @@
+"""Paddings and dear functions: in a loop, neither is computed inside of the other."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from benchmarks.hlo import Module, parse
+from tempo_core.backends.jax_backend import JaxBackend
+from tempo_core.ir import ops
+from tempo_core.prices import DEAR_FUNCTIONS
+from tests.core.running import assert_all_same
+
+MOVES = {
+    "pad": lambda x: tp.pad(x.spatial[1:], 0, high=1),
+    "concatenation": lambda x: tp.concatenate([x.spatial[1:], x.spatial[:1]]),
+}
+
+
+def program(make):
+    """A loop over t of a vector of 50 elements."""
+    ctx = tp.Context("t")
+    with ctx as ((t, n_t),):
+        x = tp.input("x", (50,), domain=(t,))
+        h = tp.recurrence((50,), domain=(t,), name="h")
+        h[0] = x[0]
+        h[t] = make(h[t - 1], x)
+        return ctx, n_t, [h[n_t - 1]]
+
+
+def modules(program) -> list[Module]:
+    return [parse(segment.compiled.as_text()) for segment in program._staged.segments if segment.compiled is not None]
+
+
+def run(make, **config):
+    ctx, bound, outputs = program(make)
+    compiled = ctx.compile({bound: 9}, outputs, config=tp.Config(**config))
+    return compiled, compiled.run({"x": np.random.default_rng(1).normal(size=(9, 50)).astype(np.float32)})
+
+
+def fusions_with_both(compiled) -> int:
+    """The number of fusions that compute both exponentials and paddings."""
+    kinds = [
+        {i.opcode for i in computation.instructions}
+        for module in modules(compiled)
+        for computation in module.computations.values()
+    ]
+    return sum({"exponential", "pad"} <= each for each in kinds)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_padding_reads_dear_values_from_memory(move):
+    def make(before, x):
+        return before * 0.5 + MOVES[move](tp.exp(before) * x)
+
+    compiled, result = run(make)
+    assert fusions_with_both(compiled) == 0
+    assert_all_same(result, run(make, backend="numpy")[1])
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_dear_function_reads_padded_values_from_memory(move):
+    def make(before, x):
+        return tp.exp(MOVES[move](before) * 0.5 - tp.abs(x) - 1.0)
+
+    compiled, result = run(make)
+    assert fusions_with_both(compiled) == 0
+    assert_all_same(result, run(make, backend="numpy")[1])
+
+
+def test_cheap_values_are_computed_inside_of_a_padding():
+    compiled, _ = run(lambda before, x: before * 0.5 + MOVES["pad"](tp.maximum(before, x)))
+    assert not any(
+        i.opcode == "conditional" for module in modules(compiled) for c in module.computations.values() for i in c.instructions
+    )
+
+
+def test_functions_that_are_dear_are_functions_of_the_language():
+    assert set(DEAR_FUNCTIONS) <= {*ops.UNARY, *ops.BINARY}
+
+
+def test_two_small_parts_are_selected():
+    backend = JaxBackend()
+    joined = jax.jit(lambda a, b: backend.kernel(ops.Concat(1), [a, b], {}, 0)[0])
+    for width, operation in ((200, "select"), (20_000, "concatenate")):
+        a, b = np.ones((8, width), np.float32), np.full((8, 3), np.nan, np.float32)
+        assert np.array_equal(joined(a, b), np.concatenate([a, b], 1), equal_nan=True)
+        assert operation in joined.lower(a, b).as_text()
