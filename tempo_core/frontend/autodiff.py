@@ -247,6 +247,8 @@ class _Reverse:
 
     def _is_on_cycle_through(self, reader: Node, edge: Edge) -> bool:
         """Whether the value that a node reads depends on the node itself."""
+        if reader.id not in self._cycles or edge.source not in self._cycles:  # a copy that this gradient made
+            return reader.id in ancestors(self.graph, edge.source)
         return self._cycles[reader.id] == self._cycles[edge.source]
 
     def _contribute(self, key: Key, contribution: Tensor, where: Bool) -> None:
