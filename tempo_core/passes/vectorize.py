@@ -110,9 +110,8 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     A group is a set of connected legal nodes. It is worth vectorizing if some read takes a whole step of it. A group with
     operands from a loop over the step needs a second reason, because all those operands would have to be kept until the loop
     ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once
-    (but not a product of two values that both vary with the step, unless it is summed over the step); or the values read from the
-    group are not much smaller than its operands (`prices.py`). Operands that are kept anyway do not count, because something else
-    reads a range of them.
+    (but not products of a matrix and a vector that both vary with the step, if only results collect what comes of them); or no value read from the
+    group is smaller than its operands. Operands that are kept anyway do not count, because something else reads a range of them.
     For a group with operands from a loop, a result (`Output`) that collects the step does not count as a read.
 
     A group that only feeds a loop is worth it too, if it draws random numbers or calls functions for the innermost loop, needs
@@ -123,7 +122,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     collected: set[int] = set()  # nodes whose values are collected as results
     looped_reads: set[tuple[int, Key]] = set()  # (reader, value that a loop over the step makes)
     stored: set[Key] = set()  # values of the loop of which something reads a range
-    reduced: set[int] = set()  # nodes of whose values something reduces the whole step
+    reduced: set[int] = set()  # nodes of whose values more than a result reads the whole step
     for reader in graph:
         for edge in reader.inputs:
             source = graph[edge.source]
@@ -141,13 +140,13 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
                     collected.add(source.id)
                 else:
                     whole.add((source.id, edge.output))
-                if isinstance(reader.op, (ops.Reduce, ops.Dot)):
+                if not isinstance(reader.op, (ops.Output, ops.Permute)):
                     reduced.add(source.id)
     products = {groups.of(n) for n in reduced}  # a sum of products over the step becomes one product
     heavy = {
         groups.of(n)
         for n in legal
-        if isinstance(graph[n].op, FASTER_AT_ONCE) and (groups.of(n) in products or not _is_of_each_point(graph[n], step))
+        if isinstance(graph[n].op, FASTER_AT_ONCE) and (groups.of(n) in products or not _is_of_each_point(graph, graph[n], step))
     }
     operands: dict[int, set[Key]] = {}  # by group
     for reader_id, key in looped_reads:
@@ -167,9 +166,13 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     return {n for n in legal if groups.of(n) in worthwhile}
 
 
-def _is_of_each_point(node: Node, step: Symbol) -> bool:
-    """Whether a node is a product of two values that both vary with the step: a product for each point in either way."""
-    return isinstance(node.op, ops.Dot) and all(step in edge.steps for edge in node.inputs)
+def _is_of_each_point(graph: Graph, node: Node, step: Symbol) -> bool:
+    """Whether a node multiplies a matrix and a vector, or two vectors as columns and rows, that both vary with the step."""
+    op = node.op
+    if not isinstance(op, ops.Dot) or not all(step in edge.steps for edge in node.inputs):
+        return False
+    left, right = (graph.edge_rank(edge) for edge in node.inputs)
+    return not op.left_contract or not op.left_free(left) or not op.right_free(right)
 
 
 def _before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups[int]) -> set[int]:
