@@ -20,7 +20,7 @@ from tempo_core.passes.base import (
 from tempo_core.passes.batching import batched, evaluated, grid
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours
-from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, is_worth_keeping, nominal
+from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, nominal
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -107,8 +107,8 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
 
     A group is a set of connected legal nodes. It is worth vectorizing if some read takes a whole step of it. A group with
     operands from a loop over the step needs a second reason, because all those operands would have to be kept until the loop
-    ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once; or the values read from the
-    group are not much smaller than its operands (`prices.py`). Operands that are kept anyway do not count, because something else reads a range of them.
+    ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once; or no value read from the
+    group is smaller than its operands. Operands that are kept anyway do not count, because something else reads a range of them.
     For a group with operands from a loop, a result (`Output`) that collects the step does not count as a read.
 
     A group that only feeds a loop is worth it too, if it draws random numbers or calls functions for the innermost loop, needs
@@ -146,9 +146,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     worthwhile = {
         group
         for group in read
-        if group not in operands
-        or group in heavy
-        or is_worth_keeping(_size(graph, operands[group] - stored), _size(graph, read[group]))
+        if group not in operands or group in heavy or _size(graph, read[group]) >= _size(graph, operands[group] - stored)
     }
     worthwhile |= {groups.of(n) for n in collected} - operands.keys()
     worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()
