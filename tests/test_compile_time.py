@@ -17,7 +17,8 @@ from benchmarks.compile_time import empty_caches
 from benchmarks.ledger.programs import PROGRAMS
 from tempo_core import compiler
 from tempo_core.errors import TempoError
-from tempo_core.ir import dependence, ops, verify
+from tempo_core.frontend import autodiff
+from tempo_core.ir import dependence, elements, ops, verify
 from tempo_core.passes import fuse, needed, regions
 from tempo_core.schedule import polyhedral, storage
 from tempo_core.symbolic import sets
@@ -132,6 +133,18 @@ def test_layers_cost_in_proportion(owner: Any, name: str, monkeypatch: pytest.Mo
     counter = Counter(monkeypatch, owner, name)
     few, many = (counter.of(lambda layers=layers: compiled(programs.stacked(layers))) for layers in (4, 8))  # type: ignore[misc]
     assert 0 < many <= 2.4 * few
+
+
+def test_ranges_are_searched_in_the_layer_that_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dimension of another size than all ranges is not followed back through all layers. In those that are, paths stay short."""
+    steps = Counter(monkeypatch, elements, "_operands_with")
+    few, many = (steps.of(lambda layers=layers: compiled(programs.stacked(layers))) for layers in (4, 8))  # type: ignore[misc]
+    assert 0 < many <= 2.2 * few
+
+
+def test_cycles_are_searched_once_for_all_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = Counter(monkeypatch, autodiff, "strongly_connected")
+    assert [searches.of(lambda layers=layers: programs.stacked(layers)) for layers in (1, 6)] == [1, 1]  # type: ignore[misc]
 
 
 def test_layers_alike_ask_isl_once(monkeypatch: pytest.MonkeyPatch) -> None:

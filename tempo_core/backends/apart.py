@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tempo_core.backends import shifted
+from tempo_core.backends import elementwise_scans, shifted
 from tempo_core.backends.base import Array, Setting, is_static
 from tempo_core.ir import ops
 from tempo_core.prices import is_dear_in_padding, pays_to_slice
@@ -25,7 +25,9 @@ _OF_ITS_READER = (
 
 
 def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ...]:
-    """An island in which paddings read dear values from memory, and dear functions padded ones."""
+    """An island in which paddings read dear values from memory, and dear functions padded ones, and scans compute their operands."""
+    on_cpu = jax.default_backend() == "cpu" and any(isinstance(x, jax.core.Tracer) for x in operands)
+    producers: dict[int, tuple[ops.Op, tuple[int, ...]]] = {}
     slots: list[Array] = [None] * len(op.body.slot_types)
     slots[: len(operands)] = operands
     counter = _counter(at)
@@ -40,8 +42,11 @@ def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ..
         if isinstance(instruction, ops.Gather) and _is_slice(instruction, sources, values, followed):
             scalar, sign = followed[sources[1]]
             results: tuple[Array, ...] = (shifted.sliced(values[0], instruction.axis, values[1], sign * slots[scalar]),)
+        elif isinstance(instruction, ops.LinearScan) and on_cpu:  # outside of a program, each call would compile the scan's loop
+            results = (elementwise_scans.scanned(at, instruction, slots, producers, sources),)
         else:
             results = at.backend.kernel(instruction, values, at.env, at.seed)
+            producers[targets[0]] = (instruction, sources)
         for target, result in zip(targets, results, strict=True):
             slots[target] = result
         is_fused = isinstance(instruction, _OF_ITS_READER)

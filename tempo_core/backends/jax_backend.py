@@ -16,6 +16,7 @@ from tempo_core.backends import shared
 from tempo_core.backends.apart import dataflow
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.cumulative import in_blocks, least
+from tempo_core.backends.elementwise_scans import carried_part
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks, pays_to_select_parts
@@ -147,11 +148,6 @@ def _composed_integers(first: tuple[Array, Array], second: tuple[Array, Array]) 
     return second[0] * first[0], second[1] + second[0] * first[1]
 
 
-def carried_part(coefficient: Array, before: Array) -> Array:
-    """`coefficient * before`. A coefficient of zero gives zero even if `before` is infinite or NaN: it is a reset."""
-    return jnp.where(coefficient == 0, jnp.zeros_like(before), coefficient * before)
-
-
 def discounted_sum(at: Setting, op: ops.DiscountedSum, x: Array) -> Array:
     wide = shared.wide(x)
     weights = jnp.asarray(shared.discount_weights(op.gamma, x.shape[op.axis]).astype(wide.dtype))
@@ -165,7 +161,11 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
     XLA's CPU compiler transposes both operands of a product that contracts two dimensions; once they are one, there is nothing
     to transpose. Their order is that of the larger operand, so that only the smaller one may have to move. Batch dimensions stay
     apart: that is as good, and a store that was written just before is copied for a reshape.
+
+    Without a contracted dimension it is a plain multiplication, which XLA makes a part of the operation that reads it.
     """
+    if not op.left_contract:
+        return outer_product(op, left, right)
     larger_left = left.size >= right.size
     batch = _in_order(op.left_batch if larger_left else op.right_batch)
     contract = _in_order(op.left_contract if larger_left else op.right_contract)
@@ -187,6 +187,16 @@ def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
     result = jnp.reshape(product, [*(left.shape[op.left_batch[k]] for k in batch), *free_sizes])
     places = [*_in_order(batch), *range(len(batch), result.ndim)]
     return jnp.transpose(result, places).astype(left.dtype)
+
+
+def outer_product(op: ops.Dot, left: Array, right: Array) -> Array:
+    """The products of all pairs of elements at the same places of the batch dimensions."""
+    left_free, right_free = op.left_free(left.ndim), op.right_free(right.ndim)
+    left, right = jnp.transpose(left, (*op.left_batch, *left_free)), jnp.transpose(right, (*op.right_batch, *right_free))
+    batch = len(op.left_batch)
+    left = jnp.reshape(left, (*left.shape, *(1 for _ in right_free)))
+    right = jnp.reshape(right, (*right.shape[:batch], *(1 for _ in left_free), *right.shape[batch:]))
+    return left * right
 
 
 def _in_order(axes: Sequence[int]) -> list[int]:

@@ -8,6 +8,7 @@ through time comes out of the inverse dependence.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ from tempo_core.frontend.prefixes import Contributions, contributions_to_points
 from tempo_core.frontend.readers import Readers
 from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.windows import scattered_read, window_elements, window_width
+from tempo_core.ir.dependence import strongly_connected
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
     Broadcast,
@@ -236,6 +238,17 @@ class _Reverse:
                 stack.extend(e.source for e in self.graph[current].inputs)
         return False
 
+    @functools.cached_property
+    def _cycles(self) -> dict[int, int]:
+        """For each node, the number of its strongly connected component. Gradients read these nodes, and no node reads a gradient."""
+        reads = [(node.id, edge.source) for node in self.graph for edge in node.inputs]
+        components = strongly_connected(list(self.graph.nodes), reads)
+        return {node_id: number for number, members in enumerate(components) for node_id in members}
+
+    def _is_on_cycle_through(self, reader: Node, edge: Edge) -> bool:
+        """Whether the value that a node reads depends on the node itself."""
+        return self._cycles[reader.id] == self._cycles[edge.source]
+
     def _contribute(self, key: Key, contribution: Tensor, where: Bool) -> None:
         self.partial.setdefault(key, []).append(contribution)
         self.support[key] = self.support.get(key, FALSE) | where
@@ -376,7 +389,7 @@ class _Reverse:
                 self._bring_back(reader, case, contribution, branch & holds, support)
             exact, inverses = False, () if cases else hulls(domain, edge.index, source.domain)
         scattered = scattered_read(edge, source.domain, domain, inverses)
-        if scattered is not None and reader.id not in ancestors(self.graph, edge.source):
+        if scattered is not None and not self._is_on_cycle_through(reader, edge):
             self._scatter_back(edge, contribution, domain, scattered)
             return
         for inverse in inverses:
@@ -422,7 +435,7 @@ class _Reverse:
             expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))
         if not exact:  # points of the hull that are not readers must contribute zeros
             expanded = self._at_all_points(expanded, domain)
-        elif from_readers is None and reader.id not in ancestors(self.graph, edge.source):
+        elif from_readers is None and not self._is_on_cycle_through(reader, edge):
             wide = {ranges[position][0] for (position, _), width in zip(dense, widths, strict=True) if width is None}
             expanded, inverse = self._of_all_points(expanded, edge.by_step(source.domain), domain, inverse, wide)
         gathered = self._at_readers(expanded, domain, inverse) if from_readers is None else from_readers

@@ -193,6 +193,8 @@ def range_of(graph: Graph, edge: Edge, axis: int) -> tuple[Symbol, Range] | None
             return ranges[axis]
         if ranges or not edge.is_own_point(source.domain):
             continue
+        if source.outputs[edge.output].shape[axis] not in graph.range_lengths:
+            return None  # the dimension keeps its size on the way to the range
         for operand in _operands_with(graph, source, axis):
             if (operand[0].source, operand[1]) not in seen or not operand[0].is_own_point(graph[operand[0].source].domain):
                 seen.add((operand[0].source, operand[1]))

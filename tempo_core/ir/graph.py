@@ -89,6 +89,10 @@ class Graph:
         default_factory=dict, compare=False, repr=False
     )  # what `ir/dependence.py` keeps, with its copies
 
+    range_lengths: set[Expr] = field(
+        default_factory=set, compare=False, repr=False
+    )  # of all reads of nodes that it and its copies ever had
+
     # -- building -----------------------------------------------------------------------------------------------------
 
     def add(
@@ -111,6 +115,7 @@ class Graph:
     def put(self, node: Node) -> Node:
         """Insert or replace a node under its id."""
         self.nodes[node.id] = node
+        self.range_lengths.update(index.length for edge in node.inputs for index in edge.index if isinstance(index, Range))
         self._next = max(self._next, node.id + 1)
         self.changes += 1
         return node
@@ -121,7 +126,9 @@ class Graph:
         return self._next
 
     def copy(self) -> Graph:
-        return Graph(self.order, dict(self.nodes), self._next, dict(self.derived), facts=self.facts)
+        return Graph(
+            self.order, dict(self.nodes), self._next, dict(self.derived), facts=self.facts, range_lengths=self.range_lengths
+        )
 
     def with_step(self, step: Symbol, bound: Expr) -> Graph:
         """The same nodes with one more step, the innermost, whose bound is an expression of the present bounds."""

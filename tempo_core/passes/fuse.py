@@ -12,7 +12,7 @@ from tempo_core.ir.naming import exact_names, label
 from tempo_core.passes.base import Pass, read_at, remove_dead
 from tempo_core.passes.narrow import pinned
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Range, identity
+from tempo_core.symbolic.domain import Point, Range, identity
 from tempo_core.symbolic.groups import Groups
 
 NEVER_FUSED = (ops.Merge, ops.Input, ops.Output, ops.Sink)
@@ -63,6 +63,8 @@ def _with_copied_sources(graph: Graph) -> Graph:
             source = graph[edge.source]
             if _is_cheap(graph, source) and not _has_ranges(edge):
                 edge = _copied(graph, edge, node, copies)
+            elif isinstance(source.op, ops.Broadcast) and _has_ranges(edge):
+                edge = _repeated_range(graph, edge, source, node) or edge
             inputs.append(edge)
         if tuple(inputs) != node.inputs:
             graph.put(replace(node, inputs=tuple(inputs)))
@@ -83,6 +85,24 @@ def _is_cheap(graph: Graph, node: Node) -> bool:
     if isinstance(node.op, ops.Constant):
         return len(node.op.data) <= 64
     return isinstance(node.op, DUPLICATED)
+
+
+def _repeated_range(graph: Graph, edge: Edge, source: Node, reader: Node) -> Edge | None:
+    """A read of a range of repeated values as the repetition of a range, which is smaller; None where no single edge reads that range."""
+    (operand,) = source.inputs
+    inner = read_at(operand, source.domain, edge)
+    ranges = [step for step, at in edge.by_step(source.domain).items() if isinstance(at, Range)]
+    kept = [
+        step for step, at in operand.by_step(graph[operand.source].domain).items() if step in ranges and at == Point(step.expr)
+    ]
+    moving = {step for step in ranges if step in operand.steps}
+    if inner is None or edge.condition is not TRUE or set(kept) != moving or kept != [s for s in ranges if s in moving]:
+        return None
+    assert isinstance(source.op, ops.Broadcast)
+    type = graph.edge_type(edge)
+    axes = (*(ranges.index(step) for step in kept), *(len(ranges) + axis for axis in source.op.axes))
+    node = graph.add(ops.Broadcast(type.shape, axes), [inner], domain=reader.domain, name=source.name, where=source.where)
+    return Edge(node.id, identity(reader.domain))
 
 
 def _has_ranges(edge: Edge) -> bool:

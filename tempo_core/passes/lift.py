@@ -12,9 +12,11 @@ from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
+from tempo_core.passes.attention import Blocks
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
 from tempo_core.passes.outer import outer_products
 from tempo_core.passes.recurrences import comes_in_order, lift_recurrences
+from tempo_core.passes.running import contracted_sums
 from tempo_core.passes.scans import SCANS, evaluated, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
 from tempo_core.passes.whole import whole_steps
@@ -39,6 +41,7 @@ class Lift(Pass):
     reduce them as it goes), and recurrences over values that the host gives one timestep after the other.
 
     Contractions of a prefix or suffix with values of the reader become contractions of the whole step (`whole.py`, `outer.py`).
+    Contractions of running sums of outer products are computed in blocks of points, without the sums (`running.py`, `attention.py`).
 
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
     Rewrite: `y[t] = k[0:t + 1] @ q[t]` -> `s[t] = k[0:T] @ q[t]; y[t] = s[t].spatial[0:t + 1]`
@@ -50,6 +53,8 @@ class Lift(Pass):
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
         lift_recurrences(graph)
+        graph = remove_dead(graph)
+        _lift_contracted_sums(graph)
         visited: set[int] = set()
         while new := [node for node in graph if node.id not in visited]:
             visited.update(node.id for node in new)
@@ -58,6 +63,15 @@ class Lift(Pass):
                 lifting.lift(node)
             graph = remove_dead(graph)  # what is left of the new nodes: the elements of a range may reduce another range
         return graph
+
+
+def _lift_contracted_sums(graph: Graph) -> None:
+    """Rewrite, in place, contractions of running sums of outer products."""
+    lifting = _Lifting(graph)
+    for running, contractions in contracted_sums(graph, lifting.is_there):
+        blocks = Blocks(graph, running)
+        for contraction in contractions:
+            lifting.take_over(contraction.node, blocks.contracted(contraction))
 
 
 def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
@@ -120,27 +134,27 @@ class _Lifting:
         for reads in reduced_ranges(self.graph, node):
             lifted = self._lifted(node, reads)
             if lifted is not None:
-                self._take_over(node, lifted)
+                self.take_over(node, lifted)
                 return
-        for wide in whole_steps(self.graph, node, self._is_there):
+        for wide in whole_steps(self.graph, node, self.is_there):
             is_free = _may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(
                 node, wide.index, wide.step
             )
             lifted = wide.rewritten() if is_free else None
             if lifted is not None:
-                self._take_over(node, lifted)
+                self.take_over(node, lifted)
                 return
         outer = outer_products(self.graph, node)
-        if outer and all(self._is_there(products.products.id, products.step) for products in outer):
+        if outer and all(self.is_there(products.products.id, products.step) for products in outer):
             build = Builder(self.graph, node)
             sums = [products.summed() for products in outer]
-            self._take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
+            self.take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
 
-    def _take_over(self, node: Node, value: Edge) -> None:
+    def take_over(self, node: Node, value: Edge) -> None:
         final = self.graph[value.source]
         self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
 
-    def _is_there(self, node_id: int, step: Symbol) -> bool:
+    def is_there(self, node_id: int, step: Symbol) -> bool:
         """Whether a value is there at all points of a step at once. A loop gives one point after the other, and so does the host."""
         return node_id not in self.streams(step) and not (self.has_sources and comes_in_order(self.graph, node_id, step))
 

@@ -1,6 +1,7 @@
 """Sums of outer products that lie in a prefix or suffix of each point: one product of matrices.
 
-The gradient of `k[0:t + 1] @ q[t]` by k is such a sum: point t contributes the products of its elements `g[0:t + 1]` and of q[t].
+The gradient of `k[0:t + 1] @ q[t]` by k is such a sum: point t contributes the products of its elements `g[0:t + 1]` and of q[t]. The
+factors may share dimensions: a product for each row of a batch, or for each head.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class OuterProducts:
     is_suffix: bool
     at: Edge
 
+    @property
+    def op(self) -> ops.Dot:
+        assert isinstance(self.products.op, ops.Dot)
+        return self.products.op
+
     def summed(self) -> Edge:
         """The sum over all points of the step."""
         build, each = Builder(self.graph, self.node), Builder(self.graph, self.products)
@@ -50,15 +56,15 @@ class OuterProducts:
 
     def _contracted(self, build: Builder, padded: Edge, other: Edge) -> Edge:
         left, right = (self._all(e) for e in ((padded, other) if self.slot == 0 else (other, padded)))
-        product = build.add(ops.Dot((0,), (0,)), left, right)
+        shared = (tuple(k + 1 for k in batch) for batch in (self.op.left_batch, self.op.right_batch))
+        product = build.add(ops.Dot((0,), (0,), *shared), left, right)
         return build.add(ops.Permute(self.order), product)
 
     def _reached(self, build: Builder, infinities: Infinities) -> Edge:
         """What is infinite or NaN in the other operand, at the positions that are true elements of its point."""
-        ranks = [self.graph.edge_rank(edge) for edge in self.operands]
-        offset = 0 if self.slot == 0 else ranks[0]
-        others = range(ranks[0], sum(ranks)) if self.slot == 0 else range(ranks[0])
-        along, *places = (self.order.index(k) for k in (offset + self.axis, *others))
+        dimensions = _dimensions(self.graph, self.products)
+        others = dimensions[1 - self.slot]
+        along, *places = (self.order.index(k) for k in (dimensions[self.slot][self.axis], *others))
         kept = sorted((along, *places))
         inner = tuple(kept.index(place) for place in places)
         positions = build.add(ops.Iota(self.step.bound_expr))
@@ -91,19 +97,33 @@ def _outer_product(graph: Graph, node: Node, padded: Node, term: Node, step: Sym
     """One of the terms that `padded` pads, if it is an outer product, perhaps transposed."""
     order = term.op.order if isinstance(term.op, ops.Permute) else tuple(range(term.outputs[0].rank))
     products = _below(graph, term) if isinstance(term.op, ops.Permute) else term
-    if not isinstance(products.op, ops.Dot) or products.op.left_contract or products.op.left_batch:
+    if not isinstance(products.op, ops.Dot) or products.op.left_contract:
         return None
     if products.domain != padded.domain or padded.domain.condition is not TRUE:
         return None
     assert isinstance(padded.op, ops.Pad)
     left, right = products.inputs
-    rank, axis = graph.edge_rank(left), order[padded.op.axis]
-    slot = 0 if axis < rank else 1
-    others = [order.index(k) for k in (range(rank, len(order)) if slot == 0 else range(rank))]
+    dimensions, axis = _dimensions(graph, products), order[padded.op.axis]
+    slots = [slot for slot in range(2) if axis in dimensions[slot]]
+    if len(slots) > 1:
+        return None  # a dimension that the factors share
+    (slot,) = slots
+    others = [order.index(k) for k in dimensions[1 - slot]]
     if others != sorted(others):
         return None
-    return OuterProducts(
-        graph, node, (left, right), products, order, slot, axis - slot * rank, padded.op, step, is_suffix, node.inputs[0]
+    place = dimensions[slot].index(axis)
+    return OuterProducts(graph, node, (left, right), products, order, slot, place, padded.op, step, is_suffix, node.inputs[0])
+
+
+def _dimensions(graph: Graph, products: Node) -> tuple[list[int], list[int]]:
+    """The dimension of the outer product that each dimension of its factors becomes."""
+    op, ranks = products.op, [graph.edge_rank(edge) for edge in products.inputs]
+    assert isinstance(op, ops.Dot)
+    free = (op.left_free(ranks[0]), op.right_free(ranks[1]))
+    starts = (len(op.left_batch), len(op.left_batch) + len(free[0]))
+    return tuple(  # type: ignore[return-value]
+        [batch.index(k) if k in batch else start + own.index(k) for k in range(rank)]
+        for rank, batch, own, start in zip(ranks, (op.left_batch, op.right_batch), free, starts, strict=True)
     )
 
 

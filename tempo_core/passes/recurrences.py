@@ -1,19 +1,22 @@
-"""First-order linear recurrences: `a[t] = b[t] + c[t] * a[t ± 1]` becomes a `LinearScan`."""
+"""First-order linear recurrences: `a[t] = b[t] + c[t] * a[t ± 1]` becomes a `LinearScan`, or a `CumSum` where c is 1."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import Nest, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.types import is_float
-from tempo_core.passes.base import Builder, literal, read_at
+from tempo_core.passes.base import Builder, literal, operand_domains, read_at
+from tempo_core.passes.linear import linear_form, shift_of
+from tempo_core.passes.masks import equal_branches
+from tempo_core.passes.rules import View, constant_number
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Point, full_range
+from tempo_core.symbolic.domain import Domain, Point, full_range, identity
 from tempo_core.symbolic.expr import Symbol
-
-Linear = tuple[Edge | None, Edge | None]  # (coefficient, term): coefficient * previous + term; None stands for zero
+from tempo_core.symbolic.relation import never
 
 
 def lift_recurrences(graph: Graph) -> None:
@@ -54,35 +57,75 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
         return False
     if any(e.condition.steps - {step} for e in merge.inputs):
         return False  # conditions on other steps would have to stay branches
-    delay = _shift(edge, value, step)  # the branch reads its value at t + delay
+    delay = shift_of(edge, value, step)  # the branch reads its value at t + delay
     if delay is None:
         return False
+    on_cycle = {v.node for v in cycle.vertices}
+    target, own = _completed(graph, merge, on_cycle) or (merge, None)
     build = Builder(graph, value, value.domain)
-    linear = _linear(graph, build, value, merge, step, {v.node for v in cycle.vertices})
+    linear = linear_form(graph, build, value, target, step, on_cycle)
     if linear is None:
         return False
     coefficient, term, distance = linear
     if coefficient is None or delay + distance not in (-1, 1):
         return False
     reverse = delay + distance == 1
-    if not reverse and any(e is not None and comes_in_order(graph, e.source, step) for e in (coefficient, term)):
+    if not reverse and any(e is not None and comes_in_order(graph, e.source, step) for e in (coefficient, term, own)):
         return False
-    wide = Domain(domain.steps)
-    place = Builder(graph, merge, wide)
-    zero = place.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(place, merge.outputs[0].dtype, 0.0))
+    factors = read_at(coefficient, value.domain, edge)
     if term is None:
         term = build.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(build, merge.outputs[0].dtype, 0.0))
-    at_branch = [read_at(e, value.domain, edge) for e in (coefficient, term)]
-    if any(e is None for e in at_branch):
+    inside = read_at(term, value.domain, edge)
+    if factors is None or inside is None:
         return False
-    coefficients = _merged(graph, merge, branch, at_branch[0], zero)
-    terms = _merged(graph, merge, branch, at_branch[1], None)
-    outer = Builder(graph, merge, Domain(tuple(s for s in domain.steps if s != step)))
-    index = tuple(full_range(step) if s == step else Point(s.expr) for s in domain.steps)
-    scan = outer.add(ops.LinearScan(0, reverse), Edge(coefficients, index), Edge(terms, index))
+    terms = _terms(graph, merge, branch, inside, own)
+    outer = Builder(graph, target, Domain(tuple(s for s in domain.steps if s != step)))
+    place = Builder(graph, target, Domain(domain.steps))
+    if constant_number(graph, factors.source) == 1 and _goes_on_everywhere(merge, branch, step, reverse):
+        scan = outer.add(ops.CumSum(0, reverse), _at_all_points(place, terms, step))
+    else:
+        zero = place.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(place, merge.outputs[0].dtype, 0.0))
+        coefficients = _merged(graph, merge, branch, factors, zero)
+        scan = outer.add(ops.LinearScan(0, reverse), *(_at_all_points(place, e, step) for e in (coefficients, terms)))
     element = place.add(ops.Gather(0), scan, place.add(ops.Eval(step.expr)))
-    graph.put(replace(graph[element.source], id=merge.id, name=merge.name, where=merge.where))
+    graph.put(replace(graph[element.source], id=target.id, name=target.name, where=target.where))
     return True
+
+
+def _completed(graph: Graph, merge: Node, on_cycle: set[int]) -> tuple[Node, Edge] | None:
+    """The sum of a recurrence and of each point's own value, and the edge of that value, if nothing else reads the recurrence.
+
+    `m[t] = c[t + 1] * a[t + 1]` and `a[t] = m[t] + x[t]`, as in gradients, is `a[t] = x[t] + c[t + 1] * a[t + 1]`.
+    """
+    readers = graph.users()[merge.id]
+    if len(readers) != 1:
+        return None
+    node, slot = readers[0]
+    if not isinstance(node.op, ops.Binary) or node.op.fn != "add" or node.domain != merge.domain:
+        return None
+    own = node.inputs[1 - slot]
+    if own.source in on_cycle or node.id not in on_cycle or not is_identity(node.inputs[slot], merge, node.domain):
+        return None
+    return node, own
+
+
+def _terms(graph: Graph, merge: Node, branch: int, inside: Edge, own: Edge | None) -> Edge:
+    """What each point adds: `inside` where the recurrence goes on, the values of the other branches elsewhere, and `own`."""
+    others = [inside, *(e for number, e in enumerate(merge.inputs) if number != branch)]
+    if own is not None and all(constant_number(graph, e.source) == 0 for e in others):
+        return own
+    merged = _merged(graph, merge, branch, inside, None)
+    return merged if own is None else Builder(graph, merge).add(ops.Binary("add"), merged, own)
+
+
+def _goes_on_everywhere(merge: Node, branch: int, step: Symbol, reverse: bool) -> bool:
+    """Whether a branch of a recurrence along a step applies at all points but the first that the recurrence meets."""
+    condition = operand_domains(merge, merge.domain)[branch].condition
+    after_the_first = step.expr <= step.bound_expr - 2 if reverse else step.expr >= 1
+    try:
+        return never(merge.domain, after_the_first & ~condition)
+    except NonAffineError:
+        return False
 
 
 def comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
@@ -106,108 +149,25 @@ def comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
     return False
 
 
-def _merged(graph: Graph, merge: Node, branch: int, inside: Edge | None, elsewhere: Edge | None) -> int:
-    """A recurrence like `merge` with `inside` in its recurrent branch, and `elsewhere` (by default its own values) in the others."""
-    assert inside is not None
+def _merged(graph: Graph, merge: Node, branch: int, inside: Edge, elsewhere: Edge | None) -> Edge:
+    """The values of a recurrence like `merge` with `inside` in its recurrent branch, and `elsewhere` (by default its own values) in the others."""
     edges = []
     for number, edge in enumerate(merge.inputs):
         if number == branch:
             edges.append(replace(inside, condition=edge.condition))
         else:
             edges.append(edge if elsewhere is None else replace(elsewhere, condition=edge.condition))
-    return graph.add(merge.op, edges, domain=merge.domain, name=merge.name, where=merge.where).id
+    node = graph.add(merge.op, edges, domain=merge.domain, name=merge.name, where=merge.where)
+    joined = equal_branches(View(graph, node, Builder(graph, node)))
+    if joined is not None and len(graph[joined.source].inputs) == 1:
+        (edge,) = graph[joined.source].inputs
+        return replace(edge, condition=TRUE)
+    return Edge(node.id, identity(node.domain))
 
 
-def _shift(edge: Edge, source: Node, step: Symbol) -> int | None:
-    """By how much an edge moves along `step`; None if it does anything else."""
-    moved = 0
-    for source_step, index in edge.by_step(source.domain).items():
-        if not isinstance(index, Point):
-            return None
-        distance = index.expr - source_step.expr
-        if not distance.is_constant or (source_step != step and distance.constant != 0):
-            return None
-        if source_step == step:
-            moved = distance.constant
-    return moved
-
-
-def _linear(
-    graph: Graph, build: Builder, root: Node, merge: Node, step: Symbol, depends: set[int]
-) -> tuple[Edge | None, Edge | None, int] | None:
-    """`root` as coefficient * merge[t + distance] + term; None if it is not linear in one neighbour.
-
-    `depends` are the nodes on the recurrence's cycle. All other nodes are constants for it.
-    """
-    distances: set[int] = set()
-
-    def of_edge(reader: Node, edge: Edge) -> Linear | None:
-        if edge.source == merge.id:
-            distance = _shift(edge, merge, step)
-            if distance is None:
-                return None
-            distances.add(distance)
-            one = build.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(build, merge.outputs[0].dtype, 1.0))
-            return one, None
-        if edge.source not in depends:
-            return None, edge
-        source = graph[edge.source]
-        return of_node(source) if is_identity(edge, source, reader.domain) else None
-
-    def of_node(node: Node) -> Linear | None:
-        op = node.op
-        if isinstance(op, ops.Unary) and op.fn == "neg":
-            inner = of_edge(node, node.inputs[0])
-            return None if inner is None else (_applied(build, "neg", inner[0]), _applied(build, "neg", inner[1]))
-        if isinstance(op, ops.Where):
-            return of_where(node)
-        if not isinstance(op, ops.Binary) or op.fn not in ("add", "sub", "mul", "div"):
-            return None
-        left, right = of_edge(node, node.inputs[0]), of_edge(node, node.inputs[1])
-        if left is None or right is None:
-            return None
-        if op.fn in ("add", "sub"):
-            return _sum(build, op.fn, left[0], right[0]), _sum(build, op.fn, left[1], right[1])
-        if op.fn == "mul" and right[0] is not None and left[0] is None:
-            left, right = right, left
-        if right[0] is not None or right[1] is None:
-            return None
-        return _scaled(build, op.fn, left[0], right[1]), _scaled(build, op.fn, left[1], right[1])
-
-    def of_where(node: Node) -> Linear | None:
-        """where(p, c1 a + b1, c2 a + b2) is linear with the selected coefficients; p must not depend on the recurrence."""
-        if node.inputs[0].source in depends:
-            return None
-        left, right = of_edge(node, node.inputs[1]), of_edge(node, node.inputs[2])
-        if left is None or right is None:
-            return None
-        return tuple(_selected(build, node, a, b) for a, b in zip(left, right, strict=True))  # type: ignore[return-value]
-
-    result = of_node(root)
-    if result is None or len(distances) != 1:
-        return None
-    return result[0], result[1], distances.pop()
-
-
-def _applied(build: Builder, fn: str, edge: Edge | None) -> Edge | None:
-    return None if edge is None else build.add(ops.Unary(fn), edge)
-
-
-def _sum(build: Builder, fn: str, left: Edge | None, right: Edge | None) -> Edge | None:
-    if right is None:
-        return left
-    if left is None:
-        return right if fn == "add" else build.add(ops.Unary("neg"), right)
-    return build.add(ops.Binary(fn), left, right)
-
-
-def _scaled(build: Builder, fn: str, edge: Edge | None, factor: Edge) -> Edge | None:
-    return None if edge is None else build.add(ops.Binary(fn), edge, factor)
-
-
-def _selected(build: Builder, node: Node, left: Edge | None, right: Edge | None) -> Edge | None:
-    if left is None and right is None:
-        return None
-    type = node.outputs[0]
-    zero = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, 0.0))
-    return build.add(ops.Where(), node.inputs[0], left or zero, right or zero)
+def _at_all_points(place: Builder, value: Edge, step: Symbol) -> Edge:
+    """A value at all points of a step, which become its first dimension."""
+    assert place.domain is not None
+    if not is_identity(value, place.graph[value.source], place.domain):
+        value = place.add(ops.Identity(), value)
+    return replace(value, index=tuple(full_range(step) if s == step else Point(s.expr) for s in place.domain.steps))

@@ -107,7 +107,8 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
 
     A group is a set of connected legal nodes. It is worth vectorizing if some read takes a whole step of it. A group with
     operands from a loop over the step needs a second reason, because all those operands would have to be kept until the loop
-    ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once; or no value read from the
+    ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once
+    (but not a product of two values that both vary with the step, unless it is summed over the step); or no value read from the
     group is smaller than its operands. Operands that are kept anyway do not count, because something else reads a range of them.
     For a group with operands from a loop, a result (`Output`) that collects the step does not count as a read.
 
@@ -119,6 +120,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     collected: set[int] = set()  # nodes whose values are collected as results
     looped_reads: set[tuple[int, Key]] = set()  # (reader, value that a loop over the step makes)
     stored: set[Key] = set()  # values of the loop of which something reads a range
+    reduced: set[int] = set()  # nodes of whose values something reduces the whole step
     for reader in graph:
         for edge in reader.inputs:
             source = graph[edge.source]
@@ -136,7 +138,14 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
                     collected.add(source.id)
                 else:
                     whole.add((source.id, edge.output))
-    heavy = {groups.of(n) for n in legal if isinstance(graph[n].op, FASTER_AT_ONCE)}
+                if isinstance(reader.op, (ops.Reduce, ops.Dot)):
+                    reduced.add(source.id)
+    products = {groups.of(n) for n in reduced}  # a sum of products over the step becomes one product
+    heavy = {
+        groups.of(n)
+        for n in legal
+        if isinstance(graph[n].op, FASTER_AT_ONCE) and (groups.of(n) in products or not _is_of_each_point(graph[n], step))
+    }
     operands: dict[int, set[Key]] = {}  # by group
     for reader_id, key in looped_reads:
         operands.setdefault(groups.of(reader_id), set()).add(key)
@@ -151,6 +160,11 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     worthwhile |= {groups.of(n) for n in collected} - operands.keys()
     worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()
     return {n for n in legal if groups.of(n) in worthwhile}
+
+
+def _is_of_each_point(node: Node, step: Symbol) -> bool:
+    """Whether a node is a product of two values that both vary with the step: a product for each point in either way."""
+    return isinstance(node.op, ops.Dot) and all(step in edge.steps for edge in node.inputs)
 
 
 def _before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups[int]) -> set[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
@@ -45,9 +46,15 @@ class Segment:
     compiled: Callable[..., Any] | None = None
     reads: tuple[Key, ...] = ()  # stores that it only reads
     writes: tuple[Key, ...] = ()  # stores that it changes, passed by donation
+    creates: frozenset[Key] = frozenset()  # those of both kinds that begin here as zeros, and are not passed
     inputs: tuple[str, ...] = ()  # fed arrays that it reads
     is_chunk: bool = False  # its one item is a loop, of which a launch runs some iterations
     lowered: Any = None  # its XLA program before compilation, if `lower_all` has traced it
+
+    @property
+    def stores_passed(self) -> tuple[list[Key], list[Key]]:
+        """The stores that are arguments: those that it changes, and those that it only reads."""
+        return [k for k in self.writes if k not in self.creates], [k for k in self.reads if k not in self.creates]
 
     @property
     def fetches(self) -> list[Fetch]:
@@ -108,6 +115,20 @@ def segments(items: Sequence[HostItem]) -> Iterator[Segment]:
     for item in walk(items):
         if isinstance(item, (Segment, Chunks)):
             yield item if isinstance(item, Segment) else item.segment
+
+
+def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
+    """Let launches make the stores that they are the first to touch, except those in `but`. One XLA program less makes zeros.
+
+    Such a launch runs once, and before all others that touch the store. Where it returns no such store, no other launch may need it.
+    """
+    users = Counter(key for segment in segments(items) for key in (*segment.writes, *segment.reads))
+    touched = set(but)
+    for item in items:
+        if isinstance(item, Segment):
+            created = {*item.writes, *(key for key in item.reads if users[key] == 1)}
+            item.creates = frozenset(created - touched)
+        touched |= {key for segment in segments([item]) for key in (*segment.writes, *segment.reads)}
 
 
 def walk(items: Sequence[HostItem]) -> Iterator[HostItem]:

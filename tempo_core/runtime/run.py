@@ -119,7 +119,8 @@ class Host:
 
     def _launch(self, segment: Segment) -> Action:
         staged, compiled = self.staged, segment.compiled
-        writes, reads, inputs, counters = segment.writes, segment.reads, segment.inputs, segment.counters
+        writes, inputs, counters = segment.writes, segment.inputs, segment.counters
+        donated, reads = segment.stores_passed
         kept = [key for key in reads if key in staged.kept]
         puts = [(put.slot, put.outputs) for put in segment.puts]
         fetches = [item.slot for item in segment.fetches]
@@ -133,7 +134,7 @@ class Host:
                     stores[key] = run.kept[key].copy()
                     run.stale.discard(key)
             arguments = (
-                [stores[key] for key in writes],
+                [stores[key] for key in donated],
                 [stores[key] for key in reads],
                 [values[slot][output] for slot, outputs in puts for output in outputs],
                 [run.inputs[name] for name in inputs],

@@ -29,7 +29,20 @@ from tempo_core.ir.types import TensorType
 from tempo_core.runtime.chunks import cut
 from tempo_core.runtime.edges import awaited_first, early, joined
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.host import Chunks, Fetch, HostCall, HostIf, HostItem, HostLoop, Put, Segment, segments, statements, walk
+from tempo_core.runtime.host import (
+    Chunks,
+    Fetch,
+    HostCall,
+    HostIf,
+    HostItem,
+    HostLoop,
+    Put,
+    Segment,
+    create_stores,
+    segments,
+    statements,
+    walk,
+)
 from tempo_core.runtime.liveness import Effects
 from tempo_core.runtime.lower import Lowering
 from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
@@ -54,7 +67,7 @@ class Staged:
         disable: Collection[str] = (),
         launch_seconds: float | None = None,
     ):
-        self.check_numerics, self.launch_seconds = check_numerics, launch_seconds or 0.0
+        self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
         self.slots = 0  # the number of places for operands and results of calls, and for outputs
@@ -84,6 +97,8 @@ class Staged:
         self.compiles = 0
         self.compile_seconds = 0.0
         self.store_keys = self._persistent()
+        created = {key for segment in self.segments for key in segment.creates}
+        self._passed = [key for key in self.store_keys if key not in self.kept and key not in created]
         # Launches in loops count twice: they run more than once.
         readers = [name for segment in self.segments for name in segment.inputs * (2 if segment.counters else 1)]
         self._launches_that_read = Counter(readers)
@@ -225,6 +240,8 @@ class Staged:
             segment.writes = tuple(sorted(effect.writes & persistent & live[segment.number]))
             segment.reads = tuple(sorted((effect.needs & persistent) - set(segment.writes)))
             segment.inputs = self._inputs_of(segment)
+        if "create" not in self.disable:
+            create_stores(self.items, self.kept)
         return sorted(persistent)
 
     def _live(self, at_end: frozenset[Key]) -> dict[int, frozenset[Key]]:
@@ -273,10 +290,13 @@ class Staged:
     # -- compilation --------------------------------------------------------------------------------------------------
 
     def _function(self, segment: Segment) -> Callable[..., Any]:
+        donated, passed = segment.stores_passed
+
         def program(
             written: list[Any], read: list[Any], put: list[Any], inputs: list[Any], counters: list[Any], seed: Any
         ) -> tuple[list[Any], list[Any], list[Any]]:
-            stores: Stores = dict(zip((*segment.writes, *segment.reads), (*written, *read), strict=True))
+            stores: Stores = {key: self.lowering.zeros(key) for key in sorted(segment.creates)}
+            stores.update(zip((*donated, *passed), (*written, *read), strict=True))
             fed = dict(zip(segment.inputs, inputs, strict=True))
             if self.check_numerics:
                 stores[FLAG] = jnp.zeros((), jnp.int32)
@@ -312,11 +332,12 @@ class Staged:
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
         """The arguments of a segment, as shapes and dtypes."""
         types = {name: node.outputs[0] for name, node in self.graph.fed().items()}
-        store = {k: self.lowering.arrays(k, jax.ShapeDtypeStruct) for k in self.store_keys}
+        donated, passed = segment.stores_passed
+        store = {k: self.lowering.arrays(k, jax.ShapeDtypeStruct) for k in (*donated, *passed)}
         puts = [self.graph[put.execute.node].outputs[output] for put in segment.puts for output in put.outputs]
         return (
-            [store[k] for k in segment.writes],
-            [store[k] for k in segment.reads],
+            [store[k] for k in donated],
+            [store[k] for k in passed],
             [self._struct(type) for type in puts],
             [self._input_struct(name, types[name]) for name in segment.inputs],
             [jax.ShapeDtypeStruct((), np.int32) for _ in segment.counters],
@@ -343,6 +364,7 @@ class Staged:
             return segment.compiled
         start = time.perf_counter()
         self._check_dtypes(value.dtype for value in jax.tree.leaves(arguments[:4]))
+        self._check_dtypes(map(self.lowering.dtype, segment.creates))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
             lowered = segment.lowered if segment.lowered is not None else self._lowered(segment, arguments)
@@ -363,8 +385,8 @@ class Staged:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def new_stores(self) -> Stores:
-        """Zeros for all stores that live between segments, from one XLA program."""
-        keys = [key for key in self.store_keys if key not in self.kept]
+        """Zeros for all stores that live between segments and that none of them creates, from one XLA program."""
+        keys = self._passed
         if self._zeros is None:
             self._check_dtypes(map(self.lowering.dtype, keys))
             self._zeros = jax.jit(lambda: [self.lowering.zeros(k) for k in keys])
@@ -390,7 +412,7 @@ class Staged:
         results = {position: run.values[slot][0] for position, slot in self.outputs}
         results.update({self._position(node): run.stores[node, output] for node, output in self.kept_outputs})
         # If a program failed, reading its results later would end the process. And the inputs are the caller's again.
-        jax.block_until_ready((results, run.stores))
+        jax.block_until_ready([*results.values(), *run.stores.values()])
         return results
 
 

@@ -19,6 +19,7 @@ from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Graph
 from tempo_core.prices import MOST_WEIGHT_TO_PEEL, copy_weight
 from tempo_core.schedule.constraints import Statement
+from tempo_core.schedule.guards import guard
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
@@ -51,7 +52,7 @@ def build_program(
     if len(times) > computed:
         root: Item = _in_sequence(present, 0, _Conversion(statements))
     else:
-        root = _Loops(schedule, present).item(present, 0, {})
+        root = _Loops(schedule, present, bounds).item(present, 0, {})
     root = rotated(simplified(tightened(root), {}))
     root = cut(root, {}, lambda body: _copy_weight(body, schedule.constraints.graph) <= MOST_WEIGHT_TO_PEEL)
     root = simplified(tightened(root), {})  # after a cut, the whole body of a loop may stand under one condition
@@ -80,8 +81,8 @@ class _Loops:
     second for the two simple cases.
     """
 
-    def __init__(self, schedule: Schedule, times: Mapping[str, isl.Map]):
-        self.schedule = schedule
+    def __init__(self, schedule: Schedule, times: Mapping[str, isl.Map], bounds: Mapping[Symbol, int]):
+        self.schedule, self.bounds = schedule, dict(bounds)
         self.statements = schedule.constraints.statements
         self.points = {name: time.domain() for name, time in times.items()}
 
@@ -139,7 +140,7 @@ class _Loops:
             box = box.upper_bound_val(isl.dim_type.set, k, isl.Val(around[step].high, CONTEXT))
         if box.is_subset(points):
             return execute
-        condition = condition_within(points, box, {s.name: around[s].at for s in steps})
+        condition = guard(statement, points, box, tuple(around[s].at for s in steps), self.bounds)
         return execute if condition is TRUE else If(condition, Block((execute,)))
 
     def _fixed(self, points: isl.Set, k: int) -> _Place:

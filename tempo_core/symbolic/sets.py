@@ -23,6 +23,9 @@ CONTEXT.set_on_error(isl.on_error.CONTINUE)
 AFFINE_HINT = "use sums of steps and bounds, integer multiples, // and % by numbers, tp.min and tp.max: tp.min(2 * t + 1, T)"
 
 
+_MANY_PIECES = 16  # of a set
+
+
 class Frame:
     """The isl space of points over some ordered steps, with parameters for bounds; turns expressions over them into isl."""
 
@@ -109,9 +112,17 @@ def _where(frame: Frame, condition: Bool) -> isl.Set:
         value = frame.expression(condition.expr)
         return {">=": value.nonneg_set, "==": value.zero_set, "!=": value.non_zero_set}[condition.kind]()
     if isinstance(condition, (Conjunction, Disjunction)):
-        combine = isl.Set.intersect if isinstance(condition, Conjunction) else isl.Set.union
+        combine = _both if isinstance(condition, Conjunction) else isl.Set.union
         return functools.reduce(combine, (_where(frame, part) for part in condition.args))
     raise AssertionError(f"unknown condition {condition!r}")
+
+
+def _both(left: isl.Set, right: isl.Set) -> isl.Set:
+    """The points of both sets. Many pieces are brought together: if k sets overlap themselves, as `t <= 2 | t <= 4 & t % 3 != 0`
+    does, their intersection has 2**k pieces otherwise.
+    """
+    points = left.intersect(right)
+    return points.coalesce() if points.n_basic_set() > _MANY_PIECES else points
 
 
 def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
@@ -214,8 +225,11 @@ def _conjuncts(limit: Expr, kind: type[Minimum] | type[Maximum]) -> tuple[Expr, 
     return (limit,)
 
 
-def fixed(relation: isl.Map, bounds: Mapping[Symbol, int]) -> isl.Map:
-    """A relation with its parameters replaced by numbers."""
+S = TypeVar("S", isl.Map, isl.Set)
+
+
+def fixed(relation: S, bounds: Mapping[Symbol, int]) -> S:
+    """A relation or set with its parameters replaced by numbers."""
     values = {symbol.name: value for symbol, value in bounds.items()}
     for k in range(relation.dim(isl.dim_type.param)):
         name = relation.get_dim_name(isl.dim_type.param, k)

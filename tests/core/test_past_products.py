@@ -32,24 +32,41 @@ SETTINGS = (
 )
 
 
-def weighted_past(name: str, width: int = 3) -> tuple[tp.Context, Any, Any, list[tp.Tensor]]:
-    """A sum over a range, weighted by products of query and key, and by their softmax where there is an element; with its gradients."""
+def weighted_past(
+    name: str, width: int = 3, rows: int = 0, in_sums: bool = False
+) -> tuple[tp.Context, Any, Any, list[tp.Tensor]]:
+    """A sum over a range, weighted by products of query and key, and by their softmax where there is an element; with its gradients.
+
+    With `rows`, queries, keys and values have so many rows each. `in_sums`, or with rows, products are written as sums of products.
+    """
     ctx = tp.Context("b", "t")
     with ctx as ((b, B), (t, T)):
-        q, k, v = (tp.input(each, (width,), domain=(b, t)) for each in "qkv")
+        q, k, v = (tp.input(each, (rows, width) if rows else (width,), domain=(b, t)) for each in "qkv")
         here = RANGES[name](t, T)
-        scores = k[b, here] @ q
-        y = scores @ v[b, here]
+
+        def read(weights: tp.Tensor) -> tp.Tensor:
+            return (weights.expand_dims(-1) * v[b, here]).sum(0) if in_sums or rows else weights @ v[b, here]
+
+        scores = (k[b, here] * q).sum(-1) if in_sums or rows else k[b, here] @ q
+        y = read(scores)
         if "nothing" not in name:
-            y = y + scores.softmax(0) @ v[b, here]
+            y = y + read(scores.softmax(0))
         return ctx, B, T, [y, *tp.grad((tp.sin(y) * (t + 1)).sum(), [q, k, v])]
 
 
-@pytest.mark.parametrize("name", RANGES)
-def test_weighted_sums_over_the_past(name: str) -> None:
-    ctx, B, T, outputs = weighted_past(name)
+FORMS: dict[str, tuple[int, bool]] = {"products": (0, False), "sums": (0, True), "rows": (2, True)}
+CASES = [
+    (name, form) for form in FORMS for name in RANGES if form == "products" or name in ("prefix", "suffix", "perhaps nothing")
+]
+
+
+@pytest.mark.parametrize(("name", "form"), CASES)
+def test_weighted_sums_over_the_past(name: str, form: str) -> None:
+    rows, in_sums = FORMS[form]
+    ctx, B, T, outputs = weighted_past(name, rows=rows, in_sums=in_sums)
     for bounds in ({B: 2, T: 5}, {B: 1, T: 1}, {B: 1, T: 2}):
-        inputs = {each: normal(*bounds.values(), 3, seed=seed).astype("float32") for seed, each in enumerate("qkv")}
+        shape = (*bounds.values(), *([rows] if rows else []), 3)
+        inputs = {each: normal(*shape, seed=seed).astype("float32") for seed, each in enumerate("qkv")}
         expected = reference.evaluate(ctx, outputs, bounds, inputs)
         for config in (*SETTINGS, *((tp.Config(),) if bounds[T] == 5 else ())):
             for result, value in zip(ctx.run(bounds, outputs, inputs, config), expected, strict=True):
@@ -57,24 +74,29 @@ def test_weighted_sums_over_the_past(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-@pytest.mark.parametrize("name", ["prefix", "suffix", "prefix before", "perhaps nothing"])
-def test_points_outside_of_a_range_do_not_count(name: str, number: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "rows"), [("prefix", 0), ("suffix", 0), ("prefix before", 0), ("perhaps nothing", 0), ("prefix", 2), ("suffix", 2)]
+)
+def test_points_outside_of_a_range_do_not_count(name: str, rows: int, number: float) -> None:
     """A product with the whole step has zeros for these points: 0 times infinity would be NaN."""
-    ctx, B, T, outputs = weighted_past(name)
+    ctx, B, T, outputs = weighted_past(name, rows=rows)
     for where, point in (("v", 3), ("k", 4), ("q", 2)):
-        inputs = {each: normal(1, 6, 3, seed=seed).astype("float32") for seed, each in enumerate("qkv")}
-        inputs[where][0, point, 1] = number
+        shape = (1, 6, rows, 3) if rows else (1, 6, 3)
+        inputs = {each: normal(*shape, seed=seed).astype("float32") for seed, each in enumerate("qkv")}
+        inputs[where][0, point, ..., 1] = number
         expected = reference.evaluate(ctx, outputs, {B: 1, T: 6}, inputs)
         results = ctx.run({B: 1, T: 6}, outputs, inputs, tp.Config(backend="numpy"))
         for result, value in zip(results, expected, strict=True):
             np.testing.assert_array_equal(np.isfinite(result), np.isfinite(value))
 
 
-def test_attention_is_products_of_whole_matrices() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_is_products_of_whole_matrices(form: str) -> None:
     """No reader has keys or values of its own, which would be width times as large as all scores."""
-    ctx, B, T, outputs = weighted_past("prefix", width=64)
+    rows, in_sums = FORMS[form]
+    ctx, B, T, outputs = weighted_past("prefix", width=64, rows=rows, in_sums=in_sums)
     cost = ctx.compile({B: 2, T: 64}, outputs).cost()
-    assert cost.numbers["temporaries"] < 4 * 2 * 64 * 64 * 64
+    assert cost.numbers["temporaries"] < 4 * 2 * max(rows, 1) * 64 * 64 * 64
 
 
 PICKS: dict[str, Callable[[tp.Tensor], tp.Tensor]] = {

@@ -12,6 +12,7 @@ from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions.arithmetic import absolute, div, equal, exp, log, not_equal, sqrt
 from tempo_core.frontend.functions.core import axes_of, cast, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import reversed_order, square, where
+from tempo_core.frontend.functions.products import as_contraction
 from tempo_core.frontend.functions.shapes import aligned, arange, reshape, squeeze
 from tempo_core.frontend.types import Axes, Value
 from tempo_core.ir import ops
@@ -33,7 +34,9 @@ def _reduced(fn: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
         x = summable(x)
     if fn in ("any", "all") and x.dtype != "bool":
         x = not_equal(x, 0)
-    reduced = apply(ops.Reduce(fn, axes), x) if axes else x
+    reduced = as_contraction(x, axes) if fn == "sum" else None
+    if reduced is None:
+        reduced = apply(ops.Reduce(fn, axes), x) if axes else x
     return reshape(reduced, tuple(Expr.of(1) if k in axes else s for k, s in enumerate(x.shape))) if keepdims else reduced
 
 

@@ -275,6 +275,23 @@ def window_attention(gradient: bool) -> Program:
     return program
 
 
+def linear_attention(gradient: bool) -> Program:
+    """Each query is contracted with a running sum of outer products: by hand a matrix for each block of points, not for each point."""
+
+    def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
+        context = tp.Context("t", "n")
+        with context as ((t, T), (_, N)):
+            q, k, v = (tp.input(name, (N,), domain=(t,)) for name in "qkv")
+            s = tp.recurrence((N, N), domain=(t,), name="s")
+            new = k.expand_dims(1) * v
+            s[0] = new[0]
+            s[t] = s[t - 1] + new
+            y = q @ s
+            return context, {T: 24, N: 5}, list(tp.grad((y * y).sum(), [q, k, v])) if gradient else [y]
+
+    return program
+
+
 def stencil(sides: int, gradient: bool) -> Program:
     """u[k, i] of u[k - 1, i - 1], u[k - 1, i] and u[k - 1, i + 1] (`sides` of the neighbours): the last state, or its gradient."""
 
@@ -365,6 +382,7 @@ def of_recurrences() -> Iterator[Row]:
     yield Row("RNN, gradient of a bias", recurrence(rnn, "b"), "N**2*T", memory="N*T + N**2", executions="T")
     yield Row("attention, forward", attention(False), "N*T**2", memory="N*T + T**2")
     yield Row("attention, gradient", attention(True), "N*T**2", memory="N*T + T**2")
+    yield from _each("linear attention", linear_attention, "N**2*T")
     yield from _each("window attention", window_attention, "N*T")
     for sides, name in ((2, "stencil"), (1, "upwind stencil")):
         yield Row(f"{name}, forward", stencil(sides, False), "I*K", memory="I", executions="K")

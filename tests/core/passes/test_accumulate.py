@@ -78,10 +78,10 @@ def test_the_gradient_of_a_bias_needs_no_store_over_the_loop():
     """A recurrent network: its states are kept for the gradient, the contributions to the gradient of the bias are not."""
     ctx = tp.Context("t")
     with ctx as ((t, T),):
-        x, b = tp.input("x", (8,), domain=(t,)), tp.input("b", (8,))
+        x, b, w = tp.input("x", (8,), domain=(t,)), tp.input("b", (8,)), tp.input("w", (8, 8))
         h = tp.recurrence((8,), domain=(t,), name="h")
         h[0] = x[0]
-        h[t + 1] = tp.tanh(h + x[t + 1] + b)
+        h[t + 1] = tp.tanh(h @ w + x[t + 1] + b)
         loss = (h * h)[0:T].sum((0, 1))
         (gradient,) = tp.grad(loss, [b])
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tempo_core as tp
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Constant, Dataflow, Udf
+from tempo_core.ir.text import parse
 from tempo_core.ir.verify import InvalidGraphError, verify
 from tempo_core.passes.fuse import Fuse
 from tempo_core.schedule import schedule
 from tempo_core.symbolic.expr import Symbol
-from tests.core.passes.support import Golden, after, check, ops_of
+from tests.core.passes.support import Golden, after, check, ops_of, outputs
 
 HEAD = """\
 steps i<I t<T
@@ -178,3 +180,20 @@ def test_a_training_program_has_few_statements(window: int | None):
     on, off = (ctx.compile(bounds, outputs=outputs, config=tp.Config(disable=disabled)).graph for disabled in ((), ("fuse",)))
     verify(on)
     assert len(on) * 3 < len(off)
+
+
+def test_a_range_of_repeated_values_is_a_repeated_range():
+    """A loop keeps its vectors for all points, not the matrices that repeat them."""
+    text = """\
+steps t<T
+%0 x = Input(name="x", dtype="float32", shape=(3,))() : float32[3] over ()
+%1 h = Merge(type=float32[3])(%0 if t == 0, %2[t - 1] if t >= 1) : float32[3] over (t)
+%2 = Unary(fn="tanh")(%1[t]) : float32[3] over (t)
+%3 = Broadcast(shape=(2, 3), axes=(1,))(%2[t]) : float32[2, 3] over (t)
+%4 = Unary(fn="exp")(%3[0:T]) : float32[T, 2, 3] over ()
+%5 = Output(position=0)(%4) over ()
+"""
+    graph = after(text, Fuse())
+    assert all(node.domain.steps == () for node in graph if any(type.rank >= 2 for type in node.outputs))
+    for length in (1, 4):
+        np.testing.assert_array_equal(outputs(graph, {"T": length})[0], outputs(parse(text), {"T": length})[0])

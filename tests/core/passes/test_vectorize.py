@@ -249,3 +249,30 @@ def test_a_sum_of_outer_products_is_one_product(golden: Golden):
     graph = check(golden, "vectorize_gradient", HEAD + GRADIENT, Vectorize(), Simplify())
     assert len(ops_of(graph, Dot)) == 1
     assert not ops_of(graph, Reduce, Binary)
+
+
+@pytest.mark.parametrize(
+    ("other", "reader", "is_at_once"),
+    [
+        ("%0", 'Unary(fn="exp")(%4[0:T]) : float32[T]', True),
+        ("%2[t]", 'Unary(fn="exp")(%4[0:T]) : float32[T]', False),
+        ("%2[t]", 'Reduce(fn="sum", axes=(0,))(%4[0:T]) : float32[]', True),
+    ],
+)
+def test_products_of_what_a_loop_makes_are_at_once_where_they_become_larger(other: str, reader: str, is_at_once: bool):
+    """A product with one matrix for all points is faster at once. A product of two values of each point is not: it would keep both.
+
+    A sum of such products over all points is one product.
+    """
+    text = f"""\
+steps t<T
+%0 w = Input(name="w", dtype="float32", shape=(3, 3))() : float32[3, 3] over ()
+%1 h = Merge(type=float32[3, 3])(%0 if t == 0, %2[t - 1] if t >= 1) : float32[3, 3] over (t)
+%2 = Unary(fn="tanh")(%1[t]) : float32[3, 3] over (t)
+%3 = Dot(left_contract=(1,), right_contract=(0,))(%1[t], {other}) : float32[3, 3] over (t)
+%4 = Reduce(fn="sum", axes=(0, 1))(%3[t]) : float32[] over (t)
+%5 = {reader} over ()
+%6 = Output(position=0)(%5) over ()
+"""
+    (dot,) = [node for node in after(text, Vectorize()) if isinstance(node.op, Dot)]
+    assert ("t" not in map(str, dot.domain.steps)) == is_at_once

@@ -104,7 +104,7 @@ def assert_equal(one: Any, other: Any) -> None:
 def test_launches_change_no_value(rounds: int, steps: int) -> None:
     plain, _ = rollouts(rounds, steps, CHOICES, heavy=True, sinks=True)
     expected = plain()
-    for disable in [(), ("join",), ("keep",)] if steps == 4 else [()]:
+    for disable in [(), ("join",), ("keep",), ("create",)] if steps == 4 else [()]:
         run, _ = rollouts(rounds, steps, disable, heavy=True, sinks=True)
         assert_equal(run(), expected)
         assert_equal(run(), expected)
