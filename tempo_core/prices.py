@@ -27,10 +27,6 @@ MOST_KEPT = 4096
 # Precompute: the fewest operations of a function's part that are worth a function of their own.
 FEWEST_OPERATIONS = 8
 
-# Vectorize: how many times as large as its results may be what has to be kept of a loop, so that a group of operations leaves it. XLA on a
-# CPU takes about a microsecond for each operation of an iteration; to keep one more value takes one such operation.
-MOST_KEPT_FOR_RESULTS = 2
-
 # Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
 MOST_REGIONS = 8
 
@@ -126,11 +122,6 @@ def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType]) -
         return False
     single = all(len(node.domain.steps) <= 2 and all(not type.shape for type in node.outputs) for node in nodes)
     return single or sum(copy_weight(node.op) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
-
-
-def is_worth_keeping(operands: int, results: int) -> bool:
-    """Whether to keep so many elements at each point of a step, for operations at all points at once that give so many results."""
-    return operands <= MOST_KEPT_FOR_RESULTS * results
 
 
 def copy_weight(op: ops.Op) -> int:

@@ -21,7 +21,7 @@ from tempo_core.passes.batching import batched, evaluated, grid
 from tempo_core.passes.borders import chosen
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours
-from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, is_worth_keeping, nominal
+from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, nominal
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -157,9 +157,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     worthwhile = {
         group
         for group in read
-        if group not in operands
-        or group in heavy
-        or is_worth_keeping(_size(graph, operands[group] - stored), _size(graph, read[group]))
+        if group not in operands or group in heavy or _size(graph, read[group]) >= _size(graph, operands[group] - stored)
     }
     worthwhile |= {groups.of(n) for n in collected} - operands.keys()
     worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()

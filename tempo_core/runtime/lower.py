@@ -120,8 +120,6 @@ class Lowering(Placement):
         last = tuple(self._value_at(key, place, stores, earlier) for key, place in handed.last.items())
         at_start = {**counters, loop.counter: start}
         values = tuple(self._value_at((merge.node, 0), merge.point, stores, at_start) for merge in handed.merges)
-        for key, merge in handed.carried.items():
-            stores[key] = self._value_at((merge.node, 0), merge.point, stores, at_start)
         initial = (tuple(stores[k] for k in carried), last, values)
         if loop.step == 1:
             final, _, _ = lax.fori_loop(start, stop, body, initial)

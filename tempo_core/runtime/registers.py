@@ -16,7 +16,7 @@ A value that all iterations but the first take over needs no selection, and the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir.graph import Edge, Graph, Key
@@ -37,7 +37,6 @@ class Registers:
 
     `last` are the stores of which an iteration reads what the iteration before wrote, with the place of the write; `readers` are the
     operands that do. `merges` read their value at the end of the iteration before. Those in `of_last` read what it wrote into a store.
-    `carried` are merges, by the single value that they take over and that the loop carries anyway: it starts as what they had before.
     """
 
     body: Block
@@ -45,7 +44,6 @@ class Registers:
     readers: Mapping[Operand, Key] = field(default_factory=dict)
     merges: tuple[Execute, ...] = ()
     of_last: Mapping[int, Key] = field(default_factory=dict)
-    carried: Mapping[Key, Execute] = field(default_factory=dict)
 
     def effects(self, liveness: Liveness) -> Effects:
         """The effects of an iteration."""
@@ -70,7 +68,6 @@ def registers(
     A single value that is `live`, needed after the loop, is carried anyway. It would be copied into a second entry of the carry.
     """
     children: list[Item] = []
-    carried: dict[Key, Execute] = {}
     merges: list[Execute] = []
     written: set[Key] = set()  # by the children before
     for child in flat(loop.body):
@@ -78,13 +75,9 @@ def registers(
         reads = {key for merge in moves for key in liveness.reads(merge)}
         writes = {key for merge in moves for key in liveness.of(merge).writes}
         twice = any(key in live and not liveness.is_store(key) for key in reads)
-        apart = not (reads | writes) & (written | set(split)) and not reads & writes
-        if moves and apart and not twice:
+        if moves and not twice and not (reads | writes) & (written | set(split)) and not reads & writes:
             children += moves
             merges += moves
-        elif apart and twice and (starts := _carried_moves(loop, moves, liveness, bounds)):
-            children += moves
-            carried.update(starts)
         else:
             children.append(child)
         written |= liveness.of(child).writes
@@ -108,31 +101,7 @@ def registers(
             elif at != places[key]:
                 read.add(key)
     readers = {operand: key for operand, key in readers.items() if key not in read}
-    return Registers(body, {key: places[key] for key in readers.values()}, readers, tuple(merges), of_last, carried)
-
-
-def _carried_moves(loop: Loop, moves: Sequence[Execute], liveness: Liveness, bounds: Mapping[Symbol, int]) -> dict[Key, Execute]:
-    """The moves of an item, by the single values that they take over, if each of these is written later in each iteration, and read by nothing before."""
-    trips = (loop.stop - loop.start).substitute(dict(bounds))
-    if not trips.is_constant or trips.constant < 1 or loop.step != 1:
-        return {}
-    starts: dict[Key, Execute] = {}
-    for merge in moves:
-        (key,) = liveness.reads(merge) if len(liveness.reads(merge)) == 1 else (None,)
-        if key is None or key in starts or liveness.is_store(key) or liveness.is_store((merge.node, 0)):
-            return {}
-        starts[key] = merge
-    waiting = set(starts)
-    for child in flat(loop.body):
-        effects = liveness.of(child)
-        if _merges_after_first(child, loop) == list(moves):
-            if effects.writes & starts.keys():
-                return {}
-            continue
-        if effects.needs & waiting:
-            return {}
-        waiting -= effects.defines
-    return {} if waiting else starts
+    return Registers(body, {key: places[key] for key in readers.values()}, readers, tuple(merges), of_last)
 
 
 def operands(execute: Execute, graph: Graph) -> tuple[Edge, ...]:

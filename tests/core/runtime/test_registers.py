@@ -43,19 +43,7 @@ def stairs() -> tuple[tp.Context, tp.Expr, list[tp.Tensor]]:
         return ctx, I, [after, h[I - 1], before, *tp.grad((after * y)[0:I].sum(), [a, y])]
 
 
-def balance() -> tuple[tp.Context, tp.Expr, list[tp.Tensor]]:
-    """`h` is taken over in all iterations but the first. `after` is a single value, whose last one is a result, and so are both of `late`."""
-    ctx = tp.Context("i")
-    with ctx as ((i, I),):
-        a, y = tp.input("a", (B,), domain=(i,)), tp.input("y", (B,), domain=(i,))
-        h, late = (tp.recurrence((B,), domain=(i,), name=name) for name in ("h", "late"))
-        after = tp.maximum(h, h.flip(0) * 0.5 + a)
-        h[0], h[i + 1] = y[0], after
-        late[0], late[i + 1] = a[0], tp.minimum(late * late, after)
-        return ctx, I, [after[I - 1], late[I - 1]]
-
-
-PROGRAMS = {"elimination": elimination, "stairs": stairs, "balance": balance}
+PROGRAMS = {"elimination": elimination, "stairs": stairs}
 
 
 def inputs(length: int) -> dict[str, Any]:
@@ -111,13 +99,4 @@ def test_a_value_that_is_taken_over_needs_no_selection() -> None:
     def selections(program: tp.Program[Any]) -> int:
         return sum(each.opcode == "select" for module, i in in_loops(program) for each in module.inside(i))
 
-    for name in ("stairs", "balance"):
-        assert selections(compiled(name, 100)) < selections(compiled(name, 100, disable=("registers",)))
-
-
-@cpu_only
-def test_a_single_value_that_lasts_is_carried_once() -> None:
-    def selections(program: tp.Program[Any]) -> int:
-        return sum(each.opcode == "select" for module, i in in_loops(program) for each in module.inside(i))
-
-    assert selections(compiled("balance", 100)) == 0
+    assert selections(compiled("stairs", 100)) < selections(compiled("stairs", 100, disable=("registers",)))
