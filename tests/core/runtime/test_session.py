@@ -143,7 +143,7 @@ def test_until_a_line_or_a_condition(walk: Walk) -> None:
     line = line_of("window")
     for target in (line, str(line), f"test_session.py:{line}", f"{__file__}:{line}"):
         step = walk.session().until(target)
-        assert step.name == "lt in recent"  # the mask of the window
+        assert step.name == "recent"  # with the mask of the window
     session = walk.session()
     assert session.until(lambda step: step.point.get("i") == 1).point["i"] == 1
     assert session.until(lambda step: "recent" in step.statement, t=1).point == {"i": 1, "t": 1}
