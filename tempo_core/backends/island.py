@@ -7,6 +7,7 @@ positions that follow each other are slices (`shifted`), and recurrences compute
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from jax import lax
 
 from tempo_core.backends import elementwise_scans, shifted
 from tempo_core.backends.apart import Apart
-from tempo_core.backends.base import Array, Setting, is_static
+from tempo_core.backends.base import Array, Parts, Setting, is_static
 from tempo_core.backends.parts import Part
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_slice
@@ -42,6 +43,7 @@ class _Island:
         self.producers: elementwise_scans.Producers = {}
         self.apart = Apart(at)
         self.starts = shifted.starts(body)
+        self.uses = Counter(s for _, sources, _ in body.instructions for s in sources)
         self.on_cpu = jax.default_backend() == "cpu"
         self.is_traced = any(isinstance(x, jax.core.Tracer) for x in operands)
 
@@ -75,7 +77,8 @@ class _Island:
     # -- slices and padding -------------------------------------------------------------------------------------------
 
     def _shape(self, slot: int) -> tuple[int, ...]:
-        return self.parts[slot][1].shape if slot in self.parts else self.arrays[slot].shape
+        array = self.arrays[slot]
+        return self.parts[slot][1].shape if array is None else () if isinstance(array, Parts) else array.shape
 
     def _note_number(self, op: ops.Op, sources: Sequence[int], target: int) -> None:
         """Remember a result that is one number, repeated."""
@@ -91,8 +94,8 @@ class _Island:
         inside of another one, it branches at each element. Here they are combined, also across a negation or a product with a number.
         """
         if isinstance(op, (ops.Slice, ops.Pad)):
-            array, part = self.parts.get(sources[0]) or (self.array(sources[0]), None)
-            part = _windowed(self.at, op, part or Part.of(array.shape))
+            array, part = self._part(sources[0])
+            part = None if part is None else _windowed(self.at, op, part)
             if part is not None:
                 self.parts[target] = self.apart.put(array) if sources[0] in from_memory else array, part
             return part is not None
@@ -103,6 +106,13 @@ class _Island:
         factors = [array if s == slot else jnp.asarray(self.numbers[s], array.dtype) for s in sources]
         self.parts[target] = self.at.backend.kernel(op, factors, self.at.env, self.at.seed)[0], part
         return True
+
+    def _part(self, slot: int) -> tuple[Array, Part | None]:
+        """The array and the part of it that a value is. What several operations read is an array of its own."""
+        if slot in self.parts and self.uses[slot] == 1:
+            return self.parts[slot]
+        array = self.array(slot)
+        return array, None if isinstance(array, Parts) else Part.of(array.shape)
 
     def _scaled(self, op: ops.Op, sources: Sequence[int]) -> int:
         """The operand of which an operation gives a multiple; -1 for other operations. A multiple of zero is zero, up to its sign."""
