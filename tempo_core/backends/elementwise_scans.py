@@ -6,6 +6,7 @@ before the loop of the scan, and read them in it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +17,7 @@ from tempo_core.backends import shared
 from tempo_core.backends.base import Setting
 from tempo_core.ir import ops
 from tempo_core.ir.elements import without
-from tempo_core.prices import pays_to_compute_in_scan
+from tempo_core.prices import pays_to_compute_in_scan, pays_to_scan_transposed
 
 ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity)
 Element = Callable[[Array], Array]  # the value at a position along a dimension
@@ -45,7 +46,7 @@ class Elements:
             return element
         array = self.slots[slot]
         self.arrays[slot] = array.size
-        return lambda position: lax.dynamic_index_in_dim(array, position, axis, keepdims=False)
+        return element_of(array, axis)
 
     def _computed(self, slot: int, axis: int) -> Element | None:
         """The elements, from those of operands; None if they are read from the array."""
@@ -123,4 +124,14 @@ def operand(at: Setting, slots: list[Array], producers: Producers, slot: int, ax
     element = elements.of(slot, axis)
     if array.shape[axis] and pays_to_compute_in_scan(array.size, sum(elements.arrays.values()), elements.operations):
         return element
+    return element_of(array, axis)
+
+
+def element_of(array: Array, axis: int) -> Element:
+    """The elements of an array along an axis. If few numbers lie together at each position, the array is transposed first.
+
+    Every number would come in a cache line of its own, and the neighbours that come with it would be read again.
+    """
+    if pays_to_scan_transposed(math.prod(array.shape[:axis]), math.prod(array.shape[axis + 1 :])):
+        array, axis = jnp.moveaxis(array, axis, 0), 0
     return lambda position: lax.dynamic_index_in_dim(array, position, axis, keepdims=False)

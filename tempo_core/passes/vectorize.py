@@ -47,12 +47,29 @@ class Vectorize(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
-        for step in graph.order:
+        for step in _in_layout_order(graph):
             if step.name not in self.but:
                 nodes = _worthwhile(graph, step, _legal(graph, step))
                 if nodes:
                     graph = _Vectorizer(graph, step, nodes, self.masked).run()
         return graph
+
+
+def _in_layout_order(graph: Graph) -> list[Symbol]:
+    """The order in which steps become dimensions: each becomes the first dimension of its values.
+
+    Of the steps that are vectorized everywhere, the innermost comes first, so that values lie as inputs and results do. A step that stays a
+    loop for some values comes later: those are kept with that step first.
+    """
+    if len(graph.order) < 2:
+        return list(graph.order)
+    whole = [step for step in graph.order if not _stays_a_loop(graph, step)]
+    return [*reversed(whole), *(step for step in graph.order if step not in whole)]
+
+
+def _stays_a_loop(graph: Graph, step: Symbol) -> bool:
+    legal = _legal(graph, step)
+    return any(step in node.domain and node.id not in legal for node in graph if not isinstance(node.op, (ops.Input, ops.Output)))
 
 
 def _legal(graph: Graph, step: Symbol) -> set[int]:

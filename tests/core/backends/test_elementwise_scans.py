@@ -45,6 +45,26 @@ def test_large_operands_are_not_written_to_memory(repeats: int, is_computed: boo
     assert (compiled.memory_analysis().temp_size_in_bytes < operand) == is_computed
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("pieces", "together", "is_transposed"), [(128, 1, True), (4, 1, False), (128, 16, False)])
+def test_few_numbers_that_lie_together_are_transposed_first(
+    pieces: int, together: int, is_transposed: bool, reverse: bool
+) -> None:
+    """Along the second dimension, each element of the scan lies in pieces."""
+    whole = type_of(pieces, LENGTH, together)
+    body = Dataflowed((whole, whole), ((ops.LinearScan(1, reverse), (0, 1), (2,)),), (2,), (whole, whole, whole))
+    c, b = (normal(pieces, LENGTH, together, seed=seed).astype(np.float32) for seed in (0, 1))
+    c[:, 3], c[0, 5] = 0, np.inf
+    compiled = jax.jit(lambda c, b: JaxBackend().kernel(ops.Dataflow(body), [c, b], {}, 0)).lower(c, b).compile()
+    in_pieces = {"%dynamic_slice" in line and f"f32[{pieces},1,{together}]" in line for line in compiled.as_text().splitlines()}
+    assert in_pieces == ({False} if is_transposed else {False, True})
+    expected, before = np.zeros_like(b), np.zeros((pieces, together), np.float32)
+    with np.errstate(invalid="ignore"):
+        for k in range(LENGTH)[:: -1 if reverse else 1]:
+            before = expected[:, k] = b[:, k] + np.where(c[:, k] == 0, 0, c[:, k] * before)
+    np.testing.assert_allclose(compiled(c, b)[0], expected, 1e-4)
+
+
 def selective(t: Any, T: Any, x: tp.Tensor, y: tp.Tensor) -> tp.Tensor:
     """Coefficients and terms of products of vectors."""
     s = tp.recurrence((8, 8), domain=(t,), name="s")

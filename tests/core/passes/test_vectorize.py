@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Binary, Dot, Merge, Random, Reduce, Udf, Where
+from tempo_core.ir.ops import Binary, Dot, Merge, Permute, Random, Reduce, Udf, Where
 from tempo_core.ir.text import parse
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.vectorize import Vectorize
@@ -36,6 +36,7 @@ ELEMENTWISE = """\
 def test_elementwise(golden: Golden):
     graph = check(golden, "vectorize", HEAD + ELEMENTWISE, Vectorize())
     assert set(domains(graph).values()) == {"()"}
+    assert not ops_of(graph, Permute)  # values lie as inputs do
 
 
 def test_a_step_can_be_left_out():
