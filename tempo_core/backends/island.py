@@ -1,7 +1,8 @@
 """Islands of operations in JAX: what XLA's CPU compiler would compute together, element by element, and should not.
 
 Slices and padding one after the other are one slice and one padding (`parts`), paddings read dear values from memory (`apart`), gathers at
-positions that follow each other are slices (`shifted`), and recurrences compute large operands as they go (`elementwise_scans`).
+positions that follow each other are slices (`shifted`), values that are repeated in their block are read in a dimension of blocks
+(`blocked`), and recurrences compute large operands as they go (`elementwise_scans`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jax import lax
 from tempo_core.backends import elementwise_scans, shifted
 from tempo_core.backends.apart import Apart
 from tempo_core.backends.base import Array, Parts, Setting, is_static
+from tempo_core.backends.blocked import Blocked
 from tempo_core.backends.parts import Part
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_slice
@@ -42,6 +44,7 @@ class _Island:
         self.numbers: dict[int, float] = {}  # the slots that repeat one number
         self.producers: elementwise_scans.Producers = {}
         self.apart = Apart(at)
+        self.blocked = Blocked(at)
         self.starts = shifted.starts(body)
         self.uses = Counter(s for _, sources, _ in body.instructions for s in sources)
         self.on_cpu = jax.default_backend() == "cpu"
@@ -54,10 +57,15 @@ class _Island:
 
     def run(self, op: ops.Op, sources: Sequence[int], targets: Sequence[int]) -> None:
         from_memory = self.apart.from_memory(op, sources, self._shape(sources[0]) if sources else ())
-        if not self._takes_part(op, sources, targets[0], from_memory):
+        is_there = self._is_in_blocks(op, sources, targets[0], from_memory) or self._takes_part(
+            op, sources, targets[0], from_memory
+        )
+        if not is_there:
             for target, result in zip(targets, self._results(op, sources, from_memory), strict=True):
                 self.arrays[target] = result
             self._note_number(op, sources, targets[0])
+            if self.on_cpu and self.is_traced:
+                self.blocked.note(op, sources, targets[0], self.arrays)
         self.producers[targets[0]] = (op, tuple(sources))
         self.apart.note(op, sources, targets)
 
@@ -73,6 +81,17 @@ class _Island:
                 scalar, sign = self.starts[sources[1]]
                 return (shifted.sliced(x, op.axis, positions, sign * self.array(scalar)),)
         return tuple(self.at.backend.kernel(op, values, self.at.env, self.at.seed))
+
+    def _is_in_blocks(self, op: ops.Op, sources: Sequence[int], target: int, from_memory: set[int]) -> bool:
+        """Compute the result in a shape that has a dimension of blocks, if an operand has that shape."""
+        if from_memory or not any(s in self.blocked.forms for s in sources):
+            return False
+        for source in sources:
+            self.array(source)
+        result = self.blocked.result(op, sources, target, self.arrays)
+        if result is not None:
+            self.arrays[target] = result
+        return result is not None
 
     # -- slices and padding -------------------------------------------------------------------------------------------
 
