@@ -121,7 +121,12 @@ def is_worth_a_wavefront(nodes: Sequence[Node], factors: Sequence[TensorType]) -
     if any(len(factor.shape) >= 2 for factor in factors):
         return False
     single = all(len(node.domain.steps) <= 2 and all(not type.shape for type in node.outputs) for node in nodes)
-    return single or sum(copy_weight(node.op) > 0 for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
+    return single or sum(_operations(node.op) for node in nodes) >= FEWEST_OPERATIONS_FOR_A_WAVEFRONT
+
+
+def _operations(op: ops.Op) -> int:
+    """The number of arithmetic operations of an op that XLA computes on each element."""
+    return 5 if isinstance(op, ops.Binary) and op.fn == "logaddexp" else int(copy_weight(op) > 0)
 
 
 def copy_weight(op: ops.Op) -> int:

@@ -115,7 +115,8 @@ class Graph:
     def put(self, node: Node) -> Node:
         """Insert or replace a node under its id."""
         self.nodes[node.id] = node
-        self.range_lengths.update(index.length for edge in node.inputs for index in edge.index if isinstance(index, Range))
+        ranges = (index for edge in node.inputs for index in edge.index if isinstance(index, Range))
+        self.range_lengths.update(index.length for index in ranges if index.stride > 0)  # `verify` refuses others
         self._next = max(self._next, node.id + 1)
         self.changes += 1
         return node
