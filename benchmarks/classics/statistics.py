@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -160,6 +161,50 @@ def window_variance_by_shifts(x: Array, W: int) -> Array:
 def window_softmax_by_shifts(x: Array, W: int) -> Array:
     parts = shifted(x, W, -1e30)
     return (jax.nn.softmax(parts, 0) * parts).sum(0)
+
+
+def slices(x: Array, W: int, fill: float) -> list[Array]:
+    """x of k points ago for each k < W, as slices of one array, which XLA reads where it needs them."""
+    padded = jnp.concatenate([jnp.full((W - 1, *x.shape[1:]), fill), x])
+    return [padded[W - 1 - k : W - 1 - k + len(x)] for k in range(W)]
+
+
+def window_variance_by_slices(x: Array, W: int) -> Array:
+    at = jnp.arange(len(x))[:, None]
+    count = jnp.minimum(at + 1, W).astype(jnp.float32)
+    parts = slices(x, W, 0.0)
+    mean = functools.reduce(jnp.add, parts) / count
+    squares = [jnp.where(at >= k, (part - mean) ** 2, 0.0) for k, part in enumerate(parts)]
+    return functools.reduce(jnp.add, squares) / count
+
+
+def window_variance_by_moments(x: Array, W: int) -> Array:
+    """The mean of squares less the square of the mean, of x less its mean; sums by doubling."""
+    count = jnp.minimum(jnp.arange(1, len(x) + 1), W).astype(jnp.float32)[:, None]
+    moved = x - lax.stop_gradient(x.mean(0))
+    return window_sum(moved**2, W) / count - (window_sum(moved, W) / count) ** 2
+
+
+def window_sum(x: Array, W: int) -> Array:
+    """Sums of 1, 2, 4, ... points; the binary digits of W say which of them make up a window."""
+
+    def later(x: Array, by: int) -> Array:
+        return jnp.concatenate([jnp.zeros((by, x.shape[1])), x[:-by]]) if by else x
+
+    total, done, length = jnp.zeros_like(x), 0, 1
+    while length <= W:
+        if W & length:
+            total, done = total + later(x, done), done + length
+        x, length = x + later(x, length), 2 * length
+    return total
+
+
+def window_softmax_by_slices(x: Array, W: int) -> Array:
+    parts = slices(x, W, -1e30)
+    greatest = lax.stop_gradient(functools.reduce(jnp.maximum, parts))
+    shares = [jnp.exp(part - greatest) for part in parts]
+    weighed = functools.reduce(jnp.add, [share * part for share, part in zip(shares, parts, strict=True)])
+    return weighed / functools.reduce(jnp.add, shares)
 
 
 # -- a finite impulse response ------------------------------------------------------------------------------------------------------------
@@ -333,8 +378,12 @@ CLASSICS = [
         lambda part: part.max(0),
         {"reduction": window_max_by_reduction, "shifts": window_max_by_shifts, "doubling": window_max_by_doubling},
     ),
-    window_row("variance", lambda part: part.var(0), {"shifts": window_variance_by_shifts}),
-    window_row("softmax", softmax_average, {"shifts": window_softmax_by_shifts}),
+    window_row(
+        "variance",
+        lambda part: part.var(0),
+        {"shifts": window_variance_by_shifts, "slices": window_variance_by_slices, "moments": window_variance_by_moments},
+    ),
+    window_row("softmax", softmax_average, {"shifts": window_softmax_by_shifts, "slices": window_softmax_by_slices}),
     Classic(
         "impulse response",
         impulse_response,
