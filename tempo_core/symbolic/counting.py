@@ -144,10 +144,14 @@ def _along(each: Count, counter: Symbol, low: _Limit, high: _Limit, stride: int)
             numerator = coefficient * (up_to.numerator - below.numerator)
             total += Count(numerator, up_to.denominator * each.denominator)
         return total
-    # A number of points that rounds: an upper bound. A polynomial of the counter is at most that at the upper limit.
-    numerator, denominator = Expr.of(0), high.factor ** max(powers)
+    # A number of points that rounds: an upper bound. Terms that are added are greatest at the upper limit, terms that are subtracted are
+    # least at the lower one.
+    top = max(powers)
+    numerator, denominator = Expr.of(0), (high.factor * low.factor) ** top
     for power, coefficient in powers.items():
-        numerator = numerator + coefficient * _product([high.expr] * power) * (denominator // high.factor**power)
+        added, subtracted = coefficient.by_sign()
+        for part, limit in ((added, high), (-subtracted, low)):
+            numerator = numerator + part * _product([limit.expr] * power) * (denominator // limit.factor**power)
     span = high.expr * low.factor - low.expr * high.factor
     between = low.factor * high.factor * stride
     return Count(numerator * (span + between), denominator * between * each.denominator, is_exact=False)
