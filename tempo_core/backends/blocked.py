@@ -12,8 +12,7 @@ import jax.numpy as jnp
 
 from tempo_core.backends.base import Array, Setting, is_static
 from tempo_core.ir import ops
-
-ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity)
+from tempo_core.ir.elements import ELEMENTWISE
 
 
 class Blocked:

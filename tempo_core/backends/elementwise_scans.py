@@ -16,10 +16,9 @@ from jax import Array, lax
 from tempo_core.backends import shared
 from tempo_core.backends.base import Setting
 from tempo_core.ir import ops
-from tempo_core.ir.elements import without
+from tempo_core.ir.elements import ELEMENTWISE, without
 from tempo_core.prices import pays_to_compute_in_scan, pays_to_scan_transposed
 
-ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity)
 Element = Callable[[Array], Array]  # the value at a position along a dimension
 Producers = dict[int, tuple[ops.Op, tuple[int, ...]]]  # by slot: what computed its value, of which slots
 

@@ -208,9 +208,9 @@ def _without_strides(time: isl.Map) -> isl.Map:
 
 
 def _numbered(points: isl.Set) -> isl.Set:
-    """The set with dimensions named `__0`, `__1`, and so on."""
+    """The set with dimensions named `@0`, `@1`, and so on."""
     for k in range(points.dim(isl.dim_type.set)):
-        points = points.set_dim_name(isl.dim_type.set, k, _at(k))
+        points = points.set_dim_name(isl.dim_type.set, k, f"@{k}")
     return points
 
 
@@ -298,7 +298,7 @@ class _Conversion:
         if name not in self.strided:
             return statement
         points, whole = (_numbered(part) for part in self.strided[name])
-        condition = condition_within(points, whole, {**symbols, **{_at(k): at for k, at in enumerate(point)}})
+        condition = condition_within(points, whole, {**symbols, **{f"@{k}": at for k, at in enumerate(point)}})
         return statement if condition is TRUE else If(condition, Block((statement,)))
 
     def _statement(self, name: str, point: tuple[Expr, ...]) -> Item:
@@ -335,11 +335,6 @@ def _chosen(cases: list[list[tuple[Bool, Expr]]], make: Callable[..., Item]) -> 
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
-
-
-def _at(k: int) -> str:
-    """The name of a set's k-th dimension where sets of statements with other steps are compared. isl must be able to read it."""
-    return f"__{k}"
 
 
 def _unnamed(name: str) -> str:

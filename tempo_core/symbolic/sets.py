@@ -122,7 +122,7 @@ def _both(left: isl.Set, right: isl.Set) -> isl.Set:
     does, their intersection has 2**k pieces otherwise.
     """
     points = left.intersect(right)
-    return points.coalesce() if points.n_basic_set() > _MANY_PIECES else points
+    return coalesced(points) if points.n_basic_set() > _MANY_PIECES else points
 
 
 def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
@@ -243,4 +243,13 @@ def coalesced(points: isl.Set) -> isl.Set:
     isl coalesces a set that was put together from other sets in one way or another, by chance, also within one process. A set that is
     read from its text has only one way. So a program that is compiled again is the same program.
     """
-    return points if points.n_basic_set() < 2 else isl.Set.read_from_str(CONTEXT, str(points)).coalesce()
+    if points.n_basic_set() < 2:
+        return points
+    places = [(kind, k) for kind in (isl.dim_type.param, isl.dim_type.set) for k in range(points.dim(kind))]
+    names = [points.get_dim_name(*place) for place in places]
+    for number, place in enumerate(places):  # isl cannot read a step that is called `mod`
+        points = points.set_dim_name(*place, f"x{number}")
+    points = isl.Set.read_from_str(CONTEXT, str(points)).coalesce()
+    for place, name in zip(places, names, strict=True):
+        points = points.set_dim_name(*place, name)
+    return points

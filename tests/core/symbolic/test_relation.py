@@ -335,3 +335,13 @@ def test_a_set_is_coalesced_in_one_way():
     points = [domain_set("x", DIT, condition) for _ in range(40)]
     assert len({str(coalesced(each)) for each in points}) == 1
     assert coalesced(points[0]).is_equal(points[0])
+
+
+@pytest.mark.parametrize("name", ["mod", "min", "floor", "exists", "@0"])
+def test_a_set_is_coalesced_whatever_its_steps_are_called(name: str):
+    """isl writes such names into a text that it cannot read."""
+    step = Symbol(name, "T")
+    points = domain_set("x", Domain((step,)), (step.expr % 3 != 1) | (step.expr >= 4))
+    assert points.n_basic_set() > 1
+    result = coalesced(points)
+    assert result.is_equal(points) and result.get_space().is_equal(points.get_space())
