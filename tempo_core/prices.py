@@ -24,6 +24,9 @@ FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops
 MANY_OPERATIONS = (ops.Random, ops.Udf)
 MOST_KEPT = 4096
 
+# Vectorize: how many times larger the products may be that leave a loop, than what is kept for all its points anyway (an LSTM has four gates).
+MOST_GROWTH_BEFORE_A_LOOP = 4
+
 # Precompute: the fewest operations of a function's part that are worth a function of their own.
 FEWEST_OPERATIONS = 8
 
@@ -100,6 +103,14 @@ def nominal(size: Expr) -> int:
     return size.evaluate(dict.fromkeys(size.symbols, NOMINAL))
 
 
+def pays_to_multiply_before_the_loop(kept: int, read: int) -> bool:
+    """Whether so many elements of products are kept so that they leave a loop, where so many elements are kept anyway to read them from.
+
+    One product of matrices takes a fraction of the time of many products of vectors and matrices: each of them reads the whole matrix.
+    """
+    return kept <= MOST_GROWTH_BEFORE_A_LOOP * read
+
+
 def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
     """Whether the elements of a scan are no larger than the operands from which each is computed: all elements are kept at once.
 
@@ -158,6 +169,11 @@ MOST_SHIFTED_OPERATIONS = 320
 def pays_to_write_out_window(width: int, operations: int) -> bool:
     """Whether to write out a reduction of a window of so many points, with so many operations on its elements."""
     return width <= MOST_SHIFTS and width * operations <= MOST_SHIFTED_OPERATIONS
+
+
+def pays_to_convolve(width: Expr) -> bool:
+    """Whether a sum over windows of this width, with fixed weights, is a convolution."""
+    return not width.is_constant or width.constant > MOST_SHIFTS
 
 
 def is_worth_accumulating(elements: Expr) -> bool:

@@ -391,6 +391,13 @@ CLASSICS = [
         taps,
         WINDOW,
     ),
+    Classic(
+        "impulse response, long",
+        impulse_response,
+        {"convolution": impulse_response_by_convolution, "shifts": impulse_response_by_shifts},
+        taps,
+        {"tiny": {"T": 30, "D": 2, "W": 18}, "small": {"T": 60, "D": 2, "W": 20}, "full": {"T": 12_000, "D": 16, "W": 64}},
+    ),
     Classic("block softmax", block_softmax, {"reshape": windowed(block_softmax_by_hand)}, values, WINDOW),
     Classic(
         "integral image",

@@ -28,12 +28,14 @@ from tempo_core.frontend.contributions import (
     uses_values,
     without_broadcast_axis,
 )
+from tempo_core.frontend.convolutions import contributions_of_convolution
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.prefixes import Contributions, contributions_to_points
 from tempo_core.frontend.readers import Readers
 from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.windows import scattered_read, window_elements, window_width
+from tempo_core.ir.convolutions import convolution_of
 from tempo_core.ir.dependence import strongly_connected
 from tempo_core.ir.graph import Edge, Key, Node, is_identity
 from tempo_core.ir.ops import (
@@ -49,6 +51,7 @@ from tempo_core.ir.ops import (
     product,
 )
 from tempo_core.ir.types import is_float
+from tempo_core.prices import pays_to_convolve
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -145,6 +148,7 @@ class _Reverse:
         self.support: dict[Key, Bool] = {}  # where a gradient may be other than zero
         self.waiting: dict[Key, dict[Read, tuple[Node, Edge, Tensor, Bool, Bool]]] = {}  # contributions of each read of a value
         self.placeholders: dict[int, Tensor] = {}  # gradients of merges that lie on cycles
+        self.filled: set[int] = set()  # gradients with zeros at the points at which nothing reads their value
         self.overflowing: dict[int, bool] = {}  # whether a node may be infinite at points where its value is not needed
 
     @without_collector
@@ -291,6 +295,7 @@ class _Reverse:
         if gradients[0] is not None:
             to_points = contributions_to_points(self.context, node, gradients[0])
             to_points = to_points or contributions_in_blocks(self.context, node, gradients[0])
+            to_points = to_points or self._of_convolution(node, gradients[0])
         if to_points is not None:
             self._differentiate_new(to_points, first)
             return
@@ -303,6 +308,9 @@ class _Reverse:
         assert not isinstance(rule, Zero), "gradients flow along reads that carry them"
         operands = [view(self.context, e) for e in node.inputs]
         results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
+        within: Bool = TRUE
+        if len(gradients) == 1 and gradients[0] is not None:
+            gradients[0], within = self._without_zeros(node, gradients[0])
         contributions = rule(node.op, operands, results, gradients)
         support = self._support(node)
         unsafe = support is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
@@ -310,7 +318,18 @@ class _Reverse:
             if needs_gradient[slot] and contribution is not None:
                 if unsafe:  # the value may be infinite where it is not needed: zero times infinity is NaN
                     contribution = where(evaluate(support), contribution, 0)
-                self._pull_back(node, edge, contribution, TRUE, support & self._chosen(node, slot))
+                self._pull_back(node, edge, contribution, within, support & self._chosen(node, slot))
+
+    def _without_zeros(self, node: Node, gradient: Tensor) -> tuple[Tensor, Bool]:
+        """A gradient without the zeros that `_zero_elsewhere` gave it, and the condition under which it exists then.
+
+        Only in recurrences: a loop would keep, merge and multiply the zeros. Elsewhere, all points at once are one operation.
+        """
+        if gradient.edge.source not in self.filled or not self._on_cycle(node.id):
+            return gradient, TRUE
+        filled = self.graph[gradient.edge.source]
+        within, value = filled.inputs[0].condition, view(self.context, replace(filled.inputs[0], condition=TRUE))
+        return apply(Identity(), value, domain=Domain(filled.domain.steps, within)), within
 
     def _differentiate_new(self, contributions: Contributions, first: int) -> None:
         """Pass gradients of new nodes on: from the nodes numbered `first` or later through those that they read, to older ones."""
@@ -329,6 +348,15 @@ class _Reverse:
             self._contribute((value.edge.source, 0), contribution, TRUE)
         for node_id in sorted(new & self.active, reverse=True):
             self._differentiate(self.graph[node_id])
+
+    def _of_convolution(self, node: Node, gradient: Tensor) -> Contributions | None:
+        """The contributions of a sum over a wide window with fixed weights, unless its elements depend on it."""
+        of = convolution_of(self.graph, node)
+        if of is None or not pays_to_convolve(of.width) or of.step not in gradient.domain:
+            return None
+        if any(self._is_on_cycle_through(node, edge) for edge in node.inputs):
+            return None
+        return contributions_of_convolution(of, self._at_all_points(gradient, node.domain))
 
     def _support(self, node: Node) -> Bool:
         """The condition under which a node's gradients may be other than zero."""
@@ -565,4 +593,5 @@ class _Reverse:
         node = self.graph.add(Merge(value.type), domain=Domain(source.domain.steps), name="", where=source.where)
         nothing = zeros(value.shape, type.dtype)
         self.graph.put(replace(node, inputs=(replace(value.edge, condition=guarded), nothing.edge)))
+        self.filled.add(node.id)
         return of_node(self.context, node)

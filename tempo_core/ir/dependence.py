@@ -18,6 +18,7 @@ from tempo_core.ir.ops import Merge
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison
 from tempo_core.symbolic.domain import Index, Point, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.groups import Groups
 from tempo_core.symbolic.proof import provably_nonnegative
 
 V = TypeVar("V", bound=Hashable)
@@ -152,10 +153,62 @@ class _Component:
         if step not in self.loops:
             along = {node: reads[node].along(step) for node in {vertex.node for vertex in self.members}}
             signs = [along[reader.node][slot] for reader, slot, _ in self.arcs]
+            if "*" in signs and ("<" in signs) != (">" in signs) and (places := self._places(step, reads)):
+                signs = [
+                    sign if sign != "*" else _placed(reads, arc, step, places) for arc, sign in zip(self.arcs, signs, strict=True)
+                ]
             sign = next((sign for sign in "<>" if sign in signs and set(signs) <= {"=", sign, f"{sign}="}), None)
             remaining = [arc for arc, d in zip(self.arcs, signs, strict=True) if d != sign]
             self.loops[step] = None if sign is None else (_components(self.members, remaining), remaining)
         return self.loops[step]
+
+    def _places(self, step: Symbol, reads: Mapping[int, _Reads]) -> dict[int, Expr]:
+        """The only points of a step at which the members without it meet the members with it: there they are in its loop.
+
+        Empty if they meet at other points too.
+        `first[t]`, of which `h[l, t]` is made where l == 0, and which reads `h[0, t - 1]`, is made at l == 0.
+        """
+        without = {vertex.node for vertex in self.members if step not in reads[vertex.node].nodes[0].domain}
+        points: dict[int, Expr] = {}
+        together: list[tuple[int, int]] = []
+        for (reader, _), slot, (source, _) in self.arcs:
+            if (reader in without) == (source in without):
+                if reader in without:
+                    together.append((reader, source))
+                continue
+            edge = reads[reader].nodes[0].inputs[slot]
+            if reader in without:
+                index = edge.index[reads[source].nodes[0].domain.steps.index(step)]
+                node, point = reader, index.expr if isinstance(index, Point) else None
+            else:
+                node, point = source, fixed_point(edge.condition, step)
+            if point is None or points.setdefault(node, point) != point:
+                return {}
+        groups: Groups[int] = Groups(without)
+        for reader, source in together:
+            groups.join(reader, source)
+        met: dict[int, Expr] = {}
+        for node, point in points.items():
+            if met.setdefault(groups.of(node), point) != point:
+                return {}
+        return {node: met[groups.of(node)] for node in without if groups.of(node) in met}
+
+
+def _placed(reads: Mapping[int, _Reads], arc: Arc, step: Symbol, places: Mapping[int, Expr]) -> str:
+    """The direction of a dependence along a step, if the nodes without the step are at these places in its loop."""
+    (reader, _), slot, (source, _) = arc
+    node, edge = reads[reader].nodes[0], reads[reader].nodes[0].inputs[slot]
+    at = places.get(reader)
+    if step in node.domain:
+        at = fixed_point(edge.condition, step)
+        at = step.expr if at is None else at
+    if step in reads[source].nodes[0].domain:
+        index = edge.index[reads[source].nodes[0].domain.steps.index(step)]
+    elif source in places:
+        index = Point(places[source])
+    else:
+        return "*"
+    return "*" if at is None else moved(index, at)
 
 
 @dataclass(eq=False)
@@ -210,24 +263,28 @@ def vertices_of(node: Node) -> list[Vertex]:
 def _arcs(graph: Graph, node: Node) -> Iterator[Arc]:
     for slot, edge in enumerate(node.inputs):
         reader = Vertex(node.id, slot) if isinstance(node.op, Merge) else Vertex(node.id)
-        source = graph[edge.source]
-        for vertex in vertices_of(source):
-            if vertex.branch < 0 or _may_meet(source, vertex.branch, edge):
-                yield Arc(reader, slot, vertex)
+        for vertex in _defining(graph[edge.source], edge):
+            yield Arc(reader, slot, vertex)
 
 
-def _may_meet(source: Node, branch: int, edge: Edge) -> bool:
-    """Whether a read can fall on a point that a branch defines (yes, unless that is obviously impossible)."""
-    return _may_hold(source.inputs[branch].condition, source.domain.steps, edge.index)
+def _defining(source: Node, edge: Edge) -> Iterator[Vertex]:
+    """The vertices of a source that may define what an edge reads: of a `Merge`, no branch after one that certainly does."""
+    if not isinstance(source.op, Merge):
+        yield Vertex(source.id)
+        return
+    for branch, each in enumerate(source.inputs):
+        condition = _read_under(each.condition, source.domain.steps, edge.index)
+        if condition is not FALSE:
+            yield Vertex(source.id, branch)
+        if condition is TRUE:
+            return
 
 
 @functools.lru_cache(maxsize=65536)
-def _may_hold(condition: Bool, steps: tuple[Symbol, ...], index: tuple[Index, ...]) -> bool:
-    """Whether a condition on steps may hold at a point of an index."""
+def _read_under(condition: Bool, steps: tuple[Symbol, ...], index: tuple[Index, ...]) -> Bool:
+    """A condition on steps at the points of an index. Unchanged if the index is a range along one of the condition's steps."""
     points = {step: part.expr for step, part in zip(steps, index, strict=True) if isinstance(part, Point)}
-    if not all(s in points for s in condition.steps):
-        return True
-    return condition.substitute(points) is not FALSE
+    return condition.substitute(points) if all(s in points for s in condition.steps) else condition
 
 
 def innermost_steps(graph: Graph) -> dict[int, Symbol]:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.blocks import block_of
+from tempo_core.ir.convolutions import Convolution, convolution_of
 from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.terms import Term, Terms
+from tempo_core.ir.windows import bounded_window_of, window_of
 from tempo_core.passes.attention import Blocks
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
 from tempo_core.passes.outer import outer_products
@@ -20,8 +22,8 @@ from tempo_core.passes.running import contracted_sums
 from tempo_core.passes.scans import SCANS, evaluated, positions_of_maxima, spread
 from tempo_core.passes.sums import Summation
 from tempo_core.passes.whole import whole_steps
-from tempo_core.passes.windows import bounded_window_of, of_blocks, of_bounded_windows, of_windows, window_of
-from tempo_core.prices import is_narrow, worth_scanning
+from tempo_core.passes.windows import of_blocks, of_bounded_windows, of_windows
+from tempo_core.prices import is_narrow, pays_to_convolve, worth_scanning
 from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -136,6 +138,10 @@ class _Lifting:
             if lifted is not None:
                 self.take_over(node, lifted)
                 return
+        convolution = convolution_of(self.graph, node)
+        if convolution is not None and self._is_convolved(convolution):
+            self.take_over(node, self._convolved(convolution))
+            return
         for wide in whole_steps(self.graph, node, self.is_there):
             is_free = _may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(
                 node, wide.index, wide.step
@@ -149,6 +155,23 @@ class _Lifting:
             build = Builder(self.graph, node)
             sums = [products.summed() for products in outer]
             self.take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
+
+    def _is_convolved(self, of: Convolution) -> bool:
+        """Whether a contraction of windows is one convolution: all points are there, and the windows are too wide to be written out."""
+        return (
+            pays_to_convolve(of.width)
+            and _may_read_all_points(of.node.domain, frozenset({of.step}))
+            and self.is_there(of.x.edge.source, of.step)
+            and self.is_there(of.kernel.edge.source, of.step)
+            and of.node.id not in self.cycles(frozenset({of.step}))
+        )
+
+    def _convolved(self, of: Convolution) -> Edge:
+        node, step = of.node, of.step
+        everywhere = conjunction(*(part for part in node.domain.condition.parts if step not in part.steps))
+        whole = Builder(self.graph, node, Domain(tuple(s for s in node.domain.steps if s != step), everywhere))
+        results = whole.add(ops.Permute(of.order_of_results()), of.of_all_points(whole.add, of.x.edge, of.kernel.edge))
+        return _at(Builder(self.graph, node, node.domain), results, 0, step.expr)
 
     def take_over(self, node: Node, value: Edge) -> None:
         final = self.graph[value.source]

@@ -76,7 +76,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     if term is None:
         term = build.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(build, merge.outputs[0].dtype, 0.0))
     inside = read_at(term, value.domain, edge)
-    if factors is None or inside is None:
+    if factors is None or inside is None or not _is_alone(graph, merge, step, on_cycle):
         return False
     terms = _terms(graph, merge, branch, inside, own)
     outer = Builder(graph, target, Domain(tuple(s for s in domain.steps if s != step)))
@@ -89,6 +89,15 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
         scan = outer.add(ops.LinearScan(0, reverse), *(_at_all_points(place, e, step) for e in (coefficients, terms)))
     element = place.add(ops.Gather(0), scan, place.add(ops.Eval(step.expr)))
     graph.put(replace(graph[element.source], id=target.id, name=target.name, where=target.where))
+    return True
+
+
+def _is_alone(graph: Graph, merge: Node, step: Symbol, on_cycle: set[int]) -> bool:
+    """Whether no other branch needs points of the recurrence: the scan has all its points at once, and is after all that it reads."""
+    for inner in loop_nest(graph, [s for s in graph.order if s != step], frozenset({merge.id})).nests():
+        nodes = {v.node for v in inner.vertices}
+        if inner.cyclic and merge.id in nodes:
+            return nodes <= on_cycle
     return True
 
 

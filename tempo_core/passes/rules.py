@@ -21,7 +21,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
-from tempo_core.passes import gathers, masks
+from tempo_core.passes import gathers, masks, repeats
 from tempo_core.passes.base import Builder, operand_domains, read_at
 from tempo_core.symbolic.condition import TRUE, Truth
 from tempo_core.symbolic.expr import Expr
@@ -506,6 +506,8 @@ RULES: tuple[Rule, ...] = (
     Rule("where-same", ops.Where, "where(c, a, a) -> a", _where_same, up_to=SIGN_OF_ZERO),
     Rule("where-false", ops.Where, "where(false, a, b) -> b", _where(False)),
     Rule("where-of-outer-product", ops.Where, "where(c, dot(a, b; batch k), 0) -> dot(where(c, a, 0), where(c, b, 0); batch k)", masks.masked_outer_product),
+    Rule("unary-of-repeated", ops.Unary, "f(reshape(broadcast(x))) -> reshape(broadcast(f(x)))", repeats.of_repeated),
+    Rule("binary-of-repeated", ops.Binary, "f(reshape(broadcast(x)), reshape(broadcast(y))) -> reshape(broadcast(f(x, y)))", repeats.of_repeated),
     # -- reductions and contractions ----------------------------------------------------------------------------------
     Rule("sum-of-broadcast", ops.Reduce, "sum(broadcast(x, n)) -> x * n", _sum_of_broadcast, fn=("sum",), up_to=ROUNDING),
     Rule("reduce-of-permuted", ops.Reduce, "sum(permute(x)) -> permute(sum(x))", _reduce_of_permuted, up_to=ROUNDING),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import direction_of, innermost_steps, loop_nest
+from tempo_core.ir.dependence import direction, direction_of, innermost_steps, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import (
     Builder,
@@ -21,7 +21,7 @@ from tempo_core.passes.batching import batched, evaluated, grid
 from tempo_core.passes.borders import chosen
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours
-from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, nominal
+from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, NOMINAL, nominal, pays_to_multiply_before_the_loop
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -138,7 +138,7 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     whole: set[Key] = set()  # values of which some read takes the whole step
     collected: set[int] = set()  # nodes whose values are collected as results
     looped_reads: set[tuple[int, Key]] = set()  # (reader, value that a loop over the step makes)
-    stored: set[Key] = set()  # values of the loop of which something reads a range
+    stored: set[Key] = set()  # values of the loop that are kept for all its points anyway
     reduced: set[int] = set()  # nodes of whose values more than a result reads the whole step
     for reader in graph:
         for edge in reader.inputs:
@@ -146,7 +146,9 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
             if step not in source.domain:
                 continue
             index = edge.index[source.domain.steps.index(step)]
-            if source.id not in legal and isinstance(index, Range) and reader.id not in legal:
+            if source.id not in legal and (
+                isinstance(index, Range) if reader.id not in legal else _crosses(graph, reader, edge, step)
+            ):
                 stored.add((edge.source, edge.output))
             if source.id in legal and reader.id in legal and step in reader.domain:
                 groups.join(source.id, reader.id)
@@ -178,6 +180,9 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     }
     worthwhile |= {groups.of(n) for n in collected} - operands.keys()
     worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()
+    worthwhile |= _products_before_the_loop(graph, step, legal, groups) - {
+        group for group in operands if operands[group] - stored
+    }
     return {n for n in legal if groups.of(n) in worthwhile}
 
 
@@ -188,6 +193,53 @@ def _is_of_each_point(graph: Graph, node: Node, step: Symbol) -> bool:
         return False
     left, right = (graph.edge_rank(edge) for edge in node.inputs)
     return not op.left_contract or not op.left_free(left) or not op.right_free(right)
+
+
+def _crosses(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> bool:
+    """Whether a read is of an earlier iteration of a loop around the loop over `step`, which has ended by then."""
+    outer = graph.order[: graph.order.index(step)]
+    return any(direction(graph, reader, edge, s) in ("<", ">") for s in outer)
+
+
+def _products_before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups[int]) -> set[int]:
+    """The groups with products of what varies with the step and of matrices that do not vary with it, read only in the innermost loop
+    over `step`: all their products together are one product of matrices. What is kept for it is not much larger than what is read.
+    """
+    candidates = {groups.of(n) for n in legal if _is_of_a_fixed_matrix(graph, graph[n], step)}
+    innermost = innermost_steps(graph) if candidates else {}
+    kept: dict[int, set[Key]] = {}
+    read: dict[int, set[Key]] = {}
+    for reader in graph:
+        for edge in reader.inputs:
+            source, key = graph[edge.source], (edge.source, edge.output)
+            inside = edge.source in legal and step in source.domain
+            if inside and reader.id not in legal:
+                kept.setdefault(groups.of(edge.source), set()).add(key)
+                if innermost.get(reader.id) != step:
+                    candidates.discard(groups.of(edge.source))
+            elif reader.id in legal and not inside and (step in source.domain or _lies_along(graph, key, step)):
+                read.setdefault(groups.of(reader.id), set()).add(key)
+    return {
+        group
+        for group in candidates & kept.keys() & read.keys()
+        if pays_to_multiply_before_the_loop(
+            sum(_elements(graph, key, step) for key in kept[group]),
+            sum(_elements(graph, key, step) // (NOMINAL if _lies_along(graph, key, step) else 1) for key in read[group]),
+        )
+    }
+
+
+def _lies_along(graph: Graph, key: Key, step: Symbol) -> bool:
+    """Whether a value has a dimension for a step."""
+    return step.bound_expr in graph[key[0]].outputs[key[1]].shape
+
+
+def _is_of_a_fixed_matrix(graph: Graph, node: Node, step: Symbol) -> bool:
+    """Whether a node multiplies a value that varies with the step and a matrix that does not."""
+    if not isinstance(node.op, ops.Dot) or sum(step in edge.steps for edge in node.inputs) != 1:
+        return False
+    fixed = next(edge for edge in node.inputs if step not in edge.steps)
+    return graph.edge_rank(fixed) >= 2
 
 
 def _before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups[int]) -> set[int]:

@@ -143,7 +143,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     assert run.metrics.exists() and not run.result.exists()
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 5, 1, 1), (3, 1, 1, 2)])
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), pytest.param((1, 5, 1, 1), marks=pytest.mark.slow), (3, 1, 1, 2)])
 def test_smallest_sizes(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
     num_envs, num_steps, update_epochs, num_minibatches = sizes
     small = {"num_envs": num_envs, "num_steps": num_steps, "update_epochs": update_epochs, "num_minibatches": 1}

@@ -201,6 +201,21 @@ def sized_window(ahead: bool, reduction: Callable[[Any], Any], gradient: bool) -
     return program
 
 
+def weighted_window(ahead: bool, gradient: bool) -> Program:
+    """A sum over a window of W values with W weights; the gradients by both."""
+
+    def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
+        context = tp.Context("t", "w")
+        with context as ((t, T), (w, W)):
+            x, weights = tp.input("x", domain=(t,)), tp.input("weights", domain=(w,))
+            first, stop = (t, tp.min(t + W, T)) if ahead else (tp.max(t - W + 1, 0), t + 1)
+            offset = first - (t if ahead else t - W + 1)
+            y = weights[0:W].spatial[offset : offset + stop - first] @ x[first:stop]
+            return context, {T: 48, W: 6}, tp.grad((y * y)[0:T].sum(), [x, weights]) if gradient else [y]
+
+    return program
+
+
 def of_two_steps() -> Iterator[Row]:
     for name, (pattern, wanted) in OF_TWO_STEPS.items():
         for kind in FEW if ":" in _text(pattern) else ("value",):
@@ -210,6 +225,8 @@ def of_two_steps() -> Iterator[Row]:
         for kind in (*FEW, "prod"):
             program = partial(sized_window, ahead, REDUCTIONS[kind])
             yield from _each(f"sized window {name}, {kind}", program, *SIZED.get(kind, ("T*W",)))
+        for way, gradient in (("forward", False), ("gradient", True)):
+            yield Row(f"sized window {name}, weighted, {way}", weighted_window(ahead, gradient), "T*W", "T + W")
 
 
 def _text(pattern: Callable[..., Any]) -> str:

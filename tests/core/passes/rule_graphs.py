@@ -435,6 +435,30 @@ def scatter_by_repeated(make: Make) -> Edge:
     return make.add(ops.ScatterAdd(len(batch) + len(before), make.sizes(1)[0], len(batch)), updates, make.moved(index))
 
 
+def function_of_repeated(arity: int) -> Draw:
+    """A function of blocks' values, each repeated at the points of its block; of two, one may be a single number."""
+
+    def draw(make: Make) -> Edge:
+        count, width, *rest = make.sizes(make.draw(st.integers(2, 4)))
+        stop = make.draw(st.sampled_from([None, count * width, count * width - 1]))
+
+        def repeated() -> Edge:
+            axes = (0, *range(2, 2 + len(rest)))
+            value = make.add(ops.Broadcast((count, width, *rest), axes), make.moved(make.input((count, *rest))))
+            value = make.add(ops.Reshape((count * width, *rest)), value)
+            return value if stop is None else make.add(ops.Slice(0, Expr.of(0), stop), make.moved(value))
+
+        if arity == 1:
+            return make.add(ops.Unary("not" if make.dtype == "bool" else "abs"), make.moved(repeated()))
+        operands = [make.moved(repeated()), make.moved(repeated())]
+        if make.draw(st.booleans()):
+            shape = (count * width if stop is None else stop, *rest)
+            operands[make.draw(st.integers(0, 1))] = make.number(1, shape)
+        return make.add(ops.Binary("xor" if make.dtype == "bool" else "sub"), *operands)
+
+    return draw
+
+
 @dataclass(frozen=True)
 class Generator:
     """A function that draws a graph to which a rule applies, and the dtypes for which it does; other dtypes have no such graph."""
@@ -472,6 +496,8 @@ GENERATORS: dict[str, Generator] = {
     "where-false": Generator(chosen(False)),
     "where-same": Generator(either_of_the_same),
     "sum-of-merges": Generator(sum_of_merges, FOLDED),
+    "unary-of-repeated": Generator(function_of_repeated(1)),
+    "binary-of-repeated": Generator(function_of_repeated(2)),
     "sum-of-broadcast": Generator(sum_of_broadcast, NUMBERS),
     "reduce-of-permuted": Generator(reduce_of_permuted),
     "sum-of-dot-batch": Generator(sum_of_dot_batch, NUMBERS),
