@@ -155,6 +155,10 @@ class ConfigError(TempoError):
     """An unknown or contradictory option."""
 
 
+class StateError(TempoError):
+    """A run's state that cannot be saved, or a saved state that is damaged or of another program."""
+
+
 class OutOfMemoryPlanError(TempoError):
     """A plan that does not fit in the memory limit."""
 

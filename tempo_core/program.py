@@ -29,12 +29,15 @@ from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.cost import Cost
 from tempo_core.runtime.count import cost_of
+from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
 from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
 from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.live import Origin, Run, origin_of, resumed
 from tempo_core.runtime.numerics import Ran, Watch, find
 from tempo_core.runtime.plan import Plan, plan_of
 from tempo_core.runtime.session import Session
 from tempo_core.runtime.stage import Staged
+from tempo_core.runtime.walk import Path as Place
 from tempo_core.schedule import Scheduled, schedule
 from tempo_core.schedule.outline import outline
 from tempo_core.symbolic.condition import TRUE, Bool
@@ -162,6 +165,7 @@ class Program(Generic[R]):
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
         self._rebound = rebound
+        self._opened: dict[str | None, Staged] = {}
         self._staged = None
         if not is_interpreted(self.graph, config):
             self._staged = Staged(scheduled, backend, config.check_numerics, config.disable, config.launch_seconds)
@@ -193,6 +197,55 @@ class Program(Generic[R]):
             raise self.plan().out_of_memory(str(error)) from error
         results: R = self._form(values)
         return results
+
+    @checked
+    def start(self, inputs: Inputs | None = None, seed: int | None = None, by: Expr | None = None) -> Run[R]:
+        """A run that goes on when it is told to: `run.advance()`, `run.save(path)`, `run.finish()`.
+
+        It can stop between iterations of the outermost loops; with `by`, or with `run.advance(t, 16)` as the first call, between those
+        of the loops over that step. Arguments are those of `run`. Raises InputError, and StateError for a step without a loop.
+        """
+        return self._run(self._fed(inputs), self.config.seed if seed is None else seed, None if by is None else str(by))
+
+    @checked
+    def resume(self, path: str | Path, inputs: Inputs | None = None) -> Run[R]:
+        """The run that `run.save(path)` wrote, from the place where it was: it gives the same results, bit for bit.
+
+        `inputs` are those that the file does not have: iterators, functions of the steps, and arrays of a file that was saved without
+        them. An iterator begins with its first value again. Raises StateError if the file is missing or damaged, or is the state of
+        another program, with what differs, and InputError.
+        """
+        return resumed(
+            lambda fed, seed: self._run(self._fed(fed), seed, None), Path(path), {} if inputs is None else inputs, self._origin
+        )
+
+    def _run(self, fed: Feeds, seed: int, by: str | None) -> Run[R]:
+        watch = self._watch(fed, seed)
+
+        def executor(step: str | None, place: Place) -> Executor:
+            if self._staged is None:
+                return InterpretedExecutor(self.scheduled, self.backend, fed, seed, watch, place)
+            return StagedExecutor(self._opened_at(step), fed, seed, watch, place)
+
+        outputs = {name: position for position, name in enumerate(self.outputs)}
+        examples = _examples(self.source)
+        return Run(self.graph, executor, fed, seed, self._form, self._origin, outputs, by, examples, watch is not None)
+
+    def _opened_at(self, step: str | None) -> Staged:
+        """The device programs of runs that stop between iterations over a step."""
+        if step not in self._opened:
+            config = self.config
+            self._opened[step] = Staged(
+                self.scheduled, self.backend, config.check_numerics, config.disable, config.launch_seconds, opened_at=(step,)
+            )
+        return self._opened[step]
+
+    @functools.cached_property
+    def _origin(self) -> Origin:
+        bounds = {bound.name: number for bound, number in self.bounds.items()}
+        executor = "interpreted" if self._staged is None else "staged"
+        texts = {"schedule": self.scheduled.text(), "graph": ir_text.to_text(self.graph)}
+        return origin_of(texts, bounds, executor, self.backend.name, self.config.disable)
 
     @checked
     def stepping(self, inputs: Inputs | None = None, seed: int | None = None, as_written: bool = False) -> Session[R]:
@@ -331,6 +384,16 @@ class Program(Generic[R]):
     def plan(self) -> Plan:
         """The schedule, the storage of every tensor, and the XLA programs that a run compiles."""
         return plan_of(self.graph, self.scheduled, self._staged, self._sources, self._parameters)
+
+
+def _examples(graph: Graph) -> dict[str, str]:
+    """The steps of a graph, each with the name of a tensor over it."""
+    examples = {step.name: "" for step in graph.order}
+    for node in graph:
+        for step in node.domain.steps:
+            if node.name and (not examples[step.name] or isinstance(node.op, Merge)):
+                examples[step.name] = node.name
+    return examples
 
 
 def is_interpreted(graph: Graph, config: Config) -> bool:

@@ -10,13 +10,13 @@ launch: a border copies nothing. The first chunks are short; the times that they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tempo_core import prices
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, Merge
 from tempo_core.runtime.host import Chunks, Fetch, HostIf, HostItem, HostLoop, Segment
-from tempo_core.schedule import Block, Execute, If, Loop
+from tempo_core.schedule import Block, Execute, If, Loop, leaves
 from tempo_core.schedule.program import Item, counter
 from tempo_core.symbolic.expr import Symbol
 
@@ -75,6 +75,83 @@ def cut(
         return result
 
     return of_items(items, dict(bounds))
+
+
+def opened(
+    items: Sequence[HostItem], graph: Graph, step: str | None, is_written_out: Callable[[Loop], bool] = lambda loop: False
+) -> list[HostItem]:
+    """The items, with the device's loops over `step` as launches of some of their iterations: a run can stop between two.
+
+    For None, these are the outermost loops. Loops around such a loop become loops of the host. Loops that are written out stay whole.
+    """
+
+    def is_wanted(loop: Loop, is_outermost: bool) -> bool:
+        return is_outermost if step is None else step in counted_steps(loop.counter, _executes(loop), graph)
+
+    def of_segment(segment: Segment, is_outermost: bool) -> list[HostItem]:
+        result: list[HostItem] = []
+        rest: list[Item | Fetch] = []
+
+        def finish() -> None:
+            if rest or (segment.puts and not result):
+                result.append(Segment(segment.number, segment.counters, [] if result else segment.puts, list(rest)))
+            rest.clear()
+
+        for item in segment.items:
+            if not isinstance(item, Loop) or is_written_out(item):
+                rest.append(item)
+            elif is_wanted(item, is_outermost):
+                finish()
+                result.append(_chunks(item, segment, 1))
+            elif any(is_wanted(loop, False) for loop in _loops(item.body)):
+                finish()
+                counters = (*segment.counters, item.counter)
+                body = of_segment(Segment(segment.number, counters, [], list(item.body.children)), False)
+                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body))
+            else:
+                rest.append(item)
+        finish()
+        return result
+
+    def of_items(items: Sequence[HostItem], is_outermost: bool) -> list[HostItem]:
+        result: list[HostItem] = []
+        for item in items:
+            if isinstance(item, Segment):
+                result += of_segment(item, is_outermost)
+            elif isinstance(item, HostLoop):
+                body, edge = of_items(item.body, False), of_items(item.edge, False)
+                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body, edge))
+            elif isinstance(item, HostIf):
+                result.append(HostIf(item.condition, of_items(item.then, is_outermost), of_items(item.orelse, is_outermost)))
+            else:
+                result.append(item)
+        return result
+
+    return of_items(items, True)
+
+
+def counted_steps(counter: Symbol, executes: Iterable[Execute], graph: Graph) -> frozenset[str]:
+    """The names of the steps that a loop's counter counts, in the points of the statements inside the loop."""
+    steps = set()
+    for execute in executes:
+        for step, at in zip(graph[execute.node].domain.steps, execute.point, strict=True):
+            if counter in at.symbols:
+                steps.add(step.name)
+    return frozenset(steps)
+
+
+def _executes(item: Item) -> list[Execute]:
+    return [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]
+
+
+def _loops(item: Item) -> Iterator[Loop]:
+    """The loops in an item that are in no condition, the outer ones first."""
+    if isinstance(item, Loop):
+        yield item
+        yield from _loops(item.body)
+    elif isinstance(item, Block):
+        for child in item.children:
+            yield from _loops(child)
 
 
 def _chunks(loop: Loop, segment: Segment, count: int) -> Chunks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,6 +157,8 @@ class Feed:
 
     def __init__(self, spec: InputSpec, value: Any):
         self.spec, self.count = spec, 0
+        self.array: Array | None = None  # all values, if they were given as one array
+        self._iterator: Iterator[Any] | None = None
         self._next = self._source(value)
 
     def take(self, at: Coordinates) -> Array:
@@ -184,12 +186,19 @@ class Feed:
         """A function that gives the value at a point."""
         spec = self.spec
         if is_array(value):
-            array = fitted(spec, value, spec.whole)
+            array = self.array = fitted(spec, value, spec.whole)
             return lambda at: array[at]
         if callable(value):
             return lambda at: value(**dict(zip(spec.steps, at, strict=True)))
-        iterator = iter(value)
+        iterator = self._iterator = iter(value)
         return lambda at: next(iterator)
+
+    def skip(self, count: int) -> None:
+        """Go on after so many values, which an earlier run has taken: those of an iterator are taken and dropped."""
+        self.count = count
+        if self._iterator is not None:
+            for _ in zip(range(count), self._iterator, strict=False):
+                pass
 
     def collected(self) -> Array:
         """All values, as one array."""

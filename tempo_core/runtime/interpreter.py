@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from tempo_core.ir.naming import names
 from tempo_core.ir.ops import Dataflow, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
+from tempo_core.runtime import walk
+from tempo_core.runtime.chunks import counted_steps
 from tempo_core.runtime.feeds import NOTHING, Feed, Feeds
 from tempo_core.runtime.numerics import Returned, Watch, flag, host_call
 from tempo_core.runtime.stores import Coordinates, Evaluator, Reader, Stores, evaluator
@@ -48,6 +51,14 @@ class State(NamedTuple):
     streams: Mapping[str, Feed]
 
 
+@dataclass(eq=False)
+class Going:
+    """A run that can stop between two iterations: its state, and the counters of the loops around the place where it is."""
+
+    state: State
+    counters: dict[Symbol, int]
+
+
 Runs = Callable[
     [State, StepValues], Iterator[Executed]
 ]  # an item of the program, as a function that runs it at some loop counters
@@ -72,7 +83,7 @@ class Interpreter:
         With `repeated`, this is a repetition of a run: `repeated` holds the values that host functions returned in that run, by
         node and point. Stateful functions are not called again, and sinks are not called at all.
         """
-        self.graph, self.bounds, self.backend = scheduled.graph, scheduled.bounds, backend
+        self.scheduled, self.graph, self.bounds, self.backend = scheduled, scheduled.graph, scheduled.bounds, backend
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.watch, self.repeated = watch, repeated
         self.names = names(scheduled.graph)
@@ -96,6 +107,40 @@ class Interpreter:
     def steps(self, state: State) -> Iterator[Executed]:
         """Run statement by statement, stopping after each one."""
         return self.root(state, {})
+
+    def tree(self) -> list[walk.Node[Going]]:
+        """The program as a tree that can be left at the border of a loop."""
+        return self._nodes(self.scheduled.root)
+
+    def _nodes(self, item: Item) -> list[walk.Node[Going]]:
+        if isinstance(item, Block):
+            return [node for child in item.children for node in self._nodes(child)]
+        if isinstance(item, Loop):
+            start, stop, step, counter = (
+                evaluator(item.start, self.bounds),
+                evaluator(item.stop, self.bounds),
+                item.step,
+                item.counter,
+            )
+            executes = [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]
+            body = self._nodes(item.body)
+
+            def enter(going: Going, at: int) -> None:
+                going.counters[counter] = at
+
+            steps = counted_steps(counter, executes, self.graph)
+            return [walk.Loop(steps, lambda going: range(start(going.counters), stop(going.counters), step), enter, body, body)]
+        if isinstance(item, If):
+            condition = evaluator(item.condition, self.bounds)
+            then, orelse = self._nodes(item.then), self._nodes(item.orelse or Block())
+            return [walk.Branch(lambda going: bool(condition(going.counters)), then, orelse)]
+        run = self._execute(item) if isinstance(item, Execute) else self._memory(item)
+
+        def whole(going: Going) -> None:
+            for _ in run(going.state, going.counters):
+                pass
+
+        return [walk.Leaf(whole)]
 
     # -- the program, prepared once -----------------------------------------------------------------------------------
 

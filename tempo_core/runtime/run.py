@@ -13,11 +13,13 @@ from tempo_core.backends.base import Setting, call_error, checked_results, numpy
 from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import Sink, Udf
 from tempo_core.ir.udf import Fed
-from tempo_core.runtime.chunks import next_count
+from tempo_core.prices import LONG_LOOP
+from tempo_core.runtime.chunks import counted_steps, next_count
 from tempo_core.runtime.feeds import Feed, Feeds
-from tempo_core.runtime.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, segments, statements, walk
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.stores import Evaluator, evaluator
+from tempo_core.runtime.walk import Branch, Leaf, Loop, Node, Pieces
 from tempo_core.schedule import Execute
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -25,10 +27,10 @@ from tempo_core.symbolic.expr import Expr, Symbol
 if TYPE_CHECKING:
     from tempo_core.runtime.stage import Staged
 
-Action = Callable[["Run"], None]
+Action = Callable[["Progress"], None]
 
 
-class Run:
+class Progress:
     """The state of one run: its stores, loop counters, and values on their way between functions and device programs."""
 
     def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None):
@@ -63,7 +65,7 @@ class Host:
         self.staged, self.graph, self.bounds = staged, staged.graph, staged.lowering.bounds
         self.actions = self._actions(staged.items)
 
-    def run(self, run: Run) -> None:
+    def run(self, run: Progress) -> None:
         try:
             for action in self.actions:
                 action(run)
@@ -71,6 +73,45 @@ class Host:
             run.deliver_all()
             raise
         run.deliver_all()
+
+    # -- runs that stop between two iterations --------------------------------------------------------------------------
+
+    def tree(self, items: Sequence[HostItem]) -> list[Node[Progress]]:
+        """The items as a tree that can be left at the border of a loop."""
+        return [self._node(item) for item in items]
+
+    def _node(self, item: HostItem) -> Node[Progress]:
+        if isinstance(item, HostIf):
+            condition = self._evaluator(item.condition)
+            return Branch(lambda run: bool(condition(run.counters)), self.tree(item.then), self.tree(item.orelse))
+        if isinstance(item, Chunks):
+            wanted = self.staged.launch_seconds or LONG_LOOP
+            steps = counted_steps(item.counter, (each for part in item.segment.items for each in statements(part)), self.graph)
+            return Pieces(steps, self._values(item), self._piece(item), lambda count, took: next_count(count, took, wanted))
+        if not isinstance(item, HostLoop):
+            return Leaf(self._action(item))
+        edge, body, counter = self.tree(item.edge), self.tree(item.body), item.counter
+
+        def enter(run: Progress, at: int) -> None:
+            run.counters[counter] = at
+
+        return Loop(counted_steps(counter, _executes([item]), self.graph), self._values(item), enter, body, [*edge, *body])
+
+    def _values(self, item: HostLoop | Chunks) -> Callable[[Progress], range]:
+        start, stop, step = self._evaluator(item.start), self._evaluator(item.stop), item.step
+        return lambda run: range(start(run.counters), stop(run.counters), step)
+
+    def _piece(self, item: Chunks) -> Callable[[Progress, int, int], None]:
+        """A function that runs some iterations of a long loop, and waits for them: Python serves signals between two launches."""
+        launch = self._launch(item.segment)
+        results = item.segment.writes[:1]  # the arrays of a launch are ready together; a loop that no result needs has none
+
+        def piece(run: Progress, first: int, last: int) -> None:
+            run.counters[item.first], run.counters[item.last] = first, last
+            launch(run)
+            jax.block_until_ready([run.stores[key] for key in results])
+
+        return piece
 
     def _actions(self, items: Sequence[HostItem]) -> list[Action]:
         return [self._action(item) for item in items]
@@ -95,7 +136,7 @@ class Host:
         edge, body = self._actions(item.edge), self._actions(item.body)
         later = [*edge, *body]
 
-        def loop(run: Run) -> None:
+        def loop(run: Progress) -> None:
             counters, actions = run.counters, body
             for at in range(start(counters), stop(counters), step):
                 counters[counter] = at
@@ -109,7 +150,7 @@ class Host:
         condition = self._evaluator(item.condition)
         then, orelse = self._actions(item.then), self._actions(item.orelse)
 
-        def choose(run: Run) -> None:
+        def choose(run: Progress) -> None:
             for action in then if condition(run.counters) else orelse:
                 action(run)
 
@@ -126,7 +167,7 @@ class Host:
         fetches = [item.slot for item in segment.fetches]
         int32 = np.int32
 
-        def launch(run: Run) -> None:
+        def launch(run: Progress) -> None:
             nonlocal compiled
             stores, values, at = run.stores, run.values, run.counters
             for key in kept:
@@ -154,21 +195,17 @@ class Host:
         return launch
 
     def _chunks(self, item: Chunks) -> Action:
-        launch, wanted = self._launch(item.segment), self.staged.launch_seconds
-        start, stop = self._evaluator(item.start), self._evaluator(item.stop)
-        results = item.segment.writes[:1]  # the arrays of a launch are ready together; a loop that no result needs has none
+        piece, values, wanted = self._piece(item), self._values(item), self.staged.launch_seconds
 
-        def chunks(run: Run) -> None:
-            counters, last = run.counters, stop(run.counters)
-            at = start(run.counters)
-            while at < last:
+        def chunks(run: Progress) -> None:
+            every = values(run)
+            at = every.start
+            while at < every.stop:
                 is_new = item.segment.compiled is None
                 began = self.staged.clock()
-                counters[item.first], counters[item.last] = at, min(at + item.count * item.step, last)
-                launch(run)
-                jax.block_until_ready([run.stores[key] for key in results])  # Python serves signals between two launches
+                piece(run, at, min(at + item.count * item.step, every.stop))
                 at += item.count * item.step
-                if not is_new and at < last:
+                if not is_new and at < every.stop:
                     item.count = next_count(item.count, self.staged.clock() - began, wanted)
 
         return chunks
@@ -184,7 +221,7 @@ class Host:
         if isinstance(op.fn, Fed):
             name, point = op.fn.name, self._point(item.execute)
 
-            def feed(run: Run) -> None:
+            def feed(run: Progress) -> None:
                 run.values[item.slot] = results = (run.streams[name].take(tuple(point(run).values())),)
                 keep(run, results)
                 if run.watch is not None:
@@ -193,7 +230,7 @@ class Host:
             return feed
         function = self._function(item, op)
 
-        def call(run: Run) -> None:
+        def call(run: Progress) -> None:
             run.values[item.slot] = results = function(run)
             keep(run, results)
             if run.watch is not None:
@@ -201,13 +238,13 @@ class Host:
 
         return call
 
-    def _point(self, execute: Execute) -> Callable[[Run], dict[str, int]]:
+    def _point(self, execute: Execute) -> Callable[[Progress], dict[str, int]]:
         """The values of a statement's steps, by name."""
         steps = self.graph[execute.node].domain.steps
         parts = [(step.name, self._evaluator(e)) for step, e in zip(steps, execute.point, strict=True)]
         return lambda run: {name: value(run.counters) for name, value in parts}
 
-    def _function(self, item: HostCall, op: Udf) -> Callable[[Run], Sequence[Any]]:
+    def _function(self, item: HostCall, op: Udf) -> Callable[[Progress], Sequence[Any]]:
         """A function that calls the user's function. Values of the host stay there: the next launch takes them as arguments.
 
         Operands and results are copied: both sides may write into theirs.
@@ -221,7 +258,7 @@ class Host:
         copies = [k not in item.kept for k in range(len(op.types))]  # `_keep` copies the others
         kinds = list(zip(shapes, dtypes, copies, strict=True)) if shapes is not None else None
 
-        def call(run: Run) -> Sequence[Any]:
+        def call(run: Progress) -> Sequence[Any]:
             operands = [np.array(x.block_until_ready()) for x in run.values[slot]] if has_operands else []
             try:
                 results = fn(*operands)
@@ -240,7 +277,7 @@ class Host:
 
         return call
 
-    def _keep(self, item: HostCall) -> Callable[[Run, Sequence[Any]], None]:
+    def _keep(self, item: HostCall) -> Callable[[Progress, Sequence[Any]], None]:
         """A function that stores results which stay on the host."""
         lowering, node = self.staged.lowering, self.graph[item.execute.node]
         point = [self._evaluator(e) for e in item.execute.point]
@@ -250,7 +287,7 @@ class Host:
             alike.setdefault((lowering.storage[key], lowering.layout(key)), []).append(key)
         places = [(lowering.place(group[0], point), group) for group in alike.values()]
 
-        def keep(run: Run, results: Sequence[Any]) -> None:
+        def keep(run: Progress, results: Sequence[Any]) -> None:
             for place, group in places:
                 at = place(run.counters)
                 for key in group:
@@ -259,10 +296,10 @@ class Host:
 
         return keep
 
-    def _record(self, item: HostCall) -> Callable[[Run, Sequence[Any]], None]:
+    def _record(self, item: HostCall) -> Callable[[Progress, Sequence[Any]], None]:
         node, point = self.graph[item.execute.node], self._point(item.execute)
 
-        def record(run: Run, results: Sequence[Any]) -> None:
+        def record(run: Progress, results: Sequence[Any]) -> None:
             assert run.watch is not None
             run.watch.record(node, tuple(point(run).values()), tuple(results))
 
@@ -272,7 +309,7 @@ class Host:
         """A sink gets its values one call late, while the device works on."""
         where, point, name = self.graph[item.execute.node].where, self._point(item.execute), f"sink `{op.name}`"
 
-        def sink(run: Run) -> None:
+        def sink(run: Progress) -> None:
             operands, at = run.values[item.slot] or [], point(run)
 
             def call() -> None:
@@ -287,3 +324,10 @@ class Host:
                 run.deliver()
 
         return sink
+
+
+def _executes(items: Sequence[HostItem]) -> list[Execute]:
+    """All statements in some items."""
+    inside = [each for segment in segments(items) for part in segment.items for each in statements(part)]
+    calls = [item.execute for item in walk(items) if isinstance(item, HostCall)]
+    return [*inside, *calls]

@@ -26,7 +26,7 @@ from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
-from tempo_core.runtime.chunks import cut
+from tempo_core.runtime.chunks import cut, opened
 from tempo_core.runtime.edges import awaited_first, early, joined
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.host import (
@@ -47,7 +47,7 @@ from tempo_core.runtime.liveness import Effects
 from tempo_core.runtime.lower import Lowering
 from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
 from tempo_core.runtime.placement import Stores
-from tempo_core.runtime.run import Host, Run
+from tempo_core.runtime.run import Host, Progress
 from tempo_core.runtime.unroll import Unrolled, unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
 from tempo_core.schedule.program import Item
@@ -66,7 +66,9 @@ class Staged:
         check_numerics: bool = False,
         disable: Collection[str] = (),
         launch_seconds: float | None = None,
+        opened_at: tuple[str | None] | None = None,
     ):
+        """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None)."""
         self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
@@ -88,6 +90,8 @@ class Staged:
         if "join" not in disable:
             items = joined(early(items, self._item_effects, self._put_effects), self.graph)
             items = awaited_first(items, self.graph, self._item_effects)
+        if opened_at is not None:
+            items = opened(items, self.graph, *opened_at, self.unrolled.writes_out)
         if "chunk" not in disable and launch_seconds is not None:
             items = cut(items, self.graph, self.lowering.bounds, launch_seconds, self.unrolled.writes_out)
         self.items = items
@@ -356,7 +360,7 @@ class Staged:
         return (part,) * whole.shape[axis]
 
     def _lowered(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
-        return jax.jit(self._function(segment), donate_argnums=0).lower(*arguments)
+        return jax.jit(self._function(segment), donate_argnums=0, keep_unused=True).lower(*arguments)
 
     def compile(self, segment: Segment, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         """The XLA program of a segment. If this backend has compiled it for another program, it is used again."""
@@ -405,15 +409,25 @@ class Staged:
 
     def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
         """Run the whole program. Returns the results by position."""
-        if self._host is None:
-            self._host = Host(self)
-        run = Run(self, fed, seed, watch)
-        self._host.run(run)
-        results = {position: run.values[slot][0] for position, slot in self.outputs}
-        results.update({self._position(node): run.stores[node, output] for node, output in self.kept_outputs})
+        run = Progress(self, fed, seed, watch)
+        self.host.run(run)
+        results = self.results(run)
         # If a program failed, reading its results later would end the process. And the inputs are the caller's again.
         jax.block_until_ready([*results.values(), *run.stores.values()])
         return results
+
+    @property
+    def host(self) -> Host:
+        """What the host does in a run."""
+        if self._host is None:
+            self._host = Host(self)
+        return self._host
+
+    def results(self, run: Progress) -> dict[int, Any]:
+        """The results that a run has given so far, by position."""
+        given = {position: run.values[slot][0] for position, slot in self.outputs if run.values[slot] is not None}
+        kept = {self._position(key[0]): run.stores[key] for key in self.kept_outputs if key in run.stores}
+        return given | kept
 
 
 def _outside(item: Item) -> Iterator[Item]:
@@ -425,6 +439,9 @@ def _outside(item: Item) -> Iterator[Item]:
 
 
 def _identity(lowered: Any) -> tuple[Any, ...]:
-    """The key of an XLA program: its text, and its arguments with their nesting. The text leaves out arguments that it does not use."""
-    arguments = tuple(str(aval) for aval in jax.tree.leaves(lowered.in_avals))
-    return hashlib.sha256(lowered.as_text().encode()).digest(), arguments, lowered.in_tree, lowered.out_tree
+    """The key of an XLA program: its text, and its arguments with their nesting.
+
+    The text has all arguments, also those that it does not use. Without them, a program that reads the first of two equal arrays
+    would have the text of one that reads the second.
+    """
+    return hashlib.sha256(lowered.as_text().encode()).digest(), lowered.in_tree, lowered.out_tree

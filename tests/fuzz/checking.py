@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -151,6 +153,7 @@ class Checking:
         if self.built["leaf"]:
             self.check_gradient(expected)
         self.check_run(program, AGAIN)
+        self.check_living_run(program, expected)
         self.check_passes()
         self.check_compiled_again(program)
         self.check_other_bounds(program)
@@ -287,6 +290,28 @@ class Checking:
                 rows = np.stack(list(value))
                 inputs[name] = rows.reshape(*(sizes[str(s.bound)] for s in self.ctx.inputs[name]), *rows.shape[1:])
         return inputs
+
+    def check_living_run(self, program: tp.Program, expected: list[Any]) -> None:
+        """A run that stops, is saved and resumed. One whose functions do not say what their state is goes on without that."""
+        if self.config.check_numerics or self.config.seed % 3:
+            return
+        self.built["calls"][0] = 0
+        run = program.start(self.built["fed"](0), seed=self.config.seed)
+        for _ in range(1 + self.config.seed % 2):
+            run.advance()
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                path = run.save(Path(directory) / "state.safetensors")
+            except errors.StateError as error:
+                assert "does not say what its state is" in error.message, error
+                resumed = None
+            else:
+                resumed = program.resume(path, self.built["fed"](0))
+        ended = run.finish()
+        for k, (value, e) in enumerate(zip(ended, expected, strict=True)):
+            assert_same(value, e, self.tolerance, f"output {k} of a run that stops")
+        for k, (value, e) in enumerate(zip([] if resumed is None else resumed.finish(), ended, strict=False)):
+            assert_same(value, e, 0.0, f"output {k} of a run that was resumed")
 
     def check_passes(self) -> None:
         """Each pass keeps the meaning of the graph, which the reference evaluates after each pass. (At a point where a tensor does not

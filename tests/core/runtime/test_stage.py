@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import errors
+from tempo_core import errors, prices
 from tempo_core.backends.jax_backend import JaxBackend
 
 
@@ -84,3 +85,22 @@ def test_device_programs_are_shared_while_they_live() -> None:
     gc.collect()
     assert len(executables) == compiled.compiles < before
     compiled.run(FED)
+
+
+def test_programs_that_read_other_parts_of_equal_stores_are_not_shared() -> None:
+    """A store in two parts: the result is in the second of them for two points, and in the first for three.
+
+    The device programs have one text if arguments that they do not use are left out.
+    """
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.recurrence((1,), domain=(i, t), name="x")
+        x[i, T - 1] = 0.7
+        x[i, t] = tp.sin(x[i, t + 1 : T].mean(0))
+        result = x[I // 2, T - 1]
+    small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1}
+    with patch.multiple(prices, **small):
+        program = ctx.compile({I: 4, T: 2}, result, tp.Config(disable=("trim",), launch_seconds=0.0))
+        for sizes in ((4, 2), (4, 3), (7, 5)):
+            other = program.with_bounds(dict(zip((I, T), sizes, strict=True)))
+            np.testing.assert_allclose(other.run(), [0.7], rtol=1e-6)
