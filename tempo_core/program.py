@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -165,6 +166,8 @@ class Program(Generic[R]):
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
         self._rebound = rebound
+        self._arrays: Mapping[str, Any] = {}  # bound inputs
+        self._bound: Mapping[str, Any] = {}  # the same, as device programs take them
         self._opened: dict[str | None, Staged] = {}
         self._staged = None
         if not is_interpreted(self.graph, config):
@@ -199,6 +202,35 @@ class Program(Generic[R]):
         return results
 
     @checked
+    def bind(self, inputs: Inputs) -> Program[R]:
+        """The same program with some inputs bound, such as the weights of a model: its runs take the others.
+
+        Arrays of the device are taken as they are; NumPy arrays are moved there once, and copied unless they are read-only (memory-mapped
+        files are). Where a step is written out, the array of its points is split into one array a point, once. Bound programs share the
+        device programs of this one. Raises InputError for inputs that do not fit, are streamed, or are bound already.
+        """
+        given = checked_inputs(
+            self._free({name: spec for name, spec in self._specs.items() if name in inputs}, inputs), self._domains, inputs
+        )
+        for feed in given.streams.values():
+            raise feed.spec.error(
+                "is streamed, and cannot be bound", "bind arrays; runs take the values of streams one after the other"
+            )
+        program = copy.copy(self)
+        arrays = {name: _kept(array) for name, array in given.arrays.items()}
+        program._arrays = {**self._arrays, **arrays}
+        if self._staged is not None:
+            program._bound = {**self._bound, **{name: self._staged.bound(name, array) for name, array in arrays.items()}}
+        return program
+
+    def _free(self, specs: Mapping[str, InputSpec], inputs: Mapping[str, Any]) -> dict[str, InputSpec]:
+        """Those of some inputs that are not bound. Raises InputError if one of `inputs` is."""
+        for name in inputs:
+            if name in self._arrays:
+                raise specs[name].error("is bound already", "leave it out, or take the program from before it was bound")
+        return {name: spec for name, spec in specs.items() if name not in self._arrays}
+
+    @checked
     def start(self, inputs: Inputs | None = None, seed: int | None = None, by: Expr | None = None) -> Run[R]:
         """A run that goes on when it is told to: `run.advance()`, `run.save(path)`, `run.finish()`.
 
@@ -215,9 +247,14 @@ class Program(Generic[R]):
         them. An iterator begins with its first value again. Raises StateError if the file is missing or damaged, or is the state of
         another program, with what differs, and InputError.
         """
-        return resumed(
-            lambda fed, seed: self._run(self._fed(fed), seed, None), Path(path), {} if inputs is None else inputs, self._origin
-        )
+        given: Inputs = {} if inputs is None else inputs
+
+        def run_of(fed: dict[str, Any], seed: int) -> Run[R]:
+            return self._run(
+                self._fed({name: value for name, value in fed.items() if name in given or name not in self._arrays}), seed, None
+            )
+
+        return resumed(run_of, Path(path), given, self._origin)
 
     def _run(self, fed: Feeds, seed: int, by: str | None) -> Run[R]:
         watch = self._watch(fed, seed)
@@ -295,7 +332,8 @@ class Program(Generic[R]):
         The graph after the passes, and XLA programs that stay the same, are used again. `message` says which parts are not; it is
         logged too (logger "tempo"). Raises the errors of `compile`.
         """
-        return self._rebound(self, bounds)
+        other = self._rebound(self, bounds)
+        return other if other is self or not self._arrays else other.bind(self._arrays)
 
     def _watch(self, fed: Feeds, seed: int) -> Watch | None:
         """A watch for values that are not finite, if the config asks for it."""
@@ -312,14 +350,18 @@ class Program(Generic[R]):
         return Watch(search)
 
     def _fed(self, inputs: Inputs | None) -> Feeds:
-        return checked_inputs(self._specs, self._domains, {} if inputs is None else inputs)
+        given: Inputs = {} if inputs is None else inputs
+        if not self._arrays:
+            return checked_inputs(self._specs, self._domains, given)
+        fed = checked_inputs(self._free(self._specs, given), self._domains, given)
+        return Feeds({**fed.arrays, **self._arrays}, fed.streams, self._bound)
 
     # -- inspection ---------------------------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> dict[str, InputSpec]:
-        """The inputs that a run needs, by name."""
-        return dict(self._specs)
+        """The inputs that a run needs, by name, without those that are bound."""
+        return {name: spec for name, spec in self._specs.items() if name not in self._arrays}
 
     @functools.cached_property
     def _specs(self) -> dict[str, InputSpec]:
@@ -384,6 +426,15 @@ class Program(Generic[R]):
     def plan(self) -> Plan:
         """The schedule, the storage of every tensor, and the XLA programs that a run compiles."""
         return plan_of(self.graph, self.scheduled, self._staged, self._sources, self._parameters)
+
+
+def _kept(array: Any) -> Any:
+    """An array that nobody else writes into: a copy, unless it is read-only or on a device."""
+    if not isinstance(array, np.ndarray) or not array.flags.writeable:
+        return array
+    held = array.copy()
+    held.flags.writeable = False
+    return held
 
 
 def _examples(graph: Graph) -> dict[str, str]:

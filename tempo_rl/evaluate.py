@@ -44,9 +44,8 @@ def greedy_policy(recipe: Recipe, env: VectorEnvironment, parameters: Mapping[st
     missing = sorted(set(names) - set(parameters))
     if missing:
         raise RLError(f"the checkpoint lacks the parameters {', '.join(missing)}")
-    weights = {name: parameters[name] for name in names}
-    program = ctx.compile({}, outputs=[action])
-    return lambda observations: np.asarray(program.run({"observation": observations, **weights})[0])
+    program = ctx.compile({}, outputs=[action]).bind({name: parameters[name] for name in names})
+    return lambda observations: np.asarray(program.run({"observation": observations})[0])
 
 
 def play(env: VectorEnvironment, policy: Policy, episodes: int) -> Evaluation:

@@ -21,7 +21,7 @@ PAGES = {  # with how many sections they have at least
     "language/values.md": 5,
     "language/training.md": 6,
     "language/running.md": 8,
-    "language/runs.md": 2,
+    "language/runs.md": 3,
     "nn.md": 4,
 }
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)

@@ -6,7 +6,7 @@ import difflib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -215,6 +215,7 @@ class Feeds:
 
     arrays: Mapping[str, Array]
     streams: Mapping[str, Feed]
+    bound: Mapping[str, Any] = field(default_factory=dict)  # arrays of `arrays` in the form in which device programs take them
 
 
 NOTHING = Feeds({}, {})

@@ -35,7 +35,8 @@ class Progress:
 
     def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None):
         self.watch = watch
-        self.inputs: Mapping[str, Any] = {name: staged.fed(name, value) for name, value in fed.arrays.items()}
+        arrays = {name: staged.fed(name, value) for name, value in fed.arrays.items() if name not in fed.bound}
+        self.inputs: Mapping[str, Any] = {**arrays, **fed.bound}
         self.streams: Mapping[str, Feed] = fed.streams
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.stores = staged.new_stores()

@@ -407,6 +407,10 @@ class Staged:
         whole = np.moveaxis(self.backend.to_host(value), axis, 0)
         return tuple(self.backend.to_device(part) for part in whole)  # on a CPU, these share the memory of the whole
 
+    def bound(self, name: str, value: Any) -> Any:
+        """A fed array for many runs: on the device, or as a tuple of its parts there."""
+        return self.backend.to_device(value) if self.unrolled.inputs.get(name) is None else self.fed(name, value)
+
     def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
         """Run the whole program. Returns the results by position."""
         run = Progress(self, fed, seed, watch)
