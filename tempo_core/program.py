@@ -201,6 +201,12 @@ class Program(Generic[R]):
         results: R = self._form(values)
         return results
 
+    def compile(self) -> Program[R]:
+        """Compile all device programs now, so that no run has to. Returns the program itself."""
+        if self._staged is not None:
+            self._staged.compile_all()
+        return self
+
     @checked
     def bind(self, inputs: Inputs) -> Program[R]:
         """The same program with some inputs bound, such as the weights of a model: its runs take the others.

@@ -329,6 +329,13 @@ class Staged:
             if segment.compiled is None and segment.lowered is None:
                 segment.lowered = self._lowered(segment, self._expected(segment))
 
+    def compile_all(self) -> None:
+        """Compile all segments, for the shapes and dtypes that they will be called with."""
+        self.lower_all()
+        for segment in self.segments:
+            self.compile(segment, self._expected(segment))
+        self.new_stores()
+
     def reusable(self) -> int:
         """The number of traced segments whose XLA program this backend has compiled for another program."""
         return sum(1 for s in self.segments if s.lowered is not None and _identity(s.lowered) in self.backend.executables)

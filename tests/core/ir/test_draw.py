@@ -66,4 +66,4 @@ def test_files_by_their_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_empty_graph_has_a_picture():
-    ElementTree.fromstring(to_svg(boxes(Graph(()))))
+    assert ElementTree.fromstring(to_svg(boxes(Graph(())))).tag.endswith("svg")

@@ -104,3 +104,14 @@ def test_programs_that_read_other_parts_of_equal_stores_are_not_shared() -> None
         for sizes in ((4, 2), (4, 3), (7, 5)):
             other = program.with_bounds(dict(zip((I, T), sizes, strict=True)))
             np.testing.assert_allclose(other.run(), [0.7], rtol=1e-6)
+
+
+def test_compiled_ahead_of_time() -> None:
+    compiled, _ = program(Machine())
+    expected = program(Machine())[0].run(FED)
+    assert compiled.compiles == 0 and compiled.compile() is compiled
+    compiles = compiled.compiles
+    assert compiles == len(compiled._staged.segments)
+    for value, other in zip(compiled.run(FED), expected, strict=True):
+        np.testing.assert_array_equal(value, other)
+    assert compiled.compiles == compiles
