@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -19,14 +20,32 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)  # compile counts must not depend on what ran before
 
-GOLDEN = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden instead of comparing")
 
 
+THINNED = {  # large families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m ""`
+    "core/passes/test_meaning.py": 2,
+    "core/test_prefixes.py": 2,
+    "core/test_window_gradients.py": 2,
+    "core/test_past_products.py": 2,
+    "core/dependences/test_pattern_gradients.py": 2,
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    families = Counter[str]()
+    for item in items:
+        family = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+        if family in THINNED and hasattr(item, "callspec"):
+            families[family] += 1
+            if families[family] % THINNED[family]:
+                item.add_marker(pytest.mark.slow)
     without_torch = importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None
     without_gpu = jax.default_backend() != "gpu"
     for item in items:

@@ -53,12 +53,12 @@ def compiled(example: programs.Traced) -> tp.Program[Any]:
 
 
 def test_nests_of_ppo_share_their_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    """22 nests are asked for. Strongly connected components were searched 198 times, in graphs of 700 nodes and more."""
+    """24 nests are asked for. Strongly connected components were searched 198 times, in graphs of 700 nodes and more."""
     searches = Counter(monkeypatch, dependence, "strongly_connected")
     whole = Counter(monkeypatch, dependence, "_Dependences")
     PROGRAMS["ppo functional"]()
     assert 0 < whole.calls <= 12
-    assert 0 < searches.calls <= 120
+    assert 0 < searches.calls <= 130
 
 
 def test_a_nest_is_kept_until_a_node_changes() -> None:

@@ -76,7 +76,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     if term is None:
         term = build.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(build, merge.outputs[0].dtype, 0.0))
     inside = read_at(term, value.domain, edge)
-    if factors is None or inside is None or not _is_alone(graph, merge, step, on_cycle):
+    if factors is None or inside is None or not _is_alone(graph, merge, step, branch, on_cycle):
         return False
     terms = _terms(graph, merge, branch, inside, own)
     outer = Builder(graph, target, Domain(tuple(s for s in domain.steps if s != step)))
@@ -92,8 +92,16 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     return True
 
 
-def _is_alone(graph: Graph, merge: Node, step: Symbol, on_cycle: set[int]) -> bool:
+def _is_alone(graph: Graph, merge: Node, step: Symbol, branch: int, on_cycle: set[int]) -> bool:
     """Whether no other branch needs points of the recurrence: the scan has all its points at once, and is after all that it reads."""
+    waiting = [edge.source for number, edge in enumerate(merge.inputs) if number != branch]
+    seen = set(waiting)
+    while waiting and merge.id not in seen:
+        sources = {edge.source for edge in graph[waiting.pop()].inputs} - seen
+        seen |= sources
+        waiting += sources
+    if merge.id not in seen:
+        return True
     for inner in loop_nest(graph, [s for s in graph.order if s != step], frozenset({merge.id})).nests():
         nodes = {v.node for v in inner.vertices}
         if inner.cyclic and merge.id in nodes:

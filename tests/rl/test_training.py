@@ -94,7 +94,7 @@ def assert_same_numbers(left: RunDirectory, right: RunDirectory) -> None:
         np.testing.assert_allclose(numbers[0], numbers[1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ppo_functional", "reinforce"])
+@pytest.mark.parametrize("name", [pytest.param("ppo_functional", marks=pytest.mark.slow), "reinforce"])
 def test_staged_and_interpreted_runs_agree(name: str, done: Done, tmp_path: Path) -> None:
     assert_same_numbers(done(name)[1], run_tiny(name, tmp_path / "interpreted", "executor=interpreted")[1])
 
