@@ -237,13 +237,14 @@ class Program(Generic[R]):
         return {name: spec for name, spec in specs.items() if name not in self._arrays}
 
     @checked
-    def start(self, inputs: Inputs | None = None, seed: int | None = None, by: Expr | None = None) -> Run[R]:
+    def start(self, inputs: Inputs | None = None, seed: int | None = None, by: Expr | str | None = None) -> Run[R]:
         """A run that goes on when it is told to: `run.advance()`, `run.save(path)`, `run.finish()`.
 
         It can stop between iterations of the outermost loops; with `by`, or with `run.advance(t, 16)` as the first call, between those
         of the loops over that step. Arguments are those of `run`. Raises InputError, and StateError for a step without a loop.
         """
-        return self._run(self._fed(inputs), self.config.seed if seed is None else seed, None if by is None else str(by))
+        run = self._run(self._fed(inputs), self.config.seed if seed is None else seed, None if by is None else str(by))
+        return run if by is None else run.opened()
 
     @checked
     def resume(self, path: str | Path, inputs: Inputs | None = None) -> Run[R]:

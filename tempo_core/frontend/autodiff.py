@@ -52,7 +52,7 @@ from tempo_core.ir.ops import (
 )
 from tempo_core.ir.types import is_float
 from tempo_core.prices import pays_to_convolve
-from tempo_core.symbolic.condition import FALSE, TRUE, Bool, disjunction
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, disjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
@@ -323,11 +323,17 @@ class _Reverse:
     def _without_zeros(self, node: Node, gradient: Tensor) -> tuple[Tensor, Bool]:
         """A gradient without the zeros that `_zero_elsewhere` gave it, and the condition under which it exists then.
 
-        Only in recurrences: a loop would keep, merge and multiply the zeros. Elsewhere, all points at once are one operation.
+        Only in recurrences: a loop would keep, merge and multiply the zeros. Elsewhere, all points at once are one operation. And only where
+        the condition is one of limits: schedules of domains with other conditions take long to find.
         """
         if gradient.edge.source not in self.filled or not self._on_cycle(node.id):
             return gradient, TRUE
         filled = self.graph[gradient.edge.source]
+        if not all(
+            isinstance(part, Comparison) and part.kind != "!=" and len(part.steps) == 1
+            for part in filled.inputs[0].condition.parts
+        ):
+            return gradient, TRUE
         within, value = filled.inputs[0].condition, view(self.context, replace(filled.inputs[0], condition=TRUE))
         return apply(Identity(), value, domain=Domain(filled.domain.steps, within)), within
 

@@ -106,6 +106,11 @@ class Run(Generic[R]):
         assert self._executor is not None
         return self._form(self._executor.results())
 
+    def opened(self) -> Run[R]:
+        """The run itself, ready to stop where `by` says. Raises StateError for a step without a loop."""
+        self._opened(self._by)
+        return self
+
     def _opened(self, step: str | None) -> Executor:
         """The executor. The first call decides at which loops it can stop; a later one may ask for the same loops only."""
         if self._executor is None:

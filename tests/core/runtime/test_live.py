@@ -109,6 +109,9 @@ def test_a_run_by_iterations_is_the_whole_run(executor: str, tmp_path: Path) -> 
             for name, array in run.state.items():
                 np.testing.assert_array_equal(resumed.state[name], array, err_msg=name)
             stops += 1
+        ended = program.resume(run.save(tmp_path / "state"))
+        assert ended.done
+        same(ended.finish(), run.finish())
         assert stops == number or executor == "interpreted, no passes"  # which has more loops
         same(run.finish(), resumed.finish())
         same(run.finish(), whole, 1e-6)
@@ -165,6 +168,8 @@ def test_a_program_without_loops_is_one_piece(tmp_path: Path) -> None:
     assert run.done and run.finish() == resumed.finish() == 6.0
     with pytest.raises(errors.StateError, match=r"no loop over `t`: all its points are computed at once"):
         program.start({"x": np.ones(3, "float32")}).advance(t, 2)
+    with pytest.raises(errors.StateError, match=r"no loop over `t`"):
+        program.start({"x": np.ones(3, "float32")}, by=t)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -181,6 +186,10 @@ def test_wrong_steps_and_counts_are_refused() -> None:
     with pytest.raises(errors.StateError, match=r"between iterations of the outermost loops, not of `t`") as caught:
         run.advance("t")
     assert "by=t" in str(caught.value.hint)
+    inner = program.start({"x": X}, by="t")
+    inner.advance()  # an iteration of the outermost loop
+    inner.advance("t", 2)
+    assert not inner.done
 
 
 def test_a_saved_state_of_another_program_is_refused(tmp_path: Path) -> None:
