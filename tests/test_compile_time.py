@@ -231,3 +231,11 @@ def test_the_collector_rests_while_programs_are_compiled(monkeypatch: pytest.Mon
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(("name", "most"), [("mixed", 160), ("spans", 190), ("diagonals", 160)])
+def test_gradients_of_branches_stay_in_few_pieces(name: str, most: int) -> None:
+    """Eight branches under conditions with `|` and `~`. Domains with such conditions once made 980 statements of the third."""
+    program = compiled(programs.branches(name, 8))
+    lines = {line.strip() for line in program.text("program").splitlines()}
+    assert 0 < sum(bool(line) and not line.endswith(":") for line in lines) <= most
