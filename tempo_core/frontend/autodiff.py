@@ -53,7 +53,7 @@ from tempo_core.ir.ops import (
 from tempo_core.ir.types import is_float
 from tempo_core.prices import pays_to_convolve
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, disjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
@@ -584,7 +584,7 @@ class _Reverse:
         Only indices at points are compared: the elements of slices are at their absolute positions already.
         """
         for step, at in edge.by_step(source.domain).items():
-            if isinstance(at, Point) and at.expr.steps:
+            if isinstance(at, Point) and not is_own_point(at, step):
                 read_point = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
                 is_read = equal(self._at_readers(read_point, domain, inverse), evaluate(step.expr))
                 value = where(reshape(is_read, (*is_read.shape, *(1,) * (value.rank - is_read.rank))), value, 0)

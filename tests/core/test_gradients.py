@@ -392,3 +392,15 @@ def test_errors_of_gradients() -> None:
         assert raised.value.where.startswith(__file__)
         with pytest.raises(errors.TempoError, match="gradients exist for floats only"):
             tp.input("n", dtype="int32", requires_grad=True)
+
+
+def test_a_point_and_a_range_that_move_with_one_step() -> None:
+    """`x[max(i - 3, 0), min(i, T - 1):T]`: no inverse is exact, and of the rows only the one that is read has a gradient."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", (2,), domain=(i, t))
+        loss = (x[tp.max(i - 3, 0), tp.min(i, T - 1) : T] ** 2).sum((0, 1))[0:I].sum()
+    for sizes in ((2, 1), (2, 3), (6, 4)):
+        array = np.random.default_rng(0).normal(size=(*sizes, 2))
+        with ctx:
+            assert_gradients(ctx, loss, [x], {I: sizes[0], T: sizes[1]}, {"x": array})
