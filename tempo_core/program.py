@@ -264,6 +264,7 @@ class Program(Generic[R]):
         return resumed(run_of, Path(path), given, self._origin)
 
     def _run(self, fed: Feeds, seed: int, by: str | None) -> Run[R]:
+        fed = Feeds({name: _kept(array) for name, array in fed.arrays.items()}, fed.streams, fed.bound)  # the run may live long
         watch = self._watch(fed, seed)
 
         def executor(step: str | None, place: Place) -> Executor:

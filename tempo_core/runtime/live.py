@@ -141,10 +141,8 @@ class Run(Generic[R]):
         A result that a loop fills has zeros at the points that are not reached yet.
         """
         given = {} if self._executor is None else self._executor.results()
-        return {
-            name: np.array(given[k]) if k in given and not isinstance(given[k], list) else given.get(k)
-            for name, k in self._outputs.items()
-        }
+        arrays = {k: np.array(value) for k, value in given.items() if not isinstance(value, list)}
+        return {name: arrays.get(k) for name, k in self._outputs.items()}
 
     @property
     def state(self) -> dict[str, Array]:

@@ -139,6 +139,15 @@ def test_functions_streams_and_sinks_go_on(executor: str, tmp_path: Path) -> Non
         assert len(seen) == 12
 
 
+def test_the_callers_arrays_are_the_callers() -> None:
+    program = learning(tp.Config())
+    x = X.copy()
+    run = program.start({"x": x}, seed=3)
+    run.advance()
+    x[...] = 0.0
+    same(run.finish(), program.run({"x": X}, seed=3), 1e-6)
+
+
 def test_results_so_far_and_state_have_names() -> None:
     for executor in ("staged", "interpreted, NumPy"):
         run = learning(EXECUTORS[executor]).start({"x": X}, seed=3)
