@@ -155,6 +155,7 @@ from tempo_core.frontend.tensor import Tensor
 from tempo_core.program import Program
 from tempo_core.runtime.live import Run
 from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.limits import upto
 
 __version__ = "0.1.0"
 
@@ -172,6 +173,6 @@ __all__ = [
     "reciprocal", "recurrence", "relu", "remainder", "repeat", "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add",
     "sigmoid", "sign", "silu", "sin", "sinh", "sink", "softmax", "softplus", "sort", "spec", "split", "sqrt", "square",
     "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "take_along_last",
-    "tan", "tanh", "tensordot", "tile", "top_k", "trace", "transpose", "tril", "triu", "trunc", "typing", "udf", "var", "where",
+    "tan", "tanh", "tensordot", "tile", "top_k", "trace", "transpose", "tril", "triu", "trunc", "typing", "udf", "upto", "var", "where",
     "zeros", "zeros_like",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.collector import without_collector
 from tempo_core.config import Config
-from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, user_location
+from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, TempoError, user_location
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.variables import named, remember
@@ -24,12 +24,15 @@ from tempo_core.ir.verify import InvalidGraphError, Verified, verify
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.program import Program, Result, Results, is_interpreted
+from tempo_core.runtime.bounds import RunBounds
 from tempo_core.schedule import schedule
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, full_range, identity
-from tempo_core.symbolic.expr import Bounds, Expr
+from tempo_core.symbolic.expr import Bounds, Expr, Symbol
+from tempo_core.symbolic.limits import UpTo
 
 _LARGEST_BOUND = 2**31 - 1
+_ANY = UpTo(_LARGEST_BOUND)
 
 
 Outputs = Tensor | Mapping[str, Tensor] | Iterable[Tensor]
@@ -38,7 +41,7 @@ LOG = logging.getLogger("tempo")
 
 @without_collector
 def compile_context(
-    context: BaseContext, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None
+    context: BaseContext, bounds: Mapping[Expr, int | UpTo], outputs: Outputs = (), config: Config | None = None
 ) -> Program[Any]:
     """Compile the program of a context. The stages, in order, are the lines below."""
     config = checked_config(config)
@@ -50,14 +53,15 @@ def compile_context(
         verify(graph, after=each.name, verified=verified)
 
     start = time.perf_counter()
-    numbers = checked_bounds(context, bounds)
+    numbers, limits = checked_bounds(context, bounds)
     results, tensors = results_of(outputs)
     source = with_outputs(context, tensors)
-    check_program(source, numbers, context.branch_lines)
+    check_limits(source, context, numbers, limits)
     remember(context)
     source = named(source, context)
     timing["check"] = time.perf_counter() - start
-    passes = pipeline.pipeline(config.disable, config.unvectorized_steps, checked_tiles(context, config))
+    least = [(symbol, limit.at_least) for symbol, limit in limits.items()]
+    passes = pipeline.pipeline(config.disable, config.unvectorized_steps, checked_tiles(context, config), least)
     try:
         graph = pipeline.run(source, passes, finished)
     except InvalidGraphError:
@@ -65,36 +69,75 @@ def compile_context(
         raise
     backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
 
-    def for_bounds(numbers: Bounds, timing: dict[str, float]) -> Program[Any]:
+    def for_bounds(numbers: Bounds, limits: Mapping[Symbol, UpTo], timing: dict[str, float]) -> Program[Any]:
         """The stages that depend on the bounds: the schedule, and the program that runs. Of the stages above, only the check does."""
         start = time.perf_counter()
+        capacities = {step.bound_symbol: numbers[bound] for bound, step in zip(limits, graph.chosen, strict=True)}
+        compiled = {bound: number for bound, number in numbers.items() if bound not in limits}
         try:
-            scheduled = schedule(graph, graph.all_bounds(numbers), dealloc=is_interpreted(graph, config))
+            scheduled = schedule(graph, graph.all_bounds({**compiled, **capacities}), dealloc=is_interpreted(graph, config))
         except CausalityError:
-            schedule(source, numbers)  # raises with a cycle of statements that the user wrote
+            for each in _extremes(numbers, limits):
+                schedule(source, each)  # raises with a cycle of statements that the user wrote
             raise
         timing["schedule"] = time.perf_counter() - start
-        return Program(source, scheduled, results, config, timing, context, backend, rebound)
+        run_bounds = RunBounds(
+            source, graph, numbers, limits, lambda numbers: check_program(source, numbers, context.branch_lines)
+        )
+        return Program(source, scheduled, results, config, timing, context, backend, rebound, run_bounds)
 
     @without_collector
-    def rebound(program: Program[Any], bounds: Mapping[Expr, int]) -> Program[Any]:
+    def rebound(program: Program[Any], bounds: Mapping[Expr, int | UpTo]) -> Program[Any]:
         start = time.perf_counter()
-        numbers = {**program.bounds, **checked_bounds(context, bounds, complete=False)}
-        if numbers == program.bounds:
+        others, other_limits = checked_bounds(context, bounds, complete=False)
+        numbers, new_limits = {**program.bounds, **others}, {**limits, **other_limits}
+        for symbol in others:
+            if (symbol in other_limits) != (symbol in limits) or new_limits.get(symbol, _ANY).at_least < limits.get(
+                symbol, _ANY
+            ).at_least:
+                how = f"up to a capacity: tp.{limits[symbol]}" if symbol in limits else "for one number"
+                raise BoundsError(
+                    f"the program was compiled for the bound {symbol} {how}", hint="compile it anew: ctx.compile(...)"
+                )
+        if numbers == program.bounds and new_limits == program.limits:
             return program
-        check_program(source, numbers, context.branch_lines)
-        other = for_bounds(numbers, {"check": time.perf_counter() - start})
+        check_limits(source, context, numbers, new_limits)
+        other = for_bounds(numbers, new_limits, {"check": time.perf_counter() - start})
         other.message = other.compared_to(program)
         LOG.info(other.message)
         return other
 
-    return for_bounds(numbers, timing)
+    return for_bounds(numbers, limits, timing)
 
 
-def checked_bounds(context: BaseContext, bounds: Mapping[Expr, int], complete: bool = True) -> Bounds:
-    """Bounds by symbol, each a number of at least 1: all those of the context, or some of them if `complete` is false."""
+def check_limits(source: Graph, context: BaseContext, numbers: Bounds, limits: Mapping[Symbol, UpTo]) -> None:
+    """Check a program for its bounds; of those that a run chooses, for the least and the greatest. A run checks its own."""
+    for each in _extremes(numbers, limits):
+        try:
+            check_program(source, each, context.branch_lines)
+        except TempoError as error:
+            if each != numbers:
+                least = ", ".join(f"{bound} = {each[bound]}" for bound in limits)
+                advice = f"if no run chooses {least}, say so: tp.upto(capacity, at_least=...)"
+                error.hint = advice if error.hint is None else f"{error.hint}; or, {advice}"
+            raise
+
+
+def _extremes(numbers: Bounds, limits: Mapping[Symbol, UpTo]) -> list[Bounds]:
+    """The greatest bounds of a run, and the least."""
+    return [numbers, {**numbers, **{bound: limit.at_least for bound, limit in limits.items()}}] if limits else [numbers]
+
+
+def checked_bounds(
+    context: BaseContext, bounds: Mapping[Expr, int | UpTo], complete: bool = True
+) -> tuple[Bounds, dict[Symbol, UpTo]]:
+    """Bounds by symbol, each a number of at least 1: all those of the context, or some of them if `complete` is false.
+
+    A bound that a run chooses has its capacity, and its limits in the second dict.
+    """
     symbols = {step.bound_symbol.name: step.bound_symbol for step in context.steps}
     numbers: Bounds = {}
+    limits: dict[Symbol, UpTo] = {}
     usage = f"ctx.run({{{', '.join(f'{n}: ...' for n in symbols)}}}, ...)"
     if not isinstance(bounds, Mapping):
         raise BoundsError(f"the bounds are {bounds!r}, not a dict from bounds to numbers", hint=usage)
@@ -102,6 +145,9 @@ def checked_bounds(context: BaseContext, bounds: Mapping[Expr, int], complete: b
         symbol = symbols.get(str(key))
         if symbol is None:
             raise BoundsError(f"{key} is not a bound of this context", hint=f"its bounds are {', '.join(symbols) or 'none'}")
+        if isinstance(value, UpTo):
+            limits[symbol], numbers[symbol] = value, value.capacity
+            continue
         if isinstance(value, (bool, Expr)) or not hasattr(value, "__index__") or not 1 <= value.__index__() <= _LARGEST_BOUND:
             raise BoundsError(
                 f"the bound {key} is {value!r}; it must be an int of at least 1",
@@ -111,7 +157,7 @@ def checked_bounds(context: BaseContext, bounds: Mapping[Expr, int], complete: b
     missing = [name for name, symbol in symbols.items() if symbol not in numbers]
     if missing and complete:
         raise BoundsError(f"the bound {missing[0]} is not given", hint=usage)
-    return numbers
+    return numbers, limits
 
 
 def checked_config(config: Config | None) -> Config:
@@ -198,23 +244,23 @@ KEPT = 8  # the number of programs that a context keeps for `run`
 
 
 def recalled(
-    context: BaseContext, bounds: Mapping[Expr, int], outputs: Outputs = (), config: Config | None = None
+    context: BaseContext, bounds: Mapping[Expr, int | UpTo], outputs: Outputs = (), config: Config | None = None
 ) -> Program[Any]:
     """A compiled program, as of `compile_context`, or an earlier program of the context that can be used again.
 
     If graph, outputs, config and bounds are the same, the earlier program itself is used again. If only the bounds differ, the
     parts that do not depend on them are.
     """
-    numbers = checked_bounds(context, bounds)
-    call = _call(context, numbers, outputs, config)
+    numbers, limits = checked_bounds(context, bounds)
+    call = _call(context, numbers, limits, outputs, config)
     for earlier_call, program in context.calls:
         if earlier_call == call:
             return program
     config = checked_config(config)
     results, tensors = results_of(outputs)
-    key = (results, _program_key(context, tensors), replace(config, seed=0))
+    key = (results, _program_key(context, tensors), replace(config, seed=0), {b: limit.at_least for b, limit in limits.items()})
     candidates = [program for other, program in context.programs if other == key]
-    same = [program for program in candidates if program.bounds == numbers]
+    same = [program for program in candidates if program.bounds == numbers and program.limits == limits]
     if same:
         program = same[-1]
     elif candidates:
@@ -235,13 +281,16 @@ class _Call:
 
     changes: int
     numbers: Bounds
+    limits: Mapping[Symbol, UpTo]
     form: tuple[str, ...] | bool  # the names of the outputs, or whether it is one tensor
     tensors: tuple[int, ...]
     config: Config | None
     alive: tuple[Tensor, ...] = field(compare=False)  # so that no other tensors get their identities
 
 
-def _call(context: BaseContext, numbers: Bounds, outputs: Outputs, config: Config | None) -> _Call | None:
+def _call(
+    context: BaseContext, numbers: Bounds, limits: Mapping[Symbol, UpTo], outputs: Outputs, config: Config | None
+) -> _Call | None:
     """A call of `run`; None for outputs that can be read only once."""
     form: tuple[str, ...] | bool = isinstance(outputs, Tensor)
     if isinstance(outputs, Tensor):
@@ -252,7 +301,7 @@ def _call(context: BaseContext, numbers: Bounds, outputs: Outputs, config: Confi
         tensors = tuple(outputs)
     else:
         return None
-    return _Call(context.graph.changes, numbers, form, tuple(map(id, tensors)), config, tensors)
+    return _Call(context.graph.changes, numbers, limits, form, tuple(map(id, tensors)), config, tensors)
 
 
 def _program_key(context: BaseContext, tensors: Sequence[Tensor]) -> tuple[Node, ...]:

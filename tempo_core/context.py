@@ -31,7 +31,7 @@ class Context(BaseContext):
     def compile(self, bounds: Bounds, outputs: Outputs = (), config: Config | None = None) -> Program[Any]:
         """The program that computes `outputs` (tensors, a dict of tensors, or one tensor) and runs the sinks.
 
-        `bounds` gives each bound a number >= 1.
+        `bounds` gives each bound a number >= 1, or a capacity if each run chooses it: `tp.upto(4096)`.
 
         Raises a `tempo_core.errors.TempoError` that names the user's line, if something is wrong with the program.
         """

@@ -6,7 +6,7 @@ import copy
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -21,6 +21,8 @@ from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.types import Array, Inputs
+from tempo_core.frontend.types import Bounds as BoundsLike
+from tempo_core.frontend.types import RunBounds as RunBoundsLike
 from tempo_core.frontend.variables import lines as tensor_lines
 from tempo_core.ir import text as ir_text
 from tempo_core.ir.draw import draw
@@ -28,6 +30,7 @@ from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
+from tempo_core.runtime.bounds import RunBounds
 from tempo_core.runtime.cost import Cost
 from tempo_core.runtime.count import cost_of
 from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
@@ -43,6 +46,7 @@ from tempo_core.schedule import Scheduled, schedule
 from tempo_core.schedule.outline import outline
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
+from tempo_core.symbolic.limits import UpTo
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -76,10 +80,9 @@ class Result:
 
         Missing points are masked, or None in lists.
         """
-        points = [bounds[step.bound_symbol] for step in self.steps]
-        if not self.type.is_static:
+        points, sizes = [bounds[step.bound_symbol] for step in self.steps], self.shape(bounds)
+        if sizes is None:
             return lambda value: self._nested(value, points, bounds)
-        sizes = (*points, *(size.evaluate(bounds) for size in self.type.shape))
 
         def trimmed(value: Any) -> Any:  # it may be padded, if it is one point of a tensor whose shape varies
             array = np.asarray(value)
@@ -87,6 +90,12 @@ class Result:
             return _writable(array) if self.condition is TRUE else self._masked(array, points, bounds)
 
         return trimmed
+
+    def shape(self, bounds: Bounds) -> tuple[int, ...] | None:
+        """The shape of the result; None if it varies with a step."""
+        if not self.type.is_static:
+            return None
+        return (*(bounds[step.bound_symbol] for step in self.steps), *(size.evaluate(bounds) for size in self.type.shape))
 
     def _nested(self, value: Any, points: list[int], bounds: Bounds) -> Any:
 
@@ -154,12 +163,15 @@ class Program(Generic[R]):
         timing: dict[str, float],
         context: BaseContext,
         backend: Backend,
-        rebound: Callable[[Program[R], Mapping[Expr, int]], Program[R]],
+        rebound: Callable[[Program[R], Mapping[Expr, int | UpTo]], Program[R]],
+        run_bounds: RunBounds,
     ):
         self.source, self.scheduled, self.graph = source, scheduled, scheduled.graph
         self.results, self.config, self.timing, self.backend = results, config, timing, backend
-        self.bounds: Bounds = {b: n for b, n in scheduled.bounds.items() if b not in scheduled.graph.derived}
-        self._form = results.former(self.bounds)
+        self.bounds: Bounds = run_bounds.compiled  # of those that a run chooses, the capacity
+        self.limits: Mapping[Symbol, UpTo] = run_bounds.limits  # of the bounds that a run chooses
+        self._run_bounds = run_bounds
+        self._former = functools.lru_cache(16)(lambda numbers: results.former(dict(numbers)))
         self.message = ""
         self._domains = context.inputs  # inputs that no output needs may be fed, and are ignored
         self._lines = context.branch_lines
@@ -178,17 +190,19 @@ class Program(Generic[R]):
     # -- running ------------------------------------------------------------------------------------------------------
 
     @checked
-    def run(self, inputs: Inputs | None = None, seed: int | None = None) -> R:
+    def run(self, inputs: Inputs | None = None, seed: int | None = None, bounds: RunBoundsLike | None = None) -> R:
         """The outputs, as NumPy arrays whose leading dimensions are the steps of the output's domain, in the context's order.
 
         The form is that of `outputs`: a list, a dict, or one array. Outputs whose shape varies with a step are nested lists of
         arrays. `inputs` has, for each input by name, an array, an iterator of values or a function of the steps (see `tp.input`).
-        `seed` is by default that of the config. Raises InputError for inputs that do not fit. After an exception, the program
+        `seed` is by default that of the config. `bounds` are those that a run chooses (`tp.upto`); one that is a dimension of an array
+        among the inputs may be left out. Raises InputError for inputs that do not fit, and BoundsError. After an exception, the program
         can run again.
         """
-        fed = self._fed(inputs)
+        numbers = self._numbers(inputs, bounds)
+        fed = self._fed(inputs, numbers)
         chosen = self.config.seed if seed is None else seed
-        watch = self._watch(fed, chosen)
+        watch = self._watch(fed, chosen, numbers)
         try:
             if self._staged is not None:
                 values = self._staged.run(fed, chosen, watch)
@@ -198,8 +212,17 @@ class Program(Generic[R]):
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise self.plan().out_of_memory(str(error)) from error
-        results: R = self._form(values)
+        results: R = self._form(numbers)(values)
         return results
+
+    def _numbers(self, inputs: Inputs | None, bounds: RunBoundsLike | None) -> Bounds:
+        """The bounds of a run."""
+        return self._run_bounds.of_run(bounds, {**self._arrays, **(inputs or {})}, self._domains)
+
+    def _form(self, numbers: Bounds) -> Callable[[Mapping[int, Any]], Any]:
+        """The function that gives the results of a run with these bounds."""
+        form: Callable[[Mapping[int, Any]], Any] = self._former(tuple(numbers.items()))
+        return form
 
     def compile(self) -> Program[R]:
         """Compile all device programs now, so that no run has to. Returns the program itself."""
@@ -215,9 +238,17 @@ class Program(Generic[R]):
         files are). Where a step is written out, the array of its points is split into one array a point, once. Bound programs share the
         device programs of this one. Raises InputError for inputs that do not fit, are streamed, or are bound already.
         """
-        given = checked_inputs(
-            self._free({name: spec for name, spec in self._specs.items() if name in inputs}, inputs), self._domains, inputs
-        )
+        specs = {name: spec for name, spec in self._specs.items() if name in inputs}
+        for name, node in self.source.fed().items():
+            varying = [
+                b for b in self.limits if name in inputs and b in frozenset().union(*(s.symbols for s in node.outputs[0].shape))
+            ]
+            if varying:
+                raise specs[name].error(
+                    f"has a size that each run chooses, {varying[0]}, and cannot be bound",
+                    "give it to each run: program.run({...})",
+                )
+        given = checked_inputs(self._free(specs, inputs), self._domains, inputs)
         for feed in given.streams.values():
             raise feed.spec.error(
                 "is streamed, and cannot be bound", "bind arrays; runs take the values of streams one after the other"
@@ -237,13 +268,21 @@ class Program(Generic[R]):
         return {name: spec for name, spec in specs.items() if name not in self._arrays}
 
     @checked
-    def start(self, inputs: Inputs | None = None, seed: int | None = None, by: Expr | str | None = None) -> Run[R]:
+    def start(
+        self,
+        inputs: Inputs | None = None,
+        seed: int | None = None,
+        by: Expr | str | None = None,
+        bounds: RunBoundsLike | None = None,
+    ) -> Run[R]:
         """A run that goes on when it is told to: `run.advance()`, `run.save(path)`, `run.finish()`.
 
         It can stop between iterations of the outermost loops; with `by`, or with `run.advance(t, 16)` as the first call, between those
         of the loops over that step. Arguments are those of `run`. Raises InputError, and StateError for a step without a loop.
         """
-        run = self._run(self._fed(inputs), self.config.seed if seed is None else seed, None if by is None else str(by))
+        numbers = self._numbers(inputs, bounds)
+        chosen = self.config.seed if seed is None else seed
+        run = self._run(self._fed(inputs, numbers), chosen, None if by is None else str(by), numbers)
         return run if by is None else run.opened()
 
     @checked
@@ -256,16 +295,16 @@ class Program(Generic[R]):
         """
         given: Inputs = {} if inputs is None else inputs
 
-        def run_of(fed: dict[str, Any], seed: int) -> Run[R]:
-            return self._run(
-                self._fed({name: value for name, value in fed.items() if name in given or name not in self._arrays}), seed, None
-            )
+        def run_of(fed: dict[str, Any], seed: int, bounds: Mapping[str, int]) -> Run[R]:
+            inputs = {name: value for name, value in fed.items() if name in given or name not in self._arrays}
+            numbers = self._numbers(inputs, {Symbol(name).expr: number for name, number in bounds.items()})
+            return self._run(self._fed(inputs, numbers), seed, None, numbers)
 
         return resumed(run_of, Path(path), given, self._origin)
 
-    def _run(self, fed: Feeds, seed: int, by: str | None) -> Run[R]:
-        fed = Feeds({name: _kept(array) for name, array in fed.arrays.items()}, fed.streams, fed.bound)  # the run may live long
-        watch = self._watch(fed, seed)
+    def _run(self, fed: Feeds, seed: int, by: str | None, numbers: Bounds) -> Run[R]:
+        fed = replace(fed, arrays={name: _kept(array) for name, array in fed.arrays.items()})  # the run may live long
+        watch = self._watch(fed, seed, numbers)
 
         def executor(step: str | None, place: Place) -> Executor:
             if self._staged is None:
@@ -274,7 +313,10 @@ class Program(Generic[R]):
 
         outputs = {name: position for position, name in enumerate(self.outputs)}
         examples = _examples(self.source)
-        return Run(self.graph, executor, fed, seed, self._form, self._origin, outputs, by, examples, watch is not None)
+        bounds = {bound.name: numbers[bound] for bound in self.limits}
+        form = self._form(numbers)
+        shapes = {name: result.shape(numbers) for name, result in self.outputs.items()}
+        return Run(self.graph, executor, fed, seed, form, self._origin, outputs, by, examples, watch is not None, bounds, shapes)
 
     def _opened_at(self, step: str | None) -> Staged:
         """The device programs of runs that stop between iterations over a step."""
@@ -287,28 +329,35 @@ class Program(Generic[R]):
 
     @functools.cached_property
     def _origin(self) -> Origin:
-        bounds = {bound.name: number for bound, number in self.bounds.items()}
+        bounds = {bound.name: str(self.limits.get(bound, number)) for bound, number in self.bounds.items()}
         executor = "interpreted" if self._staged is None else "staged"
         texts = {"schedule": self.scheduled.text(), "graph": ir_text.to_text(self.graph)}
         return origin_of(texts, bounds, executor, self.backend.name, self.config.disable)
 
     @checked
-    def stepping(self, inputs: Inputs | None = None, seed: int | None = None, as_written: bool = False) -> Session[R]:
+    def stepping(
+        self,
+        inputs: Inputs | None = None,
+        seed: int | None = None,
+        as_written: bool = False,
+        bounds: RunBoundsLike | None = None,
+    ) -> Session[R]:
         """A session that runs the program statement by statement (interpreted), and shows each statement with its values.
 
         With `as_written`, the statements are those of the program before all passes, one for each operation that the user wrote.
         All values are then kept, so that you can look at them.
         """
-        scheduled = self.scheduled if not as_written else schedule(self.source, self.bounds)
-        fed, chosen = self._fed(inputs), self.config.seed if seed is None else seed
-        interpreter = Interpreter(scheduled, self.backend, chosen, self._watch(fed, chosen))
+        numbers = self._numbers(inputs, bounds)
+        scheduled = self.scheduled if not as_written else schedule(self.source, numbers)
+        fed, chosen = self._fed(inputs, numbers, as_written), self.config.seed if seed is None else seed
+        interpreter = Interpreter(scheduled, self.backend, chosen, self._watch(fed, chosen, numbers))
         if as_written:
             interpreter.storage = {}  # every value stays
         return Session(
             scheduled,
             interpreter,
             fed,
-            self._form,
+            self._form(numbers),
             self._branch_lines(),
             self._domains,
         )
@@ -319,9 +368,9 @@ class Program(Generic[R]):
         return {(node.name, node.where): self._lines.get(node.id, ()) for node in merges}
 
     @checked
-    def step(self, inputs: Inputs | None = None, seed: int | None = None) -> Session[R]:
+    def step(self, inputs: Inputs | None = None, seed: int | None = None, bounds: RunBoundsLike | None = None) -> Session[R]:
         """Run statement by statement, and give each statement after it ran: `for step in program.step(inputs): print(step)`."""
-        return self.stepping(inputs, seed)
+        return self.stepping(inputs, seed, bounds=bounds)
 
     def compared_to(self, other: Program[Any]) -> str:
         """A message that says which parts are compiled anew here, and which parts of `other` are used again."""
@@ -334,8 +383,8 @@ class Program(Generic[R]):
         return f"{changed}: {reuse}; {count - reusable} of {count} XLA programs recompiled"
 
     @checked
-    def with_bounds(self, bounds: Mapping[Expr, int]) -> Program[R]:
-        """The program for other bounds. Bounds that are left out stay as they are.
+    def with_bounds(self, bounds: BoundsLike) -> Program[R]:
+        """The program for other bounds. Bounds that are left out stay as they are; one that a run chooses gets another capacity.
 
         The graph after the passes, and XLA programs that stay the same, are used again. `message` says which parts are not; it is
         logged too (logger "tempo"). Raises the errors of `compile`.
@@ -343,26 +392,33 @@ class Program(Generic[R]):
         other = self._rebound(self, bounds)
         return other if other is self or not self._arrays else other.bind(self._arrays)
 
-    def _watch(self, fed: Feeds, seed: int) -> Watch | None:
+    def _watch(self, fed: Feeds, seed: int, numbers: Bounds) -> Watch | None:
         """A watch for values that are not finite, if the config asks for it."""
         if not self.config.check_numerics:
             return None
 
         def search(watch: Watch) -> None:
             """Run the program as it was written, in NumPy, until such a value reaches an output, a host function or a recurrence."""
-            interpreter = Interpreter(schedule(self.source, self.bounds), NumpyBackend(), seed, repeated=watch.returned)
+            interpreter = Interpreter(schedule(self.source, numbers), NumpyBackend(), seed, repeated=watch.returned)
             ran = interpreter.steps(interpreter.state(Feeds(fed.arrays, {})))
             statements = (Ran(each.node, each.branch, each.point, each.operands, each.values) for each in ran)
-            find(self.source, self.bounds, fed.arrays, watch.returned, statements)
+            find(self.source, numbers, fed.arrays, watch.returned, statements)
 
         return Watch(search)
 
-    def _fed(self, inputs: Inputs | None) -> Feeds:
+    def _fed(self, inputs: Inputs | None, numbers: Bounds | None = None, as_written: bool = False) -> Feeds:
+        """The inputs of a run with these bounds, of the compiled program or of the program `as_written`."""
         given: Inputs = {} if inputs is None else inputs
+        numbers = self._numbers(inputs, None) if numbers is None else numbers
+        specs = self._specs_of(numbers)
         if not self._arrays:
-            return checked_inputs(self._specs, self._domains, given)
-        fed = checked_inputs(self._free(self._specs, given), self._domains, given)
-        return Feeds({**fed.arrays, **self._arrays}, fed.streams, self._bound)
+            fed = checked_inputs(specs, self._domains, given)
+        else:
+            fed = checked_inputs(self._free(specs, given), self._domains, given)
+            fed = Feeds({**fed.arrays, **self._arrays}, fed.streams, self._bound)
+        if not self.limits or as_written:
+            return fed
+        return replace(fed, chosen=self._run_bounds.chosen(numbers), fit=self._run_bounds.fitted)
 
     # -- inspection ---------------------------------------------------------------------------------------------------
 
@@ -374,6 +430,10 @@ class Program(Generic[R]):
     @functools.cached_property
     def _specs(self) -> dict[str, InputSpec]:
         return input_specs(self.source, self._domains, self.bounds)
+
+    def _specs_of(self, numbers: Bounds) -> dict[str, InputSpec]:
+        """The inputs of a run with these bounds."""
+        return self._specs if numbers == self.bounds else input_specs(self.source, self._domains, numbers)
 
     @property
     def outputs(self) -> dict[str, Result]:
@@ -395,7 +455,7 @@ class Program(Generic[R]):
         return sum(self.timing.values()) + (self._staged.compile_seconds if self._staged is not None else 0.0)
 
     def __repr__(self) -> str:
-        bounds = ", ".join(f"{bound}={number}" for bound, number in self.bounds.items())
+        bounds = ", ".join(f"{bound}={self.limits.get(bound, number)}" for bound, number in self.bounds.items())
         fed = ", ".join(self.inputs) or "nothing"
         how = f"{self.plan().compiles} XLA programs" if self._staged is not None else f"interpreted with {self.backend.name}"
         return f"<Program {bounds}: {fed} -> {', '.join(self.outputs) or 'nothing'}; {how}>"

@@ -13,6 +13,7 @@ import numpy as np
 
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, IntoExpr
+from tempo_core.symbolic.limits import UpTo
 
 if TYPE_CHECKING:
     from tempo_core.frontend.tensor import Tensor
@@ -83,8 +84,11 @@ SpatialIndex: TypeAlias = Union[IntoExpr, "Slice", EllipsisType, "Tensor", Array
 SpatialKey: TypeAlias = Union[SpatialIndex, tuple[SpatialIndex, ...]]
 """An index of dimensions: positions, slices, `...`, None, int32 tensors."""
 
-Bounds: TypeAlias = Mapping[Expr, int]
-"""A number for each bound: `{T: 100}`."""
+Bounds: TypeAlias = Mapping[Expr, Union[int, UpTo]]
+"""A number for each bound: `{T: 100}`; or a capacity, for a bound that each run chooses: `{T: tp.upto(4096)}`."""
+
+RunBounds: TypeAlias = Mapping[Expr, int]
+"""A number for each bound that a run chooses: `{T: 137}`."""
 
 Feed: TypeAlias = Union[ArrayLike, Iterable[ArrayLike], Callable[..., ArrayLike]]
 """A value for an input: an array, an iterator with one array for each point, or a function of the steps."""

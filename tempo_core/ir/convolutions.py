@@ -161,9 +161,10 @@ def _viewed(graph: Graph, edge: Edge, axis: int) -> _Viewed:
     views: list[tuple[ops.Op, int]] = []
     while True:
         source = graph[edge.source]
-        inner = compose(source.inputs[0], source.domain.steps, edge.index) if source.inputs else None
+        is_own = bool(source.inputs) and edge.is_own_point(source.domain)  # else ranges add dimensions
+        inner = compose(source.inputs[0], source.domain.steps, edge.index) if is_own else None
         before = None if inner is None else _axis_before(source.op, graph.edge_type(source.inputs[0]).shape, axis)
-        if inner is None or before is None or not edge.is_own_point(source.domain):
+        if inner is None or before is None:
             return _Viewed(edge, axis, tuple(reversed(views)))
         views.append((source.op, axis))
         edge, axis = inner, before

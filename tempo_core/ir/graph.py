@@ -74,7 +74,8 @@ class Node:
 class Graph:
     """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`.
 
-    `derived` holds the bounds of steps that passes added, as expressions of other bounds. `branch_lines` holds the lines at
+    `derived` holds the bounds of steps that passes added, as expressions of other bounds. `chosen` are the steps of which a run takes
+    one point, which it is given: those of bounds that are known when a program runs (`passes/capacity.py`). `branch_lines` holds the lines at
     which the user assigned the branches of each recurrence. It is right for the graph as written: passes renumber nodes and
     branches.
     """
@@ -83,6 +84,7 @@ class Graph:
     nodes: dict[int, Node] = field(default_factory=dict)
     _next: int = 0
     derived: dict[Symbol, Expr] = field(default_factory=dict)
+    chosen: tuple[Symbol, ...] = ()
     branch_lines: dict[int, list[str]] = field(default_factory=dict)
     changes: int = field(default=0, compare=False)  # how often a node was added or replaced
     facts: dict[Any, Any] = field(
@@ -128,7 +130,13 @@ class Graph:
 
     def copy(self) -> Graph:
         return Graph(
-            self.order, dict(self.nodes), self._next, dict(self.derived), facts=self.facts, range_lengths=self.range_lengths
+            self.order,
+            dict(self.nodes),
+            self._next,
+            dict(self.derived),
+            self.chosen,
+            facts=self.facts,
+            range_lengths=self.range_lengths,
         )
 
     def with_step(self, step: Symbol, bound: Expr) -> Graph:

@@ -9,7 +9,8 @@ A node reads `%id name = Op(fields)(edges) : types over domain @ "user's line"`;
 outputs and no line are left out. An edge reads `%source[index].output if condition`. A user's function stands under its name
 in a table: the caller's table, or that of `function_table`. A fused island has its body, over slots `$0, $1, ...`, in braces. The
 last line of the body names the slots that the island gives: `give $4 loss @ "train.py:3", $5`.
-The bounds of steps that passes added follow the steps, in lines such as `bound T_TILE = (T + 63)//64`.
+The bounds of steps that passes added follow the steps, in lines such as `bound T_TILE = (T + 63)//64`, after the steps of which a run
+takes one point: `chosen T_last`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def to_text(graph: Graph, functions: Functions | None = None, *, full_constants:
     printer = _Printer(function_table(graph) if functions is None else functions, full_constants)
     header = " ".join(["steps", *(f"{step.name}<{step.bound}" for step in graph.order)])
     derived = [f"bound {bound} = {expression}" for bound, expression in graph.derived.items()]
-    return "\n".join([header, *derived, *(line for node in graph for line in printer.node(node))]) + "\n"
+    chosen = [f"chosen {' '.join(step.name for step in graph.chosen)}"] if graph.chosen else []
+    return "\n".join([header, *chosen, *derived, *(line for node in graph for line in printer.node(node))]) + "\n"
 
 
 def parse(text: str, functions: Functions | None = None) -> Graph:
@@ -281,6 +283,10 @@ class _Reader:
             self.symbols[name], self.symbols[bound] = order[-1], Symbol(bound)
         graph = Graph(tuple(order))
         while self._advance():
+            if self.line.startswith("chosen "):
+                names = self.line.split()[1:]
+                graph.chosen = tuple(step for step in order if step.name in names)
+                continue
             if self.line.startswith("bound "):
                 name, _, value = self.line.removeprefix("bound ").partition(" = ")
                 graph.derived[Symbol(name)] = parse_expr(value, self.symbols)

@@ -194,7 +194,7 @@ class _Lifting:
         each = elements.of_reduced(node, reads)
         is_scan = index.start == 0 or index.stop == step.bound_expr
         term = Terms(elements).of_sum(node, reads.axes) if each is None and is_scan else None
-        if each is None and term is None:
+        if each is None and (term is None or self._varies(term, moving)):
             return None
         if is_scan and elements.reads & self.streams(step).keys() and _is_short(node, index, step):
             return None  # the loop keeps these few elements; a scan would keep all
@@ -222,6 +222,11 @@ class _Lifting:
         streams = self.streams(reads.step)
         signs = {streams[source] for source in sources if source in streams}
         return (bool(is_prefix) and signs == {"<"}) or (bool(is_suffix) and signs == {">"})
+
+    def _varies(self, term: Term, steps: frozenset[Symbol]) -> bool:
+        """Whether the shape of what is summed varies with some steps: no one array has its values at all points."""
+        factors = [factor for factor in (term.element, term.point) if factor is not None]
+        return any(size.steps & steps for factor in factors for size in self.graph.edge_type(factor).shape)
 
     def _carried(self, node: Node, reads: Reads, each: Edge) -> Edge:
         """The reduction as a recurrence: that of the neighbour, and the reader's own element."""

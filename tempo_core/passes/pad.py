@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,10 +12,10 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType, is_float
-from tempo_core.ir.udf import Trimmed
+from tempo_core.ir.udf import Trimmed, Vmapped
 from tempo_core.passes import ragged
 from tempo_core.passes.base import NEUTRAL, Builder, Pass, literal, operand_domains, positions, zeros_outside
-from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.condition import TRUE, Comparison
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, maximum
 from tempo_core.symbolic.proof import provably_nonnegative
@@ -42,6 +42,14 @@ class Pad(Pass):
         return _Padding(graph.copy()).run()
 
 
+def padded_again(graph: Graph, lengths: Mapping[tuple[int, int], Lengths]) -> Graph:
+    """A graph with static shapes of one that was padded before, in which more sizes have come to vary.
+
+    `lengths` are the true shapes of inputs that are padded already, by (node id, output).
+    """
+    return _Padding(graph.copy(), lengths, again=True).run()
+
+
 def _is_static(graph: Graph, node: Node) -> bool:
     return all(t.is_static for t in node.outputs) and not any(_varies(e) for e in node.inputs)
 
@@ -51,9 +59,10 @@ def _varies(edge: Edge) -> bool:
 
 
 class _Padding:
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self.lengths: dict[tuple[int, int], Lengths] = {}  # the true shapes of padded outputs, in the node's steps
+    def __init__(self, graph: Graph, lengths: Mapping[tuple[int, int], Lengths] | None = None, again: bool = False):
+        """If the graph was padded before, a range with a size delivers so many elements."""
+        self.graph, self.again = graph, again
+        self.lengths = dict(lengths or {})  # the true shapes of padded outputs, in the node's steps, by (node id, output)
         self.masks: dict[tuple[object, ...], tuple[Edge, Edge]] = {}  # of `_Work.masked`: operands of one shape share theirs
 
     def run(self) -> Graph:
@@ -81,7 +90,7 @@ class _Padding:
         source = self.graph[edge.source]
         shape = self.lengths.get((edge.source, edge.output), source.outputs[edge.output].shape)
         at = edge.points(source.domain)
-        spans = tuple(i.true_length for i in edge.index if isinstance(i, Range))
+        spans = tuple(i.length if self.again else i.true_length for i in edge.index if isinstance(i, Range))
         return spans + tuple(size.substitute(at) for size in shape)
 
     def _visit(self, node: Node) -> None:
@@ -97,7 +106,7 @@ class _Padding:
         if isinstance(node.op, ops.Merge):
             self._merge(node, operands)
             return
-        if not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf):
+        if not all(t.is_static for t in node.outputs) and isinstance(node.op, ops.Udf) and not _is_elementwise(node, true_shapes):
             raise ShapeError(
                 f"{node.label} has a shape that varies with the step: {', '.join(map(str, node.outputs))}",
                 where=node.where,
@@ -114,8 +123,7 @@ class _Padding:
         self.graph.put(replace(final, id=node.id, name=node.name, where=node.where))
         if result.source != node.id:
             del self.graph.nodes[result.source]
-        if not all(t.is_static for t in node.outputs):
-            self.lengths[(node.id, 0)] = node.outputs[0].shape
+        self.lengths |= {(node.id, k): type.shape for k, type in enumerate(node.outputs) if not type.is_static}
 
     def _merge(self, node: Node, operands: list[Edge]) -> None:
         """Pad the branches of a `Merge` to its shape. Each has the true shape at the points that it defines."""
@@ -131,8 +139,8 @@ class _Padding:
     def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
         """The edge, with a static size for each range whose length varies."""
         index = tuple(
-            replace(i, size=self.largest(i.true_length, domain))
-            if isinstance(i, Range) and i.size is None and i.true_length.steps
+            replace(i, size=self.largest(i.length, domain))
+            if isinstance(i, Range) and i.length.steps and (self.again or i.size is None)
             else i
             for i in edge.index
         )
@@ -206,6 +214,19 @@ class _Work:
                 keep, filler = self.padding.masks[key]
                 edge = self.build.add(ops.Where(axis, length), keep, edge, filler)
         return edge
+
+    def holds(self, nonnegative: Expr) -> bool:
+        """Whether an expression is not negative at any point of the node."""
+        known = (part.expr for part in self.node.domain.condition.parts if isinstance(part, Comparison) and part.kind == ">=")
+        return provably_nonnegative(nonnegative) or any(provably_nonnegative(nonnegative - each) for each in known)
+
+    def position(self, slot: int) -> Expr | None:
+        """The expression of steps that an operand is, if it is one."""
+        edge = self.operands[slot]
+        source = self.graph[edge.source]
+        if not isinstance(source.op, ops.Eval) or not isinstance(source.op.value, Expr):
+            return None
+        return source.op.value.substitute(edge.points(source.domain))
 
     def elements(self, edge: Edge, axis: int, positions: Edge) -> Edge:
         return self.build.add(ops.Gather(axis), edge, positions)
@@ -324,7 +345,9 @@ def _slice(work: _Work) -> Edge:
     length = (op.stop - op.start + (op.stride - 1)) // op.stride
     if not work.is_padded(0, op.axis) and not length.steps:
         return work.build.add(op, *work.operands)
-    fits = provably_nonnegative(op.start) and provably_nonnegative(work.true_shapes[0][op.axis] - op.stop)
+    fits = provably_nonnegative(op.start) and work.holds(work.true_shapes[0][op.axis] - op.stop)
+    if fits and not length.steps:
+        return work.build.add(op, *work.operands)
     if not op.start.steps and (fits or not work.is_padded(0, op.axis)):
         return work.build.add(replace(op, stop=op.start + work.static(length) * op.stride), *work.operands)
     places = positions(work.build, op.start, work.static(length), op.stride)
@@ -386,6 +409,9 @@ def _gather(work: _Work) -> Edge:
     """Positions are clamped to the true length, not the padded one. A dimension without elements gives zeros."""
     if not work.is_padded(0, work.op.axis):
         return work.build.add(work.op, *work.operands)
+    position = work.position(1)
+    if position is not None and provably_nonnegative(position) and work.holds(work.true_shapes[0][work.op.axis] - 1 - position):
+        return work.build.add(work.op, *work.operands)
     shape = work.shape(1)
     last = work.spread(work.scalar(work.true_shapes[0][work.op.axis] - 1), shape)
     clamped = work.build.add(ops.Binary("minimum"), work.operands[1], last)
@@ -404,11 +430,27 @@ def _scatter(work: _Work) -> Edge:
 
 def _host(work: _Work) -> Edge:
     """Functions on the host get arrays of the true shapes: their lengths are further operands, to which padded arrays are cut."""
+    if _is_elementwise(work.node, work.true_shapes):
+        types = tuple(replace(type, shape=tuple(map(work.static, type.shape))) for type in work.op.types)
+        return work.build.add(replace(work.op, types=types), *work.operands)
     if isinstance(work.op, ops.Udf) and work.op.kind == "jax":
         return _refused(work)
     varying = [tuple(a for a, size in enumerate(shape) if size.steps) for shape in work.true_shapes]
     lengths = [work.scalar(shape[a]) for shape, axes in zip(work.true_shapes, varying, strict=True) for a in axes]
     return work.build.add(replace(work.op, fn=Trimmed(work.op.fn, tuple(varying))), *work.operands, *lengths)
+
+
+def _is_elementwise(node: Node, true_shapes: Sequence[Lengths]) -> bool:
+    """Whether a function of arrays runs on each element of the dimensions that vary: it was vectorized over them."""
+    op = node.op
+    if not isinstance(op, ops.Udf) or op.kind != "jax":
+        return False
+    mapped, results, fn = [0] * len(true_shapes), 0, op.fn
+    while isinstance(fn, Vmapped):
+        mapped = [count + (axis is not None) for count, axis in zip(mapped, fn.in_axes, strict=True)]
+        results, fn = results + 1, fn.fn
+    operands = all(not any(s.steps for s in shape[count:]) for shape, count in zip(true_shapes, mapped, strict=True))
+    return operands and not any(size.steps for type in op.types for size in type.shape[results:])
 
 
 def _refused(work: _Work) -> Edge:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from tempo_core.ir.graph import Graph
 from tempo_core.passes.accumulate import Accumulate
 from tempo_core.passes.base import Pass, renumbered
+from tempo_core.passes.capacity import Capacity
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
 from tempo_core.passes.derive import Derive
@@ -23,13 +24,24 @@ from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
 from tempo_core.passes.wavefront import Wavefront
+from tempo_core.symbolic.expr import Symbol
 
 Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
 
 
-def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), tiles: Sequence[tuple[str, int]] = ()) -> list[Pass]:
-    """The passes in their order, without the `disabled` ones (by name). `tiles` are the steps to tile, with the sizes of tiles."""
+def pipeline(
+    disabled: Sequence[str] = (),
+    unvectorized: Sequence[str] = (),
+    tiles: Sequence[tuple[str, int]] = (),
+    least: Sequence[tuple[Symbol, int]] = (),
+) -> list[Pass]:
+    """The passes in their order, without the `disabled` ones (by name).
+
+    `tiles` are the steps to tile, with the sizes of tiles; `least` the bounds that are known when the program runs, with their least
+    values.
+    """
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
+    capacity = [Capacity(tuple(least)), Simplify(), Cse()] if least else []
     passes = [
         Dce(),
         Simplify(),
@@ -50,6 +62,7 @@ def pipeline(disabled: Sequence[str] = (), unvectorized: Sequence[str] = (), til
         *tiling,
         Derive(),
         Trim(),
+        *capacity,
         Recompute(),
         Fuse(),
     ]

@@ -18,7 +18,7 @@ from tempo_core.runtime.cost import Cost, StatementCost, Translation
 from tempo_core.runtime.kernels import ZERO, Island, Kernels, Reading, Value, bytes_of, largest
 from tempo_core.runtime.stage import Staged
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled
-from tempo_core.schedule.constraints import constraints_of
+from tempo_core.schedule.constraints import at_capacity, constraints_of
 from tempo_core.schedule.program import Item
 from tempo_core.schedule.slots import symbolic_slots
 from tempo_core.symbolic.condition import TRUE
@@ -58,7 +58,8 @@ class _Counting:
         self.is_staged = staged is not None
         self.loops: list[tuple[int, int]] = []  # the numbers of the first statement in each loop, and of the one after it
         self.places = list(self._walk(scheduled.root, False))
-        self.points = {(s.node.id, s.branch): s.points for s in constraints_of(self.graph).statements.values()}
+        statements = constraints_of(self.graph).statements.values()
+        self.points = {(s.node.id, s.branch): at_capacity(s, self.graph) for s in statements}
         self.translation = Translation(self.graph.derived)
 
     def _walk(self, item: Item, selects: bool, number: int = 0) -> Iterator[_Place]:
@@ -136,7 +137,7 @@ class _Counting:
         node = self.graph[statement[0]]
         box = Expr.of(1)
         for step in node.domain.steps:
-            box = box * step.bound_expr
+            box = box * step.bound_expr if step not in self.graph.chosen else box
         if not each.steps and (is_selection or (statement[1] is None and node.domain.condition is TRUE)):
             return Count(each * box, 1, not is_selection)
         return summed(self.points[statement], node.domain.steps, each, self.bounds)

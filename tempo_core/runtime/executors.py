@@ -24,7 +24,7 @@ from tempo_core.runtime.run import Progress
 from tempo_core.runtime.stage import Staged
 from tempo_core.runtime.walk import Path, Walk
 from tempo_core.schedule import Block, If, Loop, Scheduled
-from tempo_core.symbolic.domain import is_full_range
+from tempo_core.symbolic.domain import Index, Range, is_full_range
 from tempo_core.symbolic.expr import Symbol
 
 Array = Any  # numpy.ndarray or jax.Array
@@ -70,7 +70,7 @@ class StagedExecutor:
             if isinstance(op, Output) and op.position not in results:
                 sources = {(edge.source, edge.output) for edge in staged.lowering.edges(fetch.execute)}
                 if sources <= progress.stores.keys():
-                    at = staged.lowering.bounds
+                    at = {**staged.lowering.bounds, **progress.counters}
                     results[op.position] = staged.lowering.operands(fetch.execute, progress.stores, progress.inputs, at)[0]
         return results
 
@@ -90,6 +90,7 @@ class StagedExecutor:
     def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         progress, to_device = self.progress, self.staged.backend.to_device
         names = {counter.name: counter for item in self.staged.segments for counter in item.counters}
+        names |= {counter.name: counter for counter in progress.counters}
         progress.counters = {names[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in names}
         keys = {name: key for key, name in self.names.items()}
         stores: dict[Key, dict[int, Any]] = {}
@@ -115,7 +116,7 @@ class InterpretedExecutor:
     def __init__(self, scheduled: Scheduled, backend: Backend, fed: Feeds, seed: int, watch: Watch | None, path: Path):
         self.interpreter = Interpreter(scheduled, backend, seed, watch)
         self.names = value_names(scheduled.graph)
-        self.going = Going(self.interpreter.state(fed), {})
+        self.going = Going(self.interpreter.state(fed), dict(fed.chosen))
         self.walk = Walk(self.interpreter.tree(), self.going, path)
         self.fixed = {key for key, values in self.going.state.stores.values.items() if values}  # inputs and constants
 
@@ -130,12 +131,14 @@ class InterpretedExecutor:
                 edge = node.inputs[0]
                 source, type = graph[edge.source], graph[edge.source].outputs[edge.output]
                 values = state.stores.values.get((edge.source, edge.output), {})
-                whole = all(is_full_range(index, step) for step, index in edge.by_step(source.domain).items())
+                places = [k for k, step in enumerate(source.domain.steps) if step not in graph.chosen]
+                steps = [source.domain.steps[k] for k in places]
+                whole = all(_is_whole(edge.index[k], step) for k, step in zip(places, steps, strict=True))
                 if values and whole and type.is_static:
-                    sizes = (*(step.bound_expr for step in source.domain.steps), *type.shape)
+                    sizes = (*(step.bound_expr for step in steps), *type.shape)
                     array = np.zeros([size.evaluate(bounds) for size in sizes], numpy_dtype(type.dtype))
                     for at, value in values.items():
-                        array[at] = self.interpreter.backend.to_host(value)
+                        array[tuple(at[k] for k in places)] = self.interpreter.backend.to_host(value)
                     results[node.op.position] = array
         return results
 
@@ -151,7 +154,7 @@ class InterpretedExecutor:
 
     def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         state, to_device = self.going.state, self.interpreter.backend.to_device
-        counters = {symbol.name: symbol for symbol in _counters(self.interpreter.scheduled)}
+        counters = {symbol.name: symbol for symbol in (*_counters(self.interpreter.scheduled), *state.chosen)}
         self.going.counters = {counters[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in counters}
         keys = {name: key for key, name in self.names.items()}
         for name, array in _of_kind(arrays, "store"):
@@ -160,6 +163,13 @@ class InterpretedExecutor:
         for name, array in _of_kind(arrays, "result"):
             position, *places = map(int, name.split("."))
             state.results[position] = _nested(state.results.get(position), places, array)
+
+
+def _is_whole(index: Index, step: Symbol) -> bool:
+    """Whether a read is of all points of a step, up to the bound that the run chose."""
+    return is_full_range(index, step) or (
+        isinstance(index, Range) and bool((index.start == 0) & (index.length == step.bound_expr))
+    )
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Array]]:

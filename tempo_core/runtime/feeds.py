@@ -211,11 +211,13 @@ class Feed:
 
 @dataclass(frozen=True)
 class Feeds:
-    """The inputs of one run, by name: whole arrays, and streams."""
+    """The inputs of one run, by name: whole arrays, and streams; and the points of the steps that a run takes one point of."""
 
     arrays: Mapping[str, Array]
     streams: Mapping[str, Feed]
     bound: Mapping[str, Any] = field(default_factory=dict)  # arrays of `arrays` in the form in which device programs take them
+    chosen: Mapping[Symbol, int] = field(default_factory=dict)  # by the symbol that stands for the point in the program
+    fit: Callable[[str, Array], Array] = lambda name, array: array  # an array as the compiled program takes it, by its name
 
 
 NOTHING = Feeds({}, {})

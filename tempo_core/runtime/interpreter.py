@@ -49,6 +49,7 @@ class State(NamedTuple):
     stores: Stores
     results: dict[int, Any]
     streams: Mapping[str, Feed]
+    chosen: Mapping[Symbol, int]  # the points of the steps that the run takes one point of
 
 
 @dataclass(eq=False)
@@ -102,11 +103,12 @@ class Interpreter:
 
     def state(self, fed: Feeds = NOTHING) -> State:
         """The state at the start of a run."""
-        return State(Stores(self.graph, self.bounds, self.backend, fed.arrays, self.storage), {}, fed.streams)
+        arrays = {name: fed.fit(name, array) for name, array in fed.arrays.items()}
+        return State(Stores(self.graph, self.bounds, self.backend, arrays, self.storage), {}, fed.streams, fed.chosen)
 
     def steps(self, state: State) -> Iterator[Executed]:
         """Run statement by statement, stopping after each one."""
-        return self.root(state, {})
+        return self.root(state, state.chosen)
 
     def tree(self) -> list[walk.Node[Going]]:
         """The program as a tree that can be left at the border of a loop."""
@@ -227,6 +229,7 @@ class Statement:
     def __init__(self, interpreter: Interpreter, node: Node, branch: int | None):
         self.graph, self.node, self.bounds, self.backend = interpreter.graph, node, interpreter.bounds, interpreter.backend
         self.seed, self.watch, self.repeated = interpreter.seed, interpreter.watch, interpreter.repeated
+        self.places = [k for k, step in enumerate(node.domain.steps) if step not in self.graph.chosen]  # of the user's steps
         edges = node.inputs if branch is None else (node.inputs[branch],)
         self.readers = [Reader(interpreter.graph, node, edge, interpreter.bounds) for edge in edges]
         self.compute = self._kernel()
@@ -239,26 +242,27 @@ class Statement:
         on_host = isinstance(node.op, Udf) and node.op.kind == "host"
         if self.watch is not None and (on_host or isinstance(node.op, (Output, Sink, Merge))):
             self.watch.saw(flag(operands), node.where)
+        seen = tuple(at[k] for k in self.places)  # the point as the user sees it
         if isinstance(node.op, Output):
-            self._give(state.results, node.op.position, at, operands[0])
+            self._give(state.results, node.op.position, seen, operands[0])
             return operands, operands
         if isinstance(node.op, Sink):
             if self.repeated is not None:
                 return operands, ()
             arrays = [np.array(self.backend.to_host(x)) for x in operands]  # the function may keep and change them
-            point = {step.name: value for step, value in zip(node.domain.steps, at, strict=True)}
+            point = {node.domain.steps[k].name: at[k] for k in self.places}
             call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point, takes_point=True)
             return operands, ()
         if isinstance(node.op, Merge):
             values = operands
         elif on_host and self.repeated is not None:
-            values = self._repeat(self.repeated, operands, env, at)
+            values = self._repeat(self.repeated, operands, env, seen)
         elif isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
-            values = (self.backend.to_device(state.streams[node.op.fn.name].take(at)),)
+            values = (self.backend.to_device(state.streams[node.op.fn.name].take(seen)),)
         else:
             values = self.compute(operands, env)
         if on_host and self.watch is not None:
-            self.watch.record(node, at, values)
+            self.watch.record(node, seen, values)
         for output, value in enumerate(values):
             state.stores.put((node.id, output), at, value)
         return operands, values
@@ -304,7 +308,7 @@ class Statement:
             return
         array = self.backend.to_host(value)
         if position not in results:
-            lengths = tuple(step.bound_expr.evaluate(self.bounds) for step in self.node.domain.steps)
+            lengths = tuple(self.node.domain.steps[k].bound_expr.evaluate(self.bounds) for k in self.places)
             results[position] = np.zeros((*lengths, *array.shape), array.dtype)
         results[position][at] = array
 

@@ -67,14 +67,17 @@ class Run(Generic[R]):
         by: str | None,
         examples: Mapping[str, str],
         keeps_values: bool = False,
+        bounds: Mapping[str, int] | None = None,
+        shapes: Mapping[str, tuple[int, ...] | None] | None = None,
     ):
         """`executor_at(step, place)` makes an executor that can stop between iterations over `step`, at a place of the program.
 
-        `examples` are the names of the program's steps, each with the name of a tensor over it.
+        `examples` are the names of the program's steps, each with the name of a tensor over it; `bounds` are those that the run chose,
+        `shapes` those of the results, None for one that varies.
         """
         self._graph, self._make, self._fed, self._seed, self._form, self._origin = graph, executor_at, fed, seed, form, origin
         self._outputs, self._examples, self._keeps_values = dict(outputs), examples, keeps_values
-        self._by, self._failed = by, False
+        self._by, self._failed, self._bounds, self._shapes = by, False, dict(bounds or {}), dict(shapes or {})
         self._executor: Executor | None = None
         self._functions = dict(_stateful_functions(graph))
 
@@ -141,8 +144,12 @@ class Run(Generic[R]):
         A result that a loop fills has zeros at the points that are not reached yet.
         """
         given = {} if self._executor is None else self._executor.results()
-        arrays = {k: np.array(value) for k, value in given.items() if not isinstance(value, list)}
-        return {name: arrays.get(k) for name, k in self._outputs.items()}
+        results: dict[str, Array | None] = {}
+        for name, k in self._outputs.items():
+            shape, value = self._shapes[name], given.get(k)
+            whole = None if shape is None or value is None or isinstance(value, list) else np.array(value)
+            results[name] = None if whole is None or shape is None else whole[tuple(map(slice, shape))]
+        return results
 
     @property
     def state(self) -> dict[str, Array]:
@@ -191,6 +198,7 @@ class Run(Generic[R]):
         meta = {
             "program": dict(self._origin.parts),
             "versions": versions(),
+            "bounds": self._bounds,
             "by": self._by,
             "started": self._executor is not None,
             "done": self.done,
@@ -217,8 +225,10 @@ class Run(Generic[R]):
             self._executor.walk.done = bool(meta["done"])
 
 
-def resumed(run_of: Callable[[dict[str, Any], int], Run[R]], path: Path, given: Mapping[str, Any], origin: Origin) -> Run[R]:
-    """The run that a file holds. `run_of(inputs, seed)` starts one; `given` are the inputs that the caller hands over again."""
+def resumed(
+    run_of: Callable[[dict[str, Any], int, Mapping[str, int]], Run[R]], path: Path, given: Mapping[str, Any], origin: Origin
+) -> Run[R]:
+    """The run that a file holds. `run_of(inputs, seed, bounds)` starts one; `given` are the inputs that the caller hands over again."""
     arrays, meta = state_file.read(path)
     differences = origin.differences(meta["program"])
     if differences:
@@ -227,7 +237,7 @@ def resumed(run_of: Callable[[dict[str, Any], int], Run[R]], path: Path, given: 
             hint="compile the same program, with the same bounds and config, as the one that saved it",
         )
     saved = {name[len("input/") :]: array for name, array in arrays.items() if name.startswith("input/")}
-    run = run_of({**saved, **given}, int(arrays["seed"]))
+    run = run_of({**saved, **given}, int(arrays["seed"]), meta["bounds"])
     fed = {**run._fed.arrays, **{name: feed.array for name, feed in run._fed.streams.items() if feed.array is not None}}
     for name, checksum in meta["inputs"].items():
         if name in fed and state_file.digest(np.asarray(fed[name])) != checksum:
@@ -245,12 +255,12 @@ def versions() -> dict[str, str]:
 
 
 def origin_of(
-    texts: Mapping[str, str], bounds: Mapping[str, int], executor: str, backend: str, disabled: Iterable[str]
+    texts: Mapping[str, str], bounds: Mapping[str, str], executor: str, backend: str, disabled: Iterable[str]
 ) -> Origin:
     """What a saved state must agree with. Of the texts that describe the program, the user's lines do not count."""
     return Origin(
         {
-            **{f"bound {name}": str(number) for name, number in bounds.items()},
+            **{f"bound {name}": number for name, number in bounds.items()},
             "executor": f"{executor} with {backend}",
             "list of passes that are switched off": ", ".join(sorted(disabled)) or "none",
             **{name: hashlib.sha256(re.sub(r' @ ".*?"', "", text).encode()).hexdigest() for name, text in texts.items()},

@@ -35,14 +35,14 @@ class Progress:
 
     def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None):
         self.watch = watch
-        arrays = {name: staged.fed(name, value) for name, value in fed.arrays.items() if name not in fed.bound}
+        arrays = {name: staged.fed(name, fed.fit(name, value)) for name, value in fed.arrays.items() if name not in fed.bound}
         self.inputs: Mapping[str, Any] = {**arrays, **fed.bound}
         self.streams: Mapping[str, Feed] = fed.streams
         self.seed = np.uint32(seed & 0xFFFFFFFF)
         self.stores = staged.new_stores()
         self.kept = {key: np.zeros(shape, dtype) for key, (shape, dtype) in staged.kept.items()}  # stores of the host
         self.stale = set(self.kept)  # those of them that changed since a device program took them
-        self.counters: dict[Symbol, int] = {}
+        self.counters: dict[Symbol, int] = dict(fed.chosen)
         self.values: list[Any] = [None] * staged.slots  # operands or results of calls, and outputs
         self.sinking: deque[Callable[[], None]] = deque()
 
@@ -242,7 +242,8 @@ class Host:
     def _point(self, execute: Execute) -> Callable[[Progress], dict[str, int]]:
         """The values of a statement's steps, by name."""
         steps = self.graph[execute.node].domain.steps
-        parts = [(step.name, self._evaluator(e)) for step, e in zip(steps, execute.point, strict=True)]
+        places = [(step, e) for step, e in zip(steps, execute.point, strict=True) if step not in self.graph.chosen]
+        parts = [(step.name, self._evaluator(e)) for step, e in places]
         return lambda run: {name: value(run.counters) for name, value in parts}
 
     def _function(self, item: HostCall, op: Udf) -> Callable[[Progress], Sequence[Any]]:

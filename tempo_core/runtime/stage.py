@@ -50,6 +50,7 @@ from tempo_core.runtime.placement import Stores
 from tempo_core.runtime.run import Host, Progress
 from tempo_core.runtime.unroll import Unrolled, unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
+from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.program import Item
 from tempo_core.symbolic.expr import StepValues, Symbol
 
@@ -84,7 +85,7 @@ class Staged:
         if "unroll" not in disable:
             self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
         self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, "registers" not in disable)
-        items = self._split(scheduled.root, ())
+        items = self._split(scheduled.root, tuple(map(chosen_value, self.graph.chosen)))
         self.kept = {} if "keep" in disable else self._keep(items)
         items = self._without_empty(items)
         if "join" not in disable:
@@ -93,7 +94,8 @@ class Staged:
         if opened_at is not None:
             items = opened(items, self.graph, *opened_at, self.unrolled.writes_out)
         if "chunk" not in disable and launch_seconds is not None:
-            items = cut(items, self.graph, self.lowering.bounds, launch_seconds, self.unrolled.writes_out)
+            most = {chosen_value(step): scheduled.bounds[step.bound_symbol] - 1 for step in self.graph.chosen}
+            items = cut(items, self.graph, {**self.lowering.bounds, **most}, launch_seconds, self.unrolled.writes_out)
         self.items = items
         self.segments = list(segments(items))
         for number, segment in enumerate(self.segments):

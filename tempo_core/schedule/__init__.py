@@ -42,7 +42,9 @@ def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) 
             raise BoundsError(f"the bound {bound} is {bounds.get(bound, 'not given')}; it must be a number of at least 1")
     times = compute(constraints_of(graph), bounds)
     storage = fold(times, bounds)
-    return Scheduled(graph, build_program(times, bounds, storage if dealloc else None), storage, times, dict(bounds))
+    return Scheduled(
+        graph, build_program(times, bounds, storage if dealloc and not graph.chosen else None), storage, times, dict(bounds)
+    )
 
 
 __all__ = [

@@ -24,7 +24,7 @@ from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
 from tempo_core.schedule.rotate import rotated
-from tempo_core.schedule.simplify import as_block, cut, simplified
+from tempo_core.schedule.simplify import Limits, as_block, cut, simplified
 from tempo_core.schedule.storage import Storage
 from tempo_core.schedule.tighten import tightened
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
@@ -49,16 +49,23 @@ def build_program(
     present = {n: time for n, time in times.items() if not time.is_empty()}  # small bounds may leave a branch without points
     if not present:
         return Block()
+    graph = schedule.constraints.graph
+    limits: Limits = {chosen_value(step): (0, bounds[step.bound_symbol] - 1) for step in graph.chosen}
     if len(times) > computed:
         root: Item = _in_sequence(present, 0, _Conversion(statements))
     else:
         root = _Loops(schedule, present, bounds).item(present, 0, {})
-    root = rotated(simplified(tightened(root), {}))
-    root = cut(root, {}, lambda body: _copy_weight(body, schedule.constraints.graph) <= MOST_WEIGHT_TO_PEEL)
-    root = simplified(tightened(root), {})  # after a cut, the whole body of a loop may stand under one condition
+    root = rotated(simplified(tightened(root, limits), limits))
+    root = cut(root, limits, lambda body: _copy_weight(body, graph) <= MOST_WEIGHT_TO_PEEL)
+    root = simplified(tightened(root, limits), limits)  # after a cut, the whole body of a loop may stand under one condition
     if storage is not None:
         root = _batched(root)
-    return as_block(_named(root, schedule.constraints.graph, frozenset()))
+    return as_block(_named(root, graph, frozenset(value.name for value in limits)))
+
+
+def chosen_value(step: Symbol) -> Symbol:
+    """The symbol that stands in a program for the point of a step that a run takes."""
+    return counter(step.name)
 
 
 def _copy_weight(body: Item, graph: Graph) -> int:
@@ -100,6 +107,9 @@ class _Loops:
         step, way = steps.pop() or (None, 0) if len(steps) == 1 else (None, 0)
         if step is None or step in around:
             return self._by_isl(times, entry, around)
+        if step in self.schedule.constraints.graph.chosen:  # no loop: the run says which point
+            place = _Place(chosen_value(step).expr, 0, self.bounds[step.bound_symbol] - 1)
+            return self.item(times, entry + 1, {**around, step: place})
         low, high = self._limits(times, step)
         if low == high:
             return self.item(times, entry + 1, {**around, step: _Place(Expr.of(low), low, high)})

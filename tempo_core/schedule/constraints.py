@@ -16,7 +16,7 @@ import islpy as isl
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
 from tempo_core.prices import MOST_PIECES_TO_SCHEDULE
-from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, last_needed
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.hull import hull
@@ -215,6 +215,15 @@ def _statements(node: Node) -> Iterator[Statement]:
         points = coalesced(domain_set(name, node.domain, edge.condition & earlier))
         earlier = earlier & ~edge.condition
         yield Statement(name, node, branch, points)
+
+
+def at_capacity(statement: Statement, graph: Graph) -> isl.Set:
+    """The points of a statement in a run that chooses the greatest bounds."""
+    steps = [step for step in statement.node.domain.steps if step in graph.chosen]
+    if not steps:
+        return statement.points
+    frame = Frame(statement.node.domain.steps, [step.bound_symbol for step in steps], statement.name)
+    return statement.points.intersect(frame.condition(conjunction(*(step.expr == step.bound_expr - 1 for step in steps))))
 
 
 def outer_domain(statement: Statement) -> Domain:

@@ -131,14 +131,15 @@ def resolved(expr: Expr, limits: Limits) -> Expr:
             sign = 1 if isinstance(atom, Maximum) else -1
             kept: list[Expr] = []
             for argument in atom.args:
-                if not any(_is_nonnegative((other - argument) * sign, limits) for other in kept):
-                    kept = [other for other in kept if not _is_nonnegative((argument - other) * sign, limits)] + [argument]
+                if not any(is_nonnegative((other - argument) * sign, limits) for other in kept):
+                    kept = [other for other in kept if not is_nonnegative((argument - other) * sign, limits)] + [argument]
             rest = expr - Expr.of_atom(atom) * expr.coefficient(atom)
             expr = rest + (maximum if sign > 0 else minimum)(*kept) * expr.coefficient(atom)
     return expr
 
 
-def _is_nonnegative(expr: Expr, limits: Limits) -> bool:
+def is_nonnegative(expr: Expr, limits: Limits) -> bool:
+    """Whether an expression is surely not negative within the limits of counters."""
     interval = _interval(expr, limits)
     return interval is not None and interval[0] >= 0
 
@@ -178,13 +179,22 @@ def cut(item: Item, limits: Limits, is_cheap: Callable[[Item], bool] = lambda bo
         return If(item.condition, as_block(cut(item.then, limits, is_cheap)), orelse)
     if not isinstance(item, Loop):
         return item
-    known = item.step == 1 and item.start.is_constant and item.stop.is_constant
-    places = sorted(_cuts(item, limits) | (_ends_of_branches(item) if is_cheap(item.body) else set())) if known else []
+    places = _places(item, limits, is_cheap)
     if not places:
         return Loop(item.counter, item.start, item.stop, item.step, as_block(cut(item.body, _limited(item, limits), is_cheap)))
-    edges = [item.start.constant, *places, item.stop.constant]
-    parts = [Loop(item.counter, Expr.of(a), Expr.of(b), 1, item.body) for a, b in itertools.pairwise(edges)]
+    edges = [item.start, *map(Expr.of, places), item.stop]
+    parts = [Loop(item.counter, a, b, 1, item.body) for a, b in itertools.pairwise(edges)]
     return simplified(Block(tuple(cut(simplified(part, limits), limits, is_cheap) for part in parts)), limits)
+
+
+def _places(loop: Loop, limits: Limits, is_cheap: Callable[[Item], bool]) -> list[int]:
+    """The values of a loop's counter at which it is cut. If only limits of its end are known, these come before any end."""
+    ends = _interval(loop.stop, limits)
+    if loop.step != 1 or not loop.start.is_constant or ends is None:
+        return []
+    longest = replace(loop, stop=Expr.of(ends[1]))
+    places = _cuts(longest, limits) | (_ends_of_branches(longest) if is_cheap(loop.body) else set())
+    return sorted(place for place in places if loop.stop.is_constant or place <= ends[0])
 
 
 def _cuts(loop: Loop, limits: Limits) -> set[int]:

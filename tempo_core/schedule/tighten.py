@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tempo_core.schedule.program import Block, If, Item, Loop
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction
-from tempo_core.symbolic.expr import Expr, maximum, minimum
+from tempo_core.schedule.simplify import Limits, is_nonnegative
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 
 
-def tightened(item: Item) -> Item:
+def tightened(item: Item, limits: Limits) -> Item:
     """The item, where a condition that bounds a counter and guards the whole loop becomes limits of the loop.
+
+    `limits` are those of symbols that are no counters of the item's loops.
 
     Rewrite: `for n in 0:N: if 4*n <= t: ...` -> `for n in 0:min(N, t//4 + 1): ...`
     """
     if isinstance(item, Block):
-        return Block(tuple(map(tightened, item.children)))
+        return Block(tuple(tightened(child, limits) for child in item.children))
     if isinstance(item, If):
-        orelse = None if item.orelse is None else _block(tightened(item.orelse))
-        return If(item.condition, _block(tightened(item.then)), orelse)
+        orelse = None if item.orelse is None else _block(tightened(item.orelse, limits))
+        return If(item.condition, _block(tightened(item.then, limits)), orelse)
     if not isinstance(item, Loop):
         return item
-    children = [tightened(child) for child in _flat(item.body)]
+    children = [tightened(child, limits) for child in _flat(item.body)]
     guards = [child.condition for child in children if isinstance(child, If) and child.orelse is None]
     if item.step != 1 or not children or len(guards) != len(children):
         return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
     shared = set(guards[0].parts).intersection(*(set(g.parts) for g in guards[1:]))
     start, stop, limit_parts = item.start, item.stop, set()
     for part in shared:
-        limits = _limits(part, item)
-        if limits is not None:
-            start, stop = maximum(start, limits[0]), minimum(stop, limits[1])
+        ends = _ends(part, item)
+        if ends is not None:
+            start, stop = maximum(start, ends[0]), minimum(stop, ends[1])
             limit_parts.add(part)
+    last = _last_iteration([guard.parts for guard in guards], item, limits)
+    if last is not None:
+        stop = minimum(stop, last + 1)
+        limit_parts.add(at_least_zero(last - item.counter.expr))
     if not limit_parts:
         return Loop(item.counter, item.start, item.stop, item.step, Block(tuple(children)))
     items = []
@@ -42,7 +49,45 @@ def tightened(item: Item) -> Item:
     return Loop(item.counter, start, stop, 1, Block(tuple(items)))
 
 
-def _limits(part: Bool, loop: Loop) -> tuple[Expr, Expr] | None:
+def _last_iteration(guards: Sequence[tuple[Bool, ...]], loop: Loop, limits: Limits) -> Expr | None:
+    """The last iteration in which any of the guards holds, if each ends a known distance before it: `n` for `t <= n` and `t <= n - 1`.
+
+    `guards` are conjunctions, by their parts. Of those that hold in one iteration, `t == 0`, this must not come after the end.
+    """
+    single = [_only(parts, loop.counter) for parts in guards]
+    ends = [
+        [end for end in (_end(part, loop.counter) for part in parts) if end is not None]
+        for parts, only in zip(guards, single, strict=True)
+        if only is None
+    ]
+    for end in ends[0] if ends else ():
+        nearest = [[(other - end).constant for other in others if (other - end).is_constant] for others in ends]
+        if end.symbols and all(nearest):
+            last = end + max(map(min, nearest))
+            if all(only is None or is_nonnegative(last - only, limits) for only in single):
+                return last
+    return None
+
+
+def _only(parts: Sequence[Bool], counter: Symbol) -> Expr | None:
+    """The one number at which a guard may hold."""
+    for part in parts:
+        if isinstance(part, Comparison) and part.kind == "==" and abs(part.expr.coefficient(counter)) == 1:
+            only = counter.expr - part.expr * part.expr.coefficient(counter)
+            if only.is_constant:
+                return only
+    return None
+
+
+def _end(part: Bool, counter: Symbol) -> Expr | None:
+    """The last value of a counter at which a condition `counter <= ...` holds; None for any other condition."""
+    if not isinstance(part, Comparison) or part.kind != ">=" or part.expr.coefficient(counter) != -1:
+        return None
+    last = part.expr + counter.expr
+    return None if counter in last.symbols else last
+
+
+def _ends(part: Bool, loop: Loop) -> tuple[Expr, Expr] | None:
     """(start, stop) of the loop's counter, equivalent to a comparison; None if there are no such limits."""
     if not isinstance(part, Comparison) or part.kind not in (">=", "=="):
         return None

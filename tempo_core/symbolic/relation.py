@@ -177,12 +177,15 @@ def _atom_interval(atom: Atom, of_part: Limits) -> tuple[Expr, Expr]:
         join = minimum if isinstance(atom, Minimum) else maximum
         lows, highs = zip(*map(of_part, atom.args), strict=True)
         return join(*lows), join(*highs)
-    if not atom.denominator.is_constant:
-        raise NonAffineError(f"no upper bound is known for `{atom}`", hint=AFFINE_HINT)
+    least, most = of_part(atom.denominator)
     if isinstance(atom, Modulo):
-        return Expr.of(0), atom.denominator - 1
+        return Expr.of(0), most - 1
     low, high = of_part(atom.numerator)
-    return low // atom.denominator, high // atom.denominator
+    if least.terms == most.terms:
+        return low // most, high // most
+    if not (provably_nonnegative(least - 1) and provably_nonnegative(low)):
+        raise NonAffineError(f"no upper bound is known for `{atom}`", hint=AFFINE_HINT)
+    return low // most, high // least
 
 
 def outside(

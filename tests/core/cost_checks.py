@@ -8,6 +8,7 @@ from typing import Any
 import tempo_core as tp
 from tempo_core.ir.naming import names
 from tempo_core.schedule import Execute, instances
+from tempo_core.schedule.build import chosen_value
 
 
 def assert_counted_as_run(program: tp.Program[Any]) -> None:
@@ -19,7 +20,8 @@ def assert_counted_as_run(program: tp.Program[Any]) -> None:
         if isinstance(leaf, Execute):
             runs[labels[leaf.node] + ("" if leaf.branch is None else f"|{leaf.branch}")] += 1
 
-    instances(program.scheduled.root, visit)
+    greatest = {chosen_value(step): program.scheduled.bounds[step.bound_symbol] - 1 for step in program.graph.chosen}
+    instances(program.scheduled.root, visit, greatest)
     cost = program.cost()
     counted: Counter[str] = Counter()  # statements may share a name: two outputs of one tensor
     inexact = {statement.name for statement in cost.by_statement if not statement.is_exact}

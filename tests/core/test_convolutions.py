@@ -155,3 +155,13 @@ def test_a_window_of_values_that_a_loop_computes_stays_in_the_loop() -> None:
     assert conv_count(compiled) == 0
     for result, expected in zip(compiled.run(feed), reference.evaluate(ctx, [x, *gradients], sizes, feed), strict=True):
         assert_same(result, expected)
+
+
+def test_a_contraction_of_what_a_range_adds() -> None:
+    """Of a range of points, the range is the first dimension, and no view of a point has it."""
+    ctx = tp.Context("b", "t")
+    with ctx as ((b, B), (t, T)):
+        x = tp.input("x", (3,), domain=(b, t), requires_grad=True)
+        y = x[0 : b + 1, t:T].sum(0).logsumexp(0)
+        loss = tp.tanh((y[tp.min(b + 1, B - 1) : B, t] @ y).sum())[0:B, 0:T].sum()
+        assert_gradients(ctx, loss, [x], {B: 2, T: 3}, {"x": normal(2, 3, 3)})

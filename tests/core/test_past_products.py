@@ -152,3 +152,16 @@ def test_sums_of_rectangles_are_scans_along_both_steps() -> None:
         for config in SETTINGS:
             for result, value in zip(ctx.run(bounds, outputs, inputs, config), expected, strict=True):
                 assert_same(result, value, 1e-4, f"{config}")
+
+
+def test_sums_over_a_suffix_of_shapes_that_vary() -> None:
+    """The outer product of a suffix with itself: each point's sums have a shape of their own, and no scan has them all."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (), domain=(t,), requires_grad=True)
+        loss = tp.outer(x[t:T], x[t:T]).sum(None)[0:T].sum(0)
+        (gradient,) = assert_gradients(ctx, loss, [x], {T: 5}, {"x": normal(5)})
+    fed = {"x": normal(5).astype("float32")}
+    for config in SETTINGS:
+        result = ctx.run({T: 5}, gradient, fed, config)
+        assert_same(result, reference.evaluate(ctx, [gradient], {T: 5}, fed)[0], 1e-4)

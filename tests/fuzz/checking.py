@@ -154,6 +154,7 @@ class Checking:
             self.check_gradient(expected)
         self.check_run(program, AGAIN)
         self.check_living_run(program, expected)
+        self.check_run_bounds(expected)
         self.check_passes()
         self.check_compiled_again(program)
         self.check_other_bounds(program)
@@ -312,6 +313,36 @@ class Checking:
             assert_same(value, e, self.tolerance, f"output {k} of a run that stops")
         for k, (value, e) in enumerate(zip([] if resumed is None else resumed.finish(), ended, strict=False)):
             assert_same(value, e, 0.0, f"output {k} of a run that was resumed")
+
+    def check_run_bounds(self, expected: list[Any]) -> None:
+        """The program, compiled for bounds up to a capacity: a run that chooses the bounds gives the same results.
+
+        Some bounds stay compiled in. Functions of arrays cannot take or give shapes that each run chooses.
+        """
+        seed = self.config.seed
+        if self.config.check_numerics or seed % 4 != 1 or not self.bounds:
+            return
+        every = list(self.bounds.items())
+        chosen = [item for k, item in enumerate(every) if seed // 4 % 2 ** len(every) >> k & 1] or every
+        for least in (1, None):
+            limits = {bound: tp.upto(n + seed // 8 % 4, at_least=min(n, least or n)) for bound, n in chosen}
+            try:
+                program = self.ctx.compile({**self.bounds, **limits}, self.outputs, self.config)
+                break
+            except errors.ShapeError as error:
+                assert any(isinstance(node.op, ops.Udf) for node in self.source), error
+                return
+            except errors.TempoError:
+                if least is None:
+                    raise
+        self.built["calls"][0] = 0
+        self.built["seen"].clear()
+        assert_counted_as_run(program)
+        values = program.run(self.built["fed"](0), seed=seed, bounds=dict(chosen))
+        for k, (value, e) in enumerate(zip(values, expected, strict=True)):
+            assert_same(value, e, self.tolerance, f"output {k} of a run that chooses {', '.join(str(b) for b, _ in chosen)}")
+        if self.built["sunk"] is not None:
+            self.check_sink(expected[self.built["sunk"]])
 
     def check_passes(self) -> None:
         """Each pass keeps the meaning of the graph, which the reference evaluates after each pass. (At a point where a tensor does not

@@ -13,6 +13,7 @@ from tempo_core.config import PASSES, Config
 from tempo_core.passes.base import Pass
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.schedule.storage import Storage
+from tempo_core.symbolic.expr import Symbol
 from tests.core.passes.programs import PROGRAMS
 from tests.core.passes.test_meaning import ALONE
 from tests.fuzz.coverage import expected as generated
@@ -20,6 +21,7 @@ from tests.fuzz.coverage import expected as generated
 ROOT = Path(__file__).resolve().parents[3]
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+NEEDED = ("capacity",)  # has no switch: without it, a program cannot run for the bounds that a run chooses
 ROOMS = ("symbolic", "ir", "frontend", "passes", "schedule", "backends", "runtime")
 
 
@@ -48,7 +50,9 @@ def test_passes_have_a_switch_and_a_place_in_the_pipeline() -> None:
     in_order = {each.name for each in pipeline(tiles=(("t", 2),))}
     assert missing(PASSES, in_order) == [], "names in PASSES that are not in the pipeline"
     assert missing(in_order, PASSES) == [], "passes without a name in PASSES, and so without a switch"
-    assert missing((kind().name for kind in classes().values()), PASSES) == [], "passes that no pipeline runs"
+    assert missing((kind().name for kind in classes().values()), (*PASSES, *NEEDED)) == [], "passes that no pipeline runs"
+    with_capacities = {each.name for each in pipeline(least=((Symbol("T"), 1),))}
+    assert missing(NEEDED, with_capacities) == [] and missing(with_capacities, (*PASSES, *NEEDED)) == []
 
 
 @pytest.mark.parametrize("name", PASSES)

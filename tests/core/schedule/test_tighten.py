@@ -45,7 +45,7 @@ def guarded(condition: Bool, *items: Item) -> If:
 
 
 def same_with_limits(item: Loop, start: str, stop: str) -> Item:
-    changed = tightened(item)
+    changed = tightened(item, {})
     assert executed(changed, {}) == executed(item, {})
     assert inner_limits(changed) == (start, stop)
     return changed
@@ -57,14 +57,14 @@ def test_an_upper_limit():
 
 
 def test_a_lower_limit():
-    changed = tightened(loop_over(guarded(2 * n.expr - t.expr >= 0, RUN)))
+    changed = tightened(loop_over(guarded(2 * n.expr - t.expr >= 0, RUN)), {})
     assert executed(changed, {}) == executed(loop_over(guarded(2 * n.expr - t.expr >= 0, RUN)), {})
     assert inner_limits(changed)[0] != "0"
 
 
 def test_what_else_guards_a_statement_stays():
     both = (t.expr - n.expr >= 0) & (n.expr >= 2)
-    changed = tightened(loop_over(guarded(t.expr - n.expr >= 0, RUN), guarded(both, OTHER)))
+    changed = tightened(loop_over(guarded(t.expr - n.expr >= 0, RUN), guarded(both, OTHER)), {})
     assert executed(changed, {}) == executed(loop_over(guarded(t.expr - n.expr >= 0, RUN), guarded(both, OTHER)), {})
     assert inner_limits(changed) == ("0", "min(t + 1, 5)")
 
@@ -80,22 +80,22 @@ def test_an_else_keeps_the_loop_whole():
 
 def test_equalities_and_remainders_stay_conditions():
     same_with_limits(loop_over(guarded((n.expr % 2) - 1 >= 0, RUN)), "0", "5")
-    changed = tightened(loop_over(guarded((t.expr - n.expr >= 0) & ((t.expr - n.expr) != 1), RUN)))
+    changed = tightened(loop_over(guarded((t.expr - n.expr >= 0) & ((t.expr - n.expr) != 1), RUN)), {})
     assert inner_limits(changed) == ("0", "min(t + 1, 5)")
 
 
 def test_conditions_on_outer_counters_stay():
     item = loop_over(guarded(t.expr - 3 >= 0, RUN))
-    assert tightened(item) == item
-    assert TRUE not in [child.condition for child in tightened(item).body.children[0].body.children]
+    assert tightened(item, {}) == item
+    assert TRUE not in [child.condition for child in tightened(item, {}).body.children[0].body.children]
 
 
 def test_an_equality_leaves_one_iteration():
-    changed = tightened(loop_over(guarded(n.expr == t.expr + 1, RUN)))
+    changed = tightened(loop_over(guarded(n.expr == t.expr + 1, RUN)), {})
     assert executed(changed, {}) == executed(loop_over(guarded(n.expr == t.expr + 1, RUN)), {}) != []
     assert inner_limits(changed) == ("max(t + 1, 0)", "min(t + 2, 5)")
 
 
 def test_an_equality_of_a_multiple_is_no_limit():
     item = loop_over(guarded(2 * n.expr == t.expr, RUN))
-    assert tightened(item) == item
+    assert tightened(item, {}) == item

@@ -1,0 +1,104 @@
+"""Bounds that are known when a program runs: sizes become the capacity, and the number itself a value of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.types import TensorType
+from tempo_core.passes.base import Pass
+from tempo_core.passes.pad import padded_again
+from tempo_core.symbolic.condition import Bool, conjunction
+from tempo_core.symbolic.domain import Domain, Point
+from tempo_core.symbolic.expr import Expr, Symbol
+
+
+@dataclass(frozen=True)
+class Capacity(Pass):
+    """A program for all values of some bounds, up to a capacity each.
+
+    Before: a graph for any bounds, without islands. After: for each of these bounds, the graph has one more step, the first, and a
+    run takes one point of it: `T` is now `T_last + 1`, for the step `T_last < T_max`. So a bound is a step of a loop around the whole
+    program, of which a run executes one iteration. Steps below `T` become steps below `T_max` under the condition `t <= T_last`; sizes
+    that vary with `T` are padded as those that vary with any step.
+
+    Rewrite: `x[0:T].sum() over (t)` -> `x[T_last, 0:T_last + 1 to T_max].where(iota(T_max) < T_last + 1, 0).sum() over (T_last, t)`
+    """
+
+    least: tuple[tuple[Symbol, int], ...] = ()  # the bounds, each with its least value
+    name: str = field(default="capacity", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        return _Lifting(graph, dict(self.least)).run() if self.least else graph
+
+
+class _Lifting:
+    def __init__(self, graph: Graph, least: Mapping[Symbol, int]):
+        self.graph, names = graph, {symbol.name for step in graph.order for symbol in (step, step.bound_symbol)}
+        self.last: dict[Symbol, Symbol] = {}  # by bound: the step in whose terms it is
+        for bound in least:
+            suffix = "" if not {f"{bound}_last", f"{bound}_max"} & names else "_"
+            self.last[bound] = Symbol(f"{bound}_last{suffix}", f"{bound}_max{suffix}")
+        self.values: dict[Symbol, Expr] = {bound: last.expr + 1 for bound, last in self.last.items()}
+        most: dict[Symbol, Expr] = {bound: last.bound_expr for bound, last in self.last.items()}
+        self.derived: dict[Symbol, Expr] = {}
+        for bound, expression in graph.derived.items():
+            if expression.symbols.isdisjoint(self.values):
+                self.derived[bound] = expression
+            else:  # of a step that a pass added, such as the tiles of a step below `T`
+                self.derived[Symbol(f"{bound}_max")] = expression.substitute(most)
+                most[bound] = Symbol(f"{bound}_max").expr
+                self.values[bound] = expression.substitute(self.values)
+        self.most = most
+        self.steps: dict[Symbol, Symbol] = {}
+        for step in graph.order:
+            if step.bound_symbol in most:
+                (bound_symbol,) = most[step.bound_symbol].symbols
+                self.steps[step] = Symbol(step.name, bound_symbol.name)
+        self.conditions = {new: self.values[old.bound_symbol] - 1 - new.expr >= 0 for old, new in self.steps.items()}
+        self.substitution = {**self.values, **{old: new.expr for old, new in self.steps.items()}}
+        first = [self.last[bound].expr >= number - 1 for bound, number in least.items() if number > 1]
+        self.first: Bool = conjunction(*first)
+
+    def run(self) -> Graph:
+        graph, chosen = self.graph, tuple(self.last.values())
+        order = (*chosen, *(self.steps.get(step, step) for step in graph.order))
+        fresh = Graph(order, derived=self.derived, chosen=(*chosen, *graph.chosen), branch_lines=graph.branch_lines)
+        sizes: dict[tuple[int, int], tuple[Expr, ...]] = {}  # the true shapes of inputs, which have capacities for sizes
+        for node in graph:
+            if isinstance(node.op, (ops.Input, ops.Constant)):  # not computed: such a value exists for all runs
+                node = replace(node, domain=Domain(tuple(self.steps.get(step, step) for step in node.domain.steps)))
+            if isinstance(node.op, ops.Input):
+                op = replace(node.op, shape=tuple(size.substitute(self.most) for size in node.op.shape))
+                if op != node.op:
+                    sizes[node.id, 0] = tuple(size.substitute(self.values) for size in node.op.shape)
+                fresh.put(replace(node, op=op, outputs=op.infer(())))
+            elif isinstance(node.op, ops.Constant):
+                fresh.put(node)
+            else:
+                fresh.put(self._lifted(node))
+        return padded_again(fresh, sizes)
+
+    def _lifted(self, node: Node) -> Node:
+        chosen = tuple(self.last.values())
+        steps = tuple(self.steps.get(step, step) for step in node.domain.steps)
+        inside = (self.conditions[step] for step in steps if step in self.conditions)
+        domain = Domain((*chosen, *steps), conjunction(self.first, node.domain.condition.substitute(self.substitution), *inside))
+        op = replace(node.op, **{f.name: self._substituted(getattr(node.op, f.name)) for f in fields(node.op) if f.init})
+        return replace(
+            node, op=op, domain=domain, inputs=tuple(map(self._edge, node.inputs)), outputs=self._substituted(node.outputs)
+        )
+
+    def _edge(self, edge: Edge) -> Edge:
+        moved = edge.substitute(self.substitution)
+        if isinstance(self.graph[edge.source].op, (ops.Input, ops.Constant)):
+            return moved
+        return replace(moved, index=(*(Point(last.expr) for last in self.last.values()), *moved.index))
+
+    def _substituted(self, part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(self._substituted, part))
+        return part.substitute(self.substitution) if isinstance(part, (Expr, Bool, TensorType)) else part

@@ -1,0 +1,107 @@
+"""The bounds of one run: those that the program was compiled for, and those that the run chooses up to a capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tempo_core.errors import BoundsError
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Input
+from tempo_core.schedule.build import chosen_value
+from tempo_core.symbolic.expr import Bounds, Expr, Symbol
+from tempo_core.symbolic.limits import UpTo
+
+
+class RunBounds:
+    """The bounds of a program. `limits` are those that a run chooses, in the order of the steps `graph.chosen`."""
+
+    def __init__(
+        self, source: Graph, graph: Graph, compiled: Bounds, limits: Mapping[Symbol, UpTo], check: Callable[[Bounds], None]
+    ):
+        """`check(bounds)` raises an error of the user's program for these bounds."""
+        self.source, self.compiled, self.limits, self._check = source, compiled, dict(limits), check
+        self.values = {bound: chosen_value(step) for bound, step in zip(limits, graph.chosen, strict=True)}
+        self._shapes = {name: node.outputs[0].shape for name, node in graph.fed().items() if isinstance(node.op, Input)}
+        self._scheduled = {**compiled, **{s.bound_symbol: limits[b].capacity for b, s in zip(limits, graph.chosen, strict=True)}}
+        self._scheduled = graph.all_bounds({b: n for b, n in self._scheduled.items() if b not in graph.derived})
+        self._checked: set[tuple[int, ...]] = set()
+
+    def of_run(
+        self, given: Mapping[Expr, int] | None, inputs: Mapping[str, Any], steps: Mapping[str, tuple[Symbol, ...]]
+    ) -> Bounds:
+        """All bounds of a run: those that are given, and those that the shapes of its inputs tell. `steps` are those of the inputs.
+
+        Raises BoundsError for a bound that is unknown, compiled in, missing or out of its limits; and the errors of the user's program.
+        """
+        numbers = dict(self.compiled)
+        if not self.limits and not given:
+            return numbers
+        chosen: dict[Symbol, int] = {}
+        for key, number in (given or {}).items():
+            symbol = Symbol(str(key))
+            if symbol not in self.limits:
+                if symbol not in numbers:
+                    raise BoundsError(f"{key} is not a bound of this program", hint=f"a run chooses {self._names()}")
+                if number == numbers[symbol]:
+                    continue
+                raise BoundsError(
+                    f"the bound {key} is {numbers[symbol]} in this program; a run cannot choose {number!r}",
+                    hint=f"compile it for all: ctx.compile({{{key}: tp.upto({number})}}, ...), or take program.with_bounds({{{key}: {number}}})",
+                )
+            chosen[symbol] = self._within(symbol, number)
+        for symbol in self.limits:
+            if symbol not in chosen:
+                chosen[symbol] = self._within(symbol, self._told(symbol, inputs, steps))
+        numbers |= chosen
+        point = tuple(chosen[symbol] for symbol in self.limits)
+        if point not in self._checked:
+            self._check(numbers)
+            self._checked.add(point)
+        return numbers
+
+    def _names(self) -> str:
+        return ", ".join(map(str, self.limits)) or "no bound: all are compiled in"
+
+    def _within(self, symbol: Symbol, number: Any) -> int:
+        limit = self.limits[symbol]
+        if isinstance(number, (bool, Expr)) or not hasattr(number, "__index__"):
+            raise BoundsError(
+                f"the bound {symbol} is {number!r}; it must be an int", hint=f"run(inputs, bounds={{{symbol}: {limit.capacity}}})"
+            )
+        if not limit.at_least <= number.__index__() <= limit.capacity:
+            raise BoundsError(
+                f"the bound {symbol} is {number} in this run; the program was compiled for {symbol}: tp.{limit}",
+                hint=f"compile it with another capacity: program.with_bounds({{{symbol}: tp.upto({max(number.__index__(), limit.capacity)})}})",
+            )
+        return int(number.__index__())
+
+    def _told(self, symbol: Symbol, inputs: Mapping[str, Any], steps: Mapping[str, tuple[Symbol, ...]]) -> int:
+        """The bound as the shape of an input tells it."""
+        for name, node in self.source.fed().items():
+            shape = getattr(inputs.get(name), "shape", None)
+            leading = () if isinstance(node.op, Input) else tuple(step.bound_expr for step in steps.get(name, ()))
+            sizes = (*leading, *node.outputs[0].shape)
+            if shape is not None and len(shape) == len(sizes):
+                for number, size in zip(shape, sizes, strict=True):
+                    if size.single_atom == symbol:
+                        return int(number)
+        raise BoundsError(
+            f"the bound {symbol} is not given, and no array among the inputs has it as a dimension",
+            hint=f"program.run(inputs, bounds={{{symbol}: {self.limits[symbol].capacity}}})",
+        )
+
+    def chosen(self, numbers: Bounds) -> dict[Symbol, int]:
+        """The points of the steps that a run takes one point of, by the symbol that stands for each in the program."""
+        return {value: numbers[bound] - 1 for bound, value in self.values.items()}
+
+    def fitted(self, name: str, array: Any) -> Any:
+        """A fed array as the program takes it: as large as the capacity, with zeros at its end."""
+        shape = tuple(size.evaluate(self._scheduled) for size in self._shapes.get(name, ()))
+        if name not in self._shapes or shape == tuple(array.shape):
+            return array
+        whole = np.zeros(shape, array.dtype)
+        whole[tuple(map(slice, array.shape))] = np.asarray(array)
+        return whole
