@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -28,24 +27,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden instead of comparing")
 
 
-THINNED = {  # large families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m ""`
-    "core/passes/test_meaning.py": 2,
-    "core/test_prefixes.py": 2,
-    "core/test_window_gradients.py": 2,
-    "core/test_past_products.py": 2,
-    "core/dependences/test_pattern_gradients.py": 2,
+# Families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m "not slow and not gpu"`.
+LARGE = 24  # tests of one function with parameters: of so many and more, each second runs
+THINNED = {  # each n-th test of every function with parameters, for families whose tests take long
+    "core/passes/test_meaning.py": 4,
+    "core/test_prefixes.py": 4,
+    "core/test_window_gradients.py": 4,
+    "core/test_past_products.py": 3,
+    "core/dependences/test_pattern_gradients.py": 4,
+    "core/dependences/test_values.py": 2,
+    "core/runtime/test_run_bounds.py": 2,
+    "core/runtime/test_registers.py": 2,
+    "core/runtime/test_unroll.py": 2,
+    "core/runtime/test_launches.py": 2,
+    "core/schedule/test_pieces.py": 2,
+    "core/schedule/test_guards.py": 2,
+    "core/passes/test_shift.py": 2,
+    "core/passes/test_attention.py": 2,
+    "core/test_gradients.py": 2,
+    "core/nn/test_training.py": 2,
 }
+
+
+def _thin(items: list[pytest.Item]) -> None:
+    """Mark the tests that the default run leaves out."""
+    families: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+        if path and hasattr(item, "callspec"):
+            families.setdefault((path, getattr(item, "originalname", item.name)), []).append(item)
+    for (path, _), members in families.items():
+        each = THINNED.get(path, 2 if len(members) >= LARGE else 1)
+        for number, item in enumerate(members):
+            if number % each:
+                item.add_marker(pytest.mark.thinned)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    families = Counter[str]()
-    for item in items:
-        family = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
-        if family in THINNED and hasattr(item, "callspec"):
-            families[family] += 1
-            if families[family] % THINNED[family]:
-                item.add_marker(pytest.mark.slow)
+    _thin(items)
     without_torch = importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None
     without_gpu = jax.default_backend() != "gpu"
     for item in items:

@@ -160,6 +160,8 @@ def _outcome(mutant: Mutant) -> tuple[str, str]:
             f"tests/{tests.path}",
             "-x",
             "-q",
+            "-m",
+            "not slow and not gpu",  # thinned families as a whole
             "-p",
             "no:cacheprovider",
             "-p",
