@@ -11,6 +11,7 @@ from typing import Any
 from tempo_core.backends.base import Backend
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
+from tempo_core.cache import Decision, Kept, opened
 from tempo_core.collector import without_collector
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, user_location
@@ -24,7 +25,7 @@ from tempo_core.ir.verify import InvalidGraphError, Verified, verify
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.program import Program, Result, Results, is_interpreted
-from tempo_core.schedule import schedule
+from tempo_core.schedule import Scheduled, schedule
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, full_range, identity
 from tempo_core.symbolic.expr import Bounds, Expr
@@ -58,23 +59,34 @@ def compile_context(
     source = named(source, context)
     timing["check"] = time.perf_counter() - start
     passes = pipeline.pipeline(config.disable, config.unvectorized_steps, checked_tiles(context, config))
-    try:
-        graph = pipeline.run(source, passes, finished)
-    except InvalidGraphError:
-        schedule(source, numbers)  # values that depend on themselves confuse passes: a CausalityError explains this better
-        raise
+    cache = opened(config, source)
+
+    def transformed() -> Graph:
+        try:
+            return pipeline.run(source, passes, finished)
+        except InvalidGraphError:
+            schedule(source, numbers)  # values that depend on themselves confuse passes: a CausalityError explains this better
+            raise
+
+    decided = Decision(transformed()) if cache is None else cache.graph(transformed)
+    graph: Graph = decided.value
     backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
 
     def for_bounds(numbers: Bounds, timing: dict[str, float]) -> Program[Any]:
         """The stages that depend on the bounds: the schedule, and the program that runs. Of the stages above, only the check does."""
         start = time.perf_counter()
-        try:
-            scheduled = schedule(graph, graph.all_bounds(numbers), dealloc=is_interpreted(graph, config))
-        except CausalityError:
-            schedule(source, numbers)  # raises with a cycle of statements that the user wrote
-            raise
+        every = graph.all_bounds(numbers)
+
+        def ordered() -> Scheduled:
+            try:
+                return schedule(graph, every, dealloc=is_interpreted(graph, config))
+            except CausalityError:
+                schedule(source, numbers)  # raises with a cycle of statements that the user wrote
+                raise
+
+        kept = Kept(ordered()) if cache is None else cache.schedule(decided, every, ordered)
         timing["schedule"] = time.perf_counter() - start
-        return Program(source, scheduled, results, config, timing, context, backend, rebound)
+        return Program(source, kept, results, config, timing, context, backend, rebound)
 
     @without_collector
     def rebound(program: Program[Any], bounds: Mapping[Expr, int]) -> Program[Any]:
@@ -84,7 +96,7 @@ def compile_context(
             return program
         check_program(source, numbers, context.branch_lines)
         other = for_bounds(numbers, {"check": time.perf_counter() - start})
-        other.message = other.compared_to(program)
+        other.reuse = other.compared_to(program)
         LOG.info(other.message)
         return other
 
