@@ -30,7 +30,7 @@ TINY = {
 }
 RESULT_KEYS = [
     "eval_return_mean", "eval_return_std", "env_steps", "seconds", "compile_seconds", "seconds_per_iteration",
-    "steps_per_second", "compiles", "versions",
+    "steps_per_second", "compiles", "loads", "versions",
 ]  # fmt: skip
 
 
