@@ -124,12 +124,14 @@ def _options(config: Config) -> Config:
 
 
 def opened(config: Config, source: Graph) -> Cache | None:
-    """The cache of a config, for a source graph. None if it has none, or if the graph has parts without a fingerprint."""
-    path = directory(config)
-    if path is None:
-        return None
+    """The cache of a config, for a source graph. None if it has none, or if something here has no fingerprint: a message says what."""
     try:
+        path = directory(config)
+        if path is None:
+            return None
+        if not config.interpreted:
+            environment.of_device_programs()
         return Cache(Entries(path, config.cache_bytes), source, config)
-    except TypeError as error:
-        LOG.info("the program is not kept: %s", error)
+    except Exception as error:  # the cache is never the reason why a program does not run
+        LOG.warning("the program is not kept: %s", error)
         return None

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import serialize_executable
 
 from tempo_core.entries import LOG, Entries
 from tempo_core.ir.fingerprint import fingerprint, is_of_library, unwrapped
@@ -50,6 +49,8 @@ class Executables:
         if content is None:
             return None
         try:
+            from jax.experimental import serialize_executable
+
             targets, data, in_tree, out_tree = pickle.loads(content)
             _prepare(targets)
             device = environment.device()
@@ -66,6 +67,8 @@ class Executables:
         if any("callback" in target for target in targets) or not _runs_on(compiled, environment.device()):
             return False
         try:
+            from jax.experimental import serialize_executable  # here, so that a version of JAX without it runs all programs
+
             content = pickle.dumps((targets, *serialize_executable.serialize(compiled)))
         except Exception as error:  # what JAX raises here is not stated
             LOG.debug("an XLA program is not kept: %s", error)

@@ -313,6 +313,17 @@ def test_a_cache_that_cannot_be_written_is_a_message(tmp_path: Path, caplog: pyt
     assert any("cannot be" in record.message for record in caplog.records)
 
 
+def test_another_version_of_jax_may_lack_what_keeps_programs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expected = small(tp.Config()).run({"x": X})
+    with patch.dict(sys.modules, {"jax.experimental.serialize_executable": None}):
+        for _ in range(2):
+            same(expected, small(tp.Config(cache=tmp_path)).run({"x": X}))
+    assert not caplog.records and not list(tmp_path.glob("xla-*"))
+    with patch("tempo_core.runtime.environment.of_device_programs", side_effect=AttributeError("no options")):
+        same(expected, small(tp.Config(cache=tmp_path)).run({"x": X}))
+    assert "the program is not kept: no options" in caplog.text
+
+
 # -- options ----------------------------------------------------------------------------------------------------------
 
 

@@ -152,7 +152,7 @@ def test_there_is_one_true_and_one_false() -> None:
 
 def test_hashes_are_not_written() -> None:
     expression = Symbol("t", "T").expr + 1
-    hash(expression), expression.symbols  # noqa: B018 - it remembers both
+    hash(expression), expression.symbols
     copy = loads(dumps(expression, NONE), NONE)
     assert isinstance(copy, Expr) and set(vars(copy)) == {"terms"}
     assert hash(copy) == hash(expression) and bool(copy == expression)
