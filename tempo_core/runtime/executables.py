@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import pickle
 import re
+from types import TracebackType
 from typing import Any
 
 import jax
@@ -61,23 +62,48 @@ class Executables:
             )
             return None
 
-    def save(self, identity: str, text: str, compiled: Any) -> bool:
-        """Keep an executable, if it can be kept: not if it calls back into this process, or runs on another device than the usual one."""
-        targets = _targets(text)
-        if any("callback" in target for target in targets) or not _runs_on(compiled, environment.device()):
-            return False
+    def compile(self, identity: str, lowered: Any) -> tuple[Any, bool]:
+        """A traced program, compiled, and whether it is kept now.
+
+        It cannot be kept if it calls back into this process, or runs on another device than the usual one; nor if it came from JAX's own
+        cache: XLA's CPU compiler cannot write a program that it did not compile itself, and says so only when the program runs.
+        """
+        with _JaxCache() as jax_cache:
+            compiled = lowered.compile()
+        targets = _targets(lowered.as_text())
+        calls_back = any("callback" in target for target in targets)
+        if calls_back or jax_cache.was_hit or not _runs_on(compiled, environment.device()):
+            return compiled, False
         try:
             from jax.experimental import serialize_executable  # here, so that a version of JAX without it runs all programs
 
             content = pickle.dumps((targets, *serialize_executable.serialize(compiled)))
         except Exception as error:  # what JAX raises here is not stated
             LOG.debug("an XLA program is not kept: %s", error)
-            return False
+            return compiled, False
         self.entries.write(self._name(identity), content)
-        return True
+        return compiled, True
 
     def _name(self, identity: str) -> str:
         return f"xla-{fingerprint((identity, environment.of_device_programs()))}"
+
+
+class _JaxCache:
+    """Whether JAX's own cache of compiled programs gave one inside of a `with`, from JAX's own reports."""
+
+    was_hit = False
+
+    def __enter__(self) -> _JaxCache:
+        jax.monitoring.register_event_listener(self._hear)
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        jax.monitoring.unregister_event_listener(self._hear)
+        jax.monitoring.unregister_event_duration_listener(self._hear)
+
+    def _hear(self, event: str, *_: object, **__: object) -> None:
+        self.was_hit |= event.startswith("/jax/compilation_cache/") and ("hit" in event or "retrieval" in event)
 
 
 def may_be_linked(text: str) -> bool:

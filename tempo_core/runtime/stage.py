@@ -408,9 +408,11 @@ class Staged:
         if compiled is None:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-                compiled = self.backend.executables[identity] = lowered.compile()
-            if self.executables is not None:
-                is_on_disk = self.executables.save(identity, lowered.as_text(), compiled)
+                if self.executables is None:
+                    compiled = lowered.compile()
+                else:
+                    compiled, is_on_disk = self.executables.compile(identity, lowered)
+            self.backend.executables[identity] = compiled
         if self.executables is not None and is_on_disk and link is not None and may_be_linked(lowered.as_text()):
             self.executables.add_link(link, identity)
         return compiled, origin

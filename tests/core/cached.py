@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -62,5 +63,21 @@ def report(directory: str) -> dict[str, Any]:
     }
 
 
+def beside_jax_cache(directory: str) -> dict[str, list[int]]:
+    """The XLA programs that were compiled, loaded and kept in four starts, while JAX's own cache is on.
+
+    The second and third start have another directory, and get their programs from JAX. The fourth has that of the first.
+    """
+    jax.config.update("jax_compilation_cache_dir", f"{directory}/jax")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    counts: dict[str, list[int]] = {}
+    for start, name in (("first", "one"), ("second", "two"), ("third", "two"), ("fourth", "one")):
+        program = small(tp.Config(cache=f"{directory}/{name}"))
+        program.run({"x": X})
+        counts[start] = [program.compiles, program.loads, len(list(Path(directory, name).glob("xla-*")))]
+    return counts
+
+
 if __name__ == "__main__":
-    print(json.dumps(report(sys.argv[1])))
+    print(json.dumps(beside_jax_cache(sys.argv[2]) if sys.argv[1] == "jax" else report(sys.argv[1])))

@@ -39,10 +39,10 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> None:
         np.testing.assert_array_equal(one[name], other[name])
 
 
-def process(cache: Path, seed: str) -> subprocess.Popen[str]:
+def process(*arguments: str, seed: str = "0") -> subprocess.Popen[str]:
     """A process whose texts have other hashes."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.core.cached", str(cache)]
+    command = [sys.executable, "-m", "tests.core.cached", *arguments]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -55,17 +55,26 @@ def report(started: subprocess.Popen[str]) -> dict[str, Any]:
 
 def test_another_process_compiles_nothing_and_gives_the_same_bits(tmp_path: Path) -> None:
     cache = tmp_path / "programs"
-    writers = [process(cache, "1"), process(cache, "2")]  # both write, at the same time
+    writers = [process(str(cache), seed=seed) for seed in ("1", "2")]  # both write, at the same time
     first, second = map(report, writers)
     assert first["results"] == second["results"]
     assert max(first["compiles"], second["compiles"]) > 1
-    third = report(process(cache, "3"))
+    third = report(process(str(cache), seed="3"))
     programs = third["loads"]
     assert programs > 1
     assert third == {
         "results": first["results"], "compiles": 0, "loads": programs, "jax": 0,
         "message": f"{ALL}, {programs} of {programs} XLA programs",
     }  # fmt: skip
+
+
+def test_programs_that_jax_kept_are_not_kept_again(tmp_path: Path) -> None:
+    """XLA writes such a program so that it fails when it runs."""
+    counts = report(process("jax", str(tmp_path)))
+    compiles, loads, kept = counts["first"]
+    assert compiles > 1 and loads == 0 and kept >= compiles
+    assert counts["second"] == counts["third"] == [compiles, 0, 0]
+    assert counts["fourth"] == [0, compiles, kept]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
