@@ -11,6 +11,7 @@ from typing import Any
 from tempo_core.backends.base import Backend
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
+from tempo_core.cache import Decision, Kept, opened
 from tempo_core.collector import without_collector
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, TempoError, user_location
@@ -25,7 +26,7 @@ from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.program import Program, Result, Results, is_interpreted
 from tempo_core.runtime.bounds import RunBounds
-from tempo_core.schedule import schedule
+from tempo_core.schedule import Scheduled, schedule
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, full_range, identity
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
@@ -62,29 +63,39 @@ def compile_context(
     timing["check"] = time.perf_counter() - start
     least = [(symbol, limit.at_least) for symbol, limit in limits.items()]
     passes = pipeline.pipeline(config.disable, config.unvectorized_steps, checked_tiles(context, config), least)
-    try:
-        graph = pipeline.run(source, passes, finished)
-    except InvalidGraphError:
-        schedule(source, numbers)  # values that depend on themselves confuse passes: a CausalityError explains this better
-        raise
+    cache = opened(config, source, least)
+
+    def transformed() -> Graph:
+        try:
+            return pipeline.run(source, passes, finished)
+        except InvalidGraphError:
+            schedule(source, numbers)  # values that depend on themselves confuse passes: a CausalityError explains this better
+            raise
+
+    decided = Decision(transformed()) if cache is None else cache.graph(transformed)
+    graph: Graph = decided.value
     backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
 
     def for_bounds(numbers: Bounds, limits: Mapping[Symbol, UpTo], timing: dict[str, float]) -> Program[Any]:
         """The stages that depend on the bounds: the schedule, and the program that runs. Of the stages above, only the check does."""
         start = time.perf_counter()
         capacities = {step.bound_symbol: numbers[bound] for bound, step in zip(limits, graph.chosen, strict=True)}
-        compiled = {bound: number for bound, number in numbers.items() if bound not in limits}
-        try:
-            scheduled = schedule(graph, graph.all_bounds({**compiled, **capacities}), dealloc=is_interpreted(graph, config))
-        except CausalityError:
-            for each in _extremes(numbers, limits):
-                schedule(source, each)  # raises with a cycle of statements that the user wrote
-            raise
+        every = graph.all_bounds({**{b: n for b, n in numbers.items() if b not in limits}, **capacities})
+
+        def ordered() -> Scheduled:
+            try:
+                return schedule(graph, every, dealloc=is_interpreted(graph, config))
+            except CausalityError:
+                for each in _extremes(numbers, limits):
+                    schedule(source, each)  # raises with a cycle of statements that the user wrote
+                raise
+
+        kept = Kept(ordered()) if cache is None else cache.schedule(decided, every, ordered)
         timing["schedule"] = time.perf_counter() - start
         run_bounds = RunBounds(
             source, graph, numbers, limits, lambda numbers: check_program(source, numbers, context.branch_lines)
         )
-        return Program(source, scheduled, results, config, timing, context, backend, rebound, run_bounds)
+        return Program(source, kept, results, config, timing, context, backend, rebound, run_bounds)
 
     @without_collector
     def rebound(program: Program[Any], bounds: Mapping[Expr, int | UpTo]) -> Program[Any]:
@@ -103,7 +114,7 @@ def compile_context(
             return program
         check_limits(source, context, numbers, new_limits)
         other = for_bounds(numbers, new_limits, {"check": time.perf_counter() - start})
-        other.message = other.compared_to(program)
+        other.reuse = other.compared_to(program)
         LOG.info(other.message)
         return other
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tempo_core.errors import ConfigError
 
@@ -33,6 +35,9 @@ class Config:
     memory_limit: refuse a plan whose stores need more than this, in bytes or as "2GiB". The error lists the largest stores.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
         The error names the statement and the point where it began. The -inf of masks is not an error (see `runtime/numerics.py`).
+    cache: keep compiled programs on disk, so that the next start need not compile them: a directory, or True for the usual place
+        (docs/language/cache.md). None and False: keep nothing.
+    cache_limit: the size of this directory, in bytes or as "2GiB". Programs that were not used for longest are removed.
     launch_seconds: about how long a device program may run before Python serves signals. A loop that may take longer runs in several
         launches. None: in one, whatever it takes.
     """
@@ -45,6 +50,8 @@ class Config:
     memory_limit: int | str | None = None
     check_numerics: bool = False
     launch_seconds: float | None = 0.25
+    cache: str | Path | bool | None = None
+    cache_limit: int | str = "2GiB"
 
     def __new__(cls, *_: object, **options: object) -> Config:
         for option in options:
@@ -71,6 +78,13 @@ class Config:
         _choose("executor", self.executor, ("staged", "interpreted"))
         if self.memory_limit is not None:
             object.__setattr__(self, "memory_limit", size_in_bytes(self.memory_limit))
+        object.__setattr__(self, "cache_limit", size_in_bytes(self.cache_limit, "cache_limit"))
+        if not isinstance(self.cache, (str, os.PathLike, bool, type(None))) or self.cache == "":
+            raise ConfigError(
+                f"cache={self.cache!r} is not a directory",
+                hint='Config(cache="programs"), or Config(cache=True) for the usual place',
+            )
+        object.__setattr__(self, "cache", os.fspath(self.cache) if isinstance(self.cache, os.PathLike) else self.cache or None)
         object.__setattr__(self, "tile", _tile_sizes(self.tile))
         for item in self.disable:
             name, _, rest = str(item).partition("(")
@@ -93,18 +107,23 @@ class Config:
         return () if self.disabled("tile") else tuple(self.tile)  # type: ignore[arg-type]
 
     @property
+    def cache_bytes(self) -> int:
+        """The limit of the cache on disk, in bytes."""
+        return size_in_bytes(self.cache_limit)
+
+    @property
     def interpreted(self) -> bool:
         """Whether programs are interpreted. NumPy arrays cannot be staged."""
         return self.executor == "interpreted" or self.backend == "numpy"
 
 
-def size_in_bytes(size: int | str) -> int:
+def size_in_bytes(size: int | str, option: str = "memory_limit") -> int:
     """A number of bytes, or a text such as "2GiB", "512 MiB", "100KB", "4096"."""
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(size), re.IGNORECASE)
     if match is None or isinstance(size, float):
-        raise ConfigError(f"memory_limit={size!r} is not a size", hint='give a number of bytes, or a text: memory_limit="2GiB"')
+        raise ConfigError(f"{option}={size!r} is not a size", hint=f'give a number of bytes, or a text: {option}="2GiB"')
     number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 

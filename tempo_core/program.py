@@ -15,6 +15,7 @@ import numpy as np
 
 from tempo_core.backends.base import Backend
 from tempo_core.backends.numpy_backend import NumpyBackend
+from tempo_core.cache import Kept
 from tempo_core.config import Config
 from tempo_core.errors import TempoError
 from tempo_core.frontend.arguments import checked
@@ -42,7 +43,7 @@ from tempo_core.runtime.plan import Plan, plan_of
 from tempo_core.runtime.session import Session
 from tempo_core.runtime.stage import Staged
 from tempo_core.runtime.walk import Path as Place
-from tempo_core.schedule import Scheduled, schedule
+from tempo_core.schedule import schedule
 from tempo_core.schedule.outline import outline
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
@@ -150,14 +151,13 @@ class Results:
 class Program(Generic[R]):
     """A compiled program: run it with any inputs, inspect it, or step through it.
 
-    `source` is the program as it was written; `graph` is the graph after all passes. If the program comes from another one by
-    `with_bounds`, `message` says which parts were compiled anew.
+    `source` is the program as it was written; `graph` is the graph after all passes.
     """
 
     def __init__(
         self,
         source: Graph,
-        scheduled: Scheduled,
+        kept: Kept,
         results: Results,
         config: Config,
         timing: dict[str, float],
@@ -166,13 +166,15 @@ class Program(Generic[R]):
         rebound: Callable[[Program[R], Mapping[Expr, int | UpTo]], Program[R]],
         run_bounds: RunBounds,
     ):
+        scheduled = kept.scheduled
         self.source, self.scheduled, self.graph = source, scheduled, scheduled.graph
         self.results, self.config, self.timing, self.backend = results, config, timing, backend
         self.bounds: Bounds = run_bounds.compiled  # of those that a run chooses, the capacity
         self.limits: Mapping[Symbol, UpTo] = run_bounds.limits  # of the bounds that a run chooses
         self._run_bounds = run_bounds
         self._former = functools.lru_cache(16)(lambda numbers: results.former(dict(numbers)))
-        self.message = ""
+        self.reuse = ""  # what `with_bounds` used again
+        self._kept = kept
         self._domains = context.inputs  # inputs that no output needs may be fed, and are ignored
         self._lines = context.branch_lines
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
@@ -183,7 +185,7 @@ class Program(Generic[R]):
         self._opened: dict[str | None, Staged] = {}
         self._staged = None
         if not is_interpreted(self.graph, config):
-            self._staged = Staged(scheduled, backend, config.check_numerics, config.disable, config.launch_seconds)
+            self._staged = self._new_staged()
         if isinstance(config.memory_limit, int):
             self.plan().check_memory(config.memory_limit)
 
@@ -321,11 +323,12 @@ class Program(Generic[R]):
     def _opened_at(self, step: str | None) -> Staged:
         """The device programs of runs that stop between iterations over a step."""
         if step not in self._opened:
-            config = self.config
-            self._opened[step] = Staged(
-                self.scheduled, self.backend, config.check_numerics, config.disable, config.launch_seconds, opened_at=(step,)
-            )
+            self._opened[step] = self._new_staged((step,))
         return self._opened[step]
+
+    def _new_staged(self, opened_at: tuple[str | None] | None = None) -> Staged:
+        config, kept = self.config, self._kept.executables
+        return Staged(self.scheduled, self.backend, config.check_numerics, config.disable, config.launch_seconds, opened_at, kept)
 
     @functools.cached_property
     def _origin(self) -> Origin:
@@ -375,7 +378,8 @@ class Program(Generic[R]):
     def compared_to(self, other: Program[Any]) -> str:
         """A message that says which parts are compiled anew here, and which parts of `other` are used again."""
         changed = ", ".join(f"{b}: {other.bounds[b]} -> {n}" for b, n in self.bounds.items() if n != other.bounds[b])
-        reuse = f"passes reused, scheduled anew in {self.timing['schedule']:.2g} s"
+        is_taken = "schedule" in (self._kept.taken or ())
+        reuse = "passes reused" + ("" if is_taken else f", scheduled anew in {self.timing['schedule']:.2g} s")
         if self._staged is None:
             return f"{changed}: {reuse}; interpreted, nothing to compile"
         self._staged.lower_all()
@@ -445,9 +449,34 @@ class Program(Generic[R]):
         return dict(zip(names, self.results.each, strict=True))
 
     @property
+    def message(self) -> str:
+        """What was used again: by `with_bounds`, and from the cache on disk (`Config(cache=...)`), with the XLA programs so far.
+
+        Empty if there was nothing to use.
+        """
+        return "; ".join(filter(None, (self.reuse, self._from_cache())))
+
+    def _from_cache(self) -> str:
+        if self._kept.taken is None:
+            return ""
+        parts = list(self._kept.taken)
+        total = self.loads + self.compiles
+        if total:
+            parts.append(f"{self.loads} of {total} XLA programs")
+        return f"from the cache: {', '.join(parts) or 'nothing'}"
+
+    @property
+    def loads(self) -> int:
+        """XLA programs that came from the cache on disk so far, and so were not compiled."""
+        return sum(staged.loads for staged in self._all_staged())
+
+    @property
     def compiles(self) -> int:
         """XLA programs compiled so far by the staged executor."""
         return self._staged.compiles if self._staged is not None else 0
+
+    def _all_staged(self) -> list[Staged]:
+        return [*([] if self._staged is None else [self._staged]), *self._opened.values()]
 
     @property
     def compile_seconds(self) -> float:

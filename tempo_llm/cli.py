@@ -25,6 +25,8 @@ CHECKPOINTS = Path("checkpoints")
 STDIN = "-"
 _ATTENTION = f"The past tokens to attend to: {', '.join(PATTERNS)}; by layers as in 0-3:full,4-:window=1024+sink=4."
 
+_CACHE = "Where compiled programs are kept [default: $TEMPO_CACHE, else ~/.cache/tempo]."
+
 
 @app.callback()
 def _root() -> None:
@@ -52,6 +54,8 @@ def generate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")] = False,
+    cache: Annotated[Path | None, typer.Option("--cache", metavar="DIR", help=_CACHE)] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")] = False,
 ) -> None:
     """Continue one or more prompts."""
     try:
@@ -63,7 +67,8 @@ def generate(
         directory = _model_directory(model)
         tokenizer = Tokenizer.from_directory(directory)
         ids = _encode(tokenizer, texts, request)
-        generator = Generator.from_directory(directory, Attention.parse(attention))
+        kept = False if no_cache else True if cache is None else str(cache)
+        generator = Generator.from_directory(directory, Attention.parse(attention), cache=kept)
         load_seconds = time.perf_counter() - started
         if plan:
             typer.echo(generator.plan(ids, max_new_tokens, temperature=temperature, max_context=max_context, full=full))
@@ -156,6 +161,7 @@ def _report(model: str, texts: list[str], answers: list[str], result: Generation
         "completions": completions,
         "positions": result.length,
         "compiles": result.compiles,
+        "loads": result.loads,
         "timings": {
             "load_seconds": load_seconds,
             "compile_seconds": result.compile_seconds,
@@ -176,8 +182,9 @@ def _completion(prompt: str, text: str, completion: Completion) -> JsonObject:
 
 def _timings(result: Generation, load_seconds: float) -> str:
     rate = result.length * len(result.completions) / max(result.run_seconds, 1e-9)
+    kept = f", {result.loads} more came from the cache" if result.loads else ""
     return (
-        f"loaded in {load_seconds:.2f} s; compiled {result.compiles} programs in {result.compile_seconds:.2f} s; "
+        f"loaded in {load_seconds:.2f} s; compiled {result.compiles} programs in {result.compile_seconds:.2f} s{kept}; "
         f"{result.length} positions of {len(result.completions)} prompts in {result.run_seconds:.2f} s ({rate:.1f} positions/s)"
     )
 

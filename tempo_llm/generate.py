@@ -33,7 +33,8 @@ class Completion:
 class Generation:
     """The result of one call: completions in the order of the prompts, and the cost.
 
-    `length` is the number of positions computed for each prompt; `compiles` is the number of XLA programs compiled in this call.
+    `length` is the number of positions computed for each prompt; `compiles` is the number of XLA programs compiled in this call, and
+    `loads` of those that came from the cache on disk instead.
     """
 
     completions: tuple[Completion, ...]
@@ -41,6 +42,7 @@ class Generation:
     compiles: int
     compile_seconds: float
     run_seconds: float
+    loads: int = 0
 
 
 class Generator:
@@ -80,7 +82,8 @@ class Generator:
         length = self._length(prompts, max_new_tokens, temperature, max_context)
         started, programs = time.perf_counter(), len(self._programs)
         program = self._program(len(prompts), length, temperature > 0)
-        before = (program.compiles, program.compile_seconds) if len(self._programs) == programs else (0, 0.0)
+        is_new = len(self._programs) > programs
+        before = (0, 0.0, 0) if is_new else (program.compiles, program.compile_seconds, program.loads)
         (tokens,) = program.run(self._inputs(prompts, length, temperature), seed=seed)
         compile_seconds = program.compile_seconds - before[1]
         run_seconds = time.perf_counter() - started - compile_seconds
@@ -89,7 +92,8 @@ class Generator:
             _completion(tuple(prompt), np.asarray(row)[len(prompt) : len(prompt) + max_new_tokens].tolist(), stops)
             for prompt, row in zip(prompts, tokens, strict=True)
         )
-        return Generation(completions, length, program.compiles - before[0], compile_seconds, run_seconds)
+        compiles, loads = program.compiles - before[0], program.loads - before[2]
+        return Generation(completions, length, compiles, compile_seconds, run_seconds, loads)
 
     def plan(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from tempo_core.files import write_whole
 from tempo_rl.errors import CheckpointError
 from tempo_rl.recipe import Recipe, make_recipe
 
@@ -41,19 +41,6 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, data)
     return path
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that a reader sees the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

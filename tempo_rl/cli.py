@@ -34,6 +34,18 @@ Overrides = Annotated[
 ]
 
 
+CacheDirectory = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="DIR", help="Where compiled programs are kept [default: $TEMPO_CACHE, else ~/.cache/tempo]."),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")]
+
+
+def chosen_cache(directory: Path | None, off: bool) -> str | bool:
+    """The `cache` of a `tempo_core.Config`: the usual place, unless flags say otherwise."""
+    return False if off else True if directory is None else str(directory)
+
+
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
     """Turn a user's mistake into its message and exit status 1, without a traceback."""
@@ -70,6 +82,8 @@ def train(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan before the run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
+    cache: CacheDirectory = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json."""
     flags = {"seed": seed, "total_timesteps": total_timesteps, "num_envs": num_envs, "save_every": save_every, "track": track}
@@ -82,7 +96,8 @@ def train(
         run = create_run(out or new_run_path(Path(recipe).stem, loaded.seed), overwrite)
         show_progress = sys.stderr.isatty() if progress is None else progress
         typer.echo(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
-        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan)
+        kept = chosen_cache(cache, no_cache)
+        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan, cache=kept)
     _say_result(loaded, outcome.result)
     if outcome.interrupted:
         typer.echo(f"interrupted after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True)
@@ -93,6 +108,7 @@ def _say_result(recipe: Recipe, result: Result) -> None:
     typer.echo(
         f"{result['env_steps']:,} steps in {result['seconds']:.1f} s ({result['steps_per_second']:,.0f} steps/s); "
         f"compiled {result['compiles']} XLA programs, {result['compile_seconds']:.1f} s of compiling"
+        + (f"; {result['loads']} came from the cache" if result["loads"] else "")
     )
     if result["eval_return_mean"] is not None:
         typer.echo(
@@ -108,6 +124,8 @@ def evaluate(
     ],
     episodes: Annotated[int, typer.Option(min=1, help="Whole episodes to play.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation's environments.")] = 0,
+    cache: CacheDirectory = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Play greedy episodes with a checkpoint's policy."""
     with errors_as_messages():
@@ -117,7 +135,7 @@ def evaluate(
 
         path = find_checkpoint(run)
         checkpoint = load_checkpoint(path)
-        result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed)
+        result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed, chosen_cache(cache, no_cache))
     typer.echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
     typer.echo(
         f"greedy evaluation over {episodes} episodes: return {result.mean:.1f} ± {result.std:.1f} "
@@ -130,13 +148,15 @@ def plan(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     full: Annotated[bool, typer.Option("--full", help="Each statement and each store on a line of its own.")] = False,
+    cache: CacheDirectory = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Print the compiled program's schedule, its stores, and its device programs; run nothing."""
     with errors_as_messages():
         loaded = load_recipe(recipe, overrides or [])
         from tempo_rl.train import plan as make_plan
 
-        typer.echo(make_plan(loaded, full))
+        typer.echo(make_plan(loaded, full, chosen_cache(cache, no_cache)))
 
 
 @app.command("ls")

@@ -33,7 +33,9 @@ class Evaluation:
         return float(self.returns.std())
 
 
-def greedy_policy(recipe: Recipe, env: VectorEnvironment, parameters: Mapping[str, np.ndarray]) -> Policy:
+def greedy_policy(
+    recipe: Recipe, env: VectorEnvironment, parameters: Mapping[str, np.ndarray], cache: str | bool | None = None
+) -> Policy:
     """The most likely actions (B, ...) for observations (B, ...), under `parameters`."""
     ctx = tp.Context()
     with ctx:
@@ -44,7 +46,7 @@ def greedy_policy(recipe: Recipe, env: VectorEnvironment, parameters: Mapping[st
     missing = sorted(set(names) - set(parameters))
     if missing:
         raise RLError(f"the checkpoint lacks the parameters {', '.join(missing)}")
-    program = ctx.compile({}, outputs=[action]).bind({name: parameters[name] for name in names})
+    program = ctx.compile({}, outputs=[action], config=tp.Config(cache=cache)).bind({name: parameters[name] for name in names})
     return lambda observations: np.asarray(program.run({"observation": observations})[0])
 
 
@@ -67,13 +69,18 @@ def play(env: VectorEnvironment, policy: Policy, episodes: int) -> Evaluation:
     return Evaluation(np.concatenate(returns), np.concatenate(lengths))
 
 
-def evaluate(recipe: Recipe, parameters: Mapping[str, np.ndarray], episodes: int, seed: int) -> Evaluation:
-    """Play `episodes` greedy episodes in fresh environments, with seeds that training does not use."""
+def evaluate(
+    recipe: Recipe, parameters: Mapping[str, np.ndarray], episodes: int, seed: int, cache: str | bool | None = None
+) -> Evaluation:
+    """Play `episodes` greedy episodes in fresh environments, with seeds that training does not use.
+
+    `cache` is the directory of compiled programs, as in `tp.Config`.
+    """
     if episodes < 1:
         raise RLError(f"an evaluation needs at least one episode, got {episodes}")
     env = make_vector(recipe.env.id, min(episodes, 32), evaluation_seed(seed), recipe.env.kwargs, recipe.env.wrappers)
     try:
-        return play(env, greedy_policy(recipe, env, parameters), episodes)
+        return play(env, greedy_policy(recipe, env, parameters, cache), episodes)
     finally:
         env.close()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
-from tempo_rl.checkpoint import write_whole
+from tempo_core.files import write_whole
 from tempo_rl.errors import RunError
 from tempo_rl.recipe import Recipe
 

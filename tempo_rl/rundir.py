@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tempo_rl.checkpoint import write_whole
+from tempo_core.files import write_whole
 from tempo_rl.errors import CheckpointError, RunError
 from tempo_rl.recipe import Recipe, dump_recipe
 

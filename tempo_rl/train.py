@@ -36,6 +36,7 @@ class Timing(TypedDict):
     seconds_per_iteration: float | None  # the median
     steps_per_second: float
     compiles: int  # XLA programs
+    loads: int  # XLA programs that were not compiled, but came from the cache
 
 
 class Result(Timing):
@@ -62,27 +63,34 @@ class _Silent:
     def finished(self, iteration: int, metrics: Arrays, parameters: Arrays) -> None: ...
 
 
-def compile_config(recipe: Recipe) -> tp.Config:
-    """The compiler's options that a recipe sets."""
-    return tp.Config(seed=recipe.seed, executor=recipe.executor, disable=tuple(recipe.disable))
+def compile_config(recipe: Recipe, cache: str | bool | None = None) -> tp.Config:
+    """The compiler's options that a recipe sets. `cache` is the directory of compiled programs, as in `tp.Config`."""
+    return tp.Config(seed=recipe.seed, executor=recipe.executor, disable=tuple(recipe.disable), cache=cache)
 
 
-def plan(recipe: Recipe, full: bool = False) -> str:
+def plan(recipe: Recipe, full: bool = False, cache: str | bool | None = None) -> str:
     """The compiled program's plan: schedule, stores, device programs; `full` gives each statement and store its own line.
 
     Nothing is run.
     """
     agent = build_agent(recipe, _Silent())
     try:
-        return agent.compile(compile_config(recipe)).plan().text(full)
+        return agent.compile(compile_config(recipe, cache)).plan().text(full)
     finally:
         agent.environment.close()
 
 
 def train(
-    recipe: Recipe, run: RunDirectory, progress: bool = False, say: Callable[[str], None] = print, show_plan: bool = False
+    recipe: Recipe,
+    run: RunDirectory,
+    progress: bool = False,
+    say: Callable[[str], None] = print,
+    show_plan: bool = False,
+    cache: str | bool | None = None,
 ) -> Outcome:
     """Train as `recipe` says and fill `run`. Raises `RunError` if the loss or a parameter is not finite.
+
+    `cache` is the directory of compiled programs, True for the usual one, None for none.
 
     After Ctrl-C the running iteration is finished and saved, and the outcome is marked as interrupted.
     """
@@ -90,14 +98,14 @@ def train(
     loggers: list[Logger] = [CSVLogger(run.metrics)]
     if recipe.track:
         loggers.append(WandbLogger(recipe, run.path))
-    interrupted, compile_seconds = False, 0.0
+    interrupted, compile_seconds, program = False, 0.0, None
     total = recipe.iterations * recipe.num_envs * recipe.num_steps
     began = time.perf_counter()
     with CompileCounter() as compiles, Progress(total, progress) as bar:
         monitor = TrainingMonitor(recipe, run, loggers, bar.update)
         agent = build_agent(recipe, monitor)
         try:
-            program, compile_seconds = _compile(agent, recipe, compiles, began)
+            program, compile_seconds = _compile(agent, compile_config(recipe, cache), compiles, began)
             if show_plan:
                 say(program.plan().text())
             with finishing_iterations(monitor):
@@ -115,10 +123,11 @@ def train(
                 logger.close()
     seconds = time.perf_counter() - began
     monitor.save()
-    timing = _timing(monitor, seconds, compile_seconds + compiles.seconds, compiles.count)
+    loads = program.loads if program is not None else 0
+    timing = _timing(monitor, seconds, compile_seconds + compiles.seconds, compiles.count, loads)
     evaluation = None
     if recipe.eval_episodes and monitor.latest and not interrupted:
-        evaluation = evaluate(recipe, monitor.latest, recipe.eval_episodes, recipe.seed)
+        evaluation = evaluate(recipe, monitor.latest, recipe.eval_episodes, recipe.seed, cache)
     result = _result(evaluation, timing, interrupted)
     run.write_result(result)
     return Outcome(result, evaluation, interrupted)
@@ -131,14 +140,14 @@ def cause(error: BaseException | None, kind: type[Error]) -> Error | None:
     return error
 
 
-def _compile(agent: Agent, recipe: Recipe, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:
+def _compile(agent: Agent, config: tp.Config, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:
     """The program, and the seconds of building and compiling it, without those of XLA (which `compiles` counts)."""
     before = compiles.seconds
-    program = agent.compile(compile_config(recipe))
+    program = agent.compile(config)
     return program, time.perf_counter() - began - (compiles.seconds - before)
 
 
-def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int) -> Timing:
+def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int, loads: int) -> Timing:
     lengths = np.diff(monitor.times).tolist()  # seconds from the end of one iteration to the next, so the first is left out
     return {
         "env_steps": monitor.env_steps,
@@ -147,6 +156,7 @@ def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, co
         "seconds_per_iteration": statistics.median(lengths) if lengths else None,
         "steps_per_second": monitor.env_steps / seconds,
         "compiles": compiles,
+        "loads": loads,
     }
 
 

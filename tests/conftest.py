@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # `JAX_PLATFORMS=cuda pytest -m gpu` for a GPU; read when JAX is imported
+os.environ["TEMPO_CACHE"] = "off"  # no test compiles less because of what ran before, or writes to the user's caches
 
 import jax
 import pytest

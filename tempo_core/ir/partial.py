@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,30 @@ from tempo_core.symbolic.expr import Expr
 
 
 @dataclass(frozen=True, eq=False)
+class Division:
+    """What a function was divided by: its operands and results, and the operands that are `outside`. `between` was the outcome."""
+
+    fn: Callable[..., Any]
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    outside: tuple[int, ...]
+    between: tuple[TensorType, ...]
+
+    @functools.cached_property
+    def parts(self) -> Parts | None:
+        """The parts again. None if the function has changed, and has no parts of the same form any more."""
+        divided = parts(self.fn, self.operands, self.results, self.outside)
+        return divided if divided is not None and divided.between == self.between else None
+
+
+@dataclass(frozen=True, eq=False)
 class Traced:
-    """A function as JAX's program of it (a `ClosedJaxpr`)."""
+    """A function as JAX's program of it (a `ClosedJaxpr`): one of the parts of a division."""
 
     program: Any
     name: str
+    division: Division
+    is_early: bool
 
     def __call__(self, *operands: Any) -> Any:
         import jax.extend.core  # the IR itself needs no JAX
@@ -82,12 +102,23 @@ def parts(
         return None
     rest = [equation for equation in inner.eqns if any(equation is other for other in (*late, *copied))]
     name = getattr(fn, "__name__", type(fn).__name__)
+    types = tuple(TensorType(str(v.aval.dtype), tuple(map(Expr.of, v.aval.shape))) for v in between)
+    division = Division(fn, tuple(operands), tuple(results), tuple(outside), types)
+    first = _program(program, [inner.invars[k] for k in outside], early, list(between))
+    second = _program(program, [*inner.invars, *between], rest, list(inner.outvars))
     return Parts(
-        _traced(program, [inner.invars[k] for k in outside], early, list(between), f"{name}: early part"),
-        _traced(program, [*inner.invars, *between], rest, list(inner.outvars), name),
-        tuple(TensorType(str(v.aval.dtype), tuple(map(Expr.of, v.aval.shape))) for v in between),
+        Traced(first, f"{name}: early part", division, is_early=True),
+        Traced(second, name, division, is_early=False),
+        types,
         sum(map(_operations, early)) - sum(map(_operations, copied)),
     )
+
+
+def traced_again(division: Division, is_early: bool) -> Traced:
+    """A part of a function, traced anew. Raises ValueError if the function has changed, and has no such parts."""
+    if division.parts is None:
+        raise ValueError(f"the function {division.fn!r} is divided in another way now")
+    return division.parts.early if is_early else division.parts.late
 
 
 def _sizes(type: TensorType) -> tuple[int, ...]:
@@ -98,11 +129,11 @@ def _is_literal(value: Any) -> bool:
     return hasattr(value, "val")
 
 
-def _traced(program: Any, operands: list[Any], equations: list[Any], results: list[Any], name: str) -> Traced:
+def _program(program: Any, operands: list[Any], equations: list[Any], results: list[Any]) -> Any:
     import jax.extend.core
 
     inner = jax.extend.core.Jaxpr(program.jaxpr.constvars, operands, results, equations, program.jaxpr.effects)
-    return Traced(jax.extend.core.ClosedJaxpr(inner, program.consts), name)
+    return jax.extend.core.ClosedJaxpr(inner, program.consts)
 
 
 def _operations(equation: Any) -> int:

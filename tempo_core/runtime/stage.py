@@ -23,11 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tempo_core.backends.base import Backend, numpy_dtype
+from tempo_core.ir.fingerprint import fingerprint
 from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.chunks import cut, opened
 from tempo_core.runtime.edges import awaited_first, early, joined
+from tempo_core.runtime.executables import Executables, calls_function, may_be_linked
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.host import (
     Chunks,
@@ -68,8 +70,12 @@ class Staged:
         disable: Collection[str] = (),
         launch_seconds: float | None = None,
         opened_at: tuple[str | None] | None = None,
+        kept: Executables | None = None,
     ):
-        """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None)."""
+        """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None).
+
+        XLA programs that are `kept` on disk are taken from there, and others are added.
+        """
         self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
@@ -101,7 +107,9 @@ class Staged:
         for number, segment in enumerate(self.segments):
             segment.number = number
         self.compiles = 0
+        self.loads = 0  # XLA programs that came from disk
         self.compile_seconds = 0.0
+        self.executables = kept
         self.store_keys = self._persistent()
         created = {key for segment in self.segments for key in segment.creates}
         self._passed = [key for key in self.store_keys if key not in self.kept and key not in created]
@@ -326,10 +334,13 @@ class Staged:
         return program
 
     def lower_all(self) -> None:
-        """Trace all segments, from the shapes and dtypes that they will be called with."""
+        """Trace all segments that are not on disk, from the shapes and dtypes that they will be called with."""
         for segment in self.segments:
             if segment.compiled is None and segment.lowered is None:
-                segment.lowered = self._lowered(segment, self._expected(segment))
+                expected = self._expected(segment)
+                segment.compiled = self._linked(self._link(segment, expected))
+                if segment.compiled is None:
+                    segment.lowered = self._lowered(segment, expected)
 
     def compile_all(self) -> None:
         """Compile all segments, for the shapes and dtypes that they will be called with."""
@@ -339,8 +350,10 @@ class Staged:
         self.new_stores()
 
     def reusable(self) -> int:
-        """The number of traced segments whose XLA program this backend has compiled for another program."""
-        return sum(1 for s in self.segments if s.lowered is not None and _identity(s.lowered) in self.backend.executables)
+        """The number of segments whose XLA program came from disk, or was compiled by this backend for another program."""
+        lowered = [s.lowered for s in self.segments if s.compiled is None and s.lowered is not None]
+        loaded = sum(1 for s in self.segments if s.compiled is not None)
+        return loaded + sum(1 for each in lowered if _identity(each) in self.backend.executables)
 
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
         """The arguments of a segment, as shapes and dtypes."""
@@ -378,16 +391,71 @@ class Staged:
         start = time.perf_counter()
         self._check_dtypes(value.dtype for value in jax.tree.leaves(arguments[:4]))
         self._check_dtypes(map(self.lowering.dtype, segment.creates))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        link = self._link(segment, arguments)
+        compiled = self._linked(link)
+        if compiled is None:
             lowered = segment.lowered if segment.lowered is not None else self._lowered(segment, arguments)
-            identity = _identity(lowered)
-            compiled = self.backend.executables.get(identity)
-            if compiled is None:
-                compiled = self.backend.executables[identity] = lowered.compile()
-                self.compiles += 1
+            compiled, origin = self._compiled(lowered, link)
+            self.compiles += origin == "compiled"
+            self.loads += origin == "loaded"
         segment.lowered, segment.compiled = None, compiled
         self.compile_seconds += time.perf_counter() - start
+        return compiled
+
+    def _compiled(self, lowered: Any, link: str | None) -> tuple[Callable[..., Any], str]:
+        """The XLA program of a traced function, and whether it was "compiled" now, "loaded" from disk, or is "shared" with another program."""
+        identity = _identity(lowered)
+        compiled, origin = self._executable(identity)
+        is_on_disk = compiled is not None
+        if compiled is None:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+                if self.executables is None:
+                    compiled = lowered.compile()
+                else:
+                    compiled, is_on_disk = self.executables.compile(identity, lowered)
+            self.backend.executables[identity] = compiled
+        if self.executables is not None and is_on_disk and link is not None and may_be_linked(lowered.as_text()):
+            self.executables.add_link(link, identity)
+        return compiled, origin
+
+    def _executable(self, identity: str) -> tuple[Callable[..., Any] | None, str]:
+        """An XLA program that this backend has, or that is on disk, and its origin."""
+        compiled = self.backend.executables.get(identity)
+        if compiled is not None:
+            return compiled, "shared"
+        compiled = None if self.executables is None else self.executables.load(identity)
+        if compiled is None:
+            return None, "compiled"
+        self.backend.executables[identity] = compiled
+        return compiled, "loaded"
+
+    def _link(self, segment: Segment, arguments: tuple[Any, ...]) -> str | None:
+        """The link on disk from a segment to its XLA program. None if there can be none.
+
+        The code of a user's function is not part of the scheduled program. A segment that calls one has no link: its function is traced,
+        and the text of its XLA program decides.
+        """
+        if self.executables is None or any(calls_function(self.graph[each.node].op) for each in _executes(segment)):
+            return None
+        arrays = [(str(leaf.shape), str(leaf.dtype)) for leaf in jax.tree.leaves(arguments)]
+        layouts = [(key, self.lowering.layout(key)) for key in (*segment.writes, *segment.reads)]
+        items = [(each.execute, each.slot) if isinstance(each, Fetch) else each for each in segment.items]
+        puts = [(put.execute, put.slot, put.outputs) for put in segment.puts]
+        effects = (segment.reads, segment.writes, segment.creates, segment.inputs, segment.is_chunk)
+        written_out = (self.unrolled.loops, sorted(self.unrolled.inputs.items()), sorted(self.unrolled.stores.items()))
+        structure = str(jax.tree.structure(arguments))
+        return self.executables.link(
+            fingerprint((items, puts, segment.counters, effects, arrays, structure, layouts, written_out))
+        )
+
+    def _linked(self, link: str | None) -> Callable[..., Any] | None:
+        """The XLA program to which a link leads."""
+        identity = None if link is None or self.executables is None else self.executables.linked(link)
+        if identity is None:
+            return None
+        compiled, origin = self._executable(identity)
+        self.loads += origin == "loaded"
         return compiled
 
     def _check_dtypes(self, dtypes: Iterable[Any]) -> None:
@@ -400,10 +468,13 @@ class Staged:
     def new_stores(self) -> Stores:
         """Zeros for all stores that live between segments and that none of them creates, from one XLA program."""
         keys = self._passed
+        if not keys:
+            return {}
         if self._zeros is None:
             self._check_dtypes(map(self.lowering.dtype, keys))
-            self._zeros = jax.jit(lambda: [self.lowering.zeros(k) for k in keys])
-        return dict(zip(keys, self._zeros(), strict=True)) if keys else {}
+            zeros = jax.jit(lambda: [self.lowering.zeros(k) for k in keys])
+            self._zeros = zeros if self.executables is None else self._compiled(zeros.lower(), None)[0]
+        return dict(zip(keys, self._zeros(), strict=True))
 
     def fed(self, name: str, value: Any) -> Any:
         """A fed array as the device programs take it: one array, or a tuple of its parts.
@@ -451,10 +522,18 @@ def _outside(item: Item) -> Iterator[Item]:
             yield from _outside(child)
 
 
-def _identity(lowered: Any) -> tuple[Any, ...]:
+def _identity(lowered: Any) -> str:
     """The key of an XLA program: its text, and its arguments with their nesting.
 
     The text has all arguments, also those that it does not use. Without them, a program that reads the first of two equal arrays
     would have the text of one that reads the second.
     """
-    return hashlib.sha256(lowered.as_text().encode()).digest(), lowered.in_tree, lowered.out_tree
+    return hashlib.sha256(f"{lowered.as_text()}\n{lowered.in_tree}\n{lowered.out_tree}".encode()).hexdigest()
+
+
+def _executes(segment: Segment) -> Iterator[Execute]:
+    """The statements of a segment, and those whose operands it fetches or whose results it puts."""
+    for item in segment.items:
+        yield from statements(item)
+    yield from (fetch.execute for fetch in segment.fetches)
+    yield from (put.execute for put in segment.puts)

@@ -1,14 +1,12 @@
 """Files of a run's state: safetensors, with JSON beside the arrays. A file is whole, or it is refused.
 
-A file is written under a temporary name, synced and renamed: a process that is killed at any moment leaves the earlier file. It has a
-version and a checksum of all that it holds.
+A process that is killed at any moment leaves the earlier file (`files.py`). A file has a version and a checksum of all that it holds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import safetensors.numpy
 
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.errors import StateError
+from tempo_core.files import write_whole
 
 FORMAT = "tempo-run-1"
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -30,21 +29,13 @@ def write(path: Path, arrays: Arrays, meta: Mapping[str, Any]) -> None:
     data = {name: _bytes(array) for name, array in arrays.items()}
     text = json.dumps({**meta, "dtypes": dtypes, "shapes": {name: array.shape for name, array in arrays.items()}}, sort_keys=True)
     content = safetensors.numpy.save(data, {"format": FORMAT, "meta": text, "checksum": _checksum(data, text)})
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_directory(path.parent)
+        write_whole(path, content)
     except OSError as error:
         raise StateError(
             f"the state cannot be written to {path}: {error}", hint="an earlier file of this name is as it was"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
@@ -95,17 +86,3 @@ def _checksum(data: Arrays, text: str) -> str:
         total.update(name.encode())
         total.update(data[name].tobytes())
     return total.hexdigest()
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename last. Some systems cannot open a directory."""
-    try:
-        handle = os.open(directory, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,8 +23,13 @@ class Scheduled:
     graph: Graph
     root: Block
     storage: dict[tuple[int, int], Storage]
-    schedule: Schedule
     bounds: Mapping[Symbol, int]
+    times: Schedule | None = None  # None if program and storage come from a file
+
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """The times of all statements."""
+        return self.times or compute(constraints_of(self.graph), self.bounds)
 
     def text(self) -> str:
         """The program, readable."""
@@ -42,9 +48,8 @@ def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) 
             raise BoundsError(f"the bound {bound} is {bounds.get(bound, 'not given')}; it must be a number of at least 1")
     times = compute(constraints_of(graph), bounds)
     storage = fold(times, bounds)
-    return Scheduled(
-        graph, build_program(times, bounds, storage if dealloc and not graph.chosen else None), storage, times, dict(bounds)
-    )
+    deallocs = storage if dealloc and not graph.chosen else None
+    return Scheduled(graph, build_program(times, bounds, deallocs), storage, dict(bounds), times)
 
 
 __all__ = [

@@ -67,6 +67,10 @@ class Truth(Bool):
 
     value: bool
 
+    def __reduce__(self) -> str:
+        """There is one object for each of the two: `condition is TRUE`."""
+        return "TRUE" if self.value else "FALSE"
+
     def __invert__(self) -> Bool:
         return FALSE if self.value else TRUE
 

@@ -7,7 +7,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -158,6 +158,7 @@ class Checking:
         self.check_passes()
         self.check_compiled_again(program)
         self.check_other_bounds(program)
+        self.check_cache()
         return Outcome("same")
 
     def compiled(self) -> tp.Program:
@@ -360,6 +361,25 @@ class Checking:
         again = self.compiled()
         assert again.text("sdg") == program.text("sdg"), "compiled again, the graph is another"
         assert again.text("program") == program.text("program"), "compiled again, the program is another"
+
+    def check_cache(self) -> None:
+        """A program that is read from disk is the one that was written: it compiles nothing, and gives the same bits."""
+        if self.config.seed % 3 != 1:
+            return
+        with tempfile.TemporaryDirectory() as directory:
+            config = replace(self.config, cache=directory)
+            first, second = (self.compiled_and_run(config) for _ in range(2))
+        assert (first[0].loads, second[0].compiles) == (0, 0), "it was not kept"
+        assert second[0].message.startswith("from the cache: passes, schedule"), second[0].message
+        assert first[0].text("sdg") == second[0].text("sdg"), "from disk, the graph is another"
+        assert first[0].text("program") == second[0].text("program"), "from disk, the program is another"
+        for k, (one, other) in enumerate(zip(first[1], second[1], strict=True)):
+            assert_same(one, other, 0.0, f"output {k} of a program from disk")
+
+    def compiled_and_run(self, config: tp.Config) -> tuple[tp.Program, list[Any]]:
+        program = self.ctx.compile(self.bounds, self.outputs, config)
+        self.built["calls"][0] = 0
+        return program, program.run(self.built["fed"](0), seed=config.seed)
 
     def check_other_bounds(self, program: tp.Program) -> None:
         """The same program, compiled for bounds greater by one."""

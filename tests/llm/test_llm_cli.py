@@ -86,6 +86,31 @@ def test_json_and_text_of_a_batch(cli: Any, whole_model: Path, tmp_path: Path) -
     assert "note:" not in plain.stderr and "compiled" in plain.stderr
 
 
+def test_a_second_start_compiles_nothing(cli: Any, whole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    common = [
+        "generate",
+        "-m",
+        whole_model,
+        "--prompt",
+        "a dog",
+        "--max-tokens",
+        4,
+        "--max-context",
+        24,
+        "--raw",
+        "--verbose",
+        "--json",
+    ]
+    kept = [cli(*common, "--cache", tmp_path / "programs") for _ in range(2)]
+    first, second = (json.loads(result.stdout) for result in kept)
+    assert first["compiles"] >= 1 and first["loads"] == 0
+    assert (second["compiles"], second["loads"]) == (0, first["compiles"]) and "came from the cache" in kept[1].stderr
+    assert first["token_ids"] == second["token_ids"]
+    monkeypatch.setenv("TEMPO_CACHE", str(tmp_path / "programs"))
+    assert json.loads(cli(*common).stdout)["compiles"] == 0
+    assert json.loads(cli(*common, "--no-cache").stdout)["compiles"] == first["compiles"]
+
+
 def test_end_tokens_of_the_model_end_the_text(cli: Any, whole_model: Path) -> None:
     common = ["generate", "-m", whole_model, "--prompt", "a dog", "--max-tokens", 8, "--max-context", 24, "--raw", "--json"]
     free = json.loads(cli(*common, "--ignore-eos").stdout)["token_ids"]

@@ -30,7 +30,7 @@ TINY = {
 }
 RESULT_KEYS = [
     "eval_return_mean", "eval_return_std", "env_steps", "seconds", "compile_seconds", "seconds_per_iteration",
-    "steps_per_second", "compiles", "versions",
+    "steps_per_second", "compiles", "loads", "versions",
 ]  # fmt: skip
 
 
@@ -166,6 +166,19 @@ def test_continuous_actions_learn_something_finite(tmp_path: Path) -> None:
     train(recipe, run)
     parameters = load_checkpoint(run.latest_checkpoint()).parameters
     assert parameters["log_std"].shape == (1,) and np.any(parameters["log_std"] != 0)
+
+
+def test_a_second_run_compiles_nothing_and_learns_the_same(tmp_path: Path) -> None:
+    recipe = tiny_recipe("reinforce", "eval_episodes=2")
+    runs = [create_run(tmp_path / name) for name in ("first", "second")]
+    first, second = (train(recipe, run, cache=str(tmp_path / "programs")) for run in runs)
+    assert first.result["compiles"] > 0 and first.result["loads"] == 0
+    assert second.result["compiles"] == 0 and second.result["loads"] > 0
+    saved = [load_checkpoint(run.latest_checkpoint()).parameters for run in runs]
+    for name, value in saved[0].items():
+        np.testing.assert_array_equal(value, saved[1][name])
+    assert first.evaluation is not None and second.evaluation is not None
+    np.testing.assert_array_equal(first.evaluation.returns, second.evaluation.returns)
 
 
 @pytest.mark.parametrize("name", ["ppo_functional", "reinforce"])
