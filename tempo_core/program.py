@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
@@ -36,6 +37,8 @@ from tempo_core.runtime.interpreter import Interpreter
 from tempo_core.runtime.live import Origin, Run, origin_of, resumed
 from tempo_core.runtime.numerics import Ran, Watch, find
 from tempo_core.runtime.plan import Plan, plan_of
+from tempo_core.runtime.profile import Places, Profile, complete, counts_of, interpreted, may_repeat, timed
+from tempo_core.runtime.profile_staged import ProfiledProgram
 from tempo_core.runtime.session import Session
 from tempo_core.runtime.stage import Staged
 from tempo_core.runtime.walk import Path as Place
@@ -189,17 +192,54 @@ class Program(Generic[R]):
         fed = self._fed(inputs)
         chosen = self.config.seed if seed is None else seed
         watch = self._watch(fed, chosen)
-        try:
+        with self._memory_errors():
             if self._staged is not None:
                 values = self._staged.run(fed, chosen, watch)
             else:
                 values = Interpreter(self.scheduled, self.backend, chosen, watch).run(fed)
+        results: R = self._form(values)
+        return results
+
+    @contextmanager
+    def _memory_errors(self) -> Iterator[None]:
+        """Raise OutOfMemoryError, with the largest tensors, where a run has too little memory."""
+        try:
+            yield
         except (MemoryError, jax.errors.JaxRuntimeError) as error:
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise self.plan().out_of_memory(str(error)) from error
+
+    @checked
+    def profile(self, inputs: Inputs | None = None, seed: int | None = None) -> Profile[R]:
+        """Run the program under a profiler: time, operations, bytes and launches by tensor, by line and by loop.
+
+        `print(program.profile(inputs))` shows the tables, `.draw("profile.svg")` draws them, and `.results` are the results. A run before it
+        warms up, unless the program has sinks, functions with state, or inputs that are fed while it runs: they see one run. Compiling is
+        measured apart. Arguments and errors are those of `run`; ConfigError if another profile runs.
+        """
+        chosen, fed, staged = self.config.seed if seed is None else seed, self._fed(inputs), self._profiled
+        places, counts, watch = Places(self.graph, self._sources), counts_of(self.cost()), self._watch(fed, chosen)
+        if staged is None:
+            run = functools.partial(Interpreter(self.scheduled, self.backend, chosen, watch).run, fed)
+            measure = functools.partial(interpreted, self.scheduled, self.backend, fed, chosen, watch, places)
+        else:
+            run = functools.partial(staged.run, fed, chosen, watch)
+            measure = functools.partial(staged.measured, run, places)
+        with self._memory_errors():
+            plain = timed(run) if may_repeat(self.graph, fed) else None
+            values, seconds, entries = measure()
         results: R = self._form(values)
-        return results
+        compile_seconds = 0.0 if staged is None else staged.compile_seconds
+        return Profile(results, seconds, plain, compile_seconds, complete(entries, places, counts), counts)
+
+    @functools.cached_property
+    def _profiled(self) -> ProfiledProgram | None:
+        """The device programs with names for the profiler; None for an interpreted program."""
+        config = self.config
+        if self._staged is None:
+            return None
+        return ProfiledProgram(self.scheduled, self.backend, config.check_numerics, config.disable, config.launch_seconds)
 
     def compile(self) -> Program[R]:
         """Compile all device programs now, so that no run has to. Returns the program itself."""

@@ -267,8 +267,9 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers
                 read.setdefault((edge.source, edge.output), len(read))
     origins = tuple((exact.get(n, ""), graph[n].where) for n, _ in read)
     results = tuple(place[key] for key in read)
+    lines = tuple((exact.get(n, ""), graph[n].where) for n in members)
     body = Dataflowed(
-        tuple(slots[: len(edges)]), tuple(instructions), results, tuple(slots), origins if any(map(any, origins)) else ()
+        tuple(slots[: len(edges)]), tuple(instructions), results, tuple(slots), origins if any(map(any, origins)) else (), lines
     )
     computed = [n for n in members if n in exact and not _is_cheap(graph, graph[n])]
     exports = [n for n in members if n in exact and any(n == source for source, _ in read)]
