@@ -18,17 +18,20 @@ from tempo_core.backends.base import Backend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.config import Config
 from tempo_core.errors import TempoError
+from tempo_core.explain import explanation
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.types import Array, Inputs
 from tempo_core.frontend.variables import lines as tensor_lines
+from tempo_core.frontend.variables import named
 from tempo_core.ir import text as ir_text
 from tempo_core.ir.draw import draw
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
+from tempo_core.passes.pipeline import pipeline
 from tempo_core.runtime.cost import Cost
 from tempo_core.runtime.count import cost_of
 from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
@@ -168,6 +171,7 @@ class Program(Generic[R]):
         self._lines = context.branch_lines
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
+        self._context, self._written = context, context.graph.next_id
         self._rebound = rebound
         self._arrays: Mapping[str, Any] = {}  # bound inputs
         self._bound: Mapping[str, Any] = {}  # the same, as device programs take them
@@ -470,6 +474,20 @@ class Program(Generic[R]):
         They are counted, not measured: `print(program.cost())` shows where a program spends its work, and how that grows.
         """
         return cost_of(self.scheduled, self._staged)
+
+    @checked
+    def explain(self, tensor: str = "") -> str:
+        """What was done to each operation of the program, and why: by tensor and line, or for one tensor by its name.
+
+        It says how passes changed the operation or why they left it, in which statement and loops it runs, and what is kept of its
+        values for which readers. The passes run again for it. Raises ArgumentError for a name that the program lacks.
+        """
+        config = self.config
+        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles)
+        written = self._context.graph.copy()
+        written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
+        written = named(written, self._context)
+        return explanation(self.source, written, passes, self.scheduled, self._staged, self._sources, tensor)
 
     def plan(self) -> Plan:
         """The schedule, the storage of every tensor, and the XLA programs that a run compiles."""

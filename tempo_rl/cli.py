@@ -69,6 +69,9 @@ def train(
         bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan before the run.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print where the time goes, and draw profile.svg; train for few steps with it.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
 ) -> None:
     """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json."""
@@ -82,7 +85,7 @@ def train(
         run = create_run(out or new_run_path(Path(recipe).stem, loaded.seed), overwrite)
         show_progress = sys.stderr.isatty() if progress is None else progress
         typer.echo(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
-        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan)
+        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan, profile=profile)
     _say_result(loaded, outcome.result)
     if outcome.interrupted:
         typer.echo(f"interrupted after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True)

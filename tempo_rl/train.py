@@ -80,10 +80,16 @@ def plan(recipe: Recipe, full: bool = False) -> str:
 
 
 def train(
-    recipe: Recipe, run: RunDirectory, progress: bool = False, say: Callable[[str], None] = print, show_plan: bool = False
+    recipe: Recipe,
+    run: RunDirectory,
+    progress: bool = False,
+    say: Callable[[str], None] = print,
+    show_plan: bool = False,
+    profile: bool = False,
 ) -> Outcome:
     """Train as `recipe` says and fill `run`. Raises `RunError` if the loss or a parameter is not finite.
 
+    With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
     After Ctrl-C the running iteration is finished and saved, and the outcome is marked as interrupted.
     """
     run.write_config(recipe)
@@ -101,7 +107,12 @@ def train(
             if show_plan:
                 say(program.plan().text())
             with finishing_iterations(monitor):
-                program.run({})
+                if profile:
+                    measured = program.profile({})
+                    measured.draw(run.profile)
+                    say(f"{measured}\nthe flame picture is {run.profile}")
+                else:
+                    program.run({})
         except Exception as error:
             if cause(error, Interrupted) is None:
                 user_error = cause(error, RLError)

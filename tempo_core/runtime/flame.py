@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -28,18 +27,20 @@ class _Box:
 
 
 def write_flame(stacks: Iterable[tuple[Sequence[str], float]], path: Path, root: str) -> None:
-    """Write the picture of stacks, each a path of labels (the outermost first) with its seconds. Raises ConfigError unless `path` ends in .svg."""
+    """Write the picture of stacks, each a path of labels (the outermost first) with its seconds.
+
+    Raises ConfigError unless `path` ends in .svg and can be written.
+    """
     if path.suffix != ".svg":
         raise ConfigError(f"cannot draw {path}: a flame picture is an SVG", hint='profile.draw("profile.svg")')
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(flame(stacks, root))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        temporary.write_text(flame(stacks, root), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error}", hint="give a directory that exists and may be written") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def flame(stacks: Iterable[tuple[Sequence[str], float]], root: str) -> str:

@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import jax
+import numpy as np
 
 from tempo_core.backends.base import Backend
 from tempo_core.errors import ArgumentError
@@ -39,7 +40,15 @@ OWN, LAUNCHING, PYTHON = "loop control and copies", "launching", "Python and wai
 OUTSIDE = "outside of loops"
 SHOWN = 20  # rows of a table; the others share the last row
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+    R = TypeVar("R", default=Array | dict[str, Array] | list[Array], covariant=True)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R", covariant=True)  # the results of a run
 
 
 class Frame(NamedTuple):
@@ -183,7 +192,7 @@ class Profile(Generic[R]):
     def draw(self, path: str | Path) -> None:
         """Write a flame picture as an SVG: the width of a box is time; loops and device programs stand above what they contain.
 
-        Raises ConfigError for another format.
+        Raises ConfigError for another format, and for a file that cannot be written.
         """
         stacks = []
         for entry in self.entries:

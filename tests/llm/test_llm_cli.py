@@ -27,7 +27,7 @@ def test_help_names_the_flags(cli: Any) -> None:
     assert "generate" in cli("--help").output
     text = cli("generate", "--help").output
     flags = ["--model", "-m", "--prompt", "--file", "--raw", "--max-new-tokens", "--max-tokens", "--temperature", "--seed"]
-    for flag in [*flags, "--ignore-eos", "--json", "--attention", "--max-context", "--system-prompt"]:
+    for flag in [*flags, "--ignore-eos", "--json", "--attention", "--max-context", "--system-prompt", "--profile"]:
         assert flag in text, flag
 
 
@@ -84,6 +84,20 @@ def test_json_and_text_of_a_batch(cli: Any, whole_model: Path, tmp_path: Path) -
     plain = cli(*common, "--raw", "--verbose", stdin="all day")
     assert plain.stdout == "\n\n".join(c["text"] for c in report["completions"]) + "\n"
     assert "note:" not in plain.stderr and "compiled" in plain.stderr
+
+
+def test_a_profile_goes_beside_the_text(cli: Any, whole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["generate", "-m", whole_model, "--prompt", "a dog", "--max-tokens", 4, "--max-context", 24, "--raw", "--ignore-eos"]
+    plain, profiled = cli(*common), cli(*common, "--profile")
+    assert profiled.exit_code == 0, profiled.output
+    assert profiled.stdout == plain.stdout
+    assert "under the profiler" in profiled.stderr and "llama.py:" in profiled.stderr
+    assert (tmp_path / "profile.svg").read_text().startswith("<svg")
+    (tmp_path / "profile.svg").unlink()
+    (tmp_path / "profile.svg").mkdir()
+    refused = cli(*common, "--profile")
+    assert refused.exit_code == 1 and "cannot write profile.svg" in refused.stderr and "Traceback" not in refused.output
 
 
 def test_end_tokens_of_the_model_end_the_text(cli: Any, whole_model: Path) -> None:

@@ -135,6 +135,8 @@ def test_mistakes() -> None:
         profile.rows("step")
     with pytest.raises(ConfigError, match="a flame picture is an SVG"):
         profile.draw("profile.pdf")
+    with pytest.raises(ConfigError, match="cannot write"):
+        profile.draw("/nowhere/profile.svg")
 
 
 def test_two_profiles_at_a_time(tmp_path: Path) -> None:
@@ -208,3 +210,10 @@ def test_the_flame_picture(fixed: Profile[Any], tmp_path: Path, golden: Callable
 def test_texts_in_pictures_are_escaped() -> None:
     assert "<lambda>" not in flame([(["<lambda> & 1"], 1.0)], "program")
     assert "&lt;lambda&gt; &amp; 1" in flame([(["<lambda> & 1"], 1.0)], "program")
+
+
+@pytest.mark.gpu
+def test_the_kernels_of_a_gpu_belong_to_statements() -> None:
+    profile = recurrence().profile(FED)
+    assert [e for e in profile.entries if e.seconds and e.statement and any(f.kind == "device program" for f in e.path)]
+    assert sum(row.seconds for row in profile.rows("line")) == pytest.approx(profile.seconds, rel=1e-9)
