@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from tempo_core.errors import ArgumentError
 from tempo_core.ir.dependence import forward_order
@@ -104,21 +105,28 @@ def _tell(
     naming: _Names,
 ) -> None:
     """What one pass did to one operation."""
-    at, last, told = story.node, -1, False
+    at, last = story.node, -1
     assert at is not None
     first = at
+    told: list[Decision] = []
     while True:
         moved = False
         for position, decision in decisions.get(at, ()):
             if position <= last:
                 continue
-            story.say(naming.text(decision))
-            told, last = True, position
+            told.append(decision)
+            last = position
             if decision.into is not None and at not in after.nodes:
                 at, story.output, moved = decision.into, decision.output, True
                 break
         if not moved:
             break
+    for (text, *others), group in groupby(told, key=lambda d: (d.text, *d.about[1:])):
+        firsts: list[object] = []  # sets and dicts are among them
+        for thing in (about for decision in group for about in decision.about[:1]):
+            if thing not in firsts:
+                firsts.append(thing)
+        story.say(naming.text(text, firsts, others))
     if at not in after.nodes:
         story.node = None
         story.say(f"not needed any more after the pass {each.name}: nothing reads it then")
@@ -138,8 +146,9 @@ class _Names:
     def __init__(self, before: Graph, after: Graph):
         self.before, self.after = before, after
 
-    def text(self, decision: Decision) -> str:
-        return decision.text.format(*map(self._shown, decision.about))
+    def text(self, text: str, firsts: Sequence[object], others: Sequence[object]) -> str:
+        """The text of a decision, or of several ones that differ in what their first {} stands for."""
+        return text.format(", ".join(map(self._shown, firsts)), *map(self._shown, others))
 
     def _shown(self, about: object) -> str:
         if isinstance(about, Ref):
@@ -218,11 +227,11 @@ class _Final:
         if storage.size == 1:
             kept = "kept in 1 slot, as one of its points lives at a time"
         elif storage.kind == "block":
-            kept = f"kept in {slots} slots, one for each point, as a block that is read by ranges"
+            kept = f"kept in {slots} slots, as a block: ranges of its points are read"
         else:
             kept = f"kept in a {storage.kind} of {slots} slots, as so many points live at a time"
         if self.staged is not None and len(self.staged.segments) > 1 and key in self.staged.store_keys:
-            kept += ", between device programs too"
+            kept += " (it lives between device programs)"
         return f"{kept}; {self._readers(node, output)}"
 
     def _readers(self, node: Node, output: int) -> str:

@@ -6,6 +6,7 @@ Marks are annotations around parts of a run. The time of a moment at which sever
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,14 +64,18 @@ def tracing() -> Iterator[Timeline]:
             raise ConfigError(
                 f"JAX's profiler does not start: {error}", hint="end the other profile first: jax.profiler.stop_trace()"
             ) from error
+        began = time.perf_counter_ns()
         try:
             with jax.profiler.TraceAnnotation(RUN):
                 yield timeline
         finally:
+            elapsed = time.perf_counter_ns() - began
             jax.profiler.stop_trace()
         files = sorted(Path(directory).rglob("*.xplane.pb"))
         planes = [plane for file in files for plane in jax.profiler.ProfileData.from_file(str(file)).planes]
         _fill(timeline, planes)
+    if not timeline.total:  # a profiler that writes no marks: nothing is known but the whole
+        timeline.total, timeline.idle = elapsed, float(elapsed)
 
 
 def _fill(timeline: Timeline, planes: Iterable[Any]) -> None:
@@ -147,8 +152,8 @@ def _divide(
     changes.sort(key=lambda change: (change[0], change[1]))
     active: tuple[Counter[object], Counter[object]] = (Counter(), Counter())
     at, idle = run[0], 0.0
-    for time, change, priority, key in [*changes, (run[1], 0, 0, None)]:
-        now = min(max(time, run[0]), run[1])
+    for moment, change, priority, key in [*changes, (run[1], 0, 0, None)]:
+        now = min(max(moment, run[0]), run[1])
         if now > at:
             working = active[0] or active[1]
             for each, count in working.items():

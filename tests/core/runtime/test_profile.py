@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,15 @@ def test_mistakes() -> None:
         profile.draw("profile.pdf")
     with pytest.raises(ConfigError, match="cannot write"):
         profile.draw("/nowhere/profile.svg")
+
+
+def test_a_profiler_that_records_nothing_leaves_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = recurrence()
+    program.profile(FED)
+    monkeypatch.setattr(jax.profiler, "TraceAnnotation", lambda name: nullcontext())
+    profile = program.profile(FED)
+    assert {row.name for row in profile.rows("tensor") if row.seconds} == {PYTHON}
+    assert profile.seconds > 0
 
 
 def test_two_profiles_at_a_time(tmp_path: Path) -> None:
