@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
@@ -18,6 +19,7 @@ from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.cache import Kept
 from tempo_core.config import Config
 from tempo_core.errors import TempoError
+from tempo_core.explain import explanation
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
@@ -25,12 +27,14 @@ from tempo_core.frontend.types import Array, Inputs
 from tempo_core.frontend.types import Bounds as BoundsLike
 from tempo_core.frontend.types import RunBounds as RunBoundsLike
 from tempo_core.frontend.variables import lines as tensor_lines
+from tempo_core.frontend.variables import named
 from tempo_core.ir import text as ir_text
 from tempo_core.ir.draw import draw
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
+from tempo_core.passes.pipeline import pipeline
 from tempo_core.runtime.bounds import RunBounds
 from tempo_core.runtime.cost import Cost
 from tempo_core.runtime.count import cost_of
@@ -40,6 +44,8 @@ from tempo_core.runtime.interpreter import Interpreter
 from tempo_core.runtime.live import Origin, Run, origin_of, resumed
 from tempo_core.runtime.numerics import Ran, Watch, find
 from tempo_core.runtime.plan import Plan, plan_of
+from tempo_core.runtime.profile import Places, Profile, complete, counts_of, interpreted, may_repeat, timed
+from tempo_core.runtime.profile_staged import ProfiledProgram
 from tempo_core.runtime.session import Session
 from tempo_core.runtime.stage import Staged
 from tempo_core.runtime.walk import Path as Place
@@ -179,6 +185,7 @@ class Program(Generic[R]):
         self._lines = context.branch_lines
         self._sources = Sources(tensor_lines(source, context), self._branch_lines())
         self._parameters = frozenset(context.parameters)
+        self._context, self._written = context, context.graph.next_id
         self._rebound = rebound
         self._arrays: Mapping[str, Any] = {}  # bound inputs
         self._bound: Mapping[str, Any] = {}  # the same, as device programs take them
@@ -205,17 +212,55 @@ class Program(Generic[R]):
         fed = self._fed(inputs, numbers)
         chosen = self.config.seed if seed is None else seed
         watch = self._watch(fed, chosen, numbers)
-        try:
+        with self._memory_errors():
             if self._staged is not None:
                 values = self._staged.run(fed, chosen, watch)
             else:
                 values = Interpreter(self.scheduled, self.backend, chosen, watch).run(fed)
+        results: R = self._form(numbers)(values)
+        return results
+
+    @contextmanager
+    def _memory_errors(self) -> Iterator[None]:
+        """Raise OutOfMemoryError, with the largest tensors, where a run has too little memory."""
+        try:
+            yield
         except (MemoryError, jax.errors.JaxRuntimeError) as error:
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise self.plan().out_of_memory(str(error)) from error
+
+    @checked
+    def profile(self, inputs: Inputs | None = None, seed: int | None = None, bounds: RunBoundsLike | None = None) -> Profile[R]:
+        """Run the program under a profiler: time, operations, bytes and launches by tensor, by line and by loop.
+
+        `print(program.profile(inputs))` shows the tables, `.draw("profile.svg")` draws them, and `.results` are the results. A run before it
+        warms up, unless the program has sinks, functions with state, or inputs that are fed while it runs: they see one run. Compiling is
+        measured apart. Arguments and errors are those of `run`; ConfigError if another profile runs.
+        """
+        numbers = self._numbers(inputs, bounds)
+        chosen, fed, staged = self.config.seed if seed is None else seed, self._fed(inputs, numbers), self._profiled
+        places, counts, watch = Places(self.graph, self._sources), counts_of(self.cost()), self._watch(fed, chosen, numbers)
+        if staged is None:
+            run = functools.partial(Interpreter(self.scheduled, self.backend, chosen, watch).run, fed)
+            measure = functools.partial(interpreted, self.scheduled, self.backend, fed, chosen, watch, places)
+        else:
+            run = functools.partial(staged.run, fed, chosen, watch)
+            measure = functools.partial(staged.measured, run, places)
+        with self._memory_errors():
+            plain = timed(run) if may_repeat(self.graph, fed) else None
+            values, seconds, entries = measure()
         results: R = self._form(numbers)(values)
-        return results
+        compile_seconds = 0.0 if staged is None else staged.compile_seconds
+        return Profile(results, seconds, plain, compile_seconds, complete(entries, places, counts), counts)
+
+    @functools.cached_property
+    def _profiled(self) -> ProfiledProgram | None:
+        """The device programs with names for the profiler; None for an interpreted program."""
+        config = self.config
+        if self._staged is None:
+            return None
+        return ProfiledProgram(self.scheduled, self.backend, config.check_numerics, config.disable, config.launch_seconds)
 
     def _numbers(self, inputs: Inputs | None, bounds: RunBoundsLike | None) -> Bounds:
         """The bounds of a run."""
@@ -519,6 +564,21 @@ class Program(Generic[R]):
         They are counted, not measured: `print(program.cost())` shows where a program spends its work, and how that grows.
         """
         return cost_of(self.scheduled, self._staged)
+
+    @checked
+    def explain(self, tensor: str = "") -> str:
+        """What was done to each operation of the program, and why: by tensor and line, or for one tensor by its name.
+
+        It says how passes changed the operation or why they left it, in which statement and loops it runs, and what is kept of its
+        values for which readers. The passes run again for it. Raises ArgumentError for a name that the program lacks.
+        """
+        config = self.config
+        least = [(bound, limit.at_least) for bound, limit in self.limits.items()]
+        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles, least)
+        written = self._context.graph.copy()
+        written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
+        written = named(written, self._context)
+        return explanation(self.source, written, passes, self.scheduled, self._staged, self._sources, tensor)
 
     def plan(self) -> Plan:
         """The schedule, the storage of every tensor, and the XLA programs that a run compiles."""

@@ -23,6 +23,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Generate tex
 
 CHECKPOINTS = Path("checkpoints")
 STDIN = "-"
+PROFILE = Path("profile.svg")  # in the working directory
 _ATTENTION = f"The past tokens to attend to: {', '.join(PATTERNS)}; by layers as in 0-3:full,4-:window=1024+sink=4."
 
 _CACHE = "Where compiled programs are kept [default: $TEMPO_CACHE, else ~/.cache/tempo]."
@@ -52,6 +53,9 @@ def generate(
     full: Annotated[
         bool, typer.Option("--full", help="With --plan: each statement and each store on a line of its own.")
     ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print where the time goes to standard error, and draw profile.svg.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")] = False,
     cache: Annotated[Path | None, typer.Option("--cache", metavar="DIR", help=_CACHE)] = None,
@@ -73,7 +77,9 @@ def generate(
         if plan:
             typer.echo(generator.plan(ids, max_new_tokens, temperature=temperature, max_context=max_context, full=full))
             return
-        result = request.run(generator, ids)
+        result = request.run(generator, ids, profile)
+        if result.profile is not None:
+            result.profile.draw(PROFILE)
     except (LlmError, TempoError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
@@ -82,6 +88,8 @@ def generate(
         typer.echo(json.dumps(_report(str(directory), texts, answers, result, load_seconds)))
     else:
         typer.echo("\n\n".join(answers))
+    if result.profile is not None:
+        typer.echo(f"{result.profile}\nthe flame picture is {PROFILE}", err=True)
     if verbose:
         typer.echo(_timings(result, load_seconds), err=True)
 
@@ -99,7 +107,7 @@ class _Request:
     system_prompt: str | None
     max_context: int | None
 
-    def run(self, generator: Generator, ids: list[list[int]]) -> Generation:
+    def run(self, generator: Generator, ids: list[list[int]], profile: bool) -> Generation:
         stops = self.stop_ids if self.ignore_eos else self.stop_ids | set(generator.config.eos_ids)
         return generator.generate(
             ids,
@@ -108,6 +116,7 @@ class _Request:
             seed=self.seed,
             stop_ids=stops,
             max_context=self.max_context,
+            profile=profile,
         )
 
 

@@ -35,6 +35,7 @@ class Generation:
 
     `length` is the number of positions computed for each prompt; `compiles` is the number of XLA programs compiled in this call, and
     `loads` of those that came from the cache on disk instead.
+    `profile` is there if it was asked for; `run_seconds` are then those of the profiled run.
     """
 
     completions: tuple[Completion, ...]
@@ -43,6 +44,7 @@ class Generation:
     compile_seconds: float
     run_seconds: float
     loads: int = 0
+    profile: tp.Profile | None = None
 
 
 class Generator:
@@ -73,10 +75,12 @@ class Generator:
         seed: int = 0,
         stop_ids: Iterable[int] = (),
         max_context: int | None = None,
+        profile: bool = False,
     ) -> Generation:
         """Continue each prompt by up to `max_new_tokens` tokens, ending after the first of `stop_ids`.
 
-        Temperature 0 takes the most likely token each time; above 0 tokens are drawn, as a function of `seed`. Raises
+        Temperature 0 takes the most likely token each time; above 0 tokens are drawn, as a function of `seed`. With `profile`, the
+        run is profiled. Raises
         `RequestError` for prompts that are empty, hold unknown tokens or do not fit `max_context` (the model's own limit).
         """
         length = self._length(prompts, max_new_tokens, temperature, max_context)
@@ -84,16 +88,18 @@ class Generator:
         program = self._program(len(prompts), length, temperature > 0)
         is_new = len(self._programs) > programs
         before = (0, 0.0, 0) if is_new else (program.compiles, program.compile_seconds, program.loads)
-        (tokens,) = program.run(self._inputs(prompts, length, temperature), seed=seed)
-        compile_seconds = program.compile_seconds - before[1]
-        run_seconds = time.perf_counter() - started - compile_seconds
+        inputs = self._inputs(prompts, length, temperature)
+        measured = program.profile(inputs, seed=seed) if profile else None
+        (tokens,) = program.run(inputs, seed=seed) if measured is None else measured.results
+        compile_seconds = program.compile_seconds - before[1] + (0.0 if measured is None else measured.compile_seconds)
+        run_seconds = time.perf_counter() - started - compile_seconds if measured is None else measured.seconds
         stops = frozenset(stop_ids)
         completions = tuple(
             _completion(tuple(prompt), np.asarray(row)[len(prompt) : len(prompt) + max_new_tokens].tolist(), stops)
             for prompt, row in zip(prompts, tokens, strict=True)
         )
         compiles, loads = program.compiles - before[0], program.loads - before[2]
-        return Generation(completions, length, compiles, compile_seconds, run_seconds, loads)
+        return Generation(completions, length, compiles, compile_seconds, run_seconds, loads, measured)
 
     def plan(
         self,

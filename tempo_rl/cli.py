@@ -81,6 +81,9 @@ def train(
         bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan before the run.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print where the time goes, and draw profile.svg; train for few steps with it.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
@@ -97,7 +100,7 @@ def train(
         show_progress = sys.stderr.isatty() if progress is None else progress
         typer.echo(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
         kept = chosen_cache(cache, no_cache)
-        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan, cache=kept)
+        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan, cache=kept, profile=profile)
     _say_result(loaded, outcome.result)
     if outcome.interrupted:
         typer.echo(f"interrupted after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True)

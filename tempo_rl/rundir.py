@@ -1,4 +1,4 @@
-"""Run directories: `config.yaml`, `metrics.csv`, `checkpoints/`, `result.json`."""
+"""Run directories: `config.yaml`, `metrics.csv`, `checkpoints/`, `result.json`, and `profile.svg` of a profiled run."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ class RunDirectory:
     def result(self) -> Path:
         return self.path / "result.json"
 
+    @property
+    def profile(self) -> Path:
+        return self.path / "profile.svg"
+
     def checkpoint(self, env_steps: int) -> Path:
         """The path of the checkpoint after `env_steps` environment steps. The names sort by age."""
         return self.checkpoints / f"step_{env_steps:012d}.safetensors"
@@ -64,7 +68,7 @@ def create_run(path: Path, overwrite: bool = False) -> RunDirectory:
             raise RunError(
                 f"{path} holds a run already", hint="choose another directory with --out DIR, or replace the run with --overwrite"
             )
-        for old in (run.metrics, run.result, *run.checkpoints.glob("step_*.safetensors")):
+        for old in (run.metrics, run.result, run.profile, *run.checkpoints.glob("step_*.safetensors")):
             old.unlink(missing_ok=True)
     try:
         run.checkpoints.mkdir(parents=True, exist_ok=True)

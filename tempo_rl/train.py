@@ -87,11 +87,12 @@ def train(
     say: Callable[[str], None] = print,
     show_plan: bool = False,
     cache: str | bool | None = None,
+    profile: bool = False,
 ) -> Outcome:
     """Train as `recipe` says and fill `run`. Raises `RunError` if the loss or a parameter is not finite.
 
     `cache` is the directory of compiled programs, True for the usual one, None for none.
-
+    With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
     After Ctrl-C the running iteration is finished and saved, and the outcome is marked as interrupted.
     """
     run.write_config(recipe)
@@ -109,7 +110,12 @@ def train(
             if show_plan:
                 say(program.plan().text())
             with finishing_iterations(monitor):
-                program.run({})
+                if profile:
+                    measured = program.profile({})
+                    measured.draw(run.profile)
+                    say(f"{measured}\nthe flame picture is {run.profile}")
+                else:
+                    program.run({})
         except Exception as error:
             if cause(error, Interrupted) is None:
                 user_error = cause(error, RLError)

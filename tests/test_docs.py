@@ -23,6 +23,7 @@ PAGES = {  # with how many sections they have at least
     "language/running.md": 8,
     "language/runs.md": 3,
     "language/cache.md": 4,
+    "language/profiling.md": 3,
     "nn.md": 4,
 }
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)

@@ -22,6 +22,7 @@ from tempo_core.backends.apart import Apart
 from tempo_core.backends.base import Array, Parts, Setting, is_static
 from tempo_core.backends.blocked import Blocked
 from tempo_core.backends.parts import Part
+from tempo_core.backends.scopes import instruction_scope
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_slice
 
@@ -29,8 +30,9 @@ from tempo_core.prices import pays_to_slice
 def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ...]:
     """The operations of an island."""
     island = _Island(at, op.body, operands)
-    for instruction, sources, targets in op.body.instructions:
-        island.run(instruction, sources, targets)
+    for number, (instruction, sources, targets) in enumerate(op.body.instructions):
+        with instruction_scope(number):
+            island.run(instruction, sources, targets)
     return tuple(island.array(s) for s in op.body.results)
 
 

@@ -11,6 +11,7 @@ from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, constant_op, redirect, remove_dead
+from tempo_core.passes.decisions import note
 from tempo_core.prices import is_worth_accumulating
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
@@ -161,6 +162,7 @@ def _accumulate(graph: Graph, node: Node, step: Symbol, backwards: bool) -> None
         is_nonempty = uncovered(node.domain, [span.stop - span.start >= 1]) is None
     except NonAffineError:
         return
+    note(node.id, "reduced in the loop over {}: nothing else reads several values of its operand at a time", step)
     t = step.expr
     first, last = (span.stop - 1, span.start) if backwards else (span.start, span.stop - 1)
     inside = conjunction(node.domain.condition, t >= span.start, t <= span.stop - 1)
@@ -226,6 +228,7 @@ def _accumulate_prefix(graph: Graph, node: Node, step: Symbol) -> None:
         is_nonempty = uncovered(node.domain, [exists]) is None
     except NonAffineError:
         return
+    note(node.id, "reduced in the loop over {}, whose earlier points it reads", step)
     domain = Domain(source.domain.steps, unless_obvious(condition))
     element = replace(edge, index=identity(domain))
     total = _accumulator(Builder(graph, node, domain), op, element, step, first, backwards)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -28,6 +28,7 @@ class Pass:
     """A transformation of the graph that keeps every value. Its fields are its options; `apply` returns a new graph."""
 
     name: str = field(default="", init=False)
+    effect: ClassVar[str] = ""  # on a node that it changes, for `program.explain()`, where it notes no decision
 
     def apply(self, graph: Graph) -> Graph:
         raise AssertionError(f"{type(self).__name__} defines no apply")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -30,6 +30,9 @@ class Capacity(Pass):
 
     least: tuple[tuple[Symbol, int], ...] = ()  # the bounds, each with its least value
     name: str = field(default="capacity", init=False)
+    effect: ClassVar[str] = (
+        "made ready for the bounds that a run chooses: sizes are those of the capacity, masked where that matters"
+    )
 
     def apply(self, graph: Graph) -> Graph:
         return _Lifting(graph, dict(self.least)).run() if self.least else graph

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Input, Merge, Op, Output, Sink, Udf
 from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.decisions import Ref, note
 from tempo_core.symbolic.domain import Domain
 
 
@@ -30,6 +31,7 @@ class Cse(Pass):
                 original = first.setdefault((node.op, node.domain, node.inputs), node.id)
                 if original != node.id:
                     duplicates[node.id] = original
+                    note(node.id, "merged with the equal operation {}", Ref(original), into=original)
                     if node.name and not graph[original].name:
                         graph.put(replace(graph[original], name=node.name, where=node.where))
             if not duplicates:

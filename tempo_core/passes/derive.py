@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Pass, operand_domains, read_at, remove_dead
+from tempo_core.passes.decisions import note
 from tempo_core.prices import MOST_DERIVED_OPERATIONS
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Index, Point, identity, is_own_point
@@ -38,6 +39,7 @@ class Derive(Pass):
             while derived := _derived(graph, single, values, shift[0]):
                 values.remove(derived)
                 single.remove(derived)
+                note(derived, "computed again where a neighbour of {} reads it, from values that are kept anyway", shift[0])
                 _Deriving(graph, derived, values, shift[0]).run()
         return remove_dead(graph)
 

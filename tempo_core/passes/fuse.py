@@ -10,6 +10,7 @@ from tempo_core.ir.dependence import Nest, Vertex, forward_order, latest_levels,
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.ir.naming import exact_names, label
 from tempo_core.passes.base import Pass, read_at, remove_dead
+from tempo_core.passes.decisions import note
 from tempo_core.passes.narrow import pinned
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Point, Range, identity
@@ -127,6 +128,7 @@ def _copied(graph: Graph, edge: Edge, reader: Node, copies: dict[tuple[int, obje
     key = (reader.id, (op, inputs))
     if key not in copies:
         copies[key] = graph.add(op, inputs, domain=reader.domain, name=source.name, where=source.where).id
+        note(source.id, "copied to its readers, as computing it costs no more than reading it", into=copies[key])
     return Edge(copies[key], identity(reader.domain))
 
 
@@ -267,8 +269,9 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers
                 read.setdefault((edge.source, edge.output), len(read))
     origins = tuple((exact.get(n, ""), graph[n].where) for n, _ in read)
     results = tuple(place[key] for key in read)
+    lines = tuple((exact.get(n, ""), graph[n].where) for n in members)
     body = Dataflowed(
-        tuple(slots[: len(edges)]), tuple(instructions), results, tuple(slots), origins if any(map(any, origins)) else ()
+        tuple(slots[: len(edges)]), tuple(instructions), results, tuple(slots), origins if any(map(any, origins)) else (), lines
     )
     computed = [n for n in members if n in exact and not _is_cheap(graph, graph[n])]
     exports = [n for n in members if n in exact and any(n == source for source, _ in read)]
@@ -281,6 +284,9 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers
             for e in reader.inputs
         )
         graph.put(replace(reader, inputs=inputs))
+    outputs = {n: output for (n, _), output in read.items()}
+    for n in members:
+        note(n, "fused with its neighbours in one statement", into=island.id, output=outputs.get(n, -1))
     readers[island.id] = [reader for reader in outside if reader not in inside]
     for source in {edge.source for edge in graph[island.id].inputs}:
         readers[source] = [*(n for n in readers[source] if n not in inside), island.id]

@@ -16,6 +16,7 @@ from tempo_core.ir.terms import Term, Terms
 from tempo_core.ir.windows import bounded_window_of, window_of
 from tempo_core.passes.attention import Blocks
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
+from tempo_core.passes.decisions import note
 from tempo_core.passes.outer import outer_products
 from tempo_core.passes.recurrences import comes_in_order, lift_recurrences
 from tempo_core.passes.running import contracted_sums
@@ -74,6 +75,7 @@ def _lift_contracted_sums(graph: Graph) -> None:
         blocks = Blocks(graph, running)
         for contraction in contractions:
             lifting.take_over(contraction.node, blocks.contracted(contraction))
+            note(contraction.node.id, "computed in blocks of points, without the running sums that it reads")
 
 
 def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
@@ -137,10 +139,13 @@ class _Lifting:
             lifted = self._lifted(node, reads)
             if lifted is not None:
                 self.take_over(node, lifted)
+                way = "carried from point to point by a loop" if lifted.source == node.id else "reduced once for all points"
+                note(node.id, "{} over {}, not reduced anew over {} at each point", way, reads.step, reads.index)
                 return
         convolution = convolution_of(self.graph, node)
         if convolution is not None and self._is_convolved(convolution):
             self.take_over(node, self._convolved(convolution))
+            note(node.id, "computed as one convolution over {}", convolution.step)
             return
         for wide in whole_steps(self.graph, node, self.is_there):
             is_free = _may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(
@@ -149,12 +154,14 @@ class _Lifting:
             lifted = wide.rewritten() if is_free else None
             if lifted is not None:
                 self.take_over(node, lifted)
+                note(node.id, "computed as a product with all points of {}, of which each point takes {}", wide.step, wide.index)
                 return
         outer = outer_products(self.graph, node)
         if outer and all(self.is_there(products.products.id, products.step) for products in outer):
             build = Builder(self.graph, node)
             sums = [products.summed() for products in outer]
             self.take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
+            note(node.id, "computed as a sum of outer products")
 
     def _is_convolved(self, of: Convolution) -> bool:
         """Whether a contraction of windows is one convolution: all points are there, and the windows are too wide to be written out."""

@@ -11,6 +11,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Input, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
+from tempo_core.passes.decisions import note
 from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -36,6 +37,7 @@ class Narrow(Pass):
             node = graph[node_id]
             free = self._free_steps(graph, node, readers[node_id])
             if free:
+                note(node_id, "moved out of the loop over {}: it does not vary with it", free)
                 _narrow(graph, node, free, readers[node_id])
         return pinned(graph)
 
@@ -60,6 +62,7 @@ def pinned(graph: Graph) -> Graph:
     for node_id in reversed(forward_order(graph)):
         values = _pinned_steps(graph, graph[node_id], readers[node_id])
         if values:
+            note(node_id, "computed at {} alone: all its readers read that point", values)
             graph.put(_at(graph[node_id], values))
             _narrow(graph, graph[node_id], set(values), readers[node_id])
     return graph

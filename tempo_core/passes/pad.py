@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from tempo_core.errors import ShapeError
 from tempo_core.ir import ops
@@ -35,6 +35,7 @@ class Pad(Pass):
     """
 
     name: str = field(default="pad", init=False)
+    effect: ClassVar[str] = "made of one size for all points: padded to the largest, with a mask where that matters"
 
     def apply(self, graph: Graph) -> Graph:
         if all(_is_static(graph, node) for node in graph):

@@ -9,6 +9,7 @@ from tempo_core.ir.dependence import innermost_nests
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.partial import parts
 from tempo_core.passes.base import Pass
+from tempo_core.passes.decisions import note
 from tempo_core.prices import FEWEST_OPERATIONS
 from tempo_core.symbolic.domain import identity
 
@@ -47,6 +48,7 @@ def _divide(graph: Graph, node: Node, cycle: frozenset[int]) -> None:
     divided = parts(op.fn, types, op.types, outside)
     if divided is None or divided.operations < FEWEST_OPERATIONS:
         return
+    note(node.id, "divided: what it computes of values from outside the cycle is a function of its own")
     early = replace(op, fn=divided.early, types=divided.between, results=())
     computed = graph.add(early, [node.inputs[k] for k in outside], domain=node.domain, where=node.where)
     reads = tuple(Edge(computed.id, identity(node.domain), output) for output in range(len(divided.between)))

@@ -9,6 +9,7 @@ from tempo_core.ir.dependence import Nest, direction, forward_order, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.cut import beyond_the_cut
+from tempo_core.passes.decisions import note
 from tempo_core.prices import is_cheap_to_repeat, price_of_keeping
 from tempo_core.symbolic.domain import Index, Range
 
@@ -79,6 +80,7 @@ class _Loop:
 
         for node_id in (n for n in self.order if n in again):
             node = self.graph[node_id]
+            note(node_id, "computed again in the loop over {} that runs the other way, so that it is not kept", self.step)
             copies[node_id] = self.graph.put(
                 replace(node, id=self.graph.next_id, inputs=tuple(map(moved, node.inputs)), name="")
             ).id

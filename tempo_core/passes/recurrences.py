@@ -10,6 +10,7 @@ from tempo_core.ir.dependence import Nest, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import Builder, literal, operand_domains, read_at
+from tempo_core.passes.decisions import note
 from tempo_core.passes.linear import linear_form, shift_of
 from tempo_core.passes.masks import equal_branches
 from tempo_core.passes.rules import View, constant_number
@@ -89,6 +90,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
         scan = outer.add(ops.LinearScan(0, reverse), *(_at_all_points(place, e, step) for e in (coefficients, terms)))
     element = place.add(ops.Gather(0), scan, place.add(ops.Eval(step.expr)))
     graph.put(replace(graph[element.source], id=target.id, name=target.name, where=target.where))
+    note(target.id, "computed for all points of {} by one scan: it is linear in its neighbour", step)
     return True
 
 

@@ -11,6 +11,7 @@ from tempo_core.ir.elements import ELEMENTWISE, Reads, kept_axes, reduced_ranges
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.windows import window_of
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, remove_dead
+from tempo_core.passes.decisions import note
 from tempo_core.passes.lift import streamed
 from tempo_core.passes.scans import spread
 from tempo_core.prices import pays_to_write_out_window
@@ -86,6 +87,7 @@ def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> boo
         total = build.add(ops.Binary(COMBINE[shifted.fn]), total, shifted.element(values))
     final = graph[total.source]
     graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+    note(node.id, "its window of {} points of {} is written out, point by point", window.width, reads.step)
     return True
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.passes.base import Builder, Pass, redirect, remove_dead
+from tempo_core.passes.decisions import note
 from tempo_core.passes.rules import BY_OP, View
 
 
@@ -17,6 +19,7 @@ class Simplify(Pass):
     """
 
     name: str = field(default="simplify", init=False)
+    effect: ClassVar[str] = "rewritten by algebraic rules"
     rounds: int = 20
 
     def apply(self, graph: Graph) -> Graph:
@@ -39,5 +42,6 @@ class Simplify(Pass):
                 result = rule.replacement(view)
                 if result is not None and result.source != node.id:
                     replacements[node.id] = result
+                    note(node.id, "rewritten by the rule {}: {}", rule.name, rule.algebra, into=result.source)
                     break
         return redirect(graph, replacements)

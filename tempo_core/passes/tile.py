@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
@@ -30,6 +31,7 @@ class Tile(Pass):
 
     sizes: tuple[tuple[str, int], ...] = ()
     name: str = field(default="tile", init=False)
+    effect: ClassVar[str] = "computed tile by tile"
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.decisions import note
 from tempo_core.passes.needed import Interval, must_run, needed_points, read_points
 from tempo_core.prices import MOST_ENDS, copy_weight
 from tempo_core.symbolic.condition import Bool, Comparison, at_least_zero, conjunction
@@ -47,6 +48,7 @@ def _trimmed(graph: Graph, step: Symbol) -> Graph:
             continue
         part = conditions.get(node.id, near.get(node.id))
         if part is not None:
+            note(node.id, "computed only where {}: no result needs its other points", part)
             node = replace(node, domain=Domain(node.domain.steps, node.domain.condition & part))
         if isinstance(node.op, ops.Merge):
             interval = intervals.get(node.id)

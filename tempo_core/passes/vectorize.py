@@ -19,6 +19,7 @@ from tempo_core.passes.base import (
 )
 from tempo_core.passes.batching import batched, evaluated, grid
 from tempo_core.passes.borders import chosen
+from tempo_core.passes.decisions import Ref, is_recording, note
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours
 from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, NOMINAL, nominal, pays_to_multiply_before_the_loop
@@ -49,7 +50,10 @@ class Vectorize(Pass):
         graph = graph.copy()
         for step in _in_layout_order(graph):
             if step.name not in self.but:
-                nodes = _worthwhile(graph, step, _legal(graph, step))
+                legal = _legal(graph, step)
+                nodes = _worthwhile(graph, step, legal)
+                if is_recording():
+                    _explain(graph, step, legal, nodes)
                 if nodes:
                     graph = _Vectorizer(graph, step, nodes, self.masked).run()
         return graph
@@ -269,6 +273,54 @@ def _size(graph: Graph, values: set[Key]) -> int:
     for node_id, output in values:
         total += nominal(ops.product(graph[node_id].outputs[output].shape))
     return total
+
+
+# -- reasons, for `program.explain()` -----------------------------------------------------------------------------------
+
+
+def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int]) -> None:
+    """Note for each node over a step why it becomes one array along the step, or why it does not."""
+    carried = _carried_reads(graph, step)
+    for node in graph:
+        if step not in node.domain or isinstance(node.op, (ops.Input, ops.Output, ops.Sink)):
+            continue
+        if node.id in nodes:
+            reader = _whole_reader(graph, node.id, step)
+            if reader is None:
+                note(node.id, "computed for all points of {} at once, with the values that it is connected with", step)
+            else:
+                note(node.id, "computed for all points of {} at once: {} reads them all", step, Ref(reader))
+        elif node.id in legal:
+            note(node.id, "stays in the loop over {}: it only feeds or follows that loop, point by point", step)
+        elif node.id in carried:
+            note(node.id, "stays in the loop over {}: it is on a cycle, in which {} reads {}", step, *carried[node.id])
+        elif not _has_rule(node):
+            note(node.id, "stays in the loop over {}: functions on the host, and those with state, run point by point", step)
+        elif not _separable(graph, node, step):
+            note(node.id, "stays in the loop over {}: its shape or its conditions depend on {} and on another step", step, step)
+        else:
+            note(node.id, "stays in the loop over {}, with values on its cycle that cannot leave it", step)
+
+
+def _whole_reader(graph: Graph, node_id: int, step: Symbol) -> int | None:
+    """A node that reads a range of a node's values along a step."""
+    for reader in graph:
+        for edge in reader.inputs:
+            if edge.source == node_id and isinstance(edge.by_step(graph[node_id].domain).get(step), Range):
+                return reader.id
+    return None
+
+
+def _carried_reads(graph: Graph, step: Symbol) -> dict[int, tuple[Ref, Ref]]:
+    """For each node on a cycle through other points of a step: the reader and the read on the cycle that leave the point."""
+    carried: dict[int, tuple[Ref, Ref]] = {}
+    for inner in loop_nest(graph, [s for s in graph.order if s != step]).nests():
+        arcs = [arc for arc in inner.arcs if inner.cyclic and direction_of(graph, arc, step) != "="]
+        if arcs:
+            edge = graph[arcs[0].reader.node].inputs[arcs[0].slot]
+            read = Ref(edge.source, f"[{', '.join(map(str, edge.index))}]")
+            carried |= dict.fromkeys({v.node for v in inner.vertices}, (Ref(arcs[0].reader.node), read))
+    return carried
 
 
 class _Vectorizer:

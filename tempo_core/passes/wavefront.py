@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import ClassVar
 
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import Nest, direction_of, loop_nest
@@ -30,6 +31,7 @@ class Wavefront(Pass):
     """
 
     name: str = field(default="wavefront", init=False)
+    effect: ClassVar[str] = "computed by diagonals: all points with the same sum of both steps at once"
     but: tuple[str, ...] = ()
 
     def apply(self, graph: Graph) -> Graph:

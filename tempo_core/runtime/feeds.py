@@ -161,6 +161,10 @@ class Feed:
         self._iterator: Iterator[Any] | None = None
         self._next = self._source(value)
 
+    def wrap(self, wrap: Callable[[Callable[[Coordinates], Any]], Callable[[Coordinates], Any]]) -> None:
+        """Let the user's iterator or function be called by another one, which `wrap` makes of it."""
+        self._next = wrap(self._next)
+
     def take(self, at: Coordinates) -> Array:
         """The value at `at`, which is the next point: a NumPy or JAX array. Raises InputError."""
         spec = self.spec

@@ -12,6 +12,7 @@ from jax import lax
 
 from tempo_core import prices
 from tempo_core.backends.base import Backend, is_static
+from tempo_core.backends.scopes import loop_scope, statement_scope
 from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Merge, Output
 from tempo_core.runtime import padding
@@ -20,7 +21,7 @@ from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
 from tempo_core.runtime.registers import Operand, Place, Registers, operands, place, registers
 from tempo_core.runtime.unroll import Unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
-from tempo_core.schedule.program import Item
+from tempo_core.schedule.program import Item, loop_label
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
@@ -61,11 +62,19 @@ class Lowering(Placement):
         if isinstance(item, Block):
             self._block(item, stores, inputs, counters, seed, live)
         elif isinstance(item, Loop):
-            self._loop(item, stores, inputs, counters, seed, live)
+            with loop_scope(loop_label(item)):
+                self._loop(item, stores, inputs, counters, seed, live)
         elif isinstance(item, If):
             self._if(item, stores, inputs, counters, seed, live)
         elif isinstance(item, Execute):
             self.execute(item, stores, inputs, counters, seed)
+
+    def execute(
+        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any = None
+    ) -> None:
+        """Run a statement; where `predicate` does not hold, its store stays as it is."""
+        with statement_scope(execute.node, execute.branch):
+            self._execute(execute, stores, inputs, counters, seed, predicate)
 
     def _block(
         self, block: Block, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
@@ -233,8 +242,8 @@ class Lowering(Placement):
         """The edges that a statement reads."""
         return operands(execute, self.graph)
 
-    def execute(
-        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any = None
+    def _execute(
+        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any
     ) -> None:
         node = self.graph[execute.node]
         env = self.point(execute, counters)

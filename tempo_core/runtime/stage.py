@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tempo_core.backends.base import Backend, numpy_dtype
+from tempo_core.backends.scopes import program_name
 from tempo_core.ir.fingerprint import fingerprint
 from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import Input, Output, Sink, Udf
@@ -331,6 +332,7 @@ class Staged:
                     self.lowering.run(item, stores, fed, at, seed, live)
             return [stores[k] for k in segment.writes], fetched, [stores[FLAG]] if self.check_numerics else []
 
+        program.__name__ = program_name(segment.number)
         return program
 
     def lower_all(self) -> None:
@@ -472,7 +474,11 @@ class Staged:
             return {}
         if self._zeros is None:
             self._check_dtypes(map(self.lowering.dtype, keys))
-            zeros = jax.jit(lambda: [self.lowering.zeros(k) for k in keys])
+
+            def zeros_for_the_stores() -> list[Any]:
+                return [self.lowering.zeros(k) for k in keys]
+
+            zeros = jax.jit(zeros_for_the_stores)
             self._zeros = zeros if self.executables is None else self._compiled(zeros.lower(), None)[0]
         return dict(zip(keys, self._zeros(), strict=True))
 

@@ -178,6 +178,11 @@ def text(item: Item, graph: Graph) -> str:
     return "\n".join(line for _, line in lines(item, names(graph)))
 
 
+def loop_label(loop: Loop) -> str:
+    """`for t in 0:200`, or `for t in 0:200:2` for every second iteration."""
+    return f"for {loop.counter} in {loop.start}:{loop.stop}" + ("" if loop.step == 1 else f":{loop.step}")
+
+
 def lines(item: Item, labels: Mapping[int, str], depth: int = 0) -> Iterator[tuple[Item, str]]:
     """The lines of the program's text, each with the item that it begins (an `If` begins its `else` too)."""
     pad = "  " * depth
@@ -185,8 +190,7 @@ def lines(item: Item, labels: Mapping[int, str], depth: int = 0) -> Iterator[tup
         for child in item.children:
             yield from lines(child, labels, depth)
     elif isinstance(item, Loop):
-        step = "" if item.step == 1 else f":{item.step}"
-        yield item, f"{pad}for {item.counter} in {item.start}:{item.stop}{step}:"
+        yield item, f"{pad}{loop_label(item)}:"
         yield from lines(item.body, labels, depth + 1)
     elif isinstance(item, If):
         yield item, f"{pad}if {item.condition}:"

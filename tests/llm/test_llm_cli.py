@@ -27,7 +27,7 @@ def test_help_names_the_flags(cli: Any) -> None:
     assert "generate" in cli("--help").output
     text = cli("generate", "--help").output
     flags = ["--model", "-m", "--prompt", "--file", "--raw", "--max-new-tokens", "--max-tokens", "--temperature", "--seed"]
-    for flag in [*flags, "--ignore-eos", "--json", "--attention", "--max-context", "--system-prompt"]:
+    for flag in [*flags, "--ignore-eos", "--json", "--attention", "--max-context", "--system-prompt", "--profile"]:
         assert flag in text, flag
 
 
@@ -109,6 +109,20 @@ def test_a_second_start_compiles_nothing(cli: Any, whole_model: Path, tmp_path: 
     monkeypatch.setenv("TEMPO_CACHE", str(tmp_path / "programs"))
     assert json.loads(cli(*common).stdout)["compiles"] == 0
     assert json.loads(cli(*common, "--no-cache").stdout)["compiles"] == first["compiles"]
+
+
+def test_a_profile_goes_beside_the_text(cli: Any, whole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["generate", "-m", whole_model, "--prompt", "a dog", "--max-tokens", 4, "--max-context", 24, "--raw", "--ignore-eos"]
+    plain, profiled = cli(*common), cli(*common, "--profile")
+    assert profiled.exit_code == 0, profiled.output
+    assert profiled.stdout == plain.stdout
+    assert "under the profiler" in profiled.stderr and "llama.py:" in profiled.stderr
+    assert (tmp_path / "profile.svg").read_text().startswith("<svg")
+    (tmp_path / "profile.svg").unlink()
+    (tmp_path / "profile.svg").mkdir()
+    refused = cli(*common, "--profile")
+    assert refused.exit_code == 1 and "cannot write profile.svg" in refused.stderr and "Traceback" not in refused.output
 
 
 def test_end_tokens_of_the_model_end_the_text(cli: Any, whole_model: Path) -> None:

@@ -24,7 +24,7 @@ def test_help_names_every_command() -> None:
 def test_train_help_names_the_flags() -> None:
     result = run("train", "--help")
     assert result.exit_code == 0
-    for flag in ("--out", "--seed", "--total-timesteps", "--num-envs", "--save-every", "--track", "--no-progress", "--plan",
+    for flag in ("--out", "--seed", "--total-timesteps", "--num-envs", "--save-every", "--track", "--no-progress", "--plan", "--profile",
         "--cache", "--no-cache",
     ):  # fmt: skip
         assert flag in result.output

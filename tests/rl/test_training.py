@@ -78,6 +78,15 @@ def test_a_run_leaves_its_files(name: str, done: Done) -> None:
     assert load_recipe(str(run.config)) == checkpoint.recipe
 
 
+def test_a_profiled_run_is_the_same_run(done: Done, tmp_path: Path) -> None:
+    said: list[str] = []
+    run = create_run(tmp_path / "run")
+    train(tiny_recipe("reinforce"), run, say=said.append, profile=True)
+    assert run.metrics.read_bytes() == done("reinforce")[1].metrics.read_bytes()
+    assert "under the profiler" in said[-1] and "step" in said[-1] and "reinforce.py:" in said[-1]
+    assert run.profile.read_text().startswith("<svg") and "device program 0" in run.profile.read_text()
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_one_seed_gives_one_log(name: str, done: Done, tmp_path: Path) -> None:
     assert run_tiny(name, tmp_path / "again")[1].metrics.read_bytes() == done(name)[1].metrics.read_bytes()

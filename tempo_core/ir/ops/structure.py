@@ -78,7 +78,7 @@ class Dataflowed:
 
     Slots `0 .. len(input_types) - 1` hold the island's operands; each instruction appends its outputs. `results` names
     the slots that the island gives, `slot_types` the type of every slot. `origins` holds the user's name (or "") and the user's
-    line for each result; it may be empty.
+    line for each result; it may be empty. `lines` holds the name (or "") and the line for each instruction; texts leave them out.
     """
 
     input_types: tuple[TensorType, ...]
@@ -86,6 +86,7 @@ class Dataflowed:
     results: tuple[int, ...]
     slot_types: tuple[TensorType, ...]
     origins: tuple[tuple[str, str], ...] = ()
+    lines: tuple[tuple[str, str], ...] = ()
 
     @property
     def output_types(self) -> tuple[TensorType, ...]:
