@@ -196,15 +196,18 @@ class Custom:
                     where=self.where or None,
                     hint=usage,
                 ) from error
-        for k, (gradient, leaf) in enumerate(zip(flat, leaves, strict=True)):
+        owners = [k for k, tree in enumerate(self.trees) for _ in range(tree.num_leaves)]
+        for k, gradient, leaf in zip(owners, flat, leaves, strict=True):
             if gradient is not None:
-                self._check(f"the slope of `{self.name}` returned for array {k}", gradient, leaf.shape, leaf.dtype)
+                self._check(f"the slope of `{self.name}` returned for operand {k}", gradient, leaf.shape, leaf.dtype)
         return tuple(flat)
 
     def _check(self, what: str, array: Any, shape: tuple[int, ...], dtype: Any) -> None:
         if tuple(array.shape) != tuple(shape):
             raise ShapeError(
-                f"{what} an array of shape {tuple(array.shape)}; it must have the shape {tuple(shape)}", where=self.where or None
+                f"{what} an array of shape {tuple(array.shape)}; it must have the shape {tuple(shape)}",
+                where=self.where or None,
+                hint="a batch rule returns arrays with a leading dimension, a slope arrays of the operands' shapes",
             )
         if array.dtype != dtype:
             raise DTypeError(
