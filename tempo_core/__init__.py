@@ -153,6 +153,7 @@ from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.sources import input, sink, spec, udf
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.program import Program
+from tempo_core.runtime.jax_function import JaxFunction, JaxState
 from tempo_core.runtime.live import Run
 from tempo_core.runtime.profile import Profile
 from tempo_core.symbolic.expr import Expr
@@ -161,7 +162,8 @@ from tempo_core.symbolic.limits import upto
 __version__ = "0.1.0"
 
 __all__ = [
-    "Config", "Context", "Expr", "Profile", "Program", "Recurrence", "Run", "Tensor", "abs", "add", "all", "any", "arange", "arccos", "arccosh",
+    "Config", "Context", "Expr", "JaxFunction", "JaxState", "Profile", "Program", "Recurrence", "Run", "Tensor", "abs", "add", "all",
+    "any", "arange", "arccos", "arccosh",
     "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "bitwise_and", "bitwise_not",
     "bitwise_or", "bitwise_xor", "broadcast_to", "carry", "ceil", "clip", "concatenate", "constant", "conv", "cos", "cosh",
     "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "diagonal", "discounted_sum", "divide", "einsum", "elu",

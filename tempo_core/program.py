@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tempo_core.backends.base import Backend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.cache import Kept
 from tempo_core.config import Config
-from tempo_core.errors import TempoError
+from tempo_core.errors import ConfigError, TempoError
 from tempo_core.explain import explanation
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
@@ -41,6 +42,7 @@ from tempo_core.runtime.count import cost_of
 from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
 from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
 from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.jax_function import Carry, Form, Gradients, JaxFunction, check_device_only
 from tempo_core.runtime.live import Origin, Run, origin_of, resumed
 from tempo_core.runtime.numerics import Ran, Watch, find
 from tempo_core.runtime.plan import Plan, plan_of
@@ -89,11 +91,10 @@ class Result:
         """
         points, sizes = [bounds[step.bound_symbol] for step in self.steps], self.shape(bounds)
         if sizes is None:
-            return lambda value: self._nested(value, points, bounds)
+            return lambda value: self._nested(value, points, bounds, lambda part: _writable(np.asarray(part)))
 
-        def trimmed(value: Any) -> Any:  # it may be padded, if it is one point of a tensor whose shape varies
-            array = np.asarray(value)
-            array = array if array.shape == sizes else array[tuple(slice(0, n) for n in sizes)]
+        def trimmed(value: Any) -> Any:
+            array = _trimmed(np.asarray(value), sizes)
             return _writable(array) if self.condition is TRUE else self._masked(array, points, bounds)
 
         return trimmed
@@ -104,28 +105,53 @@ class Result:
             return None
         return (*(bounds[step.bound_symbol] for step in self.steps), *(size.evaluate(bounds) for size in self.type.shape))
 
-    def _nested(self, value: Any, points: list[int], bounds: Bounds) -> Any:
+    def traced_former(self, bounds: Bounds) -> Callable[[Any], Any]:
+        """The same for an array of JAX, perhaps a traced one. Missing points are zero, or None in lists."""
+        points, sizes = [bounds[step.bound_symbol] for step in self.steps], self.shape(bounds)
+        if sizes is None:
+            return lambda value: self._nested(value, points, bounds, lambda part: part)
+
+        def trimmed(value: Any) -> Any:
+            array = _trimmed(value, sizes)
+            if self.condition is TRUE:
+                return array
+            missing = self._missing(points, bounds)
+            missing = missing.reshape(missing.shape + (1,) * (array.ndim - missing.ndim))
+            return jnp.where(jnp.broadcast_to(missing, array.shape), jnp.zeros((), array.dtype), array)
+
+        return trimmed
+
+    def _nested(self, value: Any, points: list[int], bounds: Bounds, finished: Callable[[Any], Any]) -> Any:
 
         def rows(part: Any, steps: tuple[Symbol, ...], at: dict[Symbol, int]) -> Any:
             if steps:
                 return [rows(part[k], steps[1:], {**at, steps[0]: k}) for k in range(points[len(at)])]
             if not self.condition.evaluate({**bounds, **at}):
                 return None
-            sizes = tuple(size.evaluate({**bounds, **at}) for size in self.type.shape)
-            return _writable(np.asarray(part)[tuple(slice(0, n) for n in sizes)])
+            return finished(part[tuple(slice(0, size.evaluate({**bounds, **at})) for size in self.type.shape)])
 
         return rows(value, self.steps, {})
 
-    def _masked(self, array: Any, points: list[int], bounds: Bounds) -> Any:
+    def _missing(self, points: list[int], bounds: Bounds) -> np.ndarray[Any, Any]:
+        """For each point, whether the output does not exist there."""
         missing = np.zeros(points, bool)
         for at in itertools.product(*map(range, points)):
             missing[at] = not self.condition.evaluate({**bounds, **dict(zip(self.steps, at, strict=True))})
+        return missing
+
+    def _masked(self, array: Any, points: list[int], bounds: Bounds) -> Any:
+        missing = self._missing(points, bounds)
         mask = np.broadcast_to(missing.reshape(missing.shape + (1,) * (array.ndim - missing.ndim)), array.shape)
         return np.ma.MaskedArray(np.where(mask, np.zeros((), array.dtype), array), mask)
 
     def __str__(self) -> str:
         over = f" over ({', '.join(s.name for s in self.steps)})" if self.steps else ""
         return f"{self.type}{over}" + ("" if self.condition is TRUE else f" where {self.condition}")
+
+
+def _trimmed(array: Any, sizes: tuple[int, ...]) -> Any:
+    """An array without its padding, which it has if it is one point of a tensor whose shape varies."""
+    return array if array.shape == sizes else array[tuple(slice(0, n) for n in sizes)]
 
 
 def _writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -144,14 +170,14 @@ class Results:
     def former(self, bounds: Bounds) -> Callable[[Mapping[int, Any]], Any]:
         """A function that gives the results of a run, from the values by position."""
         formers = [result.former(bounds) for result in self.each]
+        return lambda values: self.together({k: of(values[k]) for k, of in enumerate(formers)})
 
-        def form(values: Mapping[int, Any]) -> Any:
-            arrays = [of(values[k]) for k, of in enumerate(formers)]
-            if self.is_single:
-                return arrays[0]
-            return arrays if self.names is None else dict(zip(self.names, arrays, strict=True))
-
-        return form
+    def together(self, values: Mapping[int, Any]) -> Any:
+        """Values by position in the form of the outputs."""
+        if self.is_single:
+            return values[0]
+        arrays = [values[k] for k in range(len(self.each))]
+        return arrays if self.names is None else dict(zip(self.names, arrays, strict=True))
 
 
 class Program(Generic[R]):
@@ -270,6 +296,70 @@ class Program(Generic[R]):
         """The function that gives the results of a run with these bounds."""
         form: Callable[[Mapping[int, Any]], Any] = self._former(tuple(numbers.items()))
         return form
+
+    @overload
+    def as_jax(
+        self: Program[Array], carry: Carry | None = None, gradients: Gradients | None = None
+    ) -> JaxFunction[jax.Array]: ...
+    @overload
+    def as_jax(
+        self: Program[dict[str, Array]], carry: Carry | None = None, gradients: Gradients | None = None
+    ) -> JaxFunction[dict[str, jax.Array]]: ...
+    @overload
+    def as_jax(
+        self: Program[list[Array]], carry: Carry | None = None, gradients: Gradients | None = None
+    ) -> JaxFunction[list[jax.Array]]: ...
+    @checked
+    def as_jax(self, carry: Carry | None = None, gradients: Gradients | None = None) -> JaxFunction[Any]:
+        """The program as a pure JAX function `(state, inputs) -> (state, results)`, for `jax.jit`, `jax.vmap` and `jax.grad`.
+
+        `f = program.as_jax()` begins with `f.init(seed=0)`. The state has the seed of the next call, so that each call draws other
+        numbers, and the carried values: with `carry={"next_w": "w"}` the output `next_w` is the input `w` of the next call.
+        `gradients={"loss": {"w": "dw"}}` declares that the output `dw` is the gradient of the output `loss` by the input `w`:
+        `jax.grad` then takes it, and nothing else. Without it, JAX differentiates the device program.
+
+        Raises TempoError for programs that call functions on the host, with the user's line, and ConfigError for programs that are
+        interpreted, check their numbers, or have bounds that each run chooses.
+        """
+        check_device_only(self.graph)
+        if self.limits:
+            bound, limit = next(iter(self.limits.items()))
+            raise ConfigError(
+                f"a JAX function has static shapes, and each run of this program chooses {bound}",
+                hint=f"compile it for one bound: ctx.compile({{{bound}: {limit.capacity}}}, ...)",
+            )
+        if self._staged is None:
+            raise ConfigError(
+                "an interpreted program is not a JAX function",
+                hint='compile it with tp.Config(executor="staged"), the default, on the backend "jax" and with the pass pad',
+            )
+        if self.config.check_numerics:
+            raise ConfigError(
+                "a JAX function cannot raise NumericsError",
+                hint="compile it without check_numerics; JAX has jax.config.update('jax_debug_nans', True)",
+            )
+        whole = Staged(self.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients).as_function()
+        formers = [result.traced_former(self.bounds) for result in self.results.each]
+
+        def run(inputs: Mapping[str, Any], seed: Any) -> dict[int, Any]:
+            values = whole(inputs, seed)
+            return {k: of(values[k]) for k, of in enumerate(formers)}
+
+        outputs = {
+            name: Form(result.shape(self.bounds), result.type.dtype, result.condition is TRUE)
+            for name, result in self.outputs.items()
+        }
+        return JaxFunction(
+            run,
+            self._specs,
+            self._domains,
+            self._arrays,
+            self.results.together,
+            outputs,
+            self.config.seed,
+            carry or {},
+            gradients or {},
+        )
 
     def compile(self) -> Program[R]:
         """Compile all device programs now, so that no run has to. Returns the program itself."""

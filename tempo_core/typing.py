@@ -20,6 +20,7 @@ from tempo_core.frontend.types import (
     SpatialIndex,
     SpatialKey,
     SupportsArray,
+    Tree,
     Value,
 )
 from tempo_core.symbolic.condition import Bool
@@ -27,5 +28,5 @@ from tempo_core.symbolic.expr import Expr, IntoExpr
 
 __all__ = [
     "Array", "ArrayLike", "Axes", "AxisPairs", "Bool", "Bounds", "Condition", "Domain", "Expr", "Feed", "Index", "Inputs", "IntoExpr", "Key",
-    "Number", "Numbers", "Positions", "Ragged", "Shape", "SpatialIndex", "SpatialKey", "SupportsArray", "Value",
+    "Number", "Numbers", "Positions", "Ragged", "Shape", "SpatialIndex", "SpatialKey", "SupportsArray", "Tree", "Value",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ import pytest
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = {  # with how many sections they have at least
     "functions.md": 3,
+    "interop.md": 6,
     "language.md": 20,
     "language/values.md": 5,
     "language/training.md": 6,

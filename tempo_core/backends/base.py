@@ -192,7 +192,7 @@ def checked_results(
             raise DTypeError(
                 f"{what} an array of dtype {array.dtype}, but declares {declared}{here}",
                 where=where,
-                hint=f"convert it in the function: np.asarray(value, dtype={declared.dtype!r})",
+                hint=f"convert it in the function: {'jnp' if op.kind == 'jax' else 'np'}.asarray(value, dtype={declared.dtype!r})",
             )
         arrays.append(array)
     return tuple(arrays)

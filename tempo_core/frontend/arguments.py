@@ -63,6 +63,16 @@ def is_value(value: Any) -> bool:
     return isinstance(value, (BaseTensor, Expr, Bool, bool, int, float)) or is_array(value)
 
 
+def is_tree(value: Any) -> bool:
+    """Whether a value is a tensor, or becomes one, or is a pytree of such values."""
+    if is_value(value):
+        return True
+    import jax  # only users' functions take pytrees
+
+    is_leaf = jax.tree_util.all_leaves([value])
+    return value is not None and not is_leaf and all(map(is_value, jax.tree.leaves(value)))
+
+
 def is_recurrence(value: Any) -> bool:
     """Whether a value is a tensor whose points can be assigned, as `tp.recurrence` makes them."""
     return isinstance(value, BaseTensor) and type(value).__setitem__ is not BaseTensor.__setitem__
@@ -96,6 +106,7 @@ KINDS: dict[str, Kind] = {
     "Tensor": Kind("a tensor", is_value, _TENSOR),
     "Value": Kind("a tensor or number", is_value, _TENSOR),
     "Value | None": Kind("a tensor, a number or None", lambda v: v is None or is_value(v), _TENSOR),
+    "Tree": Kind("a tensor, a number, or a pytree of them", is_tree, _TENSOR),
     "Tensor | None": Kind("a tensor or None", lambda v: v is None or is_value(v), _TENSOR),
     "Recurrence": Kind("a recurrence", is_recurrence, 'x = tp.recurrence((3,), domain=(t,), name="x")'),
     "Sequence[Tensor]": Kind("a list of tensors", is_tensors, "[x, y]"),
@@ -118,6 +129,11 @@ KINDS: dict[str, Kind] = {
     "Domain | None": Kind("a tuple of steps", lambda v: v is None or is_domain(v), _DOMAIN),
     "Iterable[Expr]": Kind("a tuple of steps", is_domain, _DOMAIN),
     "Callable[..., Any]": Kind("a function", callable, "a function of arrays"),
+    "Callable[..., Any] | None": Kind("a function or None", lambda v: v is None or callable(v), "a function of arrays"),
+    "tuple[IntoExpr, IntoExpr] | None": Kind(
+        "two numbers or None", lambda v: v is None or (isinstance(v, (tuple, list)) and len(v) == 2 and all(map(is_size, v))),
+        "(operations, bytes moved) of one call: cost=(2 * 3 * 4, 4 * (3 + 12 + 4))",
+    ),
     "Sequence[TensorType]": Kind(
         "a list of types", lambda v: isinstance(v, (list, tuple)) and all(isinstance(t, TensorType) for t in v), "outputs=[tp.spec((3,))]"
     ),

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tempo_core.errors import ArgumentError, ContextError, DTypeError, ShapeError, user_location
-from tempo_core.frontend.arguments import checked, shown
+from tempo_core.frontend.arguments import checked, is_value, shown
 from tempo_core.frontend.base import apply, of_node
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.functions import as_tensor, check_dtype, evaluate, shape_of
-from tempo_core.frontend.types import Domain, Shape, Value
+from tempo_core.frontend.types import Domain, Shape, Tree, Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
-from tempo_core.ir.udf import Fed
+from tempo_core.ir.udf import Custom, Fed
 from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Domain as Points
 from tempo_core.symbolic.domain import step_order
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
 if TYPE_CHECKING:
     from tempo_core.frontend.tensor import Tensor
@@ -98,28 +98,53 @@ def spec(shape: Shape = (), dtype: str = "float32") -> TensorType:
 @checked
 def udf(
     fn: Callable[..., Any],
-    *inputs: Value,
+    *inputs: Tree,
     outputs: Sequence[TensorType],
     kind: str = "jax",
     stateful: bool = False,
     domain: Domain = (),
     name: str = "",
+    batch: Callable[..., Any] | None = None,
+    slope: Callable[..., Any] | None = None,
+    cost: tuple[IntoExpr, IntoExpr] | None = None,
 ) -> tuple[Tensor, ...]:
     """The results of `fn`, a function of arrays, at every point: one tensor for each entry of `outputs`.
 
+    `fn` returns a tuple of arrays. Each of `inputs` is a tensor, or a pytree of tensors (a dict, the parameters of a Flax module), which
+    `fn` gets as a pytree of arrays. A list of numbers is one array, as everywhere.
     `kind="jax"`: `fn` is pure, and JAX can trace it. It becomes part of the device program; `jax.vmap` vectorizes it and `jax.vjp`
     differentiates it. Other functions are constants to differentiation.
     `kind="host"`: `fn` is called with NumPy arrays on the host. A `stateful` one is called once for each point, in their order.
     `domain` adds steps to those of the inputs.
+
+    Rules for functions of kind "jax", in place of JAX's:
+    `batch(size, batched, *operands)` gives the results for `size` points at once, each with a leading dimension. `batched` has the
+    structure of the operands: True for an array that has the leading dimension, False for one that all points share.
+    `slope(operands, results, gradients)` gives, for each operand, its gradient or None. `gradients` has one array for each output, or None
+    for an integer one.
+    `cost=(operations, bytes)` is what a call does and moves in all, for `program.cost()`: numbers, or expressions of bounds.
     """
     if kind not in ("jax", "host"):
         raise ArgumentError(f"unknown kind {kind!r} of user-defined function", hint='kind="jax" or kind="host"')
+    if (batch is not None or slope is not None) and (kind == "host" or stateful):
+        raise ArgumentError(
+            "a function on the host, or with state, is called at one point after the other and has no gradient: it takes no "
+            f"{'batch' if batch is not None else 'slope'} rule",
+            hint='rules are for pure functions of kind="jax"',
+        )
+    costs = tuple(Expr.of(each) for each in cost or ())
+    for each in costs:
+        if each.steps:
+            raise ArgumentError(f"the cost {each} varies with a step", hint="give an expression of bounds: cost=(2 * T, 8 * T)")
     context = BaseContext.current()
-    operands = [as_tensor(x) for x in inputs]
+    flat = [_flattened(x) for x in inputs]
+    operands = [operand for each, _ in flat for operand in each]
     steps = frozenset(domain_steps(domain)).union(*(o.domain.steps for o in operands))
     condition = conjunction(*(o.domain.condition for o in operands))
     label = name or getattr(fn, "__name__", "udf")
-    op = ops.Udf(fn, tuple(outputs), kind, stateful, label, user_location(), context.graph.next_id)
+    if batch is not None or slope is not None or any(is_tree for _, is_tree in flat):
+        fn = Custom(fn, tuple(_structure(x) for x in inputs), batch, slope, label, user_location())
+    op = ops.Udf(fn, tuple(outputs), kind, stateful, label, user_location(), context.graph.next_id, cost=costs)
     node = context.graph.add(
         op,
         [o.edge for o in operands],
@@ -128,6 +153,22 @@ def udf(
         where=user_location(),
     )
     return tuple(of_node(context, node, k) for k in range(len(outputs)))
+
+
+def _flattened(value: Tree) -> tuple[list[Tensor], bool]:
+    """The tensors of an operand, and whether it is a pytree of them."""
+    if is_value(value):
+        return [as_tensor(value)], False  # type: ignore[arg-type]
+    import jax  # other programs are built without it
+
+    return [as_tensor(leaf) for leaf in jax.tree.leaves(value)], True
+
+
+def _structure(value: Tree) -> Any:
+    """JAX's description of a pytree; that of an operand which is one tensor is a leaf."""
+    import jax
+
+    return jax.tree.structure(0 if is_value(value) else value)
 
 
 @checked

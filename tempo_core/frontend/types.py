@@ -56,6 +56,9 @@ ArrayLike: TypeAlias = Union[Numbers, Array, SupportsArray]
 Value: TypeAlias = Union["Tensor", Expr, Bool, ArrayLike]
 """A tensor, or a value that becomes one: a number, an array, an expression of steps and bounds, a condition on steps."""
 
+Tree: TypeAlias = object
+"""A tensor or a value that becomes one, or a pytree of them: a dict, a tuple, the parameters of a Flax or Equinox module."""
+
 Positions: TypeAlias = Union["Tensor", Expr, int, np.integer[Any], Array, SupportsArray, Sequence[int]]
 """Positions along a dimension: an int, an expression of steps, or integers in an array, a list or a tensor."""
 

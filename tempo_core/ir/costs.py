@@ -1,7 +1,7 @@
 """What one execution of an op costs: its operations, and where its result is. One row an op.
 
-The number of operations is that of the arithmetic on elements; a view has none, and a function of the user's counts its
-results, as its inside is not ours to see. `place` says where a result is, after XLA's fusion on a CPU:
+The number of operations is that of the arithmetic on elements; a view has none, and a function of the user's counts what
+the user says, or its results, as its inside is not ours to see. `place` says where a result is, after XLA's fusion on a CPU:
 
 - `ALIAS`: where the operand is; nothing moves.
 - `FUSED`: computed where it is read, and in memory only if several operations read it, or one that needs its operands in memory.
@@ -97,6 +97,10 @@ def _islands(op: ops.Dataflow, inputs: Types, outputs: Types) -> Expr:
     return sum(parts, Expr.of(0))
 
 
+def _function(op: ops.Udf, inputs: Types, outputs: Types) -> Expr:
+    return op.cost[0] if op.cost else _result(op, inputs, outputs)
+
+
 def _reduced(op: ops.Reduce, inputs: Types) -> str:
     return MEMORY if op.fn in REDUCTIONS_OF_MEMORY else REDUCED
 
@@ -139,7 +143,7 @@ COSTS: Mapping[type[Op], OpCost] = {
     ops.Conv: OpCost(_conv, MEMORY),
     # structure
     ops.Merge: OpCost(_none, ALIAS),
-    ops.Udf: OpCost(_result, MEMORY),
+    ops.Udf: OpCost(_function, MEMORY),
     ops.Sink: OpCost(_none, MEMORY),
     ops.Output: OpCost(_none, MEMORY),
     ops.Dataflow: OpCost(_islands, MEMORY),

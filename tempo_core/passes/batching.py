@@ -229,7 +229,8 @@ def _udf(batch: Batch) -> None:
         edges, axes = batch.all_wide(), tuple(0 for _ in edges)
     types = tuple(replace(t, shape=(batch.size, *t.shape)) for t in op.types)
     node = build.graph[build.like.id]
-    build.graph.put(replace(node, op=replace(op, fn=Vmapped(op.fn, axes), types=types), inputs=tuple(edges)))
+    cost = tuple(each * batch.size for each in op.cost)
+    build.graph.put(replace(node, op=replace(op, fn=Vmapped(op.fn, axes), types=types, cost=cost), inputs=tuple(edges)))
 
 
 RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {

@@ -8,6 +8,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.dependence import innermost_nests
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.partial import parts
+from tempo_core.ir.udf import Custom
 from tempo_core.passes.base import Pass
 from tempo_core.passes.decisions import note
 from tempo_core.prices import FEWEST_OPERATIONS
@@ -20,7 +21,7 @@ class Precompute(Pass):
 
     An environment with a reset inside of its step draws a new start at each step, from random bits that do not depend on the
     state. As a function of its own, this draw can leave the loop (`vectorize`). Shapes must be numbers, and the part that
-    leaves must be worth a function.
+    leaves must be worth a function. A function with a batch rule or a cost of its own stays whole: they are those of the whole.
 
     Rewrite: `y[t] = step(s[t], bits[t]); s[t + 1] = y[t]` -> `r[t] = early(bits[t]); y[t] = late(s[t], bits[t], r[t]); ...`
     """
@@ -41,6 +42,8 @@ class Precompute(Pass):
 def _divide(graph: Graph, node: Node, cycle: frozenset[int]) -> None:
     op = node.op
     assert isinstance(op, ops.Udf)
+    if op.cost or (isinstance(op.fn, Custom) and op.fn.batch is not None):
+        return
     outside = [k for k, edge in enumerate(node.inputs) if edge.source not in cycle]
     types = graph.input_types(node)
     if not 0 < len(outside) < len(types) or any(not size.is_constant for type in (*types, *op.types) for size in type.shape):

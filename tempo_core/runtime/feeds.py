@@ -132,8 +132,8 @@ def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") ->
 
 
 def _check_range(spec: InputSpec, array: Array, dtype: np.dtype[Any], here: str) -> None:
-    """Raise InputError for integers that do not fit in a narrower dtype."""
-    if dtype.kind not in "iu" or array.dtype.kind not in "iu" or not array.size:
+    """Raise InputError for integers that do not fit in a narrower dtype. Those of a traced array are not known."""
+    if isinstance(array, jax.core.Tracer) or dtype.kind not in "iu" or array.dtype.kind not in "iu" or not array.size:
         return
     limits, low, high = np.iinfo(dtype), int(array.min()), int(array.max())
     if low < limits.min or high > limits.max:

@@ -17,7 +17,8 @@ from tempo_core.ir.types import ITEM_SIZE, TensorType
 from tempo_core.schedule import Storage
 from tempo_core.symbolic.counting import replaced
 from tempo_core.symbolic.domain import Point
-from tempo_core.symbolic.expr import Expr, Minimum, Monomial, Symbol
+from tempo_core.symbolic.expr import Expr, Minimum, Monomial, Symbol, maximum
+from tempo_core.symbolic.proof import provably_nonnegative
 
 ZERO = Expr.of(0)
 Reads = dict[Hashable, Expr]  # bytes read, by what they are read from
@@ -228,6 +229,10 @@ class Island:
             scatters = isinstance(op, ops.ScatterAdd) and costs.place(op, inputs) == costs.MEMORY
             for target in targets:
                 reads = self._reads(op, sources, self.values[target].bytes)
+                if isinstance(op, ops.Udf) and op.cost:  # what it moves besides its results is counted with the first of them
+                    rest = op.cost[1] - sum((self.values[t].bytes for t in targets), ZERO)
+                    rest = rest if provably_nonnegative(rest) else maximum(rest, ZERO)
+                    reads = {op: rest} if target == targets[0] else {}
                 settle(target, reads, bytes_of(inputs[0]) if scatters else ZERO)
         for moment in range(len(written)):
             alive = [s for at, s in enumerate(written) if at <= moment <= last.get(s, at) and s not in self.results]

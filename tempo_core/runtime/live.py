@@ -16,7 +16,7 @@ import numpy as np
 from tempo_core.errors import StateError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Sink, Udf
-from tempo_core.ir.udf import Fed
+from tempo_core.ir.udf import Custom, Fed
 from tempo_core.runtime import state_file
 from tempo_core.runtime.executors import Executor
 from tempo_core.runtime.feeds import Feeds
@@ -319,7 +319,7 @@ def _stateful_functions(graph: Graph) -> Iterator[tuple[str, _Function]]:
         op = node.op
         if not isinstance(op, Sink) and not (isinstance(op, Udf) and op.kind == "host" and not isinstance(op.fn, Fed)):
             continue
-        owner: Any = op.fn
+        owner: Any = op.fn.fn if isinstance(op.fn, Custom) else op.fn
         while not hasattr(owner, "state") and getattr(owner, "__self__", getattr(owner, "__wrapped__", None)) is not None:
             owner = getattr(owner, "__self__", None) or owner.__wrapped__
         has_state = callable(getattr(owner, "state", None)) and callable(getattr(owner, "restore", None))

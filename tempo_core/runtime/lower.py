@@ -16,7 +16,9 @@ from tempo_core.backends.scopes import loop_scope, statement_scope
 from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Merge, Output
 from tempo_core.runtime import padding
+from tempo_core.runtime.chunks import counted_steps
 from tempo_core.runtime.numerics import FLAG, traced_flag
+from tempo_core.runtime.one_way import marked
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
 from tempo_core.runtime.registers import Operand, Place, Registers, operands, place, registers
 from tempo_core.runtime.unroll import Unrolled
@@ -52,6 +54,7 @@ class Lowering(Placement):
         self.hands_on = hands_on  # loops hand values from iteration to iteration (runtime/registers.py)
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
+        self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -134,7 +137,22 @@ class Lowering(Placement):
             final, _, _ = lax.fori_loop(start, stop, body, initial)
         else:
             final, _, _ = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
+        if self.is_differentiable and not (is_static(start) and is_static(stop)):
+            final = self._one_way(loop, final)
         stores.update(zip(carried, final, strict=True))
+
+    def _one_way(self, loop: Loop, values: Any) -> Any:
+        """The values of a loop whose length is known only in the device program, marked: JAX does not go through it backwards."""
+        executes = [leaf for leaf in leaves(loop) if isinstance(leaf, Execute)]
+        steps = ", ".join(sorted(counted_steps(loop.counter, executes, self.graph))) or loop.counter.name
+        nodes = [self.graph[execute.node] for execute in executes]
+        where = next((node.where for node in nodes if isinstance(node.op, Merge)), nodes[0].where)
+        message = f"JAX cannot differentiate backwards through the loop over {steps}: how often it runs is known only in the device program"
+        hint = (
+            'let Tempo differentiate: add (dw,) = tp.grad(loss, wrt=[w]) to the outputs, and program.as_jax(gradients={"loss": {"w": "dw"}}); '
+            "jax.jvp goes forwards"
+        )
+        return jax.tree.map(lambda value: marked(value, message, where, hint), values)
 
     def _registers(self, loop: Loop, live: frozenset[Key]) -> Registers:
         if not self.hands_on:
@@ -155,6 +173,8 @@ class Lowering(Placement):
         executes = (leaf for leaf in leaves(block) if isinstance(leaf, Execute))
         edges = (edge for execute in executes for edge in self.edges(execute))
         ranges = (edge for edge in edges if any(isinstance(index, Range) for index in edge.index))
+        if self.is_differentiable:  # to write alone takes a loop that JAX cannot go through backwards
+            return frozenset()
         on_cpu = jax.default_backend() == "cpu"
         keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys()
         return frozenset(key for key in keys if prices.pays_to_write_alone(self.bytes(key), on_cpu))

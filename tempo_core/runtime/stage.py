@@ -14,7 +14,7 @@ import hashlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -72,10 +72,12 @@ class Staged:
         launch_seconds: float | None = None,
         opened_at: tuple[str | None] | None = None,
         kept: Executables | None = None,
+        is_differentiable: bool = False,
     ):
         """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None).
 
-        XLA programs that are `kept` on disk are taken from there, and others are added.
+        XLA programs that are `kept` on disk are taken from there, and others are added. If it `is_differentiable`, JAX can differentiate
+        the device programs, as far as the lengths of their loops are numbers.
         """
         self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
@@ -92,6 +94,7 @@ class Staged:
         if "unroll" not in disable:
             self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
         self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, "registers" not in disable)
+        self.lowering.is_differentiable = is_differentiable
         items = self._split(scheduled.root, tuple(map(chosen_value, self.graph.chosen)))
         self.kept = {} if "keep" in disable else self._keep(items)
         items = self._without_empty(items)
@@ -334,6 +337,35 @@ class Staged:
 
         program.__name__ = program_name(segment.number)
         return program
+
+    def as_function(self) -> Callable[[Mapping[str, Any], Any], dict[int, Any]]:
+        """The whole program as one traceable function of its inputs by name and its seed, which gives the results by position.
+
+        The program must not call functions on the host, so that it is one segment.
+        """
+        assert len(self.items) == len(self.segments) <= 1, "a program that needs no host is one launch"
+        programs = [(segment, self._function(segment)) for segment in self.segments]
+
+        def run(inputs: Mapping[str, Any], seed: Any) -> dict[int, Any]:
+            results: dict[int, Any] = {}
+            for segment, program in programs:
+                written, read = ([self.lowering.zeros(key) for key in keys] for keys in segment.stores_passed)
+                fed = [self._in_parts(name, inputs[name]) for name in segment.inputs]
+                stores, fetched, _ = program(written, read, [], fed, [], seed)
+                values = dict(zip((item.slot for item in segment.fetches), fetched, strict=True))
+                results.update({position: values[slot][0] for position, slot in self.outputs})
+                kept = dict(zip(segment.writes, stores, strict=True))
+                results.update({self._position(key[0]): kept[key] for key in self.kept_outputs})
+            return results
+
+        return run
+
+    def _in_parts(self, name: str, array: Any) -> Any:
+        """A fed array as `fed` gives it, for an array that may be traced."""
+        axis = self.unrolled.inputs.get(name)
+        if axis is None:
+            return jnp.asarray(array)
+        return tuple(jax.lax.index_in_dim(jnp.asarray(array), k, axis, keepdims=False) for k in range(array.shape[axis]))
 
     def lower_all(self) -> None:
         """Trace all segments that are not on disk, from the shapes and dtypes that they will be called with."""

@@ -27,7 +27,7 @@ def expected() -> list[str]:
         "size": tuple(forms.SIZED),
         "dtype": tuple(forms.CASTS),
         "random": (*forms.RANDOM, "categorical of a tensor"),
-        "udf": ("jax", "host", "stateful", "two outputs"),
+        "udf": ("jax", "host", "stateful", "two outputs", "pytree", "rules"),
         "recurrence": (
             *recurrences.ALONG, "nested carry of 2 steps", "nested carry of 3 steps", "tp.carry", "rows", "diagonal", "table by diagonals",
             "stencil", "stencil with clamped reads", "sum of outer products", "sum of outer products, backwards", "growing", "branches only", "mutual",

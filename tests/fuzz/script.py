@@ -29,6 +29,18 @@ def split(x):
     return x * 2.0, x.sum()
 
 
+def weighed(tree):
+    return (tree["x"] * 0.5 + tree["pair"][0] * tree["pair"][1],)
+
+
+def affine_batch(size, batched, x):
+    return affine(x)
+
+
+def affine_slope(operands, results, gradients):
+    return (gradients[0] * 0.5,)
+
+
 calls = [0]
 
 

@@ -2,6 +2,7 @@
 
 from typing import assert_type
 
+import jax
 import numpy as np
 
 import tempo_core as tp
@@ -68,6 +69,7 @@ with ctx as ((i, I), (t, T)):
     assert_type(tp.zeros((3, T)), tp.Tensor)
     assert_type(tp.random.normal((3,), domain=(t,)), tp.Tensor)
     assert_type(tp.udf(halved, x, outputs=[tp.spec((3,))]), tuple[tp.Tensor, ...])
+    assert_type(tp.udf(halved, {"a": x, "b": (x, 1.0)}, outputs=[tp.spec((3,))], cost=(2 * T, 3)), tuple[tp.Tensor, ...])
     tp.sink(print, x, t, when=t % 2 == 0)
 
     h = tp.recurrence((3,), domain=(i, t), name="h")
@@ -126,6 +128,10 @@ assert_type(one.with_bounds({T: 20}).run(fed), typing.Array)
 assert_type(ctx.compile(bounds, {"x": x}).run(fed)["x"], typing.Array)
 assert_type(ctx.compile(bounds, [x]).run(fed), list[typing.Array])
 assert_type(one.text("plan"), str)
+function = ctx.compile(bounds, {"x": x}).as_jax(carry={"x": "w"}, gradients={"loss": {"w": "dw"}})
+assert_type(function, tp.JaxFunction[dict[str, jax.Array]])
+assert_type(function(function.init({"w": np.ones(3)}, seed=3), fed), tuple[tp.JaxState, dict[str, jax.Array]])
+assert_type(one.as_jax()(function.init())[1], jax.Array)
 session = one.step(fed)
 assert_type(session.finish(), typing.Array)
 step = session.until("h", t=3)

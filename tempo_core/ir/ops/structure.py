@@ -9,7 +9,7 @@ from typing import Any
 
 from tempo_core.ir.ops.base import Op, Types
 from tempo_core.ir.types import TensorType
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Expr, Symbol
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Udf(Op):
 
     A `stateful` function is called once per point, in the order of the points, and is never removed, shared or vectorized.
     `fn` takes one array per operand and returns a sequence with one array per entry of `types`; it is compared by identity.
+    `cost` is what the user says a call takes: (operations, bytes moved), or nothing.
     """
 
     fn: Callable[..., Any]
@@ -38,13 +39,14 @@ class Udf(Op):
     where: str = field(default="", compare=False, repr=False)  # the user's line
     number: int = field(default=0, compare=False, repr=False)  # distinguishes calls on one line
     results: tuple[str, ...] = field(default=(), compare=False, repr=False)  # the user's names for several results
+    cost: tuple[Expr, ...] = ()
 
     def infer(self, inputs: Types) -> Types:
         return self.types
 
     @functools.cached_property
     def symbols(self) -> frozenset[Symbol]:
-        return frozenset().union(*(s.symbols for t in self.types for s in t.shape))
+        return frozenset().union(*(s.symbols for t in self.types for s in t.shape), *(s.symbols for s in self.cost))
 
 
 @dataclass(frozen=True)

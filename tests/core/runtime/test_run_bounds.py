@@ -339,3 +339,28 @@ def test_what_must_be_static_says_so() -> None:
     with pytest.raises(errors.ShapeError, match=r"running|udf") as raised:
         ctx.compile({T: tp.upto(8)}, y)
     assert raised.value.hint and "test_run_bounds.py" in str(raised.value)
+
+
+def test_profiles_explanations_and_functions_of_jax() -> None:
+    _, program, T = simple()
+    profile = program.profile({"x": np.ones(3, "float32")})
+    assert profile.results.shape == (3,)
+    assert program.profile({"x": lambda t: 1.0}, bounds={T: 2}).results.shape == (2,)
+    assert "a run chooses" in program.explain()
+    with pytest.raises(errors.ConfigError, match="static shapes, and each run of this program chooses T"):
+        program.as_jax()
+
+
+def test_kept_programs_are_for_all_bounds(tmp_path: Path) -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        h = recurrence(t, T, tp.input("x", (2,), domain=(t,)))["h"]
+    config = tp.Config(cache=tmp_path)
+    first = ctx.compile({T: tp.upto(6)}, h, config)
+    expected = [first.run({"x": numbers(n, 2)}) for n in (2, 5)]
+    again = ctx.compile({T: tp.upto(6)}, h, config)
+    for n, value in zip((2, 5), expected, strict=True):
+        np.testing.assert_array_equal(again.run({"x": numbers(n, 2)}), value)
+    assert again.compiles == 0 and "passes, schedule" in again.message
+    for other in ({T: tp.upto(6, at_least=2)}, {T: 6}):
+        assert "passes" not in ctx.compile(other, h, config).message

@@ -173,7 +173,9 @@ def function(d: Drawing) -> None:
     if kind == "stateful" and any("tp.udf(counted" in unit for unit in d.units):
         kind = "host"  # two functions with a shared state have no order between them
     d.mark(f"udf: {kind}")
-    if kind == "stateful":
+    if kind != "stateful" and d.chance(30):
+        _function_of_a_tree(d, x, name, kind)
+    elif kind == "stateful":
         d.add(f'({name},) = tp.udf(counted, {x}, outputs=[tp.spec({sizes})], kind="host", stateful=True)', name)
     elif kind == "host" or d.chance(60):
         d.add(f'({name},) = tp.udf(affine, {x}, outputs=[tp.spec({sizes})], kind="{kind}")', name)
@@ -181,6 +183,18 @@ def function(d: Drawing) -> None:
         other = d.name()
         d.mark("udf: two outputs")
         d.add(f"{name}, {other} = tp.udf(split, {x}, outputs=[tp.spec({sizes}), tp.spec()])", name, other)
+
+
+def _function_of_a_tree(d: Drawing, x: str, name: str, kind: str) -> None:
+    """One whose operand is a pytree; or one for JAX with rules of its own."""
+    sizes = d.sizes(x)
+    if kind == "host" or d.chance(50):
+        d.mark("udf: pytree")
+        d.add(f'({name},) = tp.udf(weighed, {{"x": {x}, "pair": (0.25, {x})}}, outputs=[tp.spec({sizes})], kind="{kind}")', name)
+    else:
+        d.mark("udf: rules")
+        rules = "batch=affine_batch, slope=affine_slope, cost=(2, 8)"
+        d.add(f"({name},) = tp.udf(affine, {x}, outputs=[tp.spec({sizes})], {rules})", name)
 
 
 def discrete(d: Drawing) -> None:
