@@ -50,6 +50,10 @@ def generate(
     full: Annotated[
         bool, typer.Option("--full", help="With --plan: each statement and each store on a line of its own.")
     ] = False,
+    memory_picture: Annotated[
+        Path | None,
+        typer.Option("--memory-picture", metavar="FILE", help="With --plan: draw the memory over its order, as .svg."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")] = False,
 ) -> None:
@@ -66,7 +70,11 @@ def generate(
         generator = Generator.from_directory(directory, Attention.parse(attention))
         load_seconds = time.perf_counter() - started
         if plan:
-            typer.echo(generator.plan(ids, max_new_tokens, temperature=temperature, max_context=max_context, full=full))
+            made = generator.plan(
+                ids, max_new_tokens, temperature=temperature, max_context=max_context, full=full, as_json=as_json,
+                picture=memory_picture,
+            )  # fmt: skip
+            typer.echo(made)
             return
         result = request.run(generator, ids)
     except (LlmError, TempoError) as error:

@@ -130,13 +130,17 @@ def plan(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     full: Annotated[bool, typer.Option("--full", help="Each statement and each store on a line of its own.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the memory of all tensors and its peaks, as JSON.")] = False,
+    memory_picture: Annotated[
+        Path | None, typer.Option("--memory-picture", metavar="FILE", help="Draw the memory over the program's order, as .svg.")
+    ] = None,
 ) -> None:
     """Print the compiled program's schedule, its stores, and its device programs; run nothing."""
     with errors_as_messages():
         loaded = load_recipe(recipe, overrides or [])
         from tempo_rl.train import plan as make_plan
 
-        typer.echo(make_plan(loaded, full))
+        typer.echo(make_plan(loaded, full, as_json, memory_picture))
 
 
 @app.command("ls")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import NotRequired, TypedDict, TypeVar
 
 import numpy as np
@@ -67,14 +68,17 @@ def compile_config(recipe: Recipe) -> tp.Config:
     return tp.Config(seed=recipe.seed, executor=recipe.executor, disable=tuple(recipe.disable))
 
 
-def plan(recipe: Recipe, full: bool = False) -> str:
+def plan(recipe: Recipe, full: bool = False, as_json: bool = False, picture: Path | None = None) -> str:
     """The compiled program's plan: schedule, stores, device programs; `full` gives each statement and store its own line.
 
-    Nothing is run.
+    `as_json` gives the memory of all tensors and its peaks instead, and `picture` is an .svg of them that is written. Nothing is run.
     """
     agent = build_agent(recipe, _Silent())
     try:
-        return agent.compile(compile_config(recipe)).plan().text(full)
+        made = agent.compile(compile_config(recipe)).plan()
+        if picture is not None:
+            made.draw(picture)
+        return made.json() if as_json else made.text(full)
     finally:
         agent.environment.close()
 
