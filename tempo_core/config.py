@@ -32,7 +32,8 @@ class Config:
         "keep", "join", "chunk", "create" (launches).
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
-    memory_limit: refuse a plan whose stores need more than this, in bytes or as "2GiB". The error lists the largest stores.
+    memory_limit: refuse a plan whose peak is more than this, in bytes or as "2GiB": stores, inputs, results and temporaries. The error
+        lists the largest tensors. Temporaries are an estimate (`runtime/temporaries.py`).
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
         The error names the statement and the point where it began. The -inf of masks is not an error (see `runtime/numerics.py`).
     cache: keep compiled programs on disk, so that the next start need not compile them: a directory, or True for the usual place

@@ -626,7 +626,8 @@ class Program(Generic[R]):
 
     @checked
     def text(self, kind: str = "program", full: bool = False) -> str:
-        """The program as text: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan".
+        """The program as text: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan",
+        "peak" (all tensors in memory where it is fullest).
 
         Tensors of one module, optimizer or object share a line in the last four; with `full`, each statement and store has its own.
         The plan shows the user's lines too.
@@ -636,6 +637,7 @@ class Program(Generic[R]):
             "schedule": lambda: self.scheduled.schedule.text(full),
             "memory": lambda: self.plan().memory(full),
             "plan": lambda: self.plan().text(full),
+            "peak": lambda: self.plan().table(full),
             "sdg": lambda: ir_text.to_text(self.graph, full_constants=False),
             "source": lambda: ir_text.to_text(self.source, full_constants=False),
         }
@@ -671,8 +673,12 @@ class Program(Generic[R]):
         return explanation(self.source, written, passes, self.scheduled, self._staged, self._sources, tensor)
 
     def plan(self) -> Plan:
-        """The schedule, the storage of every tensor, and the XLA programs that a run compiles."""
-        return plan_of(self.graph, self.scheduled, self._staged, self._sources, self._parameters)
+        """The schedule, the memory of every tensor and its peaks, and the XLA programs that a run compiles.
+
+        `plan.peak_device_bytes`, `plan.table()`, `plan.to_json()` and `plan.draw("memory.svg")` count everything, also temporaries.
+        """
+        place = "host" if self.backend.name == "numpy" else "device"
+        return plan_of(self.graph, self.scheduled, self._staged, self._sources, self._parameters, place)
 
 
 def _kept(array: Any) -> Any:

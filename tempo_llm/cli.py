@@ -56,6 +56,10 @@ def generate(
     profile: Annotated[
         bool, typer.Option("--profile", help="Print where the time goes to standard error, and draw profile.svg.")
     ] = False,
+    memory_picture: Annotated[
+        Path | None,
+        typer.Option("--memory-picture", metavar="FILE", help="With --plan: draw the memory over its order, as .svg."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")] = False,
     cache: Annotated[Path | None, typer.Option("--cache", metavar="DIR", help=_CACHE)] = None,
@@ -75,7 +79,11 @@ def generate(
         generator = Generator.from_directory(directory, Attention.parse(attention), cache=kept)
         load_seconds = time.perf_counter() - started
         if plan:
-            typer.echo(generator.plan(ids, max_new_tokens, temperature=temperature, max_context=max_context, full=full))
+            made = generator.plan(
+                ids, max_new_tokens, temperature=temperature, max_context=max_context, full=full, as_json=as_json,
+                picture=memory_picture,
+            )  # fmt: skip
+            typer.echo(made)
             return
         result = request.run(generator, ids, profile)
         if result.profile is not None:

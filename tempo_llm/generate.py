@@ -109,13 +109,19 @@ class Generator:
         temperature: float = 0.0,
         max_context: int | None = None,
         full: bool = False,
+        as_json: bool = False,
+        picture: Path | None = None,
     ) -> str:
         """The plan of `generate` with these arguments, as text: what it would store and run.
 
-        With `full`, each statement and each store has a line of its own.
+        With `full`, each statement and each store has a line of its own. `as_json` gives the memory of all tensors and its peaks
+        instead, and `picture` is an .svg of them that is written.
         """
         length = self._length(prompts, max_new_tokens, temperature, max_context)
-        return self._program(len(prompts), length, temperature > 0).plan().text(full)
+        made = self._program(len(prompts), length, temperature > 0).plan()
+        if picture is not None:
+            made.draw(picture)
+        return made.json() if as_json else made.text(full)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

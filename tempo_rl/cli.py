@@ -151,6 +151,10 @@ def plan(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     full: Annotated[bool, typer.Option("--full", help="Each statement and each store on a line of its own.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the memory of all tensors and its peaks, as JSON.")] = False,
+    memory_picture: Annotated[
+        Path | None, typer.Option("--memory-picture", metavar="FILE", help="Draw the memory over the program's order, as .svg.")
+    ] = None,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -159,7 +163,7 @@ def plan(
         loaded = load_recipe(recipe, overrides or [])
         from tempo_rl.train import plan as make_plan
 
-        typer.echo(make_plan(loaded, full, chosen_cache(cache, no_cache)))
+        typer.echo(make_plan(loaded, full, as_json, memory_picture, chosen_cache(cache, no_cache)))
 
 
 @app.command("ls")

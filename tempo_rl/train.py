@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import NotRequired, TypedDict, TypeVar
 
 import numpy as np
@@ -68,14 +69,23 @@ def compile_config(recipe: Recipe, cache: str | bool | None = None) -> tp.Config
     return tp.Config(seed=recipe.seed, executor=recipe.executor, disable=tuple(recipe.disable), cache=cache)
 
 
-def plan(recipe: Recipe, full: bool = False, cache: str | bool | None = None) -> str:
+def plan(
+    recipe: Recipe,
+    full: bool = False,
+    as_json: bool = False,
+    picture: Path | None = None,
+    cache: str | bool | None = None,
+) -> str:
     """The compiled program's plan: schedule, stores, device programs; `full` gives each statement and store its own line.
 
-    Nothing is run.
+    `as_json` gives the memory of all tensors and its peaks instead, and `picture` is an .svg of them that is written. Nothing is run.
     """
     agent = build_agent(recipe, _Silent())
     try:
-        return agent.compile(compile_config(recipe, cache)).plan().text(full)
+        made = agent.compile(compile_config(recipe, cache)).plan()
+        if picture is not None:
+            made.draw(picture)
+        return made.json() if as_json else made.text(full)
     finally:
         agent.environment.close()
 

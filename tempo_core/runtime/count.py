@@ -160,10 +160,10 @@ class _Counting:
                 kernels.move({}, sum(map(bytes_of, node.outputs), ZERO))
         own = node.domain.steps  # values of varying shape that a range reads have other steps
         kernels.operations, kernels.read, kernels.written = (
-            _at_an_end(each, self.bounds, own) for each in (kernels.operations, kernels.read, kernels.written)
+            size_at_an_end(each, self.bounds, own) for each in (kernels.operations, kernels.read, kernels.written)
         )
-        kernels.sorts = [(_at_an_end(n, self.bounds), _at_an_end(size, self.bounds)) for n, size in kernels.sorts]
-        kernels.alive = largest([_at_an_end(size, self.bounds) for size in kernels.alive], self.bounds)
+        kernels.sorts = [(size_at_an_end(n, self.bounds), size_at_an_end(size, self.bounds)) for n, size in kernels.sorts]
+        kernels.alive = largest([size_at_an_end(size, self.bounds) for size in kernels.alive], self.bounds)
         return kernels
 
     def _move(self, node: Node, operand: Value, kernels: Kernels, is_selection: bool) -> None:
@@ -186,7 +186,7 @@ class _Counting:
         """The bytes of a store, or of a value that lives in no store."""
         type = self.graph[key[0]].outputs[key[1]]
         size = bytes_of(type)
-        return functools.reduce(operator.mul, self.slots[key], _at_an_end(size, self.bounds))
+        return functools.reduce(operator.mul, self.slots[key], size_at_an_end(size, self.bounds))
 
     def _temporaries(self, statements: dict[Statement, Kernels]) -> list[Expr]:
         """The bytes of values in no store, at the places of the program where they are the most."""
@@ -232,7 +232,7 @@ def _numbers(figures: Mapping[str, Fraction]) -> dict[str, int]:
     return numbers | {"bytes_moved": numbers["bytes_read"] + numbers["bytes_written"]}
 
 
-def _at_an_end(size: Expr, bounds: Mapping[Symbol, int], but: Sequence[Symbol] = ()) -> Expr:
+def size_at_an_end(size: Expr, bounds: Mapping[Symbol, int], but: Sequence[Symbol] = ()) -> Expr:
     """A size that varies with steps, at the end of their ranges at which it is larger. It may still vary with the steps in `but`."""
     for step in sorted(size.steps - set(but), key=str):
         ends = [size.substitute({step: end}) for end in (Expr.of(0), step.bound_expr - 1)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from tempo_core.ir.graph import Key
+from tempo_core.runtime.temporaries import Estimate
 from tempo_core.schedule import Execute, leaves
 from tempo_core.schedule.program import Item, substitute
 from tempo_core.schedule.simplify import Limits, as_block, simplified
@@ -49,7 +50,9 @@ class Segment:
     creates: frozenset[Key] = frozenset()  # those of both kinds that begin here as zeros, and are not passed
     inputs: tuple[str, ...] = ()  # fed arrays that it reads
     is_chunk: bool = False  # its one item is a loop, of which a launch runs some iterations
+    traced: Any = None  # its traced function, if the plan has asked for its temporaries before it was lowered
     lowered: Any = None  # its XLA program before compilation, if `lower_all` has traced it
+    temporaries: Estimate | None = None  # our estimate, if the plan has asked for it
 
     @property
     def stores_passed(self) -> tuple[list[Key], list[Key]]:

@@ -1,10 +1,13 @@
-"""The stores of a plan as a table: one row for each store, or one for all stores of a module, optimizer or object."""
+"""The memory of a plan as tables: the stores, one row each or one for all of a module, optimizer or object; and all tensors."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from os.path import basename
+
+from tempo_core.runtime.usage import DEVICE, HOST, PlannedTensor, Usage
 
 WIDTH = 100
 SMALL = 0.01  # a share of all bytes: smaller stores share the last row
@@ -43,8 +46,7 @@ def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor],
     largest_first = sorted(stored, key=lambda t: -t.bytes)
     rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first, PAIR))
     cells = [("tensor", "type", "store", "slots", "bytes"), *((r.name, r.type, r.kind, r.slots, str(r.bytes)) for r in rows)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    table = _aligned(cells)
     total = sum(t.bytes for t in stored)
     persistent = "" if total == between else f", {between} of them between device programs"
     lines = [*table, f"in all {total} bytes{persistent}"] if stored else ["nothing is stored"]
@@ -83,3 +85,65 @@ def _few(rows: list[_Row]) -> list[_Row]:
     if len(rows) - len(large) < 2:
         return rows
     return [*large, _Row(f"{len(rest)} smaller ones", "", "", "", sum(t.bytes for t in rest), tuple(rest))]
+
+
+def peaks_text(usage: Usage) -> str:
+    """Both peaks, a line each, rounded: temporaries may be an estimate."""
+    device, host = usage.on_device, usage.on_host
+    return "\n".join(
+        f"peak on the {place}: about {_rounded(bytes)} in {peak}"
+        for place, peak, bytes in ((DEVICE, device, device.device_bytes), (HOST, host, host.host_bytes))
+    )
+
+
+def _rounded(bytes: int) -> str:
+    """Two or three digits and a unit: 1.3 MB, 215 kB."""
+    size, units = float(bytes), ["bytes", "kB", "MB", "GB", "TB"]
+    while size >= 995 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.1f} {units[0]}" if size < 9.95 else f"{round(size)} {units[0]}"
+
+
+def usage_text(usage: Usage, full: bool) -> str:
+    """The peaks, and the tensors in memory then; with `full`, all tensors with the moments from which and to which they live."""
+    lines = []
+    for place, peak, bytes in (
+        (DEVICE, usage.on_device, usage.on_device.device_bytes),
+        (HOST, usage.on_host, usage.on_host.host_bytes),
+    ):
+        at = f", at {peak.statement}{_where(peak.line)}" if place == DEVICE and peak.statement else ""
+        about = "" if peak.is_exact or place == HOST else ", of which the temporaries are an estimate"
+        lines.append(f"peak on the {place}: {bytes:,} bytes in {peak}{at}{about}")
+        if not full:
+            alive = usage.alive(peak, place)
+            rows = [_planned(tensor) for tensor in alive[:FEW]]
+            rest = alive[FEW:]
+            if rest:
+                rows.append((f"{len(rest)} smaller ones", "", "", "", f"{sum(tensor.bytes for tensor in rest):,}", ""))
+            lines += (
+                [f"  {line}" for line in _aligned([("tensor", "kind", "type", "slots", "bytes", "line"), *rows])] if rows else []
+            )
+    if full:
+        head = ("tensor", "kind", "type", "slots", "bytes", "line", "place", "moments")
+        ordered = sorted(usage.tensors, key=lambda t: -t.bytes)
+        lines += ["", *_aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
+        lines += ["", *_aligned([("moment", "", "device bytes", "host bytes"), *(
+            (str(k), str(m), f"{m.device_bytes:,}", f"{m.host_bytes:,}") for k, m in enumerate(usage.moments)
+        )])]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _planned(tensor: PlannedTensor) -> tuple[str, ...]:
+    slots = " x ".join(map(str, tensor.slots))
+    return (tensor.name, tensor.kind, tensor.type, slots, f"{tensor.bytes:,}", _where(tensor.line).removeprefix(" @ "))
+
+
+def _where(line: str) -> str:
+    file, _, number = line.rpartition(":")
+    return f" @ {basename(file)}:{number}" if file else ""
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, with columns below each other."""
+    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

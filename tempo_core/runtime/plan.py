@@ -1,19 +1,25 @@
-"""The plan of a program, before it runs: its schedule, the store of each tensor with its size in bytes, and its XLA programs."""
+"""The plan of a program, before it runs: its schedule, its XLA programs, and the memory of each tensor with the peaks."""
 
 from __future__ import annotations
 
+import functools
+import json
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-from tempo_core.errors import OutOfMemoryError, OutOfMemoryPlanError
+from tempo_core.errors import ConfigError, OutOfMemoryError, OutOfMemoryPlanError, quoted
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.naming import head, value_names
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.sources import Sources
 from tempo_core.runtime.host import Chunks, HostIf, HostItem, HostLoop, Segment
-from tempo_core.runtime.memory_table import StoredTensor, memory_text
+from tempo_core.runtime.memory_picture import memory_svg
+from tempo_core.runtime.memory_table import StoredTensor, memory_text, peaks_text, usage_text
 from tempo_core.runtime.stage import Staged
+from tempo_core.runtime.usage import DEVICE, HOST, Moment, PlannedTensor, Usage, usage_of
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
 
@@ -24,13 +30,18 @@ _SMALLER = (
 
 @dataclass(frozen=True)
 class Plan:
-    """`device_programs`: for each XLA program, the loops in which the host starts it ("" if it runs once). `compiles` is their number."""
+    """`device_programs`: for each XLA program, the loops in which the host starts it ("" if it runs once). `compiles` is their number.
+
+    `tensors` are the stores. The memory of the whole run (`usage`, and what follows from it) is counted when it is asked for, by
+    tracing the device programs; nothing is compiled for it.
+    """
 
     schedule: str
     tensors: tuple[StoredTensor, ...]
     device_programs: tuple[str, ...]
     outline: str = ""  # the schedule in short form
     written_out: str = ""  # the loops that are written out, a line each, with what that costs
+    count: Callable[[], Usage] = field(default=lambda: Usage((), ()), repr=False, compare=False)
 
     @property
     def compiles(self) -> int:
@@ -41,12 +52,43 @@ class Plan:
         """The bytes of the stores that live on the device between XLA programs. XLA itself manages temporaries inside a program."""
         return sum(t.bytes for t in self.tensors if t.persistent)
 
+    @functools.cached_property
+    def usage(self) -> Usage:
+        """Every tensor of a run with its bytes, place and lifetime, and the moments of the program with their sums."""
+        return self.count()
+
+    @property
+    def peak_device_bytes(self) -> int:
+        """The most bytes on the device at a time: stores, inputs, results, arguments, and the temporaries of the device program that runs.
+
+        The temporaries are XLA's own figure for programs that are compiled, else an estimate that is rarely too small.
+        """
+        return self.peak_device.device_bytes
+
+    @property
+    def peak_host_bytes(self) -> int:
+        """The most bytes on the host at a time: fed arrays, results, host stores, and the arguments of functions on the host."""
+        return self.peak_host.host_bytes
+
+    @property
+    def peak_device(self) -> Moment:
+        """Where `peak_device_bytes` are needed: the device program, its loops, the statement and the user's line."""
+        return self.usage.on_device
+
+    @property
+    def peak_host(self) -> Moment:
+        """Where `peak_host_bytes` are needed."""
+        return self.usage.on_host
+
     def check_memory(self, limit: int) -> None:
-        """Raise OutOfMemoryPlanError if the stores, also those that live only inside a program, do not fit in `limit` bytes."""
-        needed = sum(t.bytes for t in self._stored())
+        """Raise OutOfMemoryPlanError if the peak does not fit in `limit` bytes: the peak on the device, or of a NumPy program on the host."""
+        on_device = self.peak_device_bytes > 0
+        place, peak = (DEVICE, self.peak_device) if on_device else (HOST, self.peak_host)
+        needed = peak.device_bytes if on_device else peak.host_bytes
         if needed > limit:
             raise OutOfMemoryPlanError(
-                f"the plan needs {needed:,} bytes for its stores, but memory_limit allows {limit:,}; the largest stores:{_listed(self._stored())}",
+                f"the plan needs {needed:,} bytes on the {place}, in {peak}, but memory_limit allows {limit:,}; the largest tensors then:"
+                f"{_largest(self.usage.alive(peak, place))}",
                 hint=f"{_SMALLER}, or a higher Config(memory_limit=...)",
             )
 
@@ -57,9 +99,6 @@ class Plan:
             f"the run needs more memory than there is ({said}); its largest tensors:{_listed(self.tensors)}",
             hint=f"{_SMALLER}; to refuse such a program when it is compiled: Config(memory_limit=...)",
         )
-
-    def _stored(self) -> list[StoredTensor]:
-        return [t for t in self.tensors if t.persistent or t.kind != "register"]
 
     def programs_per(self, step: str) -> int:
         """The number of device programs that one iteration of the host's loop over `step` starts, without those of inner loops."""
@@ -74,6 +113,41 @@ class Plan:
         passing = [t for t in self.tensors if t not in stored]
         return memory_text(stored, passing, self.bytes, full)
 
+    def table(self, full: bool = False) -> str:
+        """Both peaks with their places, and the tensors that are in memory then, the largest first.
+
+        With `full`, all tensors of the run, each with the moments from which and to which it lives.
+        """
+        return usage_text(self.usage, full)
+
+    def to_json(self) -> dict[str, object]:
+        """The peaks, the moments and all tensors, as objects that `json` writes. Sizes are in bytes; moments are numbered from 0."""
+        moments = self.usage.moments
+        return {
+            "peak_device_bytes": self.peak_device_bytes,
+            "peak_device_moment": moments.index(self.peak_device),
+            "peak_host_bytes": self.peak_host_bytes,
+            "peak_host_moment": moments.index(self.peak_host),
+            "moments": [asdict(moment) for moment in moments],
+            "tensors": [asdict(tensor) for tensor in self.usage.tensors],
+        }
+
+    def json(self) -> str:
+        """`to_json()` as text."""
+        return json.dumps(self.to_json(), indent=1)
+
+    def draw(self, path: str | Path) -> None:
+        """Write an .svg: for each moment of the program a bar of the tensors in memory, on the device and on the host.
+
+        Raises ConfigError for another kind of file.
+        """
+        path = Path(path)
+        if path.suffix != ".svg":
+            raise ConfigError(f"cannot draw the memory as {path.name}: only .svg is written", hint='plan.draw("memory.svg")')
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(memory_svg(self.usage), encoding="utf-8")
+        temporary.replace(path)
+
     def text(self, full: bool = False) -> str:
         """Schedule, stores and device programs. With `full`, each statement and each store has a line of its own."""
         programs = [
@@ -87,7 +161,7 @@ class Plan:
         return (
             f"schedule\n{_indented(self.schedule if full else self.outline)}\n\nstorage\n{_indented(self.memory(full))}\n\n"
             f"device programs: {self.compiles + empty}\n{listed}\n"
-            f"{written_out}"
+            f"\nmemory\n{_indented(peaks_text(self.usage))}\n{written_out}"
         )
 
 
@@ -97,10 +171,28 @@ def _listed(tensors: Sequence[StoredTensor]) -> str:
     return "".join(f"\n    {t.name}: {t.type} x {math.prod(t.slots)} slots = {t.bytes:,} bytes" for t in largest)
 
 
+def _largest(tensors: Sequence[PlannedTensor]) -> str:
+    """The five largest of some tensors, one on each line, with the user's lines."""
+    lines = []
+    for tensor in tensors[:5]:
+        slots = f" x {math.prod(tensor.slots)} slots" if tensor.slots and tensor.kind != "temporary" else ""
+        where = f"\n      at {quoted(tensor.line)}" if tensor.line else ""
+        lines.append(f"\n    {tensor.name} ({tensor.kind}): {tensor.type}{slots} = {tensor.bytes:,} bytes{where}")
+    return "".join(lines)
+
+
 def plan_of(
-    graph: Graph, scheduled: Scheduled, staged: Staged | None, sources: Sources | None = None, parameters: Collection[str] = ()
+    graph: Graph,
+    scheduled: Scheduled,
+    staged: Staged | None,
+    sources: Sources | None = None,
+    parameters: Collection[str] = (),
+    place: str = DEVICE,
 ) -> Plan:
-    """The plan of a scheduled program. `sources` are the user's lines, `parameters` the names of modules' parameters."""
+    """The plan of a scheduled program. `sources` are the user's lines, `parameters` the names of modules' parameters.
+
+    An interpreted program has its arrays in `place`, the "device" or the "host".
+    """
     persistent = set(staged.store_keys) if staged is not None else set(scheduled.storage)
     labels = value_names(graph)
     tensors = []
@@ -116,7 +208,11 @@ def plan_of(
         )
     places = tuple(_places(staged.items, ())) if staged is not None else ()
     written_out = staged.unrolled.text(graph) if staged is not None else ""
-    return Plan(scheduled.text(), tuple(tensors), places, outline(scheduled.root, graph, sources), written_out)
+
+    def count() -> Usage:
+        return usage_of(graph, scheduled, staged, sources or Sources(), place)
+
+    return Plan(scheduled.text(), tuple(tensors), places, outline(scheduled.root, graph, sources), written_out, count)
 
 
 def _places(items: Sequence[HostItem], loops: tuple[str, ...]) -> list[str]:

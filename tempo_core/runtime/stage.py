@@ -51,6 +51,7 @@ from tempo_core.runtime.lower import Lowering
 from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
 from tempo_core.runtime.placement import Stores
 from tempo_core.runtime.run import Host, Progress
+from tempo_core.runtime.temporaries import Estimate, estimate
 from tempo_core.runtime.unroll import Unrolled, unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
 from tempo_core.schedule.build import chosen_value
@@ -416,7 +417,30 @@ class Staged:
         return (part,) * whole.shape[axis]
 
     def _lowered(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
-        return jax.jit(self._function(segment), donate_argnums=0, keep_unused=True).lower(*arguments)
+        traced, segment.traced = segment.traced, None
+        return (self._traced(segment, arguments) if traced is None else traced).lower()
+
+    def _traced(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
+        return jax.jit(self._function(segment), donate_argnums=0, keep_unused=True).trace(*arguments)
+
+    def temporaries(self, segment: Segment) -> Estimate:
+        """Our estimate of what a segment keeps in memory besides its arguments and results. The trace is kept for the compilation."""
+        if segment.temporaries is None:
+            arguments = self._expected(segment)
+            traced = self._traced(segment, arguments)
+            segment.temporaries = estimate(traced.jaxpr, len(jax.tree.leaves(arguments[0])))
+            if segment.compiled is None and segment.lowered is None:
+                segment.traced = traced
+        return segment.temporaries
+
+    def measured(self, segment: Segment) -> int | None:
+        """The bytes of a segment's temporaries as XLA has laid them out; None if it is not compiled, or XLA does not say."""
+        analysis = getattr(segment.compiled, "memory_analysis", lambda: None)()
+        return None if analysis is None else int(analysis.temp_size_in_bytes)
+
+    def launches_that_read(self, name: str) -> int:
+        """The number of launches that read an input; those in loops count twice."""
+        return self._launches_that_read[name]
 
     def compile(self, segment: Segment, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         """The XLA program of a segment. If this backend has compiled it for another program, it is used again."""

@@ -332,7 +332,7 @@ def test_texts(growth: Growth) -> None:
         assert program.text(kind)
     with pytest.raises(errors.TempoError, match="no text 'plna'") as raised:
         program.text("plna")
-    assert raised.value.hint == "one of program, schedule, memory, plan, sdg, source: program.text('plan')"
+    assert raised.value.hint == "one of program, schedule, memory, plan, peak, sdg, source: program.text('plan')"
 
 
 # -- what does not depend on bounds -----------------------------------------------------------------------------------

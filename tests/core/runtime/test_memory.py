@@ -1,0 +1,161 @@
+"""The memory of a run: every tensor, the peaks with their places, table, JSON and picture; and the estimate of temporaries against XLA."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tempo_core as tp
+from benchmarks.classics.classic import Classic
+from benchmarks.classics.table import load
+
+CLASSICS = {name: classic for name, classic in load().items() if isinstance(classic, Classic)}
+QUICK = (
+    "V-trace", "shortest paths", "value iteration", "knapsack", "heat", "window max", "integral image", "adaptive model",
+    "block softmax", "Retrace", "bandit", "gradient penalty", "Jacobi", "game of life", "delta rule", "selective scan",
+)  # fmt: skip
+MOST = 1.5  # times what XLA takes
+RESULTS = "XLA puts values into the memory of results that are not there yet"
+SHARED = "XLA computes cheap values again in each of their readers; the estimate keeps them"
+PADDINGS = "the estimate keeps a third padding in a kernel, as XLA does in other stencils"
+BLOCKS = "XLA computes sums along an axis in the memory of their operand"
+UNEXPLAINED = "not explained yet; a margin of 20 percent is a part of it"
+# Programs whose estimate is more than `MOST` times what XLA takes, with the quotient and its cause.
+ABOVE: Mapping[str, tuple[float, str]] = {
+    "HMM forward": (1.52, UNEXPLAINED),
+    "soft-DTW": (2.29, UNEXPLAINED),
+    "heat": (3.84, PADDINGS),
+    "wave": (1.67, UNEXPLAINED),
+    "Gauss-Seidel": (1.9, UNEXPLAINED),
+    "triangular solve": (1.76, RESULTS),
+    "conjugate gradients": (1.65, UNEXPLAINED),
+    "stacked RNN, layers a step": (1.74, UNEXPLAINED),
+    "selective scan": (1.69, SHARED),
+    "linear attention, the past": (1.59, UNEXPLAINED),
+    "diagonal state space": (2.13, SHARED),
+    "V-trace": (2.72, RESULTS),
+    "n-step returns": (1.89, RESULTS),
+    "n-step Q, replay window, target network": (2.12, UNEXPLAINED),
+    "MAML, second order": (2.13, UNEXPLAINED),
+    "gradient penalty": (2.15, SHARED),
+    "value iteration": (2.89, PADDINGS),
+    "knapsack": (1.9, UNEXPLAINED),
+    "window max": (1.62, UNEXPLAINED),
+    "window variance": (1.68, SHARED),
+    "impulse response": (2.2, SHARED),
+    "impulse response, long": (2.15, RESULTS),
+    "block softmax": (3.0, SHARED),
+    "adaptive model": (2.7, BLOCKS),
+}
+
+
+def figures(name: str) -> tuple[int, int]:
+    """Our estimate of the temporaries of a classic at its small size, and XLA's own figure."""
+    classic = CLASSICS[name]
+    program = classic.program(**classic.sizes["small"]).compile()
+    staged = program._staged
+    assert staged is not None
+    estimates = [staged.temporaries(segment).bytes for segment in staged.segments]
+    program.compile()
+    measured = [staged.measured(segment) for segment in staged.segments]
+    return max(estimates), max(bytes or 0 for bytes in measured)
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CLASSICS])
+def test_the_estimate_is_never_below_what_xla_takes_and_seldom_far_above(name: str) -> None:
+    ours, xla = figures(name)
+    assert xla <= ours
+    quotient, cause = ABOVE.get(name, (MOST, ""))
+    assert ours <= (quotient + 0.01) * xla, cause
+    assert name not in ABOVE or ours > MOST * xla, "the row is no longer needed"
+
+
+def growing(limit: int | str | None = None, **options: Any) -> tp.Program[Any]:
+    """A program without stores between its device programs: a large product of two inputs, read at one point alone."""
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.input("x", (64,), domain=(t,))
+        far = tp.exp(x.expand_dims(1) * x.expand_dims(0)).named("far")
+        y = (far @ far).sum(0).named("y")
+    return context.compile({T: 50}, {"y": y}, tp.Config(memory_limit=limit, **options))
+
+
+def test_the_plan_counts_inputs_results_and_temporaries() -> None:
+    plan = growing().plan()
+    kinds = {tensor.kind for tensor in plan.usage.tensors}
+    assert {"input", "result", "temporary"} <= kinds
+    assert next(t for t in plan.usage.tensors if t.kind == "input" and t.place == "device").bytes == 50 * 64 * 4
+    assert plan.peak_device_bytes >= 50 * 64 * 64 * 4 > plan.bytes
+    assert plan.peak_device.statement and "test_memory.py" in plan.peak_device.line
+    assert plan.peak_device_bytes == sum(t.bytes for t in plan.usage.alive(plan.peak_device, "device"))
+    assert plan.peak_host_bytes == 2 * 50 * 64 * 4  # the fed array and the result
+
+
+def test_after_compilation_the_temporaries_are_those_of_xla() -> None:
+    program = growing()
+    before = program.plan()
+    assert not before.peak_device.is_exact and "estimate" in before.table()
+    program.compile()
+    after = program.plan()
+    (segment,) = program._staged.segments  # type: ignore[union-attr]
+    temporaries = sum(t.bytes for t in after.usage.tensors if t.kind == "temporary")
+    assert after.peak_device.is_exact and temporaries == segment.compiled.memory_analysis().temp_size_in_bytes  # type: ignore[union-attr]
+    assert after.peak_device_bytes <= before.peak_device_bytes
+
+
+def test_a_limit_refuses_temporaries_before_anything_runs() -> None:
+    with pytest.raises(tp.errors.OutOfMemoryPlanError) as error:
+        growing("100kB")
+    text = str(error.value)
+    assert "bytes on the device, in device program 0, but memory_limit allows 100,000" in text
+    assert "(temporary)" in text and "test_memory.py" in text
+    peak = growing().plan().peak_device_bytes
+    growing(peak)
+    with pytest.raises(tp.errors.OutOfMemoryPlanError):
+        growing(peak - 1)
+
+
+def test_a_numpy_program_lives_on_the_host() -> None:
+    plan = growing(backend="numpy").plan()
+    assert plan.peak_device_bytes == 0 and plan.peak_host_bytes >= 50 * 64 * 64 * 4
+    with pytest.raises(tp.errors.OutOfMemoryPlanError, match="bytes on the host"):
+        growing("100kB", backend="numpy")
+
+
+def test_a_store_lives_from_the_launch_that_makes_it_to_the_end() -> None:
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.recurrence((8,), domain=(t,), name="x")
+        x[0] = 1.0
+        (seen,) = tp.udf(lambda value: (value * 2,), x, outputs=[tp.spec((8,))], kind="host", name="seen")
+        x[t + 1] = seen
+    plan = context.compile({T: 5}, {"x": x}).plan()
+    assert [str(moment) for moment in plan.usage.moments if "function" in str(moment)] == ["function seen, once each t"]
+    end = len(plan.usage.moments) - 1
+    assert all(tensor.last == end for tensor in plan.usage.tensors if tensor.kind in ("register", "window", "block"))
+    assert plan.peak_host_bytes >= 2 * 8 * 4  # the operand and the result of the call
+
+
+def test_json_and_picture_have_the_same_tensors(tmp_path: Path) -> None:
+    plan = growing().plan()
+    read = json.loads(plan.json())
+    assert read["peak_device_bytes"] == plan.peak_device_bytes
+    assert read["moments"][read["peak_device_moment"]]["device_bytes"] == plan.peak_device_bytes
+    assert {"name", "shape", "dtype", "kind", "slots", "bytes", "place", "first", "last", "line"} <= read["tensors"][0].keys()
+    plan.draw(tmp_path / "memory.svg")
+    titles = [e.text or "" for e in ElementTree.parse(tmp_path / "memory.svg").iter("{http://www.w3.org/2000/svg}title")]
+    assert any(title.startswith("x: input float32") for title in titles) and any(": temporary " in title for title in titles)
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.svg"]
+    with pytest.raises(tp.errors.ConfigError, match=r"only \.svg"):
+        plan.draw(tmp_path / "memory.png")
+
+
+def test_the_table_lists_what_is_in_memory_at_the_peak() -> None:
+    short, full = growing().text("peak"), growing().text("peak", full=True)
+    assert short.startswith("peak on the device: ") and "\npeak on the host: " in short
+    assert "moments" in full and short.count("\n") < 40
