@@ -20,15 +20,16 @@ from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import Identity, Output
+from tempo_core.ir.ops import Eval, Identity, Input, Output
 from tempo_core.ir.verify import InvalidGraphError, Verified, verify
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.ended import feeding
 from tempo_core.program import Program, Result, Results, is_interpreted
 from tempo_core.runtime.bounds import RunBounds
 from tempo_core.schedule import Scheduled, schedule
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, full_range, identity
+from tempo_core.symbolic.domain import Domain, Point, full_range, identity
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
 
@@ -57,12 +58,17 @@ def compile_context(
     numbers, limits = checked_bounds(context, bounds)
     results, tensors = results_of(outputs)
     source = with_outputs(context, tensors)
+    ends = source.ends()
+    check_ends(source, config, ends)
+    for bound in (bound for bound in numbers if bound in ends and bound not in limits):
+        limits[bound] = UpTo(numbers[bound])
+    results = replace(results, lengths=_with_lengths(source, ends, len(results.each)))
     check_limits(source, context, numbers, limits)
     remember(context)
     source = named(source, context)
     timing["check"] = time.perf_counter() - start
     least = [(symbol, limit.at_least) for symbol, limit in limits.items()]
-    passes = pipeline.pipeline(config.disable, config.unvectorized_steps, checked_tiles(context, config), least)
+    passes = pipeline.pipeline(config.disable, config.unvectorized_steps, checked_tiles(context, config), least, bool(ends))
     cache = opened(config, source, least)
 
     def transformed() -> Graph:
@@ -101,6 +107,7 @@ def compile_context(
     def rebound(program: Program[Any], bounds: Mapping[Expr, int | UpTo]) -> Program[Any]:
         start = time.perf_counter()
         others, other_limits = checked_bounds(context, bounds, complete=False)
+        other_limits |= {bound: UpTo(others[bound]) for bound in others if bound in ends and bound not in other_limits}
         numbers, new_limits = {**program.bounds, **others}, {**limits, **other_limits}
         for symbol in others:
             if (symbol in other_limits) != (symbol in limits) or new_limits.get(symbol, _ANY).at_least < limits.get(
@@ -119,6 +126,41 @@ def compile_context(
         return other
 
     return for_bounds(numbers, limits, timing)
+
+
+def check_ends(source: Graph, config: Config, ends: Mapping[Symbol, Node]) -> None:
+    """Raise CausalityError for an end that depends on itself, and ConfigError for options that need to know it before the run."""
+    for bound, node in ends.items():
+        for number in feeding(source, [node]):
+            each = source[number]
+            indices = (index for edge in each.inputs for index in edge.index)
+            parts = (
+                *each.op.symbols,
+                *(s for i in indices for s in (i.expr.symbols if isinstance(i, Point) else i.start.symbols | i.stop.symbols)),
+            )
+            conditions = (s for edge in each.inputs for s in edge.condition.symbols)
+            if not isinstance(each.op, Input) and bound in {*parts, *conditions}:
+                raise CausalityError(
+                    f"{node.name} depends on where it ends: {each.label} uses {bound}",
+                    where=each.where or node.where,
+                    hint="a condition of an end reads its own and earlier points: x[t], x[0:t + 1]",
+                )
+        if config.check_numerics:
+            raise ConfigError(
+                "check_numerics repeats a run up to ends that are known before it",
+                where=node.where,
+                hint="compile a program with ctx.ends without check_numerics",
+            )
+
+
+def _with_lengths(graph: Graph, ends: Mapping[Symbol, Node], position: int) -> dict[Symbol, int]:
+    """Add results from `position` on that give the bounds that the run finds out. Returns their positions."""
+    positions = {}
+    for number, (bound, end) in enumerate(ends.items()):
+        value = graph.add(Eval(bound.expr), (), domain=Domain(), where=end.where)
+        graph.add(Output(position + number), [Edge(value.id)], domain=Domain(), name=f"the true {bound}", where=end.where)
+        positions[bound] = position + number
+    return positions
 
 
 def check_limits(source: Graph, context: BaseContext, numbers: Bounds, limits: Mapping[Symbol, UpTo]) -> None:

@@ -7,10 +7,16 @@ from typing import Any, overload
 
 from tempo_core.compiler import Outputs, compile_context, recalled
 from tempo_core.config import Config
+from tempo_core.errors import ArgumentError, DTypeError, user_location
+from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.types import Array, Bounds, Inputs
+from tempo_core.ir.ops import End
 from tempo_core.program import Program
+from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.domain import Domain as Points
+from tempo_core.symbolic.expr import Expr
 
 
 class Context(BaseContext):
@@ -19,6 +25,33 @@ class Context(BaseContext):
     `with ctx as ((i, I), (t, T)):` gives each step and its bound as symbolic expressions; recurrent tensors are made inside
     of the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
     """
+
+    @checked
+    def ends(self, step: Expr, when: Tensor) -> None:
+        """End a step early: points after the first one at which `when` holds do not exist, and the step's bound is the true end.
+
+        `when` is a bool at each point of the step; of several rows, in dimensions or other steps, all must hold. In expressions, `T` is the
+        true end: `x[T - 1]` is the last point there is, and `x[t:T]` ends with it. The number that a bound has when the program is compiled,
+        or that a run chooses, is then the most. Raises ArgumentError and DTypeError; `compile` raises CausalityError for an end that depends
+        on itself.
+        """
+        symbol = next((s for s in self.steps if step.plain.single_atom == s), None)
+        if symbol is None:
+            names = ", ".join(s.name for s in self.steps)
+            raise ArgumentError(f"`{step}` is not a step of this context", hint=f"its steps are {names}")
+        if any(isinstance(node.op, End) and node.op.bound.terms == symbol.bound_expr.terms for node in self.graph):
+            raise ArgumentError(f"the step {symbol} has an end already", hint="join the conditions: when=a | b")
+        usage = f"ctx.ends({symbol}, when=x < 0.1), for an x over ({symbol},)"
+        if when.context is not self or symbol not in when.domain or when.domain.condition is not TRUE:
+            raise ArgumentError(f"{when!r} is not a condition at every point of {symbol}", hint=usage)
+        if when.dtype != "bool":
+            raise DTypeError(f"the condition of an end is {when!r}, not a bool", hint=usage)
+        others = [s for s in when.domain.steps if s != symbol]
+        holds = when[tuple(s.expr if s == symbol else slice(None) for s in when.domain.steps)] if others else when
+        if holds.type.rank:
+            holds = holds.all(None)
+        op = End(name=f"end of {symbol}", bound=symbol.bound_expr)
+        self.graph.add(op, [holds.edge], domain=Points((symbol,)), name=op.name, where=user_location())
 
     @overload
     def compile(self, bounds: Bounds, outputs: Tensor, config: Config | None = None) -> Program[Array]: ...

@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -166,6 +166,7 @@ class Results:
     each: tuple[Result, ...]
     names: tuple[str, ...] | None = None
     is_single: bool = False
+    lengths: Mapping[Symbol, int] = field(default_factory=dict)  # the positions of the bounds that the run finds out
 
     def former(self, bounds: Bounds) -> Callable[[Mapping[int, Any]], Any]:
         """A function that gives the results of a run, from the values by position."""
@@ -294,7 +295,12 @@ class Program(Generic[R]):
 
     def _form(self, numbers: Bounds) -> Callable[[Mapping[int, Any]], Any]:
         """The function that gives the results of a run with these bounds."""
-        form: Callable[[Mapping[int, Any]], Any] = self._former(tuple(numbers.items()))
+        lengths = self.results.lengths
+
+        def form(values: Mapping[int, Any]) -> Any:
+            true = {bound: int(values[position]) for bound, position in lengths.items()}
+            return self._former(tuple({**numbers, **true}.items()))(values)
+
         return form
 
     @overload
@@ -321,13 +327,13 @@ class Program(Generic[R]):
         Raises TempoError for programs that call functions on the host, with the user's line, and ConfigError for programs that are
         interpreted, check their numbers, or have bounds that each run chooses.
         """
-        check_device_only(self.graph)
         if self.limits:
             bound, limit = next(iter(self.limits.items()))
             raise ConfigError(
                 f"a JAX function has static shapes, and each run of this program chooses {bound}",
                 hint=f"compile it for one bound: ctx.compile({{{bound}: {limit.capacity}}}, ...)",
             )
+        check_device_only(self.graph)
         if self._staged is None:
             raise ConfigError(
                 "an interpreted program is not a JAX function",
@@ -485,6 +491,11 @@ class Program(Generic[R]):
         With `as_written`, the statements are those of the program before all passes, one for each operation that the user wrote.
         All values are then kept, so that you can look at them.
         """
+        if as_written and self.results.lengths:
+            raise ConfigError(
+                "a program that finds out where a step ends is stepped through as it was compiled",
+                hint="program.stepping(inputs)",
+            )
         numbers = self._numbers(inputs, bounds)
         scheduled = self.scheduled if not as_written else schedule(self.source, numbers)
         fed, chosen = self._fed(inputs, numbers, as_written), self.config.seed if seed is None else seed
@@ -666,7 +677,7 @@ class Program(Generic[R]):
         """
         config = self.config
         least = [(bound, limit.at_least) for bound, limit in self.limits.items()]
-        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles, least)
+        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles, least, bool(self.results.lengths))
         written = self._context.graph.copy()
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)

@@ -62,13 +62,24 @@ def evaluate(
     `structure` is a dictionary, empty at first, that says which value reads which. It is kept between evaluations of one graph
     for the same bounds.
 
+    Where a step ends early (`ctx.ends`), its bound is the most that there may be.
+
     A stateful function is called in the order of its points, up to the last that is needed. Sinks are not called.
     Raises CausalityError at a value that depends on itself, OutOfDomainError at a read outside of a domain,
     UncoveredPointError at a point that no branch defines, BoundsError and InputError for missing bounds and inputs.
     """
     graph = program.graph if isinstance(program, BaseContext) else program
     numbers = _bounds(graph, bounds)
-    fed = _arrays(graph, program.inputs if isinstance(program, BaseContext) else {}, numbers, inputs or {})
+    domains = program.inputs if isinstance(program, BaseContext) else {}
+    fed = _arrays(graph, domains, numbers, inputs or {})
+    for bound, end in graph.ends().items():  # the bounds are the most; the true end is after the first point at which the condition holds
+        (step,) = end.domain.steps
+        whole = _Oracle(graph, numbers, fed, seed, _wider(dtype), False)
+        points = range(numbers[bound])
+        numbers[bound] = next((t + 1 for t in points if whole.read(end.inputs[0], {**numbers, step: t})), numbers[bound])
+        sizes = {name: spec.whole for name, spec in input_specs(graph, domains, numbers).items()}
+        fed = {name: array[tuple(map(slice, sizes[name]))] if name in sizes else array for name, array in fed.items()}
+        structure = None
     oracle = _Oracle(graph, numbers, fed, seed, _wider(dtype), outputs is not None, structure)
     if outputs is None:
         nodes = sorted((n for n in graph if isinstance(n.op, Output)), key=lambda n: n.op.position)  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ import numpy as np
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, Op
 from tempo_core.ir.partial import Traced
-from tempo_core.ir.udf import Fed
+from tempo_core.ir.udf import Custom, Fed
 from tempo_core.symbolic.expr import Symbol
 
 
@@ -58,8 +58,8 @@ def _functions(op: Op) -> Iterator[Callable[..., Any]]:
 
 
 def unwrapped(function: Any) -> Any:
-    """A function without what gradients and passes wrapped around it."""
-    while is_compilers(function):
+    """A function without what gradients and passes wrapped around it. A function of pytrees, with its rules, is one function."""
+    while is_compilers(function) and not isinstance(function, Custom):
         inner = function.division.fn if isinstance(function, Traced) else getattr(function, "fn", None)
         if inner is None:
             break

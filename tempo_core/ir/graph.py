@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_core.ir.ops import Dataflowed as Dataflowed
-from tempo_core.ir.ops import Input, Op, Output, Sink, Udf
+from tempo_core.ir.ops import End, Input, Op, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Fed
 from tempo_core.symbolic.condition import TRUE, Bool
@@ -202,6 +202,10 @@ class Graph:
             return isinstance(op, (Output, Sink)) or (isinstance(op, Udf) and op.stateful and not isinstance(op.fn, Fed))
 
         return [n for n in self if must_run(n.op)]
+
+    def ends(self) -> dict[Symbol, Node]:
+        """The ends that a run finds out: by the step's bound; after `passes/capacity.py`, by the step in whose terms the bound is."""
+        return {symbol: node for node in self if isinstance(node.op, End) for symbol in node.op.bound.symbols}
 
     def inputs(self) -> list[Node]:
         """The inputs that are fed as whole arrays."""

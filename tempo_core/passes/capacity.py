@@ -10,6 +10,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
+from tempo_core.passes.ended import feeding
 from tempo_core.passes.pad import padded_again
 from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Point
@@ -56,6 +57,7 @@ class _Lifting:
                 most[bound] = Symbol(f"{bound}_max").expr
                 self.values[bound] = expression.substitute(self.values)
         self.most = most
+        self.deciding = {bound: feeding(graph, [end]) for bound, end in graph.ends().items()}  # the nodes that an end depends on
         self.steps: dict[Symbol, Symbol] = {}
         for step in graph.order:
             if step.bound_symbol in most:
@@ -71,37 +73,49 @@ class _Lifting:
         order = (*chosen, *(self.steps.get(step, step) for step in graph.order))
         fresh = Graph(order, derived=self.derived, chosen=(*chosen, *graph.chosen), branch_lines=graph.branch_lines)
         sizes: dict[tuple[int, int], tuple[Expr, ...]] = {}  # the true shapes of inputs, which have capacities for sizes
+        deciding = frozenset().union(*self.deciding.values())
         for node in graph:
+            if node.id in deciding:
+                sizes |= {(node.id, k): self._true_shape(type) for k, type in enumerate(node.outputs)}
             if isinstance(node.op, (ops.Input, ops.Constant)):  # not computed: such a value exists for all runs
                 node = replace(node, domain=Domain(tuple(self.steps.get(step, step) for step in node.domain.steps)))
             if isinstance(node.op, ops.Input):
                 op = replace(node.op, shape=tuple(size.substitute(self.most) for size in node.op.shape))
-                if op != node.op:
-                    sizes[node.id, 0] = tuple(size.substitute(self.values) for size in node.op.shape)
+                sizes[node.id, 0] = self._true_shape(node.outputs[0])
                 fresh.put(replace(node, op=op, outputs=op.infer(())))
             elif isinstance(node.op, ops.Constant):
                 fresh.put(node)
             else:
                 fresh.put(self._lifted(node))
-        return padded_again(fresh, sizes)
+        return padded_again(fresh, sizes, deciding)
+
+    def _true_shape(self, type: TensorType) -> tuple[Expr, ...]:
+        return tuple(size.substitute(self.values) for size in type.shape)
 
     def _lifted(self, node: Node) -> Node:
+        """The node over the chosen steps too.
+
+        What decides where a step ends knows no end: there the bound is its capacity. Values at points before the end do not depend on it.
+        """
         chosen = tuple(self.last.values())
         steps = tuple(self.steps.get(step, step) for step in node.domain.steps)
         inside = (self.conditions[step] for step in steps if step in self.conditions)
-        domain = Domain((*chosen, *steps), conjunction(self.first, node.domain.condition.substitute(self.substitution), *inside))
-        op = replace(node.op, **{f.name: self._substituted(getattr(node.op, f.name)) for f in fields(node.op) if f.init})
-        return replace(
-            node, op=op, domain=domain, inputs=tuple(map(self._edge, node.inputs)), outputs=self._substituted(node.outputs)
-        )
+        most = {bound: self.most[bound] for bound, deciding in self.deciding.items() if node.id in deciding}
+        values = {**self.substitution, **most}
+        of_points = {**values, **{b: self.values[b] for b in most if any(s.bound_symbol == b for s in node.domain.steps)}}
+        domain = Domain((*chosen, *steps), conjunction(self.first, node.domain.condition.substitute(of_points), *inside))
+        op = replace(node.op, **{f.name: _substituted(getattr(node.op, f.name), values) for f in fields(node.op) if f.init})
+        inputs = tuple(self._edge(edge, values) for edge in node.inputs)
+        return replace(node, op=op, domain=domain, inputs=inputs, outputs=_substituted(node.outputs, values))
 
-    def _edge(self, edge: Edge) -> Edge:
-        moved = edge.substitute(self.substitution)
+    def _edge(self, edge: Edge, values: Mapping[Symbol, Expr]) -> Edge:
+        moved = edge.substitute(values)
         if isinstance(self.graph[edge.source].op, (ops.Input, ops.Constant)):
             return moved
         return replace(moved, index=(*(Point(last.expr) for last in self.last.values()), *moved.index))
 
-    def _substituted(self, part: Any) -> Any:
-        if isinstance(part, tuple):
-            return tuple(map(self._substituted, part))
-        return part.substitute(self.substitution) if isinstance(part, (Expr, Bool, TensorType)) else part
+
+def _substituted(part: Any, values: Mapping[Symbol, Expr]) -> Any:
+    if isinstance(part, tuple):
+        return tuple(_substituted(each, values) for each in part)
+    return part.substitute(values) if isinstance(part, (Expr, Bool, TensorType)) else part

@@ -11,11 +11,13 @@ from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.ir.naming import exact_names, label
 from tempo_core.passes.base import Pass, read_at, remove_dead
 from tempo_core.passes.decisions import note
+from tempo_core.passes.ended import feeding
 from tempo_core.passes.narrow import pinned
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Point, Range, identity
 from tempo_core.symbolic.groups import Groups
 
+_DECIDES = "decides where a step ends"  # among a graph's facts
 NEVER_FUSED = (ops.Merge, ops.Input, ops.Output, ops.Sink)
 DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader gets a copy
 
@@ -39,6 +41,7 @@ class Fuse(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = pinned(_with_copied_sources(graph))  # after copying, a value may have readers at one point only
+        graph.facts[_DECIDES] = feeding(graph, list(graph.ends().values()))
         exact = exact_names(graph)
         islands, readers = _islands(graph), graph.reader_ids()
         for island in islands:
@@ -207,7 +210,9 @@ def _place(graph: Graph, inner: Nest, path: tuple[int, ...], place: dict[int, tu
 
 def _joins(graph: Graph, reader: Node, edge: Edge) -> bool:
     """Whether reader and source of an edge may be in one island."""
-    source = graph[edge.source]
+    source, decide = graph[edge.source], graph.facts.get(_DECIDES, ())
+    if (reader.id in decide) != (source.id in decide):
+        return False  # what an end waits for may not wait for the end
     return edge.condition is TRUE and _fusable(reader) and _fusable(source) and is_identity(edge, source, reader.domain)
 
 

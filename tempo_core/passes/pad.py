@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -43,12 +43,12 @@ class Pad(Pass):
         return _Padding(graph.copy()).run()
 
 
-def padded_again(graph: Graph, lengths: Mapping[tuple[int, int], Lengths]) -> Graph:
+def padded_again(graph: Graph, lengths: Mapping[tuple[int, int], Lengths], done: Container[int] = ()) -> Graph:
     """A graph with static shapes of one that was padded before, in which more sizes have come to vary.
 
-    `lengths` are the true shapes of inputs that are padded already, by (node id, output).
+    `lengths` are the true shapes of values that are padded already, by (node id, output); `done` are nodes that stay as they are.
     """
-    return _Padding(graph.copy(), lengths, again=True).run()
+    return _Padding(graph.copy(), lengths, again=True, done=done).run()
 
 
 def _is_static(graph: Graph, node: Node) -> bool:
@@ -60,9 +60,15 @@ def _varies(edge: Edge) -> bool:
 
 
 class _Padding:
-    def __init__(self, graph: Graph, lengths: Mapping[tuple[int, int], Lengths] | None = None, again: bool = False):
-        """If the graph was padded before, a range with a size delivers so many elements."""
-        self.graph, self.again = graph, again
+    def __init__(
+        self,
+        graph: Graph,
+        lengths: Mapping[tuple[int, int], Lengths] | None = None,
+        again: bool = False,
+        done: Container[int] = (),
+    ):
+        """If the graph was padded before, a range with a size delivers so many elements. Nodes that are `done` stay as they are."""
+        self.graph, self.again, self.done = graph, again, done
         self.lengths = dict(lengths or {})  # the true shapes of padded outputs, in the node's steps, by (node id, output)
         self.masks: dict[tuple[object, ...], tuple[Edge, Edge]] = {}  # of `_Work.masked`: operands of one shape share theirs
 
@@ -70,6 +76,8 @@ class _Padding:
         merges = []
         for node_id in forward_order(self.graph):  # a `Merge` may come before its branches
             node = self.graph[node_id]
+            if node_id in self.done:
+                continue
             if isinstance(node.op, ops.Merge):
                 merges.append(node_id)
                 self._announce(node, node.op.type)
@@ -253,10 +261,14 @@ def _argsort(work: _Work) -> Edge:
 
 
 def _cummax(work: _Work) -> Edge:
+    if work.padding.again and not work.op.reverse:
+        return _pointwise(work)  # padding comes last
     return work.build.add(work.op, work.masked(0, (work.op.axis,), "lowest"))
 
 
 def _scan(work: _Work) -> Edge:
+    if work.padding.again and not getattr(work.op, "reverse", True):
+        return _pointwise(work)  # padding comes last
     masked = [work.masked(slot, (work.op.axis,)) for slot in range(len(work.operands))]
     return work.build.add(work.op, *masked)
 

@@ -12,6 +12,7 @@ from tempo_core.passes.capacity import Capacity
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
 from tempo_core.passes.derive import Derive
+from tempo_core.passes.ended import Ended
 from tempo_core.passes.fuse import Fuse
 from tempo_core.passes.lift import Lift
 from tempo_core.passes.narrow import Narrow
@@ -34,15 +35,17 @@ def pipeline(
     unvectorized: Sequence[str] = (),
     tiles: Sequence[tuple[str, int]] = (),
     least: Sequence[tuple[Symbol, int]] = (),
+    ends: bool = False,
 ) -> list[Pass]:
     """The passes in their order, without the `disabled` ones (by name).
 
     `tiles` are the steps to tile, with the sizes of tiles; `least` the bounds that are known when the program runs, with their least
-    values.
+    values; with `ends`, the run finds some of them out.
     """
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
     capacity = [Capacity(tuple(least)), Simplify(), Cse()] if least else []
     passes = [
+        *([Ended()] if ends else []),
         Dce(),
         Simplify(),
         Cse(),

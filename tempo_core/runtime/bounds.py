@@ -27,6 +27,7 @@ class RunBounds:
         self._shapes = {name: node.outputs[0].shape for name, node in graph.fed().items() if isinstance(node.op, Input)}
         self._scheduled = {**compiled, **{s.bound_symbol: limits[b].capacity for b, s in zip(limits, graph.chosen, strict=True)}}
         self._scheduled = graph.all_bounds({b: n for b, n in self._scheduled.items() if b not in graph.derived})
+        self._ends = source.ends()
         self._checked: set[tuple[int, ...]] = set()
 
     def of_run(
@@ -79,7 +80,7 @@ class RunBounds:
         return int(number.__index__())
 
     def _told(self, symbol: Symbol, inputs: Mapping[str, Any], steps: Mapping[str, tuple[Symbol, ...]]) -> int:
-        """The bound as the shape of an input tells it."""
+        """The bound as the shape of an input tells it; of a step that ends early, the most that there is room for."""
         for name, node in self.source.fed().items():
             shape = getattr(inputs.get(name), "shape", None)
             leading = () if isinstance(node.op, Input) else tuple(step.bound_expr for step in steps.get(name, ()))
@@ -88,6 +89,8 @@ class RunBounds:
                 for number, size in zip(shape, sizes, strict=True):
                     if size.single_atom == symbol:
                         return int(number)
+        if symbol in self._ends:
+            return self.limits[symbol].capacity
         raise BoundsError(
             f"the bound {symbol} is not given, and no array among the inputs has it as a dimension",
             hint=f"program.run(inputs, bounds={{{symbol}: {self.limits[symbol].capacity}}})",

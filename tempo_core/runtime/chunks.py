@@ -18,7 +18,7 @@ from tempo_core.ir.ops import Dataflow, Merge
 from tempo_core.runtime.host import Chunks, Fetch, HostIf, HostItem, HostLoop, Segment
 from tempo_core.schedule import Block, Execute, If, Loop, leaves
 from tempo_core.schedule.program import Item, counter
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.expr import Symbol, minimum
 
 
 def cut(
@@ -156,7 +156,8 @@ def _loops(item: Item) -> Iterator[Loop]:
 
 def _chunks(loop: Loop, segment: Segment, count: int) -> Chunks:
     first, last = counter(f"first {loop.counter.name}"), counter(f"last {loop.counter.name}")
-    piece = Loop(loop.counter, first.expr, last.expr, loop.step, loop.body)
+    stop = last.expr if loop.stop.is_constant else minimum(last.expr, loop.stop)  # the loop may end inside of a piece
+    piece = Loop(loop.counter, first.expr, stop, loop.step, loop.body)
     launch = Segment(segment.number, (*segment.counters, first, last), [], [piece], is_chunk=True)
     return Chunks(loop.counter, launch, first, last, loop.start, loop.stop, loop.step, count)
 

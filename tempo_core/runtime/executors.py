@@ -156,6 +156,7 @@ class InterpretedExecutor:
         state, to_device = self.going.state, self.interpreter.backend.to_device
         counters = {symbol.name: symbol for symbol in (*_counters(self.interpreter.scheduled), *state.chosen)}
         self.going.counters = {counters[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in counters}
+        state.chosen.update({symbol: at for symbol, at in self.going.counters.items() if symbol in state.chosen})
         keys = {name: key for key, name in self.names.items()}
         for name, array in _of_kind(arrays, "store"):
             base, _, point = name.rpartition("@")

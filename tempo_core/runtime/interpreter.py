@@ -13,7 +13,7 @@ import numpy as np
 from tempo_core.backends.base import Array, Backend, call_host, numpy_dtype
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.naming import names
-from tempo_core.ir.ops import Dataflow, Merge, Op, Output, Sink, Udf
+from tempo_core.ir.ops import Dataflow, End, Merge, Op, Output, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime import walk
@@ -22,6 +22,7 @@ from tempo_core.runtime.feeds import NOTHING, Feed, Feeds
 from tempo_core.runtime.numerics import Returned, Watch, flag, host_call
 from tempo_core.runtime.stores import Coordinates, Evaluator, Reader, Stores, evaluator
 from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
+from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.program import Item, Leaf
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import StepValues, Symbol
@@ -49,7 +50,7 @@ class State(NamedTuple):
     stores: Stores
     results: dict[int, Any]
     streams: Mapping[str, Feed]
-    chosen: Mapping[Symbol, int]  # the points of the steps that the run takes one point of
+    chosen: dict[Symbol, int]  # the points of the steps that the run takes one point of, as far as it is known now
 
 
 @dataclass(eq=False)
@@ -104,11 +105,11 @@ class Interpreter:
     def state(self, fed: Feeds = NOTHING) -> State:
         """The state at the start of a run."""
         arrays = {name: fed.fit(name, array) for name, array in fed.arrays.items()}
-        return State(Stores(self.graph, self.bounds, self.backend, arrays, self.storage), {}, fed.streams, fed.chosen)
+        return State(Stores(self.graph, self.bounds, self.backend, arrays, self.storage), {}, fed.streams, dict(fed.chosen))
 
     def steps(self, state: State) -> Iterator[Executed]:
         """Run statement by statement, stopping after each one."""
-        return self.root(state, state.chosen)
+        return self.root(state, {})
 
     def tree(self) -> list[walk.Node[Going]]:
         """The program as a tree that can be left at the border of a loop."""
@@ -141,6 +142,7 @@ class Interpreter:
         def whole(going: Going) -> None:
             for _ in run(going.state, going.counters):
                 pass
+            going.counters.update(going.state.chosen)
 
         return [walk.Leaf(whole)]
 
@@ -168,8 +170,10 @@ class Interpreter:
         start, stop, body = evaluator(loop.start, self.bounds), evaluator(loop.stop, self.bounds), self._prepared(loop.body)
 
         def run(state: State, counters: StepValues) -> Iterator[Executed]:
-            for value in range(start(counters), stop(counters), loop.step):
+            value = start({**counters, **state.chosen})
+            while value < stop({**counters, **state.chosen}):  # an iteration may find out that it is the last
                 yield from body(state, {**counters, loop.counter: value})
+                value += loop.step
 
         return run
 
@@ -181,7 +185,7 @@ class Interpreter:
         )
 
         def run(state: State, counters: StepValues) -> Iterator[Executed]:
-            yield from (then if condition(counters) else orelse)(state, counters)
+            yield from (then if condition({**counters, **state.chosen}) else orelse)(state, counters)
 
         return run
 
@@ -194,6 +198,7 @@ class Interpreter:
         name = self.names[item.node] + ("" if item.branch is None else f"|{item.branch}")
 
         def run(state: State, counters: StepValues) -> Iterator[Executed]:
+            counters = {**counters, **state.chosen}
             at = tuple(part(counters) for part in point)
             operands, values = statement.run(state, at)
             text = f"{name}[{', '.join(map(str, at))}]" if at else name
@@ -246,6 +251,11 @@ class Statement:
         if isinstance(node.op, Output):
             self._give(state.results, node.op.position, seen, operands[0])
             return operands, operands
+        if isinstance(node.op, End):
+            (last,) = node.op.bound.symbols
+            if last in self.graph.chosen and bool(self.backend.to_host(operands[0])):
+                state.chosen[chosen_value(last)] = min(state.chosen[chosen_value(last)], seen[0])
+            return operands, ()
         if isinstance(node.op, Sink):
             if self.repeated is not None:
                 return operands, ()
@@ -264,7 +274,7 @@ class Statement:
         if on_host and self.watch is not None:
             self.watch.record(node, seen, values)
         for output, value in enumerate(values):
-            state.stores.put((node.id, output), at, value)
+            state.stores.put((node.id, output), tuple(n if k in self.places else 0 for k, n in enumerate(at)), value)
         return operands, values
 
     def _repeat(self, repeated: Returned, operands: tuple[Array, ...], env: StepValues, at: Coordinates) -> tuple[Array, ...]:

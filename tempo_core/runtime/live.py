@@ -15,7 +15,7 @@ import numpy as np
 
 from tempo_core.errors import StateError
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Sink, Udf
+from tempo_core.ir.ops import End, Sink, Udf
 from tempo_core.ir.udf import Custom, Fed
 from tempo_core.runtime import state_file
 from tempo_core.runtime.executors import Executor
@@ -317,7 +317,9 @@ def _stateful_functions(graph: Graph) -> Iterator[tuple[str, _Function]]:
     used: set[str] = set()
     for node in graph:
         op = node.op
-        if not isinstance(op, Sink) and not (isinstance(op, Udf) and op.kind == "host" and not isinstance(op.fn, Fed)):
+        if (not isinstance(op, Sink) or isinstance(op, End)) and not (
+            isinstance(op, Udf) and op.kind == "host" and not isinstance(op.fn, Fed)
+        ):
             continue
         owner: Any = op.fn.fn if isinstance(op.fn, Custom) else op.fn
         while not hasattr(owner, "state") and getattr(owner, "__self__", getattr(owner, "__wrapped__", None)) is not None:

@@ -13,8 +13,8 @@ from jax import lax
 from tempo_core import prices
 from tempo_core.backends.base import Backend, is_static
 from tempo_core.backends.scopes import loop_scope, statement_scope
-from tempo_core.ir.graph import Edge, Graph, Key
-from tempo_core.ir.ops import Merge, Output
+from tempo_core.ir.graph import Edge, Graph, Key, Node
+from tempo_core.ir.ops import End, Merge, Output
 from tempo_core.runtime import padding
 from tempo_core.runtime.chunks import counted_steps
 from tempo_core.runtime.numerics import FLAG, traced_flag
@@ -24,6 +24,7 @@ from tempo_core.runtime.registers import Operand, Place, Registers, operands, pl
 from tempo_core.runtime.traced import SCOPE
 from tempo_core.runtime.unroll import Unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
+from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.program import Item, loop_label
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
@@ -52,6 +53,9 @@ class Lowering(Placement):
         hands_on: bool = True,
     ):
         super().__init__(graph, storage, bounds, backend, unrolled)
+        self.ends: dict[Symbol, Key] = {
+            chosen_value(last): (-2 - number, 0) for number, last in enumerate(graph.ends()) if last in graph.chosen
+        }  # by the symbol of a step's last point: the store that has it while the program runs
         self.hands_on = hands_on  # loops hand values from iteration to iteration (runtime/registers.py)
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
@@ -63,6 +67,7 @@ class Lowering(Placement):
         self, item: Item, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
     ) -> None:
         """Run an item on `stores`, in place. `live` are the stores that are needed after the item."""
+        counters = self.now(counters, stores)
         if isinstance(item, Block):
             self._block(item, stores, inputs, counters, seed, live)
         elif isinstance(item, Loop):
@@ -134,13 +139,28 @@ class Lowering(Placement):
         at_start = {**counters, loop.counter: start}
         values = tuple(self._value_at((merge.node, 0), merge.point, stores, at_start) for merge in handed.merges)
         initial = (tuple(stores[k] for k in carried), last, values)
-        if loop.step == 1:
+        if loop.stop.symbols & self.ends.keys():
+            final = self._until(loop, start, counters, body, carried, initial)
+        elif loop.step == 1:
             final, _, _ = lax.fori_loop(start, stop, body, initial)
         else:
             final, _, _ = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
         if self.is_differentiable and not (is_static(start) and is_static(stop)):
             final = self._one_way(loop, final)
         stores.update(zip(carried, final, strict=True))
+
+    def _until(self, loop: Loop, start: Any, counters: StepValues, body: Any, carried: Sequence[Key], initial: Any) -> Any:
+        """A loop whose end its own body may find out: the end is looked at before each iteration."""
+        assert loop.step == 1, "loops with strides end at numbers"
+
+        def goes_on(state: Any) -> Any:
+            at, (arrays, _, _) = state
+            return at < self.value(loop.stop, self.now(counters, dict(zip(carried, arrays, strict=True))))
+
+        _, (final, _, _) = lax.while_loop(
+            goes_on, lambda state: (state[0] + 1, body(*state)), (jnp.asarray(start, jnp.int32), initial)
+        )
+        return final
 
     def _one_way(self, loop: Loop, values: Any) -> Any:
         """The values of a loop whose length is known only in the device program, marked: JAX does not go through it backwards."""
@@ -211,9 +231,14 @@ class Lowering(Placement):
         final = lax.cond(condition, branch(item.then), branch(other), initial)
         stores.update(zip(written, final, strict=True))
 
+    def now(self, counters: StepValues, stores: Stores) -> StepValues:
+        """The counters, with the last points of steps as far as it is known now where they end."""
+        present = {counter: stores[key] for counter, key in self.ends.items() if key in stores}
+        return {**counters, **present} if present else counters
+
     def _flag(self, stores: Stores) -> tuple[Key, ...]:
-        """The store that notes values that are not finite, if the program has it."""
-        return (FLAG,) if FLAG in stores else ()
+        """The store that notes values that are not finite, and those of the last points of steps, if the program has them."""
+        return tuple(key for key in (FLAG, *self.ends.values()) if key in stores)
 
     def _only_moves(self, block: Block) -> bool:
         """Whether a block only moves values into recurrences. A selection is then cheaper than a branch."""
@@ -263,12 +288,22 @@ class Lowering(Placement):
         """The edges that a statement reads."""
         return operands(execute, self.graph)
 
+    def _end(self, node: Node, holds: Any, stores: Stores, env: StepValues) -> None:
+        """Note that a step ends at a point, if the condition holds there."""
+        (last,) = node.op.bound.symbols  # type: ignore[attr-defined]
+        (step,) = [s for s in node.domain.steps if s not in self.graph.chosen]
+        key = self.ends[chosen_value(last)]
+        stores[key] = jnp.where(holds, jnp.minimum(stores[key], jnp.asarray(env[step], jnp.int32)), stores[key])
+
     def _execute(
         self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any
     ) -> None:
         node = self.graph[execute.node]
         env = self.point(execute, counters)
         operands = self.operands(execute, stores, inputs, counters)
+        if isinstance(node.op, End):
+            self._end(node, operands[0], stores, env)
+            return
         with jax.named_scope(f"{SCOPE}{node.id}"):  # the plan names the user's line of each temporary
             results = (
                 tuple(operands) if isinstance(node.op, (Merge, Output)) else self.backend.kernel(node.op, operands, env, seed)

@@ -139,11 +139,13 @@ class Host:
 
         def loop(run: Progress) -> None:
             counters, actions = run.counters, body
-            for at in range(start(counters), stop(counters), step):
+            at = start(counters)
+            while at < stop(counters):  # an iteration may find out that it is the last
                 counters[counter] = at
                 for action in actions:
                     action(run)
                 actions = later
+                at += step
 
         return loop
 
@@ -167,6 +169,7 @@ class Host:
         puts = [(put.slot, put.outputs) for put in segment.puts]
         fetches = [item.slot for item in segment.fetches]
         int32 = np.int32
+        ends, finds_ends = list(staged.lowering.ends), staged.ends_steps(segment)
 
         def launch(run: Progress) -> None:
             nonlocal compiled
@@ -192,6 +195,8 @@ class Host:
                 values[slot] = value
             if run.watch is not None and seen:
                 run.watch.saw(int(seen[0]))
+            if finds_ends:
+                at.update(zip(ends, map(int, seen), strict=True))
 
         return launch
 

@@ -26,7 +26,7 @@ from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.scopes import program_name
 from tempo_core.ir.fingerprint import fingerprint
 from tempo_core.ir.graph import Key
-from tempo_core.ir.ops import Input, Output, Sink, Udf
+from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.chunks import cut, opened
 from tempo_core.runtime.edges import awaited_first, early, joined
@@ -99,14 +99,14 @@ class Staged:
         items = self._split(scheduled.root, tuple(map(chosen_value, self.graph.chosen)))
         self.kept = {} if "keep" in disable else self._keep(items)
         items = self._without_empty(items)
-        if "join" not in disable:
+        if "join" not in disable and not self.lowering.ends:  # what ends a step has no effect on stores that would keep its place
             items = joined(early(items, self._item_effects, self._put_effects), self.graph)
             items = awaited_first(items, self.graph, self._item_effects)
         if opened_at is not None:
             items = opened(items, self.graph, *opened_at, self.unrolled.writes_out)
         if "chunk" not in disable and launch_seconds is not None:
             most = {chosen_value(step): scheduled.bounds[step.bound_symbol] - 1 for step in self.graph.chosen}
-            items = cut(items, self.graph, {**self.lowering.bounds, **most}, launch_seconds, self.unrolled.writes_out)
+            items = cut(items, self.graph, {**self.lowering.bounds, **most}, launch_seconds, self._stays_whole)
         self.items = items
         self.segments = list(segments(items))
         for number, segment in enumerate(self.segments):
@@ -126,10 +126,15 @@ class Staged:
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
+    def _stays_whole(self, loop: Loop) -> bool:
+        """Whether a loop is not cut into launches: it is written out, or it may end early, which only the device program knows."""
+        return self.unrolled.writes_out(loop) or bool(loop.stop.symbols & self.lowering.ends.keys())
+
     def _on_host(self, item: Item) -> bool:
         for leaf in leaves(item):
             op = self.graph[leaf.node].op
-            if isinstance(leaf, Execute) and (isinstance(op, Sink) or (isinstance(op, Udf) and op.kind == "host")):
+            called = isinstance(op, Sink) and not isinstance(op, End)
+            if isinstance(leaf, Execute) and (called or (isinstance(op, Udf) and op.kind == "host")):
                 return True
         return False
 
@@ -320,6 +325,7 @@ class Staged:
             if self.check_numerics:
                 stores[FLAG] = jnp.zeros((), jnp.int32)
             at: StepValues = {**self.lowering.bounds, **dict(zip(segment.counters, counters, strict=True))}
+            stores.update({key: jnp.asarray(at[last], jnp.int32) for last, key in self.lowering.ends.items()})
             returned = iter(put)
             for each in segment.puts:
                 env = self.lowering.point(each.execute, at)
@@ -328,16 +334,22 @@ class Staged:
             fetched = []
             for item, live in zip(segment.items, self._live_after(segment), strict=True):
                 if isinstance(item, Fetch):
-                    values = self.lowering.operands(item.execute, stores, fed, at)
+                    values = self.lowering.operands(item.execute, stores, fed, self.lowering.now(at, stores))
                     if self.check_numerics:
                         stores[FLAG] = stores[FLAG] | traced_flag(values)
                     fetched.append([jnp.array(v, copy=True) for v in values])
                 else:
                     self.lowering.run(item, stores, fed, at, seed, live)
-            return [stores[k] for k in segment.writes], fetched, [stores[FLAG]] if self.check_numerics else []
+            notes = [stores[key] for key in self.lowering.ends.values()] if self.ends_steps(segment) else []
+            return [stores[k] for k in segment.writes], fetched, [stores[FLAG]] if self.check_numerics else notes
 
         program.__name__ = program_name(segment.number)
         return program
+
+    def ends_steps(self, segment: Segment) -> bool:
+        """Whether a segment may find out where a step ends. It gives the last points then."""
+        executes = (leaf for item in segment.items if not isinstance(item, Fetch) for leaf in statements(item))
+        return bool(self.lowering.ends) and any(isinstance(self.graph[each.node].op, End) for each in executes)
 
     def as_function(self) -> Callable[[Mapping[str, Any], Any], dict[int, Any]]:
         """The whole program as one traceable function of its inputs by name and its seed, which gives the results by position.

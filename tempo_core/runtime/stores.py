@@ -91,14 +91,16 @@ class Reader:
     """
 
     def __init__(self, graph: Graph, node: Node, edge: Edge, bounds: Mapping[Symbol, int]):
-        self.node, self.edge, self.source, self.bounds = node, edge, graph[edge.source], bounds
+        self.graph, self.node, self.edge, self.source, self.bounds = graph, node, edge, graph[edge.source], bounds
         self.key = (edge.source, edge.output)
         self.lenient = isinstance(node.op, Output)
         self.is_fixed = isinstance(self.source.op, (Input, Constant))  # the same value at all points
         self.is_point = all(isinstance(i, Point) for i in edge.index)
         self.along: list[tuple[Evaluator, Evaluator | None, int, Evaluator | None]] = []  # start, stop (of ranges), stride, size
-        for index in edge.index:
-            if isinstance(index, Point):
+        for step, index in edge.by_step(self.source.domain).items():
+            if step in graph.chosen:  # a run has one point of it, which may not be known when a value is stored
+                self.along.append((lambda env: 0, None, 1, None))
+            elif isinstance(index, Point):
                 self.along.append((evaluator(index.expr, bounds), None, 1, None))
             else:
                 size = None if index.size is None else evaluator(index.size, bounds)
@@ -149,6 +151,8 @@ class Reader:
         return tuple(int(size.evaluate(env)) for size in self.source.outputs[self.edge.output].shape)
 
     def _missing(self, at: Coordinates, env: Mapping[Symbol, int]) -> np.ndarray[Any, Any]:
+        steps = self.source.domain.steps
+        at = tuple(env[s] if s in self.graph.chosen else value for s, value in zip(steps, at, strict=True)) if at else at
         if self.lenient or self._is_outside(at):
             return np.zeros(self._shape(at), numpy_dtype(self.source.outputs[self.edge.output].dtype))
         here = ", ".join(f"{step.name}={env[step]}" for step in self.node.domain.steps)

@@ -104,7 +104,8 @@ class Walk(Generic[S]):
 
     def _loop(self, node: Loop[S], value: int | None, inner: Path, path: Path, depth: int) -> Iterator[Path]:
         values = node.values(self.state)
-        for at in values if value is None else range(value, values.stop, values.step):
+        at = values.start if value is None else value
+        while at < node.values(self.state).stop:  # an iteration may find out that it is the last
             here = (*path[:-1], (path[-1][0], at))
             if not inner:
                 yield from self._waited(node, depth, here)
@@ -113,12 +114,16 @@ class Walk(Generic[S]):
             node.enter(self.state, at)
             yield from self._through(node.first if at == values.start else node.later, inner, here, depth + 1)
             inner = ()
+            at += values.step
 
     def _pieces(self, node: Pieces[S], value: int | None, path: Path, depth: int) -> Iterator[Path]:
         values = node.values(self.state)
         at = values.start if value is None else value
         while at < values.stop:
             yield from self._waited(node, depth, (*path[:-1], (path[-1][0], at)))
+            values = node.values(self.state)  # an iteration may find out that it is the last
+            if at >= values.stop:
+                return
             count = min(node.count, len(range(at, values.stop, values.step)))
             if self._counts(node, depth) and self._left is not None:
                 count = min(count, self._left)

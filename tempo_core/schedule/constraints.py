@@ -7,16 +7,16 @@ regions the scheduler would see cycles that do not exist. `Input` and `Constant`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import islpy as isl
 
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
+from tempo_core.ir.ops import Constant, End, Input, Merge, Sink, Udf
 from tempo_core.prices import MOST_PIECES_TO_SCHEDULE
-from tempo_core.symbolic.condition import TRUE, Bool, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, last_needed
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.hull import hull
@@ -199,7 +199,42 @@ def constraints_of(graph: Graph) -> Constraints:
                 relation = _relation(statement, edge.index, source)
                 source_points = domain_set(value_name(source.id), source.domain)
                 reads.append(Read(statement, slot, edge, relation.intersect_range(source_points)))
-    return Constraints(graph, bounds, statements, tuple(reads), assumptions)
+    return Constraints(graph, bounds, statements, (*reads, *_waits(graph, statements.values())), assumptions)
+
+
+def _waits(graph: Graph, statements: Iterable[Statement]) -> Iterator[Read]:
+    """What statements wait for, because the run finds out where a step ends: a point exists if no condition held before it.
+
+    A statement in whose expressions the end itself stands waits for all conditions; these run in order.
+    """
+    for last, end in graph.ends().items():
+        if last not in graph.chosen:
+            continue
+        conditions = domain_set(value_name(end.id), end.domain)
+        for statement in statements:
+            if last in statement.node.domain:
+                for point in sorted(_awaited(graph, statement, last), key=str):
+                    index = tuple(Point(s.expr if s in graph.chosen else point) for s in end.domain.steps)
+                    relation = _relation(statement, index, end).intersect_range(conditions)
+                    yield Read(statement, -1, Edge(end.id, index), relation)
+
+
+def _awaited(graph: Graph, statement: Statement, last: Symbol) -> set[Expr]:
+    """The last points of a step whose conditions of the end a statement waits for."""
+    node, points = statement.node, set()
+    uses = False if isinstance(node.op, End) else last in node.op.symbols
+    for _, edge in statement.edges:
+        for step, index in edge.by_step(graph[edge.source].domain).items():
+            symbols = index.expr.symbols if isinstance(index, Point) else index.start.symbols | index.stop.symbols
+            uses = uses or (step != last and last in symbols)
+    for part in (part for condition in (node.domain.condition, *statement.conditions) for part in condition.parts):
+        if last in part.symbols:
+            inside = isinstance(part, Comparison) and part.kind == ">=" and last not in (part.expr - last.expr).symbols
+            if inside:
+                points.add(last.expr - part.expr - 1)  # type: ignore[attr-defined]
+            else:
+                uses = True
+    return {last.expr} if uses else points
 
 
 def _statements(node: Node) -> Iterator[Statement]:

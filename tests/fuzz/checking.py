@@ -134,6 +134,7 @@ class Checking:
         self.structure: reference.Structure = {}
         with self.ctx:
             self.source = with_outputs(self.ctx, self.outputs)
+        self.draw = self.config.seed + len(self.source)  # chooses among checks that not every program gets
         dtypes = {type.dtype for node in self.source for type in node.outputs}
         self.tolerance = max([TOLERANCES.get(dtype, TOLERANCE) for dtype in dtypes], default=TOLERANCE)
 
@@ -159,6 +160,7 @@ class Checking:
         self.check_compiled_again(program)
         self.check_other_bounds(program)
         self.check_cache()
+        self.check_end()
         return Outcome("same")
 
     def compiled(self) -> tp.Program:
@@ -215,7 +217,7 @@ class Checking:
     def all_finite(self, again: int) -> bool:
         """Whether all values of the program are finite, by the reference."""
         tensors = [node for node in self.ctx.graph if node.id in set(self.source) and node.outputs]
-        outputs = [tp.frontend.tensor.of_node(self.ctx, node) for node in tensors if not node.domain.condition.steps]
+        outputs = [tp.frontend.base.of_node(self.ctx, node) for node in tensors if not node.domain.condition.steps]
         return all(np.isfinite(_flat(value)).all() for value in self.reference(again, outputs))
 
     def check_sink(self, expected: np.ndarray) -> None:
@@ -295,11 +297,11 @@ class Checking:
 
     def check_living_run(self, program: tp.Program, expected: list[Any]) -> None:
         """A run that stops, is saved and resumed. One whose functions do not say what their state is goes on without that."""
-        if self.config.check_numerics or self.config.seed % 3:
+        if self.config.check_numerics or self.draw % 4:
             return
         self.built["calls"][0] = 0
         run = program.start(self.built["fed"](0), seed=self.config.seed)
-        for _ in range(1 + self.config.seed % 2):
+        for _ in range(1 + self.draw // 4 % 2):
             run.advance()
         with tempfile.TemporaryDirectory() as directory:
             try:
@@ -320,7 +322,7 @@ class Checking:
 
         Some bounds stay compiled in. Functions of arrays cannot take or give shapes that each run chooses.
         """
-        seed = self.config.seed
+        seed = self.draw
         if self.config.check_numerics or seed % 4 != 1 or not self.bounds:
             return
         every = list(self.bounds.items())
@@ -339,7 +341,7 @@ class Checking:
         self.built["calls"][0] = 0
         self.built["seen"].clear()
         assert_counted_as_run(program)
-        values = program.run(self.built["fed"](0), seed=seed, bounds=dict(chosen))
+        values = program.run(self.built["fed"](0), seed=self.config.seed, bounds=dict(chosen))
         for k, (value, e) in enumerate(zip(values, expected, strict=True)):
             assert_same(value, e, self.tolerance, f"output {k} of a run that chooses {', '.join(str(b) for b, _ in chosen)}")
         if self.built["sunk"] is not None:
@@ -364,7 +366,7 @@ class Checking:
 
     def check_cache(self) -> None:
         """A program that is read from disk is the one that was written: it compiles nothing, and gives the same bits."""
-        if self.config.seed % 3 != 1:
+        if self.draw % 8 != 3:
             return
         with tempfile.TemporaryDirectory() as directory:
             config = replace(self.config, cache=directory)
@@ -394,6 +396,47 @@ class Checking:
             self.check_refusal(error)
             return
         self.check_run(other, 0)
+
+    def check_end(self) -> None:
+        """A step that ends early, where a value of the program is above some number. (This adds the end to the program.)"""
+        seed = self.draw
+        called = any(isinstance(node.op, ops.Udf) for node in self.source) or self.built["sunk"] is not None
+        if self.config.check_numerics or seed % 4 != 2 or called:
+            return
+        nodes = [node for node in self.source if self.may_decide(node)]
+        if not nodes:
+            return
+        node = nodes[seed // 4 % len(nodes)]
+        step = node.domain.steps[seed // 7 % len(node.domain.steps)]
+        self.structure = {}
+        with self.ctx:
+            value = tp.frontend.base.of_node(self.ctx, self.ctx.graph[node.id])
+            whole = value[tuple(s.expr if s == step else slice(None) for s in node.domain.steps)] if len(node.domain.steps) > 1 else value
+            total = whole.sum(None) if whole.type.rank else whole
+            sums = np.asarray(self.reference(0, [total])[0], np.float64)
+            order = np.sort(sums)
+            apart = [k for k in range(len(order) - 1) if order[k + 1] - order[k] > 0.05 * (1 + abs(order[k]))]
+            if not np.isfinite(sums).all() or not apart:
+                return
+            k = apart[seed // 11 % len(apart)]
+            limit = float((order[k] + order[k + 1]) / 2)
+            self.ctx.ends(step.expr, when=total > limit)
+        bound = next(b for b in self.bounds if str(b) == step.bound)
+        upto = tp.upto(self.bounds[bound], at_least=int(np.argmax(sums > limit)) + 1)
+        self.structure = {}
+        try:
+            program = self.ctx.compile({**self.bounds, bound: upto}, self.outputs, self.config)
+        except (errors.CausalityError, errors.ShapeError, *REFUSALS):
+            return  # the end depends on itself, or the program is wrong for the bounds before the most
+        expected = self.reference(0)
+        values = program.run(self.built["fed"](0), seed=self.config.seed)
+        for number, (result, e) in enumerate(zip(values, expected, strict=True)):
+            assert_same(result, e, self.tolerance, f"output {number} of a program in which {step} ends early")
+
+    def may_decide(self, node: Any) -> bool:
+        """Whether a value may decide where a step ends: a float at every point of its steps."""
+        whole = bool(node.domain.steps) and node.domain.condition is TRUE and self.ctx.graph.nodes.get(node.id) == node
+        return whole and bool(node.outputs) and node.outputs[0].dtype == "float32" and node.outputs[0].is_static
 
     def check_refusal(self, error: errors.TempoError) -> None:
         """The compiler's error is right: a walk through all points finds the same mistake."""

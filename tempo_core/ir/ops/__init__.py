@@ -11,7 +11,7 @@ from tempo_core.ir.ops.elementwise import BINARY, COMPARE, UNARY, Binary, Cast, 
 from tempo_core.ir.ops.indexing import Gather, ScatterAdd
 from tempo_core.ir.ops.reductions import REDUCE, Argmax, Argsort, CumMax, CumSum, DiscountedSum, LinearScan, Reduce
 from tempo_core.ir.ops.sources import Constant, Eval, Input, Iota, Random
-from tempo_core.ir.ops.structure import Dataflow, Dataflowed, Merge, Output, Sink, Udf
+from tempo_core.ir.ops.structure import Dataflow, Dataflowed, End, Merge, Output, Sink, Udf
 from tempo_core.ir.ops.views import Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice
 
 __all__ = [
@@ -22,5 +22,5 @@ __all__ = [
     "Conv", "Dot",
     "Broadcast", "Concat", "Flip", "Pad", "Permute", "Reshape", "Slice",
     "Gather", "ScatterAdd",
-    "Dataflow", "Dataflowed", "Merge", "Output", "Sink", "Udf",
+    "Dataflow", "Dataflowed", "End", "Merge", "Output", "Sink", "Udf",
 ]  # fmt: skip

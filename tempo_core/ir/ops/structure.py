@@ -61,6 +61,18 @@ class Sink(Op):
 
 
 @dataclass(frozen=True)
+class End(Sink):
+    """The end of a step: the points after the first one at which its operand, a bool, holds do not exist.
+
+    `bound` is the step's bound, which the run finds out: `T`, and `T_last + 1` after `passes/capacity.py`. `fn` is not called.
+    """
+
+    fn: Callable[..., Any] = print
+    name: str = "end"
+    bound: Expr = field(default_factory=lambda: Expr.of(1))
+
+
+@dataclass(frozen=True)
 class Output(Op):
     """A result of the program: its operand is handed to the caller under position `position`. Gives nothing.
 

@@ -21,7 +21,7 @@ from tests.fuzz.coverage import expected as generated
 ROOT = Path(__file__).resolve().parents[3]
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-NEEDED = ("capacity",)  # has no switch: without it, a program cannot run for the bounds that a run chooses
+NEEDED = ("capacity", "ended")  # have no switch: without them, a program cannot run for bounds that a run chooses, or finds out
 ROOMS = ("symbolic", "ir", "frontend", "passes", "schedule", "backends", "runtime")
 
 
@@ -51,7 +51,7 @@ def test_passes_have_a_switch_and_a_place_in_the_pipeline() -> None:
     assert missing(PASSES, in_order) == [], "names in PASSES that are not in the pipeline"
     assert missing(in_order, PASSES) == [], "passes without a name in PASSES, and so without a switch"
     assert missing((kind().name for kind in classes().values()), (*PASSES, *NEEDED)) == [], "passes that no pipeline runs"
-    with_capacities = {each.name for each in pipeline(least=((Symbol("T"), 1),))}
+    with_capacities = {each.name for each in pipeline(least=((Symbol("T"), 1),), ends=True)}
     assert missing(NEEDED, with_capacities) == [] and missing(with_capacities, (*PASSES, *NEEDED)) == []
 
 

@@ -1,0 +1,248 @@
+"""Steps that end early: points after the end do not exist, the bound is the true end, and the loop ends where it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_core import errors, reference
+from tests.core.running import assert_same
+from tests.core.runtime.test_live import EXECUTORS
+
+MOST = 12
+STARTS = (1.0, 7.0, 0.01, 1e9)  # ends in the middle, later, at once, and never
+
+
+def halving(t: tp.Expr, T: tp.Expr, x: tp.Tensor) -> tuple[tp.Tensor, Any]:
+    """A value that halves until it is small."""
+    h = tp.recurrence((), domain=(t,), name="h")
+    h[0] = x[0]
+    h[t + 1] = h * 0.5
+    return h < 0.1, {"h": h, "last": h[T - 1], "number": tp.ones(()) * T, "before": h[tp.max(T - 2, 0)]}
+
+
+def ranges(t: tp.Expr, T: tp.Expr, x: tp.Tensor) -> tuple[tp.Tensor, Any]:
+    ends, outputs = halving(t, T, x)
+    h = outputs["h"]
+    return ends, {
+        "suffix": h[t:T].sum(0),
+        "prefix": h[0 : t + 1].max(0),
+        "ahead": x[t : tp.min(t + 3, T)].sum(0),
+        "all": tp.tanh(h)[0:T].mean(0),
+        "of inputs": x[0:T].sum(0),
+        "backwards": h[T - 1 - t],
+        "ragged": x[t:T] * 2.0,
+        "noise": tp.random.normal((), domain=(t,)) + h,
+    }
+
+
+def of_inputs(t: tp.Expr, T: tp.Expr, x: tp.Tensor) -> tuple[tp.Tensor, Any]:
+    """An end that inputs decide, which are all there at once."""
+    y = x * 2.0
+    return x[0 : t + 1].sum(0) > 20.0, {"y": y, "last": y[T - 1], "sum": y[0:T].sum(0)}
+
+
+def gradient(t: tp.Expr, T: tp.Expr, x: tp.Tensor) -> tuple[tp.Tensor, Any]:
+    """A loss over all points there are, and its gradient through them."""
+    w = tp.input("w", (), requires_grad=True)
+    h = tp.recurrence((), domain=(t,), name="h")
+    h[0] = x[0]
+    h[t + 1] = h * w
+    loss = (h * h)[0:T].mean(0) + h[T - 1]
+    (slope,) = tp.grad(loss, wrt=[w])
+    return h < 0.1, {"loss": loss, "slope": slope}
+
+
+def rows(t: tp.Expr, T: tp.Expr, x: tp.Tensor) -> tuple[tp.Tensor, Any]:
+    """Three rows, which end together when all are small."""
+    h = tp.recurrence((3,), domain=(t,), name="h")
+    h[0] = x[0] * np.array([1.0, 2.0, 4.0], "float32")
+    h[t + 1] = h * 0.5
+    return h < 0.1, {"h": h}
+
+
+BUILDS = (halving, ranges, of_inputs, rows, gradient)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
+def test_values(build: Callable[..., Any], executor: str) -> None:
+    """One program, of which each run finds out where it ends; the values are those of a program for that bound."""
+    config = EXECUTORS[executor]
+    plain, ended = tp.Context("t"), tp.Context("t")
+    with plain as ((t, P),):
+        holds, outputs = build(t, P, tp.input("x", domain=(t,)))
+        expected = {**outputs, "ends": holds if not holds.type.rank else holds.all(None)}
+    with ended as ((t, T),):
+        holds, outputs = build(t, T, tp.input("x", domain=(t,)))
+        ended.ends(t, when=holds)
+    program = ended.compile({T: MOST}, outputs, config)
+    lengths = set()
+    for start in STARTS:
+        x = (np.arange(MOST) + 1).astype("float32") * np.float32(start)
+        more = {"w": np.float32(0.5)} if build is gradient else {}
+        whole = plain.run({P: MOST}, expected["ends"], {"x": x, **more}, config)
+        n = int(np.argmax(whole)) + 1 if whole.any() else MOST
+        result, wanted = program.run({"x": x, **more}), plain.run({P: n}, expected, {"x": x[:n], **more}, config)
+        for name, value in result.items():
+            assert_same(value, wanted[name], 1e-5, f"{name} of start {start}")
+        lengths.add(n)
+    assert len(lengths) >= 2
+    if config == tp.Config():
+        assert program.compiles == 1  # for all ends
+
+
+def test_the_reference_ends_too() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        holds, outputs = halving(t, T, tp.input("x", domain=(t,)))
+        ctx.ends(t, when=holds)
+    values = reference.evaluate(ctx, list(outputs.values()), {T: MOST}, {"x": np.ones(MOST, "float32")})
+    np.testing.assert_allclose(values[0], 0.5 ** np.arange(5), rtol=1e-6)
+    assert values[2] == 5.0
+
+
+def test_the_loop_ends_in_the_device_program() -> None:
+    """Points after the end are not computed: a function on the device would see them."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        h = tp.recurrence((), domain=(t,), name="h")
+        h[0] = tp.constant(1.0)
+        h[t + 1] = tp.where(h < 0.1, tp.constant(float("nan")), h * 0.5)  # what follows an end would be NaN
+        ctx.ends(t, when=h < 0.1)
+        total = h[0:T].sum(0)
+    program = ctx.compile({T: 1000}, {"h": h, "total": total})
+    result = program.run()
+    assert result["h"].shape == (5,) and np.isfinite(result["h"]).all()
+    np.testing.assert_allclose(result["total"], 1.9375)
+    assert program.compiles == 1 and program.text("plan").count("once each") == 0  # no loop of the host
+    assert "while t" not in program.text() and "for t in" in program.text()
+
+
+class Countdown:
+    """An environment with steps that are counted."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def step(self, left: np.ndarray) -> tuple[np.ndarray]:
+        self.calls += 1
+        return (np.asarray(left - 1, "float32"),)
+
+    def state(self) -> dict[str, Any]:
+        return {"calls": np.int64(self.calls)}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        self.calls = int(arrays["calls"])
+
+
+def counting(config: tp.Config, environment: Countdown, seen: list[float]) -> tuple[tp.Program[Any], Any]:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        left = tp.recurrence((), domain=(t,), name="left")
+        left[0] = tp.input("start", ())
+        (after,) = tp.udf(environment.step, left, outputs=[tp.spec()], kind="host", stateful=True, name="step")
+        left[t + 1] = after
+        tp.sink(lambda value, t: seen.append(float(value)), left, name="seen")
+        ctx.ends(t, when=after <= 0)
+    return ctx.compile({T: 50}, {"left": left, "last": after[T - 1]}, config), T
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_functions_on_the_host_are_not_called_after_the_end(executor: str) -> None:
+    environment, seen = Countdown(), list[float]()
+    program, T = counting(EXECUTORS[executor], environment, seen)
+    for start, most in ((3, None), (7, None), (9, 4)):
+        environment.calls = 0
+        seen.clear()
+        n = min(start, most or 50)
+        result = program.run({"start": np.float32(start)}, bounds={} if most is None else {T: most})
+        np.testing.assert_array_equal(result["left"], start - np.arange(n))
+        assert result["last"] == start - n
+        assert environment.calls == n and seen == [start - k for k in range(n)]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_runs_that_live(executor: str, tmp_path: Path) -> None:
+    environment = Countdown()
+    program, _ = counting(EXECUTORS[executor], environment, [])
+    whole = program.run({"start": np.float32(6)})
+    run = program.start({"start": np.float32(6)})
+    for stop in range(3):
+        environment.calls = 0
+        run.advance()
+        saved = run.save(tmp_path / f"state {stop}")
+        resumed = program.resume(saved)
+        while not resumed.done:
+            resumed.advance()
+        for name, value in resumed.finish().items():
+            np.testing.assert_array_equal(value, whole[name])
+    for name, value in run.finish().items():
+        np.testing.assert_array_equal(value, whole[name])
+
+
+def test_two_steps_of_which_one_ends() -> None:
+    """Iterations go on until the loss is small; each has all points of the other step."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x, w = tp.input("x", domain=(t,)), tp.recurrence((), domain=(i,), name="w")
+        w[0] = tp.constant(0.0)
+        error = (x - w)[i, 0:T]
+        loss = (error * error).mean(0)
+        w[i + 1] = w + error.mean(0) * 0.5
+        ctx.ends(i, when=loss < 1e-4)
+    program = ctx.compile({I: 100, T: 4}, {"w": w, "loss": loss})
+    result = program.run({"x": np.ones(4, "float32")})
+    assert result["loss"].shape == (8,) and result["loss"][-1] < 1e-4 <= result["loss"][-2]
+    np.testing.assert_allclose(result["w"], 1 - 0.5 ** np.arange(8), rtol=1e-5)
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def misuses() -> Iterator[tuple[str, Callable[..., Any]]]:
+    yield r"is not a step of this context", lambda ctx, t, T, x: ctx.ends(t + 1, when=x > 1)
+    yield r"is not a bool", lambda ctx, t, T, x: ctx.ends(t, when=x)
+    yield r"is not a condition at every point of t", lambda ctx, t, T, x: ctx.ends(t, when=x[0] > 1)
+    yield r"has an end already", lambda ctx, t, T, x: (ctx.ends(t, when=x > 1), ctx.ends(t, when=x > 2))
+
+
+@pytest.mark.parametrize(("message", "misuse"), list(misuses()), ids=[message for message, _ in misuses()])
+def test_misuses(message: str, misuse: Callable[..., Any]) -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,))
+        with pytest.raises(errors.TempoError, match=message) as raised:
+            misuse(ctx, t, T, x)
+    assert raised.value.hint and "test_ends.py" in str(raised.value)
+
+
+def test_an_end_that_depends_on_itself() -> None:
+    for condition in (lambda x, t, T: x[t:T].sum(0) > 1, lambda x, t, T: x > x[T - 1], lambda x, t, T: x * T > 1):
+        ctx = tp.Context("t")
+        with ctx as ((t, T),):
+            x = tp.input("x", domain=(t,))
+            ctx.ends(t, when=condition(x, t, T))
+        with pytest.raises(errors.CausalityError, match="depends on where it ends") as raised:
+            ctx.compile({T: 5}, x * 2.0)
+        assert "test_ends.py" in str(raised.value)
+
+
+def test_what_needs_the_end_before_the_run() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,))
+        ctx.ends(t, when=x > 1)
+    with pytest.raises(errors.ConfigError, match="check_numerics"):
+        ctx.compile({T: 5}, x * 2.0, tp.Config(check_numerics=True))
+    program = ctx.compile({T: 5}, x * 2.0)
+    with pytest.raises(errors.ConfigError, match="as it was compiled"):
+        program.stepping({"x": np.ones(5)}, as_written=True)
+    with pytest.raises(errors.ConfigError, match="static shapes"):
+        program.as_jax()
+    assert [step.name for step in program.stepping({"x": np.ones(5)})]
