@@ -42,11 +42,11 @@ class Live:
     reports: Reports = field(default_factory=Reports)
     close: Callable[[], None] = lambda: None
 
-    def results(self, run: tp.Run[Any]) -> Arrays:
-        """The results of a run, which goes on to its end, by name; with the last of the reports."""
+    def finish(self, run: tp.Run[Any]) -> Arrays:
+        """The outputs of a run, which goes on to its end, by name."""
         values = run.finish()
         named = values if isinstance(values, dict) else {str(k): value for k, value in enumerate(values)}
-        return {name: np.array(value) for name, value in named.items()} | (self.reports[-1] if self.reports else {})
+        return {name: np.array(value) for name, value in named.items()}
 
 
 def agent(name: str, *overrides: str) -> Live:
@@ -107,7 +107,8 @@ PROGRAMS: dict[str, Callable[[], Live]] = {
 
 def main(name: str, state: Path, results: Path) -> None:
     live = PROGRAMS[name]()
-    np.savez(results, **live.results(live.program.resume(state)))
+    outputs = live.finish(live.program.resume(state))
+    np.savez(results, **outputs, **(live.reports[-1] if live.reports else {}))
     live.close()
 
 
