@@ -124,9 +124,11 @@ def _attributes(layer: Environment) -> tuple[str, ...] | None:
     kind = type(layer)
     known = ATTRIBUTES.get(f"{kind.__module__}:{kind.__qualname__}")
     if known is None and not all(callable(getattr(kind, name, None)) for name in ("state", "restore")):
-        what = "the wrapper" if isinstance(layer, gymnasium.Wrapper) else "the environment"
+        what = "wrapper" if isinstance(layer, gymnasium.Wrapper) else "environment"
+        spec = layer.unwrapped.spec
+        of = f" of {spec.id}" if spec is not None else ""
         raise EnvError(
-            f"{what} {kind.__qualname__} does not say what its state is, so that the run cannot be saved",
+            f"the {what} {kind.__qualname__}{of} does not say what its state is, so that the run cannot be saved",
             hint="give the class two methods: state() -> arrays by name, and restore(arrays)",
         )
     return known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -12,11 +13,13 @@ import pytest
 from gymnasium import wrappers
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+import tempo_core as tp
+from tempo_rl.env import make
 from tempo_rl.env.gymnasium_env import GymnasiumEnv
 from tempo_rl.env.state import ATTRIBUTES, restore_state, state_of
 from tempo_rl.env.vector import HostVectorEnvironment, make_host
 from tempo_rl.errors import EnvError
-from tests.rl.scripted import Scripted
+from tests.rl.scripted import ID, Scripted
 
 ENVIRONMENTS = ["Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"]
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
@@ -158,7 +161,7 @@ def test_layers_of_your_own_say_their_state() -> None:
 def test_a_layer_that_does_not_say_its_state_is_named() -> None:
     with pytest.raises(EnvError, match=r"the environment Scripted does not say what its state is(.|\n)*state\(\) -> arrays"):
         state_of(Scripted(ENDS))
-    with pytest.raises(EnvError, match=r"the wrapper FrameStackObservation does not say"):
+    with pytest.raises(EnvError, match=r"the wrapper FrameStackObservation of CartPole-v1 does not say"):
         state_of(wrappers.FrameStackObservation(made("CartPole-v1"), 2))
 
     class Heavier(type(made("CartPole-v1").unwrapped)):  # type: ignore[misc]
@@ -237,12 +240,56 @@ def test_vector_environments_that_cannot_be_reached_are_named() -> None:
 def test_an_environment_in_another_process_says_why_it_has_no_state() -> None:
     host = make_host("CartPole-v1", 2, 0, "async", ["tests.rl.scripted:two_frames"])
     try:
-        with pytest.raises(EnvError, match=r"the wrapper FrameStackObservation does not say(.|\n)*state\(\)"):
+        with pytest.raises(EnvError, match=r"the wrapper FrameStackObservation of CartPole-v1 does not say(.|\n)*state\(\)"):
             host.state()
         host.reset()
         assert host.step(np.zeros(2, np.int32)).observation.shape == (2, 2, 4), "the processes live on"
     finally:
         host.close()
+
+
+# -- in a program -----------------------------------------------------------------------------------------------------
+
+
+def acting(
+    env_id: str, vectorization: str = "sync", **kwargs: Any
+) -> tuple[tp.Program[dict[str, np.ndarray]], Callable[[], None]]:
+    """Two environments whose actions follow from the last observations, and what closes them."""
+    ctx = tp.Context("b", "t")
+    with ctx as ((b, B), (t, T)):
+        env = make(env_id, (b, B), 2, 3, kwargs, vectorization)
+        observation = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, t), name="observation")
+        step = env.step((observation.sum(0) < 0.0).astype("int32"))
+        tp.carry(observation, env.reset((b,)), step.observation, kept=(b,))
+    outputs = {"observation": observation, "length": step.episode_length}
+    return ctx.compile({B: 2, T: 40}, outputs, tp.Config(backend="numpy")), env.close
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_a_saved_run_goes_on_within_an_episode(vectorization: str, tmp_path: Path) -> None:
+    program, close = acting("CartPole-v1", vectorization)
+    run = program.start({})
+    run.advance("t", 25)
+    file = run.save(tmp_path / "state.safetensors")
+    expected = run.finish()
+    close()
+    assert (expected["length"][:, 25:] == 1).any() and (expected["length"][:, 25] > 1).any()
+    program, close = acting("CartPole-v1", vectorization)
+    results = program.resume(file).finish()
+    close()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(results[name], value)
+
+
+def test_a_run_that_cannot_be_saved_goes_on(tmp_path: Path) -> None:
+    program, close = acting(ID, ends=ENDS)
+    run = program.start({})
+    run.advance("t", 3)
+    with pytest.raises(EnvError, match=rf"the environment Scripted of {ID} does not say what its state is"):
+        run.save(tmp_path / "state.safetensors")
+    assert list(tmp_path.iterdir()) == []
+    np.testing.assert_array_equal(run.finish()["observation"], program.run({})["observation"])
+    close()
 
 
 def test_the_count_of_steps_is_in_the_state() -> None:
