@@ -57,6 +57,16 @@ def test_a_batch_as_a_step_gives_the_results_of_a_batch_as_a_dimension(tmp_path:
         assert case["difference"] < 1e-5 and set(case["ms"]) == {"dimension", "step"}, case["case"]
 
 
+def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
+    cases = quick("second_start", tmp_path / "second_start.json")["cases"]
+    assert len(cases) == 4
+    for case in cases:
+        first, second = (case["xla_programs"][side] for side in ("empty cache", "filled cache"))
+        assert first["compiled"] >= 1 and first["loaded"] == 0, case["case"]
+        assert second["compiled"] == 0 and 1 <= second["loaded"] <= first["compiled"], case["case"]
+        assert case["seconds"]["filled cache"]["median"] > case["import_seconds"]["filled cache"] > 0
+
+
 def test_copies(tmp_path: Path) -> None:
     for case in quick("copies", tmp_path / "copies.json")["cases"]:
         assert case["needed_bytes"] > 0 and case["moved_bytes_in_loops"] >= 0, case["case"]

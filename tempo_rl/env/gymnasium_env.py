@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -53,6 +53,15 @@ class GymnasiumEnv:
 
     def close(self) -> None:
         self.host.close()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The state of all environments, which a saved run holds. Raises EnvError for environments that do not say what it is."""
+        return {**self.host.state(), "steps_taken": np.asarray(self._steps_taken)}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave: a resumed run calls it."""
+        self.host.restore({name: array for name, array in arrays.items() if name != "steps_taken"})
+        self._steps_taken = int(arrays["steps_taken"])
 
     def _reset(self, clock: np.ndarray) -> tuple[np.ndarray]:
         self._steps_taken = int(clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -43,7 +43,8 @@ class HostVectorEnvironment:
     episode ended. NEXT_STEP is refused: its step for resetting is not a transition, and ignores the action.
     """
 
-    def __init__(self, env: VectorEnv, seed: int = 0, name: str = ""):
+    def __init__(self, env: VectorEnv, seed: int = 0, name: str = "", remembering: bool = False):
+        """`remembering`: each copy is inside `tempo_rl.env.state.Remembering`, which copies in other processes need to be saved."""
         from gymnasium.vector import AutoresetMode
 
         self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
@@ -58,6 +59,7 @@ class HostVectorEnvironment:
                 hint="make it with autoreset_mode=AutoresetMode.SAME_STEP or DISABLED; vectorization sync and async do",
             )
         self._same_step = mode == AutoresetMode.SAME_STEP
+        self._remembering = remembering
         self._returns = np.zeros(self.num_envs, np.float64)
         self._lengths = np.zeros(self.num_envs, np.int32)
 
@@ -95,6 +97,53 @@ class HostVectorEnvironment:
     def close(self) -> None:
         self.env.close()
 
+    def state(self) -> dict[str, np.ndarray]:
+        """All that later steps depend on, as arrays by name: of each copy, and the returns and lengths of running episodes.
+
+        Raises EnvError for an environment, a wrapper or a vector environment that does not say what its state is.
+        """
+        from tempo_rl.env.state import state_of
+
+        copies = self._copies()
+        states = cast("Any", self.env).get_attr("saved_state") if copies is None else [state_of(copy) for copy in copies]
+        arrays: dict[str, np.ndarray] = {"returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        for index, state in enumerate(states):
+            if isinstance(state, EnvError):
+                raise state
+            arrays |= {f"{index}/{name}": array for name, array in state.items()}
+        return arrays
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave, also in another process and without a reset. Raises EnvError if it is of other environments."""
+        from tempo_rl.env.state import restore_state
+
+        if len(arrays["returns"]) != self.num_envs:
+            raise EnvError(
+                f"the saved state is that of {len(arrays['returns'])} environments, and {self.name} has {self.num_envs}"
+            )
+        prefixes = [f"{index}/" for index in range(self.num_envs)]
+        states = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes]
+        copies = self._copies()
+        if copies is None:
+            cast("Any", self.env).set_attr("saved_state", states)
+        else:
+            for copy, state in zip(copies, states, strict=True):
+                restore_state(copy, state)
+        self._returns[:], self._lengths[:] = arrays["returns"], arrays["lengths"]
+
+    def _copies(self) -> Sequence[Environment] | None:
+        """The environments in this process, or None for those in others. Raises EnvError if they cannot be reached."""
+        from gymnasium.vector import SyncVectorEnv
+
+        if isinstance(self.env, SyncVectorEnv):
+            return self.env.envs
+        if self._remembering:
+            return None
+        raise EnvError(
+            f"the state of {self.name} inside {type(self.env).__name__} cannot be reached, so that the run cannot be saved",
+            hint="write env.vectorization=sync or env.vectorization=async, which make it from its id",
+        )
+
     def _observation(self, observation: np.ndarray) -> np.ndarray:
         return np.array(observation, self.observations.dtype)  # a copy: environments reuse their buffers
 
@@ -114,6 +163,8 @@ def make_host(
     import gymnasium
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+    from tempo_rl.env.state import Remembering
+
     classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
 
     def make_one() -> Environment:
@@ -122,6 +173,9 @@ def make_host(
             env = wrapper(env)
         return env
 
+    def make_remembering() -> Environment:
+        return Remembering(make_one())
+
     mode = AutoresetMode.SAME_STEP
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
@@ -129,7 +183,7 @@ def make_host(
         if vectorization == "sync":
             env: VectorEnv = SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode)
         else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
-            env = AsyncVectorEnv([make_one] * num_envs, autoreset_mode=mode, context="spawn")
+            env = AsyncVectorEnv([make_remembering] * num_envs, autoreset_mode=mode, context="spawn")
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
@@ -137,7 +191,7 @@ def make_host(
     except TypeError as error:
         message = f"Gymnasium cannot make {env_id!r} with {kwargs}: {error}"
         raise EnvError(message, hint="check the names in env.kwargs of the recipe") from error
-    return HostVectorEnvironment(env, seed, env_id)
+    return HostVectorEnvironment(env, seed, env_id, remembering=vectorization == "async")
 
 
 def load_reference(reference: str) -> Callable[..., object]:

@@ -41,5 +41,10 @@ class Scripted(gym.Env[np.ndarray, Any]):
         return np.array([self.episode, self.count], np.float32)
 
 
+def two_frames(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """A wrapper whose state is not known."""
+    return gym.wrappers.FrameStackObservation(env, 2)
+
+
 if ID not in gym.registry:
     gym.register(ID, entry_point=Scripted, disable_env_checker=True, order_enforce=False)
