@@ -72,7 +72,10 @@ def evaluate(
     numbers = _bounds(graph, bounds)
     domains = program.inputs if isinstance(program, BaseContext) else {}
     fed = _arrays(graph, domains, numbers, inputs or {})
-    for bound, end in graph.ends().items():  # the bounds are the most; the true end is after the first point at which the condition holds
+    for (
+        bound,
+        end,
+    ) in graph.ends().items():  # the bounds are the most; the true end is after the first point at which the condition holds
         (step,) = end.domain.steps
         whole = _Oracle(graph, numbers, fed, seed, _wider(dtype), False)
         points = range(numbers[bound])

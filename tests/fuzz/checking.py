@@ -411,7 +411,11 @@ class Checking:
         self.structure = {}
         with self.ctx:
             value = tp.frontend.base.of_node(self.ctx, self.ctx.graph[node.id])
-            whole = value[tuple(s.expr if s == step else slice(None) for s in node.domain.steps)] if len(node.domain.steps) > 1 else value
+            whole = (
+                value[tuple(s.expr if s == step else slice(None) for s in node.domain.steps)]
+                if len(node.domain.steps) > 1
+                else value
+            )
             total = whole.sum(None) if whole.type.rank else whole
             sums = np.asarray(self.reference(0, [total])[0], np.float64)
             order = np.sort(sums)
