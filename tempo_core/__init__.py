@@ -5,6 +5,7 @@ from tempo_core.config import Config
 from tempo_core.context import Context
 from tempo_core.frontend import random
 from tempo_core.frontend.autodiff import grad
+from tempo_core.frontend.bounds import upto
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.functions import absolute as abs
 from tempo_core.frontend.functions import (
@@ -157,7 +158,6 @@ from tempo_core.runtime.jax_function import JaxFunction, JaxState
 from tempo_core.runtime.live import Run
 from tempo_core.runtime.profile import Profile
 from tempo_core.symbolic.expr import Expr
-from tempo_core.symbolic.limits import upto
 
 __version__ = "0.1.0"
 

@@ -69,7 +69,7 @@ def evaluate(
     UncoveredPointError at a point that no branch defines, BoundsError and InputError for missing bounds and inputs.
     """
     graph = program.graph if isinstance(program, BaseContext) else program
-    numbers = _bounds(graph, bounds)
+    numbers: dict[Symbol, Any] = dict(_bounds(graph, bounds))
     domains = program.inputs if isinstance(program, BaseContext) else {}
     fed = _arrays(graph, domains, numbers, inputs or {})
     for (

@@ -40,6 +40,10 @@ class RunBounds:
         numbers = dict(self.compiled)
         if not self.limits and not given:
             return numbers
+        if given is not None and not isinstance(given, Mapping):
+            raise BoundsError(
+                f"the bounds are {given!r}, not a dict from bounds to numbers", hint=f"a run chooses {self._names()}"
+            )
         chosen: dict[Symbol, int] = {}
         for key, number in (given or {}).items():
             symbol = Symbol(str(key))

@@ -160,7 +160,8 @@ class InterpretedExecutor:
         keys = {name: key for key, name in self.names.items()}
         for name, array in _of_kind(arrays, "store"):
             base, _, point = name.rpartition("@")
-            state.stores.put(keys[base], tuple(map(int, point.split(","))) if point else (), to_device(array))
+            at = tuple(map(int, point.split(","))) if point else ()
+            state.stores.put(keys[base], at, to_device(np.array(array)))  # a copy: arrays of a file may lie at odd addresses
         for name, array in _of_kind(arrays, "result"):
             position, *places = map(int, name.split("."))
             state.results[position] = _nested(state.results.get(position), places, array)

@@ -61,6 +61,10 @@ class Stores:
                 self.values.update({(node.id, output): {} for output in range(len(node.outputs))})
 
     def put(self, key: Key, at: Coordinates, value: Array) -> None:
+        if (
+            isinstance(value, np.ndarray) and not value.flags.c_contiguous
+        ):  # as a saved value is: NumPy sums others in another order
+            value = value.copy()
         self.values[key][at] = value
         if key in self.storage:
             slot = tuple(self.storage[key].slot(k, p) for k, p in enumerate(at))

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tempo_core.errors import BoundsError
-
 
 @dataclass(frozen=True)
 class UpTo:
-    """A bound that each run chooses, between `at_least` and `capacity`. `upto` makes it."""
+    """A bound that each run chooses, between `at_least` and `capacity`. `tp.upto` makes it."""
 
     capacity: int
     at_least: int = 1
 
     def __str__(self) -> str:
         return f"upto({self.capacity})" if self.at_least == 1 else f"upto({self.capacity}, at_least={self.at_least})"
-
-
-def upto(capacity: int, at_least: int = 1) -> UpTo:
-    """A bound for `ctx.compile` that each run chooses: `ctx.compile({T: tp.upto(4096)}, loss)`, `program.run(inputs, bounds={T: 137})`.
-
-    All runs share the device programs. Stores are as large as the capacity, loops run as often as the bound says. A program that is
-    right for long sequences only (it reads `x[3]`, say) names the least bound: `tp.upto(4096, at_least=4)`. Raises BoundsError for
-    numbers that are no bounds.
-    """
-    for number in (capacity, at_least):
-        if isinstance(number, bool) or not hasattr(number, "__index__") or not 1 <= number.__index__() < 2**31:
-            raise BoundsError(
-                f"tp.upto takes numbers from 1 to {2**31 - 1}, not {number!r}",
-                hint="give the greatest bound of a run: tp.upto(4096)",
-            )
-    if at_least > capacity:
-        raise BoundsError(
-            f"no bound is at least {at_least} and at most {capacity}",
-            hint=f"give a capacity of at least {at_least}: tp.upto({at_least})",
-        )
-    return UpTo(capacity.__index__(), at_least.__index__())

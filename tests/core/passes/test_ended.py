@@ -16,7 +16,7 @@ from tests.core.passes.support import Golden
 
 def test_recurrences_wait(golden: Golden) -> None:
     ctx = tp.Context("t")
-    with ctx as ((t, T),):
+    with ctx as ((t, _),):
         x = tp.input("x", domain=(t,))
         h, other = tp.recurrence((), domain=(t,), name="h"), tp.recurrence((), domain=(t,), name="other")
         h[0] = x[0]
@@ -34,7 +34,7 @@ def test_recurrences_wait(golden: Golden) -> None:
 
 def test_what_an_end_depends_on() -> None:
     ctx = tp.Context("t")
-    with ctx as ((t, T),):
+    with ctx as ((t, _),):
         x = tp.input("x", domain=(t,))
         doubled = x * 2.0
         ctx.ends(t, when=x > 1.0)
@@ -45,7 +45,7 @@ def test_what_an_end_depends_on() -> None:
 
 def test_without_an_end_the_graph_stays() -> None:
     ctx = tp.Context("t")
-    with ctx as ((t, T),):
+    with ctx as ((t, _),):
         y = tp.input("x", domain=(t,)) * 2.0
     graph = with_outputs(ctx, [y])
     assert Ended().apply(graph) is graph

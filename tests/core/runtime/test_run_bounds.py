@@ -277,7 +277,7 @@ def wrong_runs() -> Iterator[tuple[str, Callable[[tp.Program[Any], Any], Any]]]:
     yield r"compiled for the bound T up to a capacity", lambda program, T: program.with_bounds({T: 3})
     yield r"a size that each run chooses, T, and cannot be bound", lambda program, T: program.bind({"x": x})
     yield r"tp.upto takes numbers from 1", lambda program, T: tp.upto(0)
-    yield r"tp.upto takes numbers from 1", lambda program, T: tp.upto(True)
+    yield r"`upto` takes an int as capacity", lambda program, T: tp.upto("4")
     yield r"no bound is at least 5 and at most 4", lambda program, T: tp.upto(4, at_least=5)
 
 
