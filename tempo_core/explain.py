@@ -16,7 +16,7 @@ from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.lines import targets
 from tempo_core.ir.naming import kind_of, names
-from tempo_core.ir.ops import Broadcast, Constant, Eval, Input, Iota, Merge, Output, Sink, Udf
+from tempo_core.ir.ops import Broadcast, Constant, End, Eval, Input, Iota, Merge, Output, Sink, Udf
 from tempo_core.ir.picture import edge_label
 from tempo_core.ir.sources import Sources, span
 from tempo_core.passes.base import Pass
@@ -201,7 +201,9 @@ class _Final:
         if isinstance(node.op, Input):
             yield "fed to the program"
             return
-        if isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.kind == "host"):
+        if isinstance(node.op, End):
+            yield "looked at in each iteration: the loop ends after the first one in which it holds"
+        elif isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.kind == "host"):
             yield "called on the host" + ("" if self.staged is None else ", between device programs")
         yield self._place(node)
         if output < 0:

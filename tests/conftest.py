@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m "not slow and not gpu"`.
-LARGE = 24  # tests of one function with parameters: of so many and more, each second runs
+SHARES = ((30, 3), (12, 2))  # of a function with so many tests, by its parameters, each n-th runs
 THINNED = {  # each n-th test of every function with parameters, for families whose tests take long
     "core/passes/test_meaning.py": 4,
     "core/test_prefixes.py": 4,
@@ -58,7 +58,8 @@ def _thin(items: list[pytest.Item]) -> None:
         if path and hasattr(item, "callspec"):
             families.setdefault((path, getattr(item, "originalname", item.name)), []).append(item)
     for (path, _), members in families.items():
-        each = THINNED.get(path, 2 if len(members) >= LARGE else 1)
+        share = next((each for count, each in SHARES if len(members) >= count), 1)
+        each = max(THINNED.get(path, 1), share)
         for number, item in enumerate(members):
             if number % each:
                 item.add_marker(pytest.mark.thinned)

@@ -26,7 +26,7 @@ Seed = Any  # the run's seed: a Python int, or a (traced) uint32 scalar
 Kernel = Callable[..., Any]
 
 # These ops concern stores and the host, not arrays: the runtime handles them.
-RUNTIME_OPS: tuple[type[ops.Op], ...] = (ops.Input, ops.Output, ops.Sink, ops.Merge)
+RUNTIME_OPS: tuple[type[ops.Op], ...] = (ops.Input, ops.Output, ops.Sink, ops.End, ops.Merge)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

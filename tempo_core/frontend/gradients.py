@@ -306,6 +306,7 @@ CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows,
     ops.Argmax: "a position is constant between its jumps, as in JAX",
     ops.Argsort: "positions are constant between their jumps, as in JAX; the elements at them have gradients, by Gather",
     ops.Sink: "it has no result",
+    ops.End: "it has no result",
     ops.Output: "it has no result",
 }
 _NO_SLOPE = NoGradient("its table of slopes has no row for it", missing=True)

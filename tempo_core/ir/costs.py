@@ -145,6 +145,7 @@ COSTS: Mapping[type[Op], OpCost] = {
     ops.Merge: OpCost(_none, ALIAS),
     ops.Udf: OpCost(_function, MEMORY),
     ops.Sink: OpCost(_none, MEMORY),
+    ops.End: OpCost(_none, MEMORY),
     ops.Output: OpCost(_none, MEMORY),
     ops.Dataflow: OpCost(_islands, MEMORY),
 }

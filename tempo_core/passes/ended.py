@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, constant_op, operand_domains
+from tempo_core.passes.decisions import note
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, identity
 from tempo_core.symbolic.expr import Symbol
@@ -22,7 +23,8 @@ def after(value: Any, *ended: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Ended(Pass):
-    """Let the recurrences that decide where a step ends wait, at each point, for the condition at the point before.
+    """Let what decides where a step ends wait, at each point, for the condition at the point before: recurrences, and values of functions
+    that are called one by one.
 
     Before: the graph as written. After: the condition, the recurrences and all between them are on one cycle through the step, so that no
     pass computes some of them for all points at once: which points there are is known in the loop only.
@@ -31,7 +33,6 @@ class Ended(Pass):
     """
 
     name: str = field(default="ended", init=False)
-    effect: ClassVar[str] = "waits for the condition of the step's end at the point before"
 
     def apply(self, graph: Graph) -> Graph:
         ends = [node for node in graph if isinstance(node.op, ops.End)]
@@ -44,11 +45,17 @@ class Ended(Pass):
 def _wait(graph: Graph, end: Node) -> None:
     (step,) = end.domain.steps
     deciding = feeding(graph, [end])
-    waiting = [n for n in graph if n.id in deciding and isinstance(n.op, ops.Merge) and step in n.domain and n.op.type.is_static]
-    if not waiting:
+    over = [n for n in graph if n.id in deciding and step in n.domain and all(type.is_static for type in n.outputs)]
+    merges = [n for n in over if isinstance(n.op, ops.Merge)]
+    functions = [n for n in over if isinstance(n.op, ops.Udf) and n.op.stateful]
+    if not merges and not functions:
         return
     ended = _ended(graph, end, step)
-    for merge in waiting:
+    for node in (*merges, *functions):
+        note(node.id, "waits for the condition of the end of {} at the point before", step)
+    for function in functions:  # those of streamed inputs are among them: their values come one by one
+        _wait_for_values(graph, function, Edge(ended.id, (Point(step.expr),)), deciding | {end.id, ended.id})
+    for merge in (graph[each.id] for each in merges):
         inputs = []
         for edge, domain in zip(merge.inputs, operand_domains(merge, merge.domain), strict=True):
             op = ops.Udf(after, merge.outputs, name="after")
@@ -57,6 +64,22 @@ def _wait(graph: Graph, end: Node) -> None:
             )
             inputs.append(Edge(node.id, identity(domain), condition=edge.condition))
         graph.put(replace(merge, inputs=tuple(inputs)))
+
+
+def _wait_for_values(graph: Graph, function: Node, ended: Edge, readers: Container[int]) -> None:
+    """Let what decides the end read the values of a function when it is known whether the step has ended."""
+    values = {}
+    for output, type in enumerate(function.outputs):
+        own = Edge(function.id, identity(function.domain), output)
+        node = graph.add(ops.Udf(after, (type,), name="after"), [own, ended], domain=function.domain, where=function.where)
+        values[output] = node.id
+    for reader in list(graph):
+        if reader.id in readers and any(edge.source == function.id for edge in reader.inputs):
+            inputs = (
+                replace(edge, source=values[edge.output], output=0) if edge.source == function.id else edge
+                for edge in reader.inputs
+            )
+            graph.put(replace(reader, inputs=tuple(inputs)))
 
 
 def _ended(graph: Graph, end: Node, step: Symbol) -> Node:

@@ -24,7 +24,7 @@ from tempo_core.errors import ArgumentError
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.lines import targets
 from tempo_core.ir.naming import label, names
-from tempo_core.ir.ops import Dataflow, Sink, Udf
+from tempo_core.ir.ops import Dataflow, End, Sink, Udf
 from tempo_core.ir.sources import Sources, span
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.cost import Cost
@@ -284,7 +284,7 @@ def complete(entries: Iterable[Entry], places: Places, counts: Mapping[str, tupl
 
 def may_repeat(graph: Graph, fed: Feeds) -> bool:
     """Whether a program may run twice with the same effect: no sink, no function with state, no input that is fed while it runs."""
-    with_effects = any(isinstance(n.op, Sink) or (isinstance(n.op, Udf) and _is_stateful(n.op)) for n in graph)
+    with_effects = any((on_host(n) and isinstance(n.op, Sink)) or (isinstance(n.op, Udf) and _is_stateful(n.op)) for n in graph)
     return not with_effects and not fed.streams
 
 
@@ -295,7 +295,8 @@ def _is_stateful(op: Udf) -> bool:
 def on_host(node: Node) -> bool:
     """Whether a node calls a function of the user's on the host."""
     op = node.op
-    return isinstance(op, Sink) or (isinstance(op, Udf) and op.kind == "host" and not isinstance(op.fn, Fed))
+    is_sink = isinstance(op, Sink) and not isinstance(op, End)
+    return is_sink or (isinstance(op, Udf) and op.kind == "host" and not isinstance(op.fn, Fed))
 
 
 # -- interpreted programs ---------------------------------------------------------------------------------------------

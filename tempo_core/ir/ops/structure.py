@@ -60,14 +60,18 @@ class Sink(Op):
         return ()
 
 
+def uncalled(*values: Any) -> None:
+    """The function of a sink that is none."""
+
+
 @dataclass(frozen=True)
 class End(Sink):
     """The end of a step: the points after the first one at which its operand, a bool, holds do not exist.
 
-    `bound` is the step's bound, which the run finds out: `T`, and `T_last + 1` after `passes/capacity.py`. `fn` is not called.
+    `bound` is the step's bound, which the run finds out: `T`, and `T_last + 1` after `passes/capacity.py`.
     """
 
-    fn: Callable[..., Any] = print
+    fn: Callable[..., Any] = uncalled
     name: str = "end"
     bound: Expr = field(default_factory=lambda: Expr.of(1))
 

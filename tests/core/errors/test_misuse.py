@@ -178,7 +178,12 @@ def test_a_hint_shows_no_self() -> None:
     with tp.Context("t") as ((t, T),):
         x = tp.input("x", (3,), domain=(t,))
         program = tp.Context.current().compile({T: 3}, outputs=x, config=tp.Config(backend="numpy"))
-        for wrong in (lambda: x.sum(0, True, 3), lambda: x.softmax(depth=1), lambda: program.run({}, 3, {}, 4), lambda: x.top_k()):
+        for wrong in (
+            lambda: x.sum(0, True, 3),
+            lambda: x.softmax(depth=1),
+            lambda: program.run({}, 3, {}, 4),
+            lambda: x.top_k(),
+        ):
             with pytest.raises(errors.ArgumentError) as caught:
                 wrong()
             assert caught.value.hint and "self" not in str(caught.value)

@@ -186,6 +186,46 @@ def test_runs_that_live(executor: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(value, whole[name])
 
 
+def test_profiles_and_explanations() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        holds, outputs = halving(t, T, tp.input("x", domain=(t,)))
+        ctx.ends(t, when=holds)
+    program = ctx.compile({T: MOST}, outputs)
+    profile = program.profile({"x": np.ones(MOST)})
+    assert profile.results["h"].shape == (5,)
+    assert profile.plain_seconds is not None  # it may run twice: nothing outside sees it
+    text = program.explain()
+    assert "looked at in each iteration" in text and "waits for the condition of the end of t" in text
+    assert program.plan().peak_device_bytes > 0 and program.cost().numbers["operations"] > 0
+
+
+def test_streamed_inputs_are_taken_up_to_the_end() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,), streamed=True)
+        total = x[0 : t + 1].sum(0)
+        ctx.ends(t, when=total > 10.0)
+    program = ctx.compile({T: 100}, {"x": x, "total": total})
+    values = iter(np.arange(100.0, dtype="float32"))
+    result = program.run({"x": values})
+    np.testing.assert_array_equal(result["x"], np.arange(6))
+    assert next(values) == 6.0  # what follows the end is not taken
+
+
+def test_an_ended_program_is_kept(tmp_path: Path) -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        holds, outputs = halving(t, T, tp.input("x", domain=(t,)))
+        ctx.ends(t, when=holds)
+    config = tp.Config(cache=tmp_path)
+    first = ctx.compile({T: MOST}, outputs, config).run({"x": np.ones(MOST)})
+    again = ctx.compile({T: MOST}, outputs, config)
+    for name, value in again.run({"x": np.ones(MOST)}).items():
+        np.testing.assert_array_equal(value, first[name])
+    assert again.compiles == 0 and "passes, schedule" in again.message
+
+
 def test_two_steps_of_which_one_ends() -> None:
     """Iterations go on until the loss is small; each has all points of the other step."""
     ctx = tp.Context("i", "t")
