@@ -26,7 +26,7 @@ ANY, NUMBERS, WHOLE = DTYPES, (*FLOATS, *INTEGERS), (*INTEGERS, "bool")
 ON_JAX = tuple(d for d in DTYPES if np.dtype(numpy_dtype(d)).itemsize < 8)
 NUMPY_ONLY = tuple(d for d in DTYPES if d not in ON_JAX)
 NEVER_HERE = {
-    ops.Input, ops.Merge, ops.Udf, ops.Sink, ops.Output, ops.Dataflow,  # the runtime and users' functions decide about these
+    ops.Input, ops.Merge, ops.Udf, ops.Sink, ops.End, ops.Output, ops.Dataflow,  # the runtime and users' functions decide about these
     ops.Iota, ops.Eval, ops.Random,  # have the same dtype always
 }  # fmt: skip
 

@@ -30,6 +30,7 @@ from tempo_core.ir.ops import (
     Dataflowed,
     DiscountedSum,
     Dot,
+    End,
     Eval,
     Flip,
     Gather,
@@ -264,5 +265,6 @@ SAMPLES = (
     Merge(TensorType("float32")),
     Udf(a_function, (TensorType("float32"), TensorType("int32", (FOUR,))), "host", True, "environment step"),
     Sink(another_function, "log"),
+    End(another_function, "end of t", T),
     Output(2),
 )

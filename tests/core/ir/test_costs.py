@@ -77,6 +77,7 @@ ROWS = [
     (ops.Udf(double, (f32(T),)), [f32(T)], T, costs.MEMORY),
     (ops.Udf(double, (f32(T),), cost=(7 * T, Expr.of(9))), [f32(T)], 7 * T, costs.MEMORY),
     (ops.Sink(double), [f32(T)], 0, costs.MEMORY),
+    (ops.End(), [TensorType("bool")], 0, costs.MEMORY),
     (ops.Output(0), [f32(T)], 0, costs.MEMORY),
     (ops.Dataflow(ISLAND), [f32(T, 3)], 6 * T, costs.MEMORY),
 ]

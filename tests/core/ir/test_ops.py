@@ -98,6 +98,7 @@ def test_what_an_op_gives(op, inputs, expected):
 def test_ops_that_give_nothing():
     assert ops.Output(0).infer((f32(3),)) == ()
     assert ops.Sink(print).infer((f32(3), i32())) == ()
+    assert ops.End().infer((TensorType("bool"),)) == ()
 
 
 def test_an_island_gives_its_results():
@@ -163,7 +164,7 @@ def test_what_an_op_refuses(op, inputs, error, message):
 
 @each_op
 def test_every_op_has_a_rule(op):
-    tested = {type(rule[0]) for rule in RULES} | {ops.Output, ops.Sink, ops.Dataflow}
+    tested = {type(rule[0]) for rule in RULES} | {ops.Output, ops.Sink, ops.End, ops.Dataflow}
     assert op in tested, f"give {op.__name__} a row in RULES: what it gives for some operands"
 
 

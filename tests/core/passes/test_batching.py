@@ -31,6 +31,7 @@ NEVER_BATCHED: dict[type[Op], str] = {
     ops.Input: "has no step",
     ops.Output: "has no step",
     ops.Sink: "is called at each point",
+    ops.End: "is looked at in each iteration",
     ops.Merge: "is vectorized by passes/vectorize.py itself",
     ops.Constant: "never varies: it is repeated as a whole",
     ops.Iota: "never varies after pad: it is repeated as a whole",

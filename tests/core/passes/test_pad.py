@@ -149,7 +149,7 @@ POINTWISE = {
     ops.Identity,
     ops.Permute,
 }  # padding in the operands is padding in the result
-NO_VARYING_SHAPE = {ops.Constant, ops.Eval, ops.Input}
+NO_VARYING_SHAPE = {ops.Constant, ops.Eval, ops.Input, ops.End}
 HANDLED_BEFORE = {ops.Merge, ops.Output}  # by `_Padding` itself: one is refused, the other trimmed
 MADE_LATER = {ops.Dataflow}
 

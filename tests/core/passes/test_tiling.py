@@ -26,6 +26,7 @@ NEVER_TILED: dict[type[Op], str] = {
     ops.ScatterAdd: "any element may come from any update",
     ops.Output: "has no result",
     ops.Sink: "has no result",
+    ops.End: "has no result",
     ops.Dataflow: "is made after tiling",
 }
 
