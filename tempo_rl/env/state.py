@@ -48,7 +48,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "gymnasium.wrappers.transform_observation:ReshapeObservation": (),
     "gymnasium.wrappers.transform_reward:ClipReward": (),
 }  # fmt: skip
-BIT_GENERATORS: dict[str, type[Any]] = {kind.__name__: kind for kind in np.random.BitGenerator.__subclasses__()}
+_BIT_GENERATORS: dict[str, type[Any]] = {kind.__name__: kind for kind in np.random.BitGenerator.__subclasses__()}
 NUMBERS = (type(None), bool, int, float)  # Python's own, which JSON keeps exactly; arrays keep the dtypes of all others
 
 
@@ -90,7 +90,7 @@ def restore_state(env: Environment, arrays: Arrays) -> None:
     inner = env.unwrapped
     inner._np_random, inner._np_random_seed = None, text["seed"]
     if text["random"] is not None:
-        bits = BIT_GENERATORS[text["random"]["bit_generator"]]()
+        bits = _BIT_GENERATORS[text["random"]["bit_generator"]]()
         bits.state = text["random"]
         inner._np_random = np.random.Generator(bits)
 

@@ -219,10 +219,10 @@ def test_an_ended_program_is_kept(tmp_path: Path) -> None:
         holds, outputs = halving(t, T, tp.input("x", domain=(t,)))
         ctx.ends(t, when=holds)
     config = tp.Config(cache=tmp_path)
-    first = ctx.compile({T: MOST}, outputs, config).run({"x": np.ones(MOST)})
-    again = ctx.compile({T: MOST}, outputs, config)
+    first, again = (ctx.compile({T: MOST}, outputs, config) for _ in range(2))
+    expected = first.run({"x": np.ones(MOST)})
     for name, value in again.run({"x": np.ones(MOST)}).items():
-        np.testing.assert_array_equal(value, first[name])
+        np.testing.assert_array_equal(value, expected[name])
     assert again.compiles == 0 and "passes, schedule" in again.message
 
 
