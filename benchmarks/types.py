@@ -193,8 +193,6 @@ def type_of(node: nodes.SymbolNode) -> Type | None:
         return proper.ret_type if node.func.is_property and isinstance(proper, CallableType) else type
     if isinstance(node, nodes.OverloadedFuncDef) and node.is_property:
         first = get_proper_type(node.type) if node.type is not None else None
-        if first is None and isinstance(node.items[0], nodes.Decorator):  # with a setter
-            return type_of(node.items[0])
         return first.ret_type if isinstance(first, CallableType) else None
     return node.type if isinstance(node, (nodes.Var, nodes.FuncDef, nodes.OverloadedFuncDef)) else None
 

@@ -95,7 +95,7 @@ def restore_state(env: Environment, arrays: Arrays) -> None:
         inner._np_random = np.random.Generator(bits)
 
 
-class Remembering(Wrapper):
+class _Remembering(Wrapper):
     """A layer around all others, whose attribute is the state of all: for environments in other processes."""
 
     @property

@@ -44,7 +44,7 @@ class HostVectorEnvironment:
     """
 
     def __init__(self, env: VectorEnv, seed: int = 0, name: str = "", remembering: bool = False):
-        """`remembering`: each copy is inside `tempo_rl.env.state.Remembering`, which copies in other processes need to be saved."""
+        """`remembering`: each copy is inside `tempo_rl.env.state._Remembering`, which copies in other processes need to be saved."""
         from gymnasium.vector import AutoresetMode
 
         self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
@@ -163,7 +163,7 @@ def make_host(
     import gymnasium
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-    from tempo_rl.env.state import Remembering
+    from tempo_rl.env.state import _Remembering
 
     classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
 
@@ -174,7 +174,7 @@ def make_host(
         return env
 
     def make_remembering() -> Environment:
-        return Remembering(make_one())
+        return _Remembering(make_one())
 
     mode = AutoresetMode.SAME_STEP
     if vectorization not in ("sync", "async"):
