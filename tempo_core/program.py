@@ -291,8 +291,8 @@ class Program(Generic[R]):
 
     def _numbers(self, inputs: Inputs | None, bounds: RunBoundsLike | None) -> Bounds:
         """The bounds of a run."""
-        given: Inputs = inputs if isinstance(inputs, Mapping) else {}  # `_fed` refuses others
-        return self._run_bounds.of_run(bounds, {**self._arrays, **given}, self._domains)
+        arrays: Inputs = inputs if isinstance(inputs, Mapping) else {}  # `_fed` refuses others
+        return self._run_bounds.of_run(bounds, {**self._arrays, **arrays}, self._domains)
 
     def _form(self, numbers: Bounds) -> Callable[[Mapping[int, Any]], Any]:
         """The function that gives the results of a run with these bounds."""

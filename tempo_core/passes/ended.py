@@ -70,8 +70,8 @@ def _wait_for_values(graph: Graph, function: Node, ended: Edge, readers: Contain
     """Let what decides the end read the values of a function when it is known whether the step has ended."""
     values = {}
     for output, type in enumerate(function.outputs):
-        own = Edge(function.id, identity(function.domain), output)
-        node = graph.add(ops.Udf(after, (type,), name="after"), [own, ended], domain=function.domain, where=function.where)
+        value = Edge(function.id, identity(function.domain), output)
+        node = graph.add(ops.Udf(after, (type,), name="after"), [value, ended], domain=function.domain, where=function.where)
         values[output] = node.id
     for reader in list(graph):
         if reader.id in readers and any(edge.source == function.id for edge in reader.inputs):

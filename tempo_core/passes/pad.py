@@ -226,8 +226,8 @@ class _Work:
 
     def holds(self, nonnegative: Expr) -> bool:
         """Whether an expression is not negative at any point of the node."""
-        known = (part.expr for part in self.node.domain.condition.parts if isinstance(part, Comparison) and part.kind == ">=")
-        return provably_nonnegative(nonnegative) or any(provably_nonnegative(nonnegative - each) for each in known)
+        limits = (part.expr for part in self.node.domain.condition.parts if isinstance(part, Comparison) and part.kind == ">=")
+        return provably_nonnegative(nonnegative) or any(provably_nonnegative(nonnegative - each) for each in limits)
 
     def position(self, slot: int) -> Expr | None:
         """The expression of steps that an operand is, if it is one."""
