@@ -23,8 +23,8 @@ from tempo_core.passes.base import Pass
 from tempo_core.passes.decisions import Decision, Ref, recording
 from tempo_core.runtime.host import statements
 from tempo_core.runtime.stage import Staged
-from tempo_core.schedule import Block, Execute, If, Loop, Scheduled
-from tempo_core.schedule.program import Item, loop_label
+from tempo_core.schedule import Loop, Scheduled
+from tempo_core.schedule.program import loop_label, with_loops
 from tempo_core.symbolic.condition import Bool
 
 READERS = 4  # of a value that are listed
@@ -182,7 +182,7 @@ class _Final:
         self.graph, self.storage, self.staged = scheduled.graph, scheduled.storage, staged
         self.labels, self.users = names(self.graph), self.graph.users()
         self.loops: dict[int, list[str]] = {}
-        for execute, loops in _executes(scheduled.root, ()):
+        for execute, loops in with_loops(scheduled.root):
             path = " > ".join(map(self._loop, loops)) or "no loop"
             if path not in self.loops.setdefault(execute.node, []):
                 self.loops[execute.node].append(path)
@@ -250,19 +250,6 @@ class _Final:
 def _at(label: str) -> str:
     index = label.split(" if ")[0].split(".")[0] if label.startswith("[") else ""
     return f" at {index}" if index else ""
-
-
-def _executes(item: Item, loops: tuple[Loop, ...]) -> Iterator[tuple[Execute, tuple[Loop, ...]]]:
-    if isinstance(item, Execute):
-        yield item, loops
-    elif isinstance(item, Block):
-        for child in item.children:
-            yield from _executes(child, loops)
-    elif isinstance(item, Loop):
-        yield from _executes(item.body, (*loops, item))
-    elif isinstance(item, If):
-        yield from _executes(item.then, loops)
-        yield from _executes(item.orelse or Block(), loops)
 
 
 # -- text -------------------------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.flame import write_flame
 from tempo_core.runtime.interpreter import Interpreter
 from tempo_core.runtime.numerics import Watch
-from tempo_core.schedule import Block, Execute, If, Loop, Scheduled
-from tempo_core.schedule.program import Item, loop_label
+from tempo_core.schedule import Scheduled
+from tempo_core.schedule.program import loop_label, with_loops
 
 KINDS = ("tensor", "line", "loop")
 OWN, LAUNCHING, PYTHON = "loop control and copies", "launching", "Python and waiting"
@@ -308,7 +308,8 @@ def interpreted(
     """The results of an interpreted run, its seconds, and its entries: one for each statement of the program's tree."""
     clock = time.perf_counter
     interpreter = Interpreter(scheduled, backend, seed, watch)
-    paths = list(_paths(scheduled.root, ()))
+    statements = with_loops(scheduled.root)
+    paths = [(execute, tuple(Frame("loop", loop_label(loop)) for loop in loops)) for execute, loops in statements]
     spent, runs, last = [0.0] * len(paths), [0] * len(paths), 0.0
     state = interpreter.state(fed)
     began = last = clock()
@@ -325,20 +326,6 @@ def interpreted(
         statement = places.statement(execute.node, execute.branch)
         entries.append(Entry(path, name, where, statement, of_statement, f"{statement} {len(entries)}", count))
     return state.results, seconds, entries
-
-
-def _paths(item: Item, path: tuple[Frame, ...]) -> Iterable[tuple[Execute, tuple[Frame, ...]]]:
-    """The statements of a tree, in order, with the loops around each."""
-    if isinstance(item, Execute):
-        yield item, path
-    elif isinstance(item, Block):
-        for child in item.children:
-            yield from _paths(child, path)
-    elif isinstance(item, Loop):
-        yield from _paths(item.body, (*path, Frame("loop", loop_label(item))))
-    elif isinstance(item, If):
-        yield from _paths(item.then, path)
-        yield from _paths(item.orelse or Block(), path)
 
 
 def timed(run: Callable[[], object]) -> float:

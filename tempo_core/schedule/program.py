@@ -102,6 +102,21 @@ def walk(item: Item) -> Iterator[Item]:
             yield from walk(item.orelse)
 
 
+def with_loops(item: Item, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Execute, tuple[Loop, ...]]]:
+    """The statements of an item, in program order, with the loops around each from the outside in."""
+    if isinstance(item, Execute):
+        yield item, loops
+    elif isinstance(item, Block):
+        for child in item.children:
+            yield from with_loops(child, loops)
+    elif isinstance(item, Loop):
+        yield from with_loops(item.body, (*loops, item))
+    elif isinstance(item, If):
+        yield from with_loops(item.then, loops)
+        if item.orelse is not None:
+            yield from with_loops(item.orelse, loops)
+
+
 def flat(block: Block) -> Iterator[Item]:
     """The items of a block and of the blocks directly inside of it, in order."""
     for child in block.children:
