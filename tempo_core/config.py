@@ -12,7 +12,7 @@ from pathlib import Path
 from tempo_core.errors import ConfigError
 
 PASSES = (
-    "simplify", "dce", "cse", "narrow", "lift", "shift", "pad", "precompute", "wavefront", "vectorize", "accumulate", "tile",
+    "simplify", "dce", "cse", "narrow", "split", "lift", "shift", "pad", "precompute", "wavefront", "vectorize", "accumulate", "tile",
     "derive", "trim", "recompute", "fuse",
 )  # fmt: skip
 # Choices of the staged executor that can be switched off in the same way: loops over layers written out (runtime/unroll.py), values

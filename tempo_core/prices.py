@@ -27,6 +27,9 @@ MOST_KEPT = 4096
 # Vectorize: how many times larger the products may be that leave a loop, than what is kept for all its points anyway (an LSTM has four gates).
 MOST_GROWTH_BEFORE_A_LOOP = 4
 
+# Split: the fewest points before a place for which what is computed there is compiled once more, for all of these points at once.
+FEWEST_POINTS_TO_SPLIT = 8
+
 # Precompute: the fewest operations of a function's part that are worth a function of their own.
 FEWEST_OPERATIONS = 8
 
@@ -60,6 +63,9 @@ MOST_PEELED = 2
 # Loops with few iterations, and loops around other loops, stay as they are.
 MOST_WEIGHT_TO_PEEL = 24
 SHORTEST_PEELED = 8
+
+# Schedule: the share of a loop's body, by weight, that stands under a condition for which the loop is cut at a place that a run chooses.
+LEAST_SHARE_TO_CUT_AT_VALUE = 0.5
 
 # Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
 MOST_STATEMENTS_FOR_ISL = 60
@@ -96,6 +102,16 @@ OPERATIONS_OF_A_FUNCTION = 30
 # one with their operands too: only the elements of their results count.
 FREE_IN_AN_ISLAND = (ops.Broadcast, ops.Iota, ops.Constant, ops.Eval, ops.Identity, ops.Reshape, ops.Permute, ops.Slice)
 READ_WITH_THEIR_RESULT = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Gather)
+
+
+def is_worth_cutting_at_value(guarded: int, body: int) -> bool:
+    """Whether a loop is cut, and compiled in two copies, where a condition on so much of its body changes."""
+    return guarded > 0 and guarded >= LEAST_SHARE_TO_CUT_AT_VALUE * body
+
+
+def is_worth_splitting(place: Expr) -> bool:
+    """Whether what depends on earlier points only from a place on is computed apart before it."""
+    return not place.is_constant or place.constant >= FEWEST_POINTS_TO_SPLIT
 
 
 def nominal(size: Expr) -> int:

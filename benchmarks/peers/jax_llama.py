@@ -29,17 +29,55 @@ def split_layers(weights: Mapping[str, np.ndarray], layers: int) -> dict[str, An
     return parts
 
 
+def normalized(x: Array, scale: Array, epsilon: float) -> Array:
+    return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + epsilon) * scale
+
+
+def rotate(x: Array, cosine: Array, sine: Array) -> Array:
+    half = x.shape[-1] // 2
+    first, second = x[..., :half], x[..., half:]
+    return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+
+def make_prefill(config: Any, frequencies: np.ndarray, length: int) -> Callable[..., Array]:
+    """A jitted function (weights, prompt [B, P] int32) -> (the next token [B], caches), all positions of the prompt at once.
+
+    The caches are [B, heads, T, width], with the keys and values of the prompt in their first places.
+    """
+    heads, groups, width = config.num_key_value_heads, config.group_size, config.head_dim
+
+    def prefill(weights: Mapping[str, Any], prompt: Array) -> Any:
+        rows, count = prompt.shape
+        angles = jnp.arange(count, dtype=jnp.float32)[:, None] * frequencies
+        cosine, sine = jnp.cos(angles), jnp.sin(angles)
+        causal = jnp.tril(jnp.ones((count, count), bool))
+        x, caches = weights["embedding.weight"][prompt], []
+        for w in weights["layers"]:
+            normed = normalized(x, w["attention_norm.weight"], config.rms_norm_eps)
+            query = (normed @ w["attention.query.weight"]).reshape(rows, count, heads * groups, width).transpose(0, 2, 1, 3)
+            key = (normed @ w["attention.key.weight"]).reshape(rows, count, heads, width).transpose(0, 2, 1, 3)
+            value = (normed @ w["attention.value.weight"]).reshape(rows, count, heads, width).transpose(0, 2, 1, 3)
+            query = rotate(query, cosine, sine).reshape(rows, heads, groups, count, width)
+            key = rotate(key, cosine, sine)
+            scores = jnp.einsum("bhgpw,bhtw->bhgpt", query, key) / math.sqrt(width)
+            mixed = jnp.einsum("bhgpt,bhtw->bhgpw", jax.nn.softmax(jnp.where(causal, scores, -jnp.inf)), value)
+            x = x + mixed.transpose(0, 3, 1, 2, 4).reshape(rows, count, -1) @ w["attention.output.weight"]
+            normed = normalized(x, w["mlp_norm.weight"], config.rms_norm_eps)
+            x = x + (jax.nn.silu(normed @ w["mlp.gate.weight"]) * (normed @ w["mlp.up.weight"])) @ w["mlp.down.weight"]
+            empty = jnp.zeros((rows, heads, length, width))
+            caches.append([lax.dynamic_update_slice_in_dim(empty, part, 0, 2) for part in (key, value)])
+        logits = normalized(x[:, -1], weights["final_norm.weight"], config.rms_norm_eps) @ weights["head.weight"]
+        return logits.argmax(-1).astype(jnp.int32), caches
+
+    return jax.jit(prefill)
+
+
 def make_decoder(config: Any, frequencies: np.ndarray, length: int) -> Callable[..., Array]:
     """A jitted function (weights, prompt [B, T] int32, prompt_length [B] int32) -> tokens [B, T], greedy after the prompt."""
     heads, groups, width = config.num_key_value_heads, config.group_size, config.head_dim
-    half = width // 2
 
     def norm(x: Array, scale: Array) -> Array:
-        return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + config.rms_norm_eps) * scale
-
-    def rotate(x: Array, cosine: Array, sine: Array) -> Array:
-        first, second = x[..., :half], x[..., half:]
-        return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1)
+        return normalized(x, scale, config.rms_norm_eps)
 
     def layer(x: Array, w: Mapping[str, Array], keys: Array, values: Array, t: Array) -> tuple[Array, Array, Array]:
         rows = x.shape[0]

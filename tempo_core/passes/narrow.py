@@ -63,7 +63,7 @@ def pinned(graph: Graph) -> Graph:
         values = _pinned_steps(graph, graph[node_id], readers[node_id])
         if values:
             note(node_id, "computed at {} alone: all its readers read that point", values)
-            graph.put(_at(graph[node_id], values))
+            graph.put(at_points(graph[node_id], values))
             _narrow(graph, graph[node_id], set(values), readers[node_id])
     return graph
 
@@ -99,7 +99,7 @@ def _is_bound_to_its_points(op: Op) -> bool:
     return isinstance(op, (Merge, Sink, Output, Input)) or (isinstance(op, Udf) and (op.stateful or op.kind == "host"))
 
 
-def _at(node: Node, values: Mapping[Symbol, Expr]) -> Node:
+def at_points(node: Node, values: Mapping[Symbol, Expr]) -> Node:
     """The node with some of its steps replaced by `values` in parameters, operands and types. Its domain still has these steps."""
 
     def fixed(part: Any) -> Any:

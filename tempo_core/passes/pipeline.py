@@ -21,6 +21,7 @@ from tempo_core.passes.precompute import Precompute
 from tempo_core.passes.recompute import Recompute
 from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.split import Split
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
@@ -50,6 +51,7 @@ def pipeline(
         Simplify(),
         Cse(),
         Narrow(),
+        Split(but=tuple(unvectorized)),
         Lift(),
         Accumulate(running=True),
         Shift(but=tuple(unvectorized)),
@@ -69,7 +71,7 @@ def pipeline(
         Recompute(),
         Fuse(),
     ]
-    without = {*disabled, "shift"} if "vectorize" in disabled else set(disabled)  # in a loop, a window is a slice
+    without = {*disabled, "shift", "split"} if "vectorize" in disabled else set(disabled)  # in a loop, a window is a slice
     return [p for p in passes if p.name not in without]
 
 

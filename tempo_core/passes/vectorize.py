@@ -50,7 +50,7 @@ class Vectorize(Pass):
         graph = graph.copy()
         for step in _in_layout_order(graph):
             if step.name not in self.but:
-                legal = _legal(graph, step)
+                legal = legal_nodes(graph, step)
                 nodes = _worthwhile(graph, step, legal)
                 if is_recording():
                     _explain(graph, step, legal, nodes)
@@ -72,13 +72,16 @@ def _in_layout_order(graph: Graph) -> list[Symbol]:
 
 
 def _stays_a_loop(graph: Graph, step: Symbol) -> bool:
-    legal = _legal(graph, step)
+    legal = legal_nodes(graph, step)
     return any(step in node.domain and node.id not in legal for node in graph if not isinstance(node.op, (ops.Input, ops.Output)))
 
 
-def _legal(graph: Graph, step: Symbol) -> set[int]:
-    """The nodes over `step` that are on no cycle through another point of the step, and whose op has a rule."""
-    fit = {n.id for n in graph if step in n.domain and _has_rule(n) and _separable(graph, n, step)}
+def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False) -> set[int]:
+    """The nodes over `step` that are on no cycle through another point of the step, and whose op has a rule.
+
+    With `ragged_too`, shapes may vary with the step, as they do before `pad`.
+    """
+    fit = {n.id for n in graph if step in n.domain and _has_rule(n) and _separable(graph, n, step, ragged_too)}
     ragged = {n.id for n in graph if not all(t.is_static for t in n.outputs)}
     results = {e.source for n in graph if isinstance(n.op, ops.Output) for e in n.inputs}
     fit -= ragged & results  # such results are lists, not arrays
@@ -107,9 +110,9 @@ def _is_selected(merge: Node, step: Symbol) -> bool:
     return any(step in e.condition.steps for e in merge.inputs)
 
 
-def _separable(graph: Graph, node: Node, step: Symbol) -> bool:
+def _separable(graph: Graph, node: Node, step: Symbol, ragged_too: bool) -> bool:
     """Whether no shape varies with the step, and each condition mentions either only the step or not the step."""
-    types = (*node.outputs, *graph.input_types(node))
+    types = () if ragged_too else (*node.outputs, *graph.input_types(node))
     if any(step in size.steps for type in types for size in type.shape):
         return False
     condition = node.domain.condition
@@ -136,7 +139,8 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
     For a group with operands from a loop, a result (`Output`) that collects the step does not count as a read.
 
     A group that only feeds a loop is worth it too, if it draws random numbers or calls functions for the innermost loop, needs
-    nothing from that loop, and all its values together are small: they are computed before the loop.
+    nothing from that loop, and all its values together are small: they are computed before the loop. So is one with products with a
+    matrix that stays the same, if no node has to be in a loop over the step.
     """
     groups: Groups[int] = Groups(legal)
     whole: set[Key] = set()  # values of which some read takes the whole step
@@ -183,6 +187,8 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
         if group not in operands or group in heavy or _size(graph, read[group]) >= _size(graph, operands[group] - stored)
     }
     worthwhile |= {groups.of(n) for n in collected} - operands.keys()
+    if not any(step in n.domain and n.id not in legal for n in graph if not isinstance(n.op, (ops.Input, ops.Output))):
+        worthwhile |= {groups.of(n) for n in legal if _is_of_a_fixed_matrix(graph, graph[n], step)}
     worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()
     worthwhile |= _products_before_the_loop(graph, step, legal, groups) - {
         group for group in operands if operands[group] - stored
@@ -296,7 +302,7 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int]) -> No
             note(node.id, "stays in the loop over {}: it is on a cycle, in which {} reads {}", step, *carried[node.id])
         elif not _has_rule(node):
             note(node.id, "stays in the loop over {}: functions on the host, and those with state, run point by point", step)
-        elif not _separable(graph, node, step):
+        elif not _separable(graph, node, step, False):
             note(node.id, "stays in the loop over {}: its shape or its conditions depend on {} and on another step", step, step)
         else:
             note(node.id, "stays in the loop over {}, with values on its cycle that cannot leave it", step)

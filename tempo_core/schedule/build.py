@@ -17,14 +17,14 @@ import islpy as isl
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Graph
-from tempo_core.prices import MOST_WEIGHT_TO_PEEL, copy_weight
+from tempo_core.prices import copy_weight
 from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.guards import guard
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
 from tempo_core.schedule.rotate import rotated
-from tempo_core.schedule.simplify import Limits, as_block, cut, simplified
+from tempo_core.schedule.simplify import Limits, as_block, cut, inside_limits, simplified
 from tempo_core.schedule.storage import Storage
 from tempo_core.schedule.tighten import tightened
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
@@ -56,8 +56,10 @@ def build_program(
     else:
         root = _Loops(schedule, present, bounds).item(present, 0, {})
     root = rotated(simplified(tightened(root, limits), limits))
-    root = cut(root, limits, lambda body: _copy_weight(body, graph) <= MOST_WEIGHT_TO_PEEL)
-    root = simplified(tightened(root, limits), limits)  # after a cut, the whole body of a loop may stand under one condition
+    values = frozenset(chosen_value(step) for step in graph.chosen if step not in graph.ends())
+    root = cut(root, limits, lambda body: _copy_weight(body, graph), values)
+    root = tightened(root, limits)  # after a cut, the whole body of a loop may stand under one condition
+    root = simplified(inside_limits(root, limits) if values else root, limits)
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, graph, frozenset(value.name for value in limits)))

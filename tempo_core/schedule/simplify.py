@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tempo_core.prices import MOST_PEELED, SHORTEST_PEELED
+from tempo_core.prices import MOST_PEELED, MOST_WEIGHT_TO_PEEL, SHORTEST_PEELED, is_worth_cutting_at_value
 from tempo_core.schedule.program import Block, Execute, If, Item, Loop, leaves, substitute, walk
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth, conjunction, disjunction
 from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Symbol, maximum, minimum
@@ -167,33 +167,119 @@ def decided(condition: Bool, limits: Limits) -> Bool:
 # -- prologue, steady state, epilogue ---------------------------------------------------------------------------------
 
 
-def cut(item: Item, limits: Limits, is_cheap: Callable[[Item], bool] = lambda body: False) -> Item:
+def cut(
+    item: Item,
+    limits: Limits,
+    weigh: Callable[[Item], int] | None = None,
+    values: frozenset[Symbol] = frozenset(),
+) -> Item:
     """The item with loops cut where a condition on their counter changes, unless it guards only branches and deallocs.
 
     If a body is cheap to copy, its first or last iterations are also cut off where a tensor takes another of its branches in them.
+    `weigh` gives what a copy costs. `values` are symbols that a run has numbers for before the item runs: a condition may change at a
+    place in their terms.
     """
     if isinstance(item, Block):
-        return simplified(Block(tuple(cut(c, limits, is_cheap) for c in item.children)), limits)
+        return simplified(Block(tuple(cut(c, limits, weigh, values) for c in item.children)), limits)
     if isinstance(item, If):
-        orelse = None if item.orelse is None else as_block(cut(item.orelse, limits, is_cheap))
-        return If(item.condition, as_block(cut(item.then, limits, is_cheap)), orelse)
+        orelse = None if item.orelse is None else as_block(cut(item.orelse, limits, weigh, values))
+        return If(item.condition, as_block(cut(item.then, limits, weigh, values)), orelse)
     if not isinstance(item, Loop):
         return item
-    places = _places(item, limits, is_cheap)
+    places = _places(item, limits, weigh)
+    if places:
+        edges = [item.start, *map(Expr.of, places), item.stop]
+        parts: list[Item] = [Loop(item.counter, a, b, 1, item.body) for a, b in itertools.pairwise(edges)]
+    else:
+        parts = _cut_at_value(item, limits, weigh, values)
+    if not parts:
+        inner = cut(item.body, _limited(item, limits), weigh, values)
+        return Loop(item.counter, item.start, item.stop, item.step, as_block(inner))
     if not places:
-        return Loop(item.counter, item.start, item.stop, item.step, as_block(cut(item.body, _limited(item, limits), is_cheap)))
-    edges = [item.start, *map(Expr.of, places), item.stop]
-    parts = [Loop(item.counter, a, b, 1, item.body) for a, b in itertools.pairwise(edges)]
-    return simplified(Block(tuple(cut(simplified(part, limits), limits, is_cheap) for part in parts)), limits)
+        parts = [inside_limits(part, limits) for part in parts]
+    return simplified(Block(tuple(cut(simplified(part, limits), limits, weigh, values) for part in parts)), limits)
 
 
-def _places(loop: Loop, limits: Limits, is_cheap: Callable[[Item], bool]) -> list[int]:
+def _cut_at_value(loop: Loop, limits: Limits, weigh: Callable[[Item], int] | None, values: frozenset[Symbol]) -> list[Item]:
+    """The two parts of a loop, cut at a place in terms of `values` at which a condition changes."""
+    if loop.step != 1 or weigh is None or not values:
+        return []
+    guards: dict[Comparison, int] = {}  # with the weight of what they guard
+    for inner in walk(loop.body):
+        if isinstance(inner, If):
+            for comparison in set(_comparisons(inner.condition)):
+                guards[comparison] = guards.get(comparison, 0) + weigh(inner)
+    for comparison in sorted(guards, key=lambda guard: -guards[guard]):
+        sign, others = comparison.expr.coefficient(loop.counter), comparison.symbols - {loop.counter}
+        if not is_worth_cutting_at_value(guards[comparison], weigh(loop.body)):
+            return []
+        if comparison.kind != ">=" or abs(sign) != 1 or not others or not others <= values:
+            continue
+        limit = loop.counter.expr - comparison.expr * sign  # the condition says `t >= limit` or `t <= limit`
+        place = limit if sign > 0 else limit + 1
+        stop, start = resolved(minimum(place, loop.stop), limits), resolved(maximum(place, loop.start), limits)
+        return [replace(loop, stop=stop), replace(loop, start=start)]
+    return []
+
+
+def inside_limits(item: Item, limits: Limits, facts: tuple[Expr, ...] = ()) -> Item:
+    """The item without conditions that the limits of loops in terms of other symbols decide. `facts` are not negative where it runs."""
+    if isinstance(item, Block):
+        return Block(tuple(inside_limits(child, limits, facts) for child in item.children))
+    if isinstance(item, Loop):
+        starts, stops = _arguments(item.start, Maximum), _arguments(item.stop, Minimum)
+        ends = (*(item.counter.expr - start for start in starts), *(stop - 1 - item.counter.expr for stop in stops))
+        known = (*facts, *(end for end in ends if not is_nonnegative(end, _limited(item, limits))))
+        return replace(item, body=as_block(inside_limits(item.body, _limited(item, limits), known)))
+    if isinstance(item, If):
+        orelse = None if item.orelse is None else as_block(inside_limits(item.orelse, limits, facts))
+        return If(_decided_by(facts, item.condition, limits), as_block(inside_limits(item.then, limits, facts)), orelse)
+    return item
+
+
+def _arguments(expr: Expr, kind: type[Maximum] | type[Minimum]) -> tuple[Expr, ...]:
+    """The arguments of a maximum or minimum; the expression itself if it is none."""
+    atom = expr.single_atom
+    return atom.args if isinstance(atom, kind) else (expr,)
+
+
+def _decided_by(facts: tuple[Expr, ...], condition: Bool, limits: Limits) -> Bool:
+    """The condition where some expressions are not negative."""
+    if isinstance(condition, Comparison):
+        if condition.kind == ">=" and any(is_nonnegative(condition.expr - fact, limits) for fact in facts):
+            return TRUE
+        return ~TRUE if _contradict((*facts, *_facts(condition)), limits) else condition
+    if isinstance(condition, Conjunction):
+        rest = conjunction(*(_decided_by(facts, part, limits) for part in condition.args))
+        return ~TRUE if _contradict((*facts, *_facts(rest)), limits) else rest
+    if isinstance(condition, Disjunction):
+        return disjunction(*(_decided_by(facts, part, limits) for part in condition.args))
+    return condition
+
+
+def _facts(condition: Bool) -> list[Expr]:
+    """Expressions that are not negative where a condition holds."""
+    facts: list[Expr] = []
+    for part in condition.parts:
+        if isinstance(part, Comparison) and part.kind in (">=", "=="):
+            facts += [part.expr] if part.kind == ">=" else [part.expr, -part.expr]
+    return facts
+
+
+def _contradict(facts: tuple[Expr, ...], limits: Limits) -> bool:
+    """Whether two or three expressions cannot all be not negative: their sum is negative."""
+    groups = (*itertools.combinations(facts, 2), *itertools.combinations(facts, 3))
+    return any(is_nonnegative(-1 - sum(group, Expr.of(0)), limits) for group in groups)
+
+
+def _places(loop: Loop, limits: Limits, weigh: Callable[[Item], int] | None) -> list[int]:
     """The values of a loop's counter at which it is cut. If only limits of its end are known, these come before any end."""
     ends = _interval(loop.stop, limits)
     if loop.step != 1 or not loop.start.is_constant or ends is None:
         return []
     longest = replace(loop, stop=Expr.of(ends[1]))
-    places = _cuts(longest, limits) | (_ends_of_branches(longest) if is_cheap(loop.body) else set())
+    is_cheap = weigh is not None and weigh(loop.body) <= MOST_WEIGHT_TO_PEEL
+    places = _cuts(longest, limits) | (_ends_of_branches(longest) if is_cheap else set())
     return sorted(place for place in places if loop.stop.is_constant or place <= ends[0])
 
 

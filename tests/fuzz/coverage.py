@@ -30,7 +30,8 @@ def expected() -> list[str]:
         "udf": ("jax", "host", "stateful", "two outputs", "pytree", "rules"),
         "recurrence": (
             *recurrences.ALONG, "nested carry of 2 steps", "nested carry of 3 steps", "tp.carry", "rows", "diagonal", "table by diagonals",
-            "stencil", "stencil with clamped reads", "sum of outer products", "sum of outer products, backwards", "growing", "branches only", "mutual",
+            "stencil", "stencil with clamped reads", "sum of outer products", "sum of outer products, backwards", "growing", "after a place",
+            "branches only", "mutual",
             "mutual, backwards", "of int32", "of bool", "of int8", "of bfloat16", "of float16",
         ),
         "gradient": ("backward", "grad", "grad of several", "of a gradient", "of a recurrence that learns", "through training"),

@@ -340,6 +340,30 @@ def mutual(d: Drawing) -> None:
     d.add("\n".join(lines), a, *others)
 
 
+def after_a_place(d: Drawing) -> None:
+    """A tensor before a place of a step, and values computed from slices of the past after it, as a model goes on after a prompt."""
+    r = target(d)
+    d.mark("recurrence: after a place")
+    s, bound = r.s, r.bound
+    other = d.choices.pick([o.upper() for o in d.steps if o != s] or [f"{bound} // 2 + 1"])
+    place = d.choices.pick((f"{bound} // 2 + 1", f"tp.min({other}, {bound})", other, f"{bound} - {bound} // 3", "9"))
+    span = d.choices.pick(
+        (f"0:{s} + 1", f"tp.max({s} - 2, 0):{s} + 1", f"{s} // 3 * 3:{s} + 1", s, f"tp.max({s} - 1, 0)", f"0:{s} + 1:2")
+    )
+    inner, product, past, after = (f"{r.name}_{word}" for word in ("inner", "product", "past", "after"))
+    reduced = d.choices.pick((".mean(0)", ".max(0)", ".sum(0)", ".discounted_sum(0.5)")) if ":" in span else ""
+    lines = [
+        declared(r.name, "(2,)", r.domain),
+        f"{inner} = {r.name} * {r.operand()}" if d.chance(50) and r.shape in ("()", "(2,)") else f"{inner} = {r.name} * 0.9",
+        f"{product} = {inner} @ tp.constant([[0.3, -0.5], [0.7, 0.2]])",
+        f"{past} = {product}{r.key(span)}{reduced}",
+        f"{after} = tp.tanh({past} + {inner})",
+        f"{r.at(s, f'{s} < {place}')} = {Target(d, r.name, r.domain, s, '()').operand()}",
+        f"{r.at(s)} = {after}{r.key(f'{s} - 1')} * 0.8 + 0.1",
+    ]
+    d.add("\n".join(lines), r.name)
+
+
 def growing(d: Drawing) -> None:
     """A recurrence whose shape grows with its step."""
     names = [n for n in d.moving() if d.sizes(n) == "()"]

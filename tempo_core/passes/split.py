@@ -1,0 +1,217 @@
+"""Splitting: the points of a step before the place where a branch's condition changes become a step of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.dependence import loop_nest, moved
+from tempo_core.ir.graph import Edge, Graph, Key, Node
+from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.decisions import note
+from tempo_core.passes.narrow import at_points, pinned
+from tempo_core.passes.needed import needed_points
+from tempo_core.passes.vectorize import legal_nodes
+from tempo_core.prices import is_worth_splitting
+from tempo_core.symbolic.condition import FALSE, Bool, Comparison, at_least_zero, conjunction, equal
+from tempo_core.symbolic.domain import Domain, Index, Point, identity, is_own_point
+from tempo_core.symbolic.expr import Expr, Symbol, minimum
+from tempo_core.symbolic.proof import provably_nonnegative
+from tempo_core.symbolic.relation import never
+
+
+@dataclass(frozen=True)
+class Split(Pass):
+    """Compute what depends on earlier points only after a place c of a step t apart from it, for all points before c.
+
+    A recurrence whose first branch ends at c (`token[t] = prompt[t]` for t < P, chosen by the model after it) is no recurrence before c.
+    The nodes that only this recurrence keeps in a loop over t are copied to a step of their own, `t_first < min(c, T)`, which is then
+    vectorized like any other: the prefill of a language model. At the other points, `t >= T_FIRST`, they stay as they are. Reads that
+    may reach points on both sides read a recurrence of both: at `t < T_FIRST` the copy, then the node. `but` names steps that are not split.
+
+    Rewrite: `x[t] = a[t] if t < P else g(y[t - 1]); y[t] = f(x[0:t + 1])` ->
+    `y'[p] = f(a[0:p + 1]) for p < min(P, T); x[t] = a[t] if t < min(P, T) else g(y[t - 1]);`
+    `y[t] = y'[t] if t < min(P, T) else f(x[0:t + 1])`
+    """
+
+    name: str = field(default="split", init=False)
+    but: tuple[str, ...] = ()
+
+    def apply(self, graph: Graph) -> Graph:
+        for step in graph.order:
+            if step.name not in self.but:
+                choices = [(len(nodes), place, nodes) for place in _places(graph, step) if (nodes := _freed(graph, step, place))]
+                if choices:
+                    _, place, nodes = max(choices, key=lambda choice: choice[0])
+                    graph = _Splitting(graph, step, place, nodes).run()
+        return graph
+
+
+def _places(graph: Graph, step: Symbol) -> list[Expr]:
+    """The places c at which some branch over a step ends or begins: its condition has the part `t < c` or `t >= c`."""
+    places: dict[Expr, None] = {}
+    for node in graph:
+        if isinstance(node.op, ops.Merge) and step in node.domain and len(node.inputs) > 1:
+            for edge in node.inputs:
+                for part in edge.condition.parts:
+                    place = _place(part, step)
+                    if place is not None and is_worth_splitting(place):
+                        places[place] = None
+    return list(places)
+
+
+def _place(part: Bool, step: Symbol) -> Expr | None:
+    if not isinstance(part, Comparison) or part.kind != ">=":
+        return None
+    sign = part.expr.coefficient(step)
+    if abs(sign) != 1:
+        return None
+    limit = step.expr - part.expr * sign  # the part says `t >= limit` or `t <= limit`
+    place = limit if sign > 0 else limit + 1
+    return None if place.steps or not provably_nonnegative(place - 1) else place
+
+
+def _freed(graph: Graph, step: Symbol, place: Expr) -> set[int]:
+    """The nodes that are on no cycle through the step before a place, and on one after it; with the other nodes of these cycles that are on
+    none through the step. Empty if they are not worth it, or if what they need before the place is not there before it.
+    """
+    before = at_least_zero(place - 1 - step.expr)
+    restricted = graph.copy()
+    for node in graph:
+        if isinstance(node.op, ops.Merge) and step in node.domain:
+            inputs = tuple(node.inputs[k] for k in _branches(node, before))
+            if inputs and len(inputs) < len(node.inputs):
+                restricted.put(replace(node, inputs=inputs))
+    always, there = legal_nodes(graph, step, ragged_too=True), legal_nodes(restricted, step, ragged_too=True)
+    freed = {n for n in there - always if not never(graph[n].domain, before)}
+    if not any(isinstance(graph[n].op, (ops.Dot, ops.Conv)) for n in freed):
+        return set()
+    for part in loop_nest(graph, ()).nests():
+        members = {vertex.node for vertex in part.vertices} if part.cyclic else set()
+        if members & freed:
+            freed |= {n for n in members & there if not never(graph[n].domain, before)}
+    for node_id in freed:
+        for edge in restricted[node_id].inputs:
+            source = graph[edge.source]
+            if step not in source.domain or isinstance(source.op, ops.Input):
+                continue
+            if edge.source not in freed and edge.source not in always:
+                return set()
+            if edge.source in freed and not _is_before(edge.index[source.domain.steps.index(step)], step, place):
+                return set()
+    return freed
+
+
+def _branches(merge: Node, where: Bool) -> list[int]:
+    """The branches of a `Merge` that define some point at which a condition holds."""
+    earlier: Bool = FALSE
+    numbers = []
+    for number, edge in enumerate(merge.inputs):
+        if not never(merge.domain, where & edge.condition & ~earlier):
+            numbers.append(number)
+        earlier = earlier | edge.condition
+    return numbers
+
+
+def _is_before(index: Index, step: Symbol, place: Expr) -> bool:
+    """Whether a reader at a point before a place reads only points before it."""
+    last = index.expr if isinstance(index, Point) else index.last
+    return moved(index, step.expr) in ("=", "<", "<=") or (not last.steps and provably_nonnegative(place - 1 - last))
+
+
+class _Splitting:
+    """Splits a step at one place: `nodes` are computed apart before it."""
+
+    def __init__(self, graph: Graph, step: Symbol, place: Expr, nodes: set[int]):
+        self.step = step
+        names = {symbol.name for each in graph.order for symbol in (each, each.bound_symbol)}
+        name, count = f"{step.name}_first", 1
+        while name in names or name.upper() in names:
+            count += 1
+            name = f"{step.name}_first{count}"
+        self.first = Symbol(name, name.upper())
+        end = place if provably_nonnegative(step.bound_expr - place) else minimum(place, step.bound_expr)
+        self.graph = graph.with_step(self.first, end)
+        at = graph.order.index(step) + 1
+        self.graph.order = (*graph.order[:at], self.first, *graph.order[at:])
+        self.nodes = {node_id: graph[node_id] for node_id in graph.nodes if node_id in nodes}
+        self.before = at_least_zero(self.first.bound_expr - 1 - step.expr)
+        self.after = at_least_zero(step.expr - self.first.bound_expr)
+        # The same two conditions as the program says them: which of its conditions they decide can be asked.
+        self.told_before, self.told_after = at_least_zero(place - 1 - step.expr), at_least_zero(step.expr - place)
+        self.copies: dict[int, int] = {}  # by node: its copy over the points before the place
+        self.both: dict[Key, int] = {}  # by value of a node: the recurrence of the copy's and the node's
+
+    def run(self) -> Graph:
+        graph = self.graph
+        readers = [n for n in graph if n.id not in self.nodes and any(e.source in self.nodes for e in n.inputs)]
+        for number, node in enumerate(self.nodes.values()):
+            self.copies[node.id] = graph.next_id + number
+        for node in self.nodes.values():
+            note(node.id, "computed apart where {}: there, it is in no loop over {}", self.before, self.step)
+            graph.put(self._copy(node))
+        for node in self.nodes.values():
+            graph.put(self._rest(node))
+        for reader in readers:
+            graph.put(replace(reader, inputs=tuple(self._of_both(edge) for edge in reader.inputs)))
+        self._needed_alone()
+        return pinned(remove_dead(graph))
+
+    def _copy(self, node: Node) -> Node:
+        """The node at the points before the place, over the new step."""
+        inputs = [replace(edge, source=self.copies.get(edge.source, edge.source)) for edge in self._read(node, self.told_before)]
+        copy = at_points(replace(node, inputs=tuple(inputs)), {self.step: self.first.expr})
+        steps = tuple(self.first if step == self.step else step for step in node.domain.steps)
+        condition = _undecided(node, node.domain.condition, self.told_before).substitute({self.step: self.first.expr})
+        return replace(copy, id=self.copies[node.id], domain=Domain(steps, condition))
+
+    def _rest(self, node: Node) -> Node:
+        """The node at the points from the place on. Sources at the same point are there too."""
+        condition = _undecided(node, node.domain.condition, self.told_after)
+        inputs = [edge if self._is_at_own_point(edge) else self._of_both(edge) for edge in self._read(node, self.told_after)]
+        return replace(node, domain=Domain(node.domain.steps, condition & self.after), inputs=tuple(inputs))
+
+    def _read(self, node: Node, where: Bool) -> list[Edge]:
+        """The operands of a node at the points at which a condition holds."""
+        if not isinstance(node.op, ops.Merge):
+            return list(node.inputs)
+        branches = [node.inputs[number] for number in _branches(node, where)]
+        return [replace(edge, condition=_undecided(node, edge.condition, where)) for edge in branches]
+
+    def _is_at_own_point(self, edge: Edge) -> bool:
+        if edge.source not in self.nodes:
+            return True
+        return is_own_point(edge.index[self.nodes[edge.source].domain.steps.index(self.step)], self.step)
+
+    def _of_both(self, edge: Edge) -> Edge:
+        """The same read, of points on both sides of the place."""
+        if edge.source not in self.nodes:
+            return edge
+        key = edge.source, edge.output
+        if key not in self.both:
+            node = self.nodes[edge.source]
+            at = identity(node.domain)
+            branches = Edge(self.copies[node.id], at, edge.output, self.before), Edge(node.id, at, edge.output, self.after)
+            type = node.outputs[edge.output]
+            merge = self.graph.add(ops.Merge(type), branches, domain=node.domain, name=node.name, where=node.where)
+            self.both[key] = merge.id
+        return replace(edge, source=self.both[key], output=0)
+
+    def _needed_alone(self) -> None:
+        """Where only the last point before the place is needed (of the tokens that are chosen), the copy is read at that point alone."""
+        graph, last = self.graph, self.first.bound_expr - 1
+        intervals = needed_points(graph, self.step)
+        for merge in [graph[node_id] for node_id in self.both.values()]:
+            interval = intervals.get(merge.id)
+            if interval is not None and interval.first == last:
+                copy, rest = merge.inputs
+                index = (Point(last) if step == self.step else Point(step.expr) for step in merge.domain.steps)
+                edge = replace(copy, index=tuple(index), condition=equal(self.step.expr, last))
+                domain = Domain(merge.domain.steps, merge.domain.condition & at_least_zero(self.step.expr - last))
+                graph.put(replace(merge, inputs=(edge, rest), domain=domain))
+
+
+def _undecided(node: Node, condition: Bool, where: Bool) -> Bool:
+    """The parts of a condition on a node's points that do not hold at all points at which `where` does."""
+    domain = Domain(node.domain.steps)
+    return conjunction(*(part for part in condition.parts if not never(domain, where & ~part)))
