@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core import prices
-from tempo_core.backends.base import Backend, is_static
+from tempo_core.backends.base import Backend, is_static, numpy_dtype
 from tempo_core.backends.scopes import loop_scope, statement_scope
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import End, Merge, Output
 from tempo_core.runtime import padding
 from tempo_core.runtime.chunks import counted_steps
+from tempo_core.runtime.moves import Group, Moves, moves
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.one_way import marked
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
@@ -26,6 +28,7 @@ from tempo_core.runtime.unroll import Unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
 from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.program import Item, loop_label
+from tempo_core.schedule.simplify import extent
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
@@ -50,13 +53,13 @@ class Lowering(Placement):
         bounds: Mapping[Symbol, int],
         backend: Backend,
         unrolled: Unrolled | None = None,
-        hands_on: bool = True,
+        without: Collection[str] = (),
     ):
         super().__init__(graph, storage, bounds, backend, unrolled)
         self.ends: dict[Symbol, Key] = {
             chosen_value(last): (-2 - number, 0) for number, last in enumerate(graph.ends()) if last in graph.chosen
         }  # by the symbol of a step's last point: the store that has it while the program runs
-        self.hands_on = hands_on  # loops hand values from iteration to iteration (runtime/registers.py)
+        self.without = without  # of the choices in `config.CHOICES`, those that are switched off
         self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
         self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
         self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
@@ -102,6 +105,10 @@ class Lowering(Placement):
             needs = live | self.liveness.of(loop.body).needs
             for at in range(loop.start.constant, loop.stop.constant, loop.step):
                 self.run(loop.body, stores, inputs, {**counters, loop.counter: at}, seed, needs)
+            return
+        moved = self._moves_at_once(loop, stores, inputs, counters, seed, live)
+        if moved is not None:
+            self.run(moved.rest, stores, inputs, counters, seed, live)
             return
         handed = self._registers(loop, live)
         effects = handed.effects(self.liveness)
@@ -149,6 +156,82 @@ class Lowering(Placement):
             final = self._one_way(loop, final)
         stores.update(zip(carried, final, strict=True))
 
+    def _moves_at_once(
+        self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
+    ) -> Moves | None:
+        """Do what a loop moves into stores by a write for each store, and say what is left of the loop; None if it stays as it is."""
+        start, stop = self.value(loop.start, counters), self.value(loop.stop, counters)
+        most = stop if is_static(stop) else self._most(loop.stop)
+        if (
+            "move" in self.without
+            or loop.step != 1
+            or not is_static(start)
+            or most is None
+            or FLAG in stores
+            or loop.stop.symbols & self.ends.keys()
+        ):
+            return None
+        if not prices.pays_to_move_at_once(most - start, 0):
+            return None
+        found = moves(loop, self.graph, self.liveness, self.unrolled, self.bounds, live)
+        if found is None or not prices.pays_to_move_at_once(most - start, sum(map(self._moved_bytes, found.groups))):
+            return None
+        inside = None if is_static(stop) else jnp.arange(start, most) < stop
+        for group in found.groups:
+            for values in group.written_out:
+                self._move(group, (start, most), loop, inside, stores, inputs, {**counters, **values}, seed)
+        return found
+
+    def _most(self, stop: Expr) -> int | None:
+        """The greatest value of a loop's end, in terms of the bounds that a run chooses."""
+        limits = {chosen_value(step): (0, self.bounds[step.bound_symbol] - 1) for step in self.graph.chosen}
+        ends = extent(stop, limits)
+        return None if ends is None else ends[1]
+
+    def _moved_bytes(self, group: Group) -> int:
+        """The bytes that an iteration moves."""
+        times = math.prod(inner.stop.constant - inner.start.constant for inner in group.inner) * len(group.written_out)
+        types = [type for execute in group.executes for type in self.graph[execute.node].outputs]
+        sizes = (
+            math.prod(size.evaluate(self.bounds) for size in type.shape) * numpy_dtype(type.dtype).itemsize for type in types
+        )
+        return times * sum(sizes)
+
+    def _move(
+        self, group: Group, limits: tuple[int, int], loop: Loop, inside: Any, stores: Stores, inputs: Mapping[str, Any],
+        counters: StepValues, seed: Any,
+    ) -> None:  # fmt: skip
+        """Write what the statements of a group move in all iterations. With `inside`, only in those for which it holds."""
+        loops = (loop, *group.inner)
+        spans = [limits, *((inner.start.constant, inner.stop.constant) for inner in group.inner)]
+        written: list[tuple[Execute, Key]] = []
+
+        def values(*points: Any) -> tuple[Any, ...]:
+            local, latest = dict(stores), dict(self._latest)
+            now = {**counters, **{each.counter: at for each, at in zip(loops, points, strict=True)}}
+            moved: dict[Key, Any] = {}
+            written.clear()
+            for execute in group.executes:
+                for output, value in enumerate(self._results(execute, local, inputs, now, seed)):
+                    key = (execute.node, output)
+                    if self.liveness.is_store(key):
+                        self._latest[key] = _Latest(local.setdefault(key, self.zeros(key)), execute.point, now, value)
+                        moved[key] = value
+                        written.append((execute, key))
+                    else:
+                        local[key] = value
+            self._latest = latest
+            return tuple(moved[key] for _, key in written)
+
+        at_once: Any = values
+        for axis in reversed(range(len(loops))):
+            at_once = jax.vmap(at_once, in_axes=[0 if k == axis else None for k in range(len(loops))])
+        arrays = at_once(*(jnp.arange(*span, dtype=jnp.int32) for span in spans))
+        starts = {each.counter: span[0] for each, span in zip(loops, spans, strict=True)}
+        counts = {each.counter: span[1] - span[0] for each, span in zip(loops, spans, strict=True)}
+        for (execute, key), array in zip(written, arrays, strict=True):
+            self.write_points(key, array, stores, execute.point, {**self.bounds, **counters, **starts}, counts, inside)
+
     def _until(self, loop: Loop, start: Any, counters: StepValues, body: Any, carried: Sequence[Key], initial: Any) -> Any:
         """A loop whose end its own body may find out: the end is looked at before each iteration."""
         assert loop.step == 1, "loops with strides end at numbers"
@@ -176,7 +259,7 @@ class Lowering(Placement):
         return jax.tree.map(lambda value: marked(value, message, where, hint), values)
 
     def _registers(self, loop: Loop, live: frozenset[Key]) -> Registers:
-        if not self.hands_on:
+        if "registers" in self.without:
             return Registers(loop.body)
         return registers(loop, self.graph, self.liveness, self.bounds, live, self.unrolled.stores)
 
@@ -300,14 +383,10 @@ class Lowering(Placement):
     ) -> None:
         node = self.graph[execute.node]
         env = self.point(execute, counters)
-        operands = self.operands(execute, stores, inputs, counters)
         if isinstance(node.op, End):
-            self._end(node, operands[0], stores, env)
+            self._end(node, self.operands(execute, stores, inputs, counters)[0], stores, env)
             return
-        with jax.named_scope(f"{SCOPE}{node.id}"):  # the plan names the user's line of each temporary
-            results = (
-                tuple(operands) if isinstance(node.op, (Merge, Output)) else self.backend.kernel(node.op, operands, env, seed)
-            )
+        results = self._results(execute, stores, inputs, counters, seed)
         if FLAG in stores and isinstance(node.op, (Merge, Output)):
             seen = traced_flag(results)
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
@@ -316,3 +395,14 @@ class Lowering(Placement):
                 self.write((node.id, output), result, stores, env, predicate)
             if predicate is None and self.liveness.is_store((node.id, output)):
                 self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, counters, result)
+
+    def _results(
+        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any
+    ) -> tuple[Any, ...]:
+        """What a statement computes, or moves."""
+        node = self.graph[execute.node]
+        operands = self.operands(execute, stores, inputs, counters)
+        with jax.named_scope(f"{SCOPE}{node.id}"):  # the plan names the user's line of each temporary
+            if isinstance(node.op, (Merge, Output)):
+                return tuple(operands)
+            return tuple(self.backend.kernel(node.op, operands, self.point(execute, counters), seed))

@@ -94,7 +94,7 @@ class Staged:
         self.unrolled = Unrolled()
         if "unroll" not in disable:
             self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
-        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, "registers" not in disable)
+        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, disable)
         self.lowering.is_differentiable = is_differentiable
         items = self._split(scheduled.root, tuple(map(chosen_value, self.graph.chosen)))
         self.kept = {} if "keep" in disable else self._keep(items)

@@ -91,11 +91,11 @@ def _joined(children: list[Item]) -> list[Item]:
 
 
 def _limited(loop: Loop, limits: Limits) -> Limits:
-    low, high = _interval(loop.start, limits), _interval(loop.stop - 1, limits)
+    low, high = extent(loop.start, limits), extent(loop.stop - 1, limits)
     return limits if low is None or high is None else {**limits, loop.counter: (low[0], high[1])}
 
 
-def _interval(expr: Expr, limits: Limits) -> tuple[int, int] | None:
+def extent(expr: Expr, limits: Limits) -> tuple[int, int] | None:
     """The least and greatest value of sums, minima and maxima of counters; None for any other expression."""
     low = high = expr.constant
     for monomial, coefficient in expr.terms:
@@ -114,7 +114,7 @@ def _atom_interval(atom: Atom, limits: Limits) -> tuple[int, int] | None:
         return limits.get(atom)
     if not isinstance(atom, (Minimum, Maximum)):
         return None
-    ends = [_interval(argument, limits) for argument in atom.args]
+    ends = [extent(argument, limits) for argument in atom.args]
     if any(end is None for end in ends):
         return None
     join = min if isinstance(atom, Minimum) else max
@@ -140,14 +140,14 @@ def resolved(expr: Expr, limits: Limits) -> Expr:
 
 def is_nonnegative(expr: Expr, limits: Limits) -> bool:
     """Whether an expression is surely not negative within the limits of counters."""
-    interval = _interval(expr, limits)
+    interval = extent(expr, limits)
     return interval is not None and interval[0] >= 0
 
 
 def decided(condition: Bool, limits: Limits) -> Bool:
     """The condition; comparisons that are always or never true within the limits of counters become constants."""
     if isinstance(condition, Comparison):
-        interval = _interval(condition.expr, limits)
+        interval = extent(condition.expr, limits)
         if interval is None:
             return condition
         low, high = interval
@@ -274,7 +274,7 @@ def _contradict(facts: tuple[Expr, ...], limits: Limits) -> bool:
 
 def _places(loop: Loop, limits: Limits, weigh: Callable[[Item], int] | None) -> list[int]:
     """The values of a loop's counter at which it is cut. If only limits of its end are known, these come before any end."""
-    ends = _interval(loop.stop, limits)
+    ends = extent(loop.stop, limits)
     if loop.step != 1 or not loop.start.is_constant or ends is None:
         return []
     longest = replace(loop, stop=Expr.of(ends[1]))
@@ -333,7 +333,7 @@ def _ends(comparison: Comparison, symbol: Symbol, limits: Limits) -> list[Compar
     """The comparisons of `symbol` alone under which `comparison` holds for all values of the other counters, and for some."""
     coefficient = comparison.expr.coefficient(symbol)
     rest = comparison.expr - coefficient * symbol.expr
-    interval = None if comparison.kind != ">=" or not coefficient or symbol in rest.symbols else _interval(rest, limits)
+    interval = None if comparison.kind != ">=" or not coefficient or symbol in rest.symbols else extent(rest, limits)
     return [] if interval is None else [Comparison(">=", coefficient * symbol.expr + end) for end in interval]
 
 

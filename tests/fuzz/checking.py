@@ -78,8 +78,8 @@ def assert_right(built: dict[str, Any]) -> None:
 def check_built(built: dict[str, Any]) -> Outcome:
     """`built` is the namespace after `Program.text` has run."""
     try:
-        # Weights and stores are small here.
-        small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1}
+        # Weights, stores and bounds are small here.
+        small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1, "FEWEST_MOVES": 2, "FEWEST_POINTS_TO_SPLIT": 2}
         with np.errstate(all="ignore"), patch.multiple(prices, **small):
             return Checking(built).outcome()
     except LeftOut as left:
