@@ -66,6 +66,13 @@ def _wait(graph: Graph, end: Node) -> None:
         graph.put(replace(merge, inputs=tuple(inputs)))
 
 
+def without_waiting(node: Node) -> Node:
+    """The node; if it is one that waits, as the identity of its value."""
+    if not isinstance(node.op, ops.Udf) or node.op.fn is not after:
+        return node
+    return replace(node, op=ops.Identity(), inputs=node.inputs[:1])
+
+
 def _wait_for_values(graph: Graph, function: Node, ended: Edge, readers: Container[int]) -> None:
     """Let what decides the end read the values of a function when it is known whether the step has ended."""
     values = {}

@@ -9,6 +9,7 @@ from tempo_core.ir.dependence import loop_nest, moved
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
+from tempo_core.passes.ended import without_waiting
 from tempo_core.passes.narrow import at_points, pinned
 from tempo_core.passes.needed import needed_points
 from tempo_core.passes.vectorize import legal_nodes
@@ -26,7 +27,8 @@ class Split(Pass):
 
     A recurrence whose first branch ends at c (`token[t] = prompt[t]` for t < P, chosen by the model after it) is no recurrence before c.
     The nodes that only this recurrence keeps in a loop over t are copied to a step of their own, `t_first < min(c, T)`, which is then
-    vectorized like any other: the prefill of a language model. At the other points, `t >= T_FIRST`, they stay as they are. Reads that
+    vectorized like any other: the prefill of a language model. (It does not wait for the end of a step that ends early: what it computes
+    past the end is not read.) At the other points, `t >= T_FIRST`, they stay as they are. Reads that
     may reach points on both sides read a recurrence of both: at `t < T_FIRST` the copy, then the node. `but` names steps that are not split.
 
     Rewrite: `x[t] = a[t] if t < P else g(y[t - 1]); y[t] = f(x[0:t + 1])` ->
@@ -48,14 +50,18 @@ class Split(Pass):
 
 
 def _places(graph: Graph, step: Symbol) -> list[Expr]:
-    """The places c at which some branch over a step ends or begins: its condition has the part `t < c` or `t >= c`."""
+    """The places c at which some branch over a step ends or begins: its condition has the part `t < c` or `t >= c`.
+
+    They are known before the step begins: not in terms of bounds that a run finds out.
+    """
     places: dict[Expr, None] = {}
+    ends = graph.ends().keys()
     for node in graph:
         if isinstance(node.op, ops.Merge) and step in node.domain and len(node.inputs) > 1:
             for edge in node.inputs:
                 for part in edge.condition.parts:
                     place = _place(part, step)
-                    if place is not None and is_worth_splitting(place):
+                    if place is not None and is_worth_splitting(place) and place.symbols.isdisjoint(ends):
                         places[place] = None
     return list(places)
 
@@ -78,6 +84,8 @@ def _freed(graph: Graph, step: Symbol, place: Expr) -> set[int]:
     before = at_least_zero(place - 1 - step.expr)
     restricted = graph.copy()
     for node in graph:
+        if node != (free := without_waiting(node)):
+            restricted.put(free)
         if isinstance(node.op, ops.Merge) and step in node.domain:
             inputs = tuple(node.inputs[k] for k in _branches(node, before))
             if inputs and len(inputs) < len(node.inputs):
@@ -130,7 +138,9 @@ class _Splitting:
             count += 1
             name = f"{step.name}_first{count}"
         self.first = Symbol(name, name.upper())
-        end = place if provably_nonnegative(step.bound_expr - place) else minimum(place, step.bound_expr)
+        # What is computed before the place does not wait for the end of the step, if a run finds it out.
+        is_before_the_end = step.bound_symbol in graph.ends() or provably_nonnegative(step.bound_expr - place)
+        end = place if is_before_the_end else minimum(place, step.bound_expr)
         self.graph = graph.with_step(self.first, end)
         at = graph.order.index(step) + 1
         self.graph.order = (*graph.order[:at], self.first, *graph.order[at:])
@@ -159,6 +169,7 @@ class _Splitting:
 
     def _copy(self, node: Node) -> Node:
         """The node at the points before the place, over the new step."""
+        node = without_waiting(node)
         inputs = [replace(edge, source=self.copies.get(edge.source, edge.source)) for edge in self._read(node, self.told_before)]
         copy = at_points(replace(node, inputs=tuple(inputs)), {self.step: self.first.expr})
         steps = tuple(self.first if step == self.step else step for step in node.domain.steps)

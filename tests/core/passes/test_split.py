@@ -7,6 +7,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Merge
 from tempo_core.passes.split import Split
 from tempo_core.schedule import Loop, walk
 from tests.core.passes.support import Golden, after, check
@@ -79,8 +80,8 @@ def test_without_products_a_loop_is_not_split():
     assert not is_split(after(text, Split()))
 
 
-def decoder(pattern: tp.nn.Pattern) -> tuple[tp.Context, dict[str, tp.Expr], tp.Tensor]:
-    """A model of one attention layer that goes on after a prompt."""
+def decoder(pattern: tp.nn.Pattern, ends: bool = False) -> tuple[tp.Context, dict[str, tp.Expr], tp.Tensor]:
+    """A model of one attention layer that goes on after a prompt, and ends where its token is large, if it is to."""
     ctx = tp.Context("p", "t")
     with ctx as ((p, P), (t, T)):
         prompt, w = tp.input("prompt", (4,), domain=(p,)), tp.input("w", (4, 4))
@@ -91,6 +92,8 @@ def decoder(pattern: tp.nn.Pattern) -> tuple[tp.Context, dict[str, tp.Expr], tp.
         chosen = tp.tanh((weights.reshape(-1, 1) * value[span]).sum(0) @ w)
         token[t < P] = prompt[t]
         token[t] = chosen[t - 1]
+        if ends:
+            ctx.ends(t, when=tp.abs(token).sum() >= tp.input("most", ()))
     return ctx, {"P": P, "T": T}, token
 
 
@@ -126,3 +129,22 @@ def test_a_prompt_whose_length_a_run_chooses():
 def test_the_reason_is_explained():
     ctx, names, token = decoder(tp.nn.causal)
     assert "computed apart where `T_FIRST >= t + 1`" in str(ctx.compile({names["P"]: 9, names["T"]: 12}, [token]).explain())
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["known", "chosen by the run"])
+def test_a_step_that_ends_early_is_split_too(chosen: bool):
+    ctx, names, token = decoder(tp.nn.causal, ends=True)
+    numbers = {names["P"]: 9, names["T"]: 20}
+    program = ctx.compile({bound: tp.upto(n) if chosen else n for bound, n in numbers.items()}, [token])
+    assert is_split(program.graph)
+    dots = [node for node in program.graph if node.name == "key" and "t" in {step.name for step in node.domain.steps}]
+    assert all("t >= " in str(node.domain.condition) or isinstance(node.op, Merge) for node in dots), (
+        "keys of the prompt are no loop"
+    )
+    whole = ctx.compile(numbers, [token], tp.Config(disable=("split",)))
+    lengths = set()
+    for most in (0.0, 2.5, 4.0, 100.0):
+        results = [np.asarray(each.run({**fed(9), "most": np.float32(most)})[0]) for each in (program, whole)]
+        assert_all_same([results[0]], [results[1]], 1e-5)
+        lengths.add(len(results[0]))
+    assert 1 in lengths and 20 in lengths and len(lengths) > 2, "the step ends before and after the place"
