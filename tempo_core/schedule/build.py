@@ -413,7 +413,7 @@ def _batched(item: Item) -> Item:
 
 def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:
     """One `Dealloc` for all that a loop over `leaf` frees, if the counter moves exactly one coordinate of the point."""
-    moving = [k for k, part in enumerate(leaf.point) if loop.counter in _symbols(part)]
+    moving = [k for k, part in enumerate(leaf.point) if loop.counter in part.symbols]
     if len(moving) != 1:
         return None
     part = leaf.point[moving[0]]
@@ -422,9 +422,3 @@ def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:
     offset = part - loop.counter.expr
     freed = Range(loop.start + offset, loop.stop + offset)
     return Dealloc(leaf.node, leaf.output, (*leaf.point[: moving[0]], freed, *leaf.point[moving[0] + 1 :]))
-
-
-def _symbols(part: object) -> frozenset[Symbol]:
-    if isinstance(part, Range):
-        return part.start.symbols | part.stop.symbols
-    return getattr(part, "symbols", frozenset())
