@@ -21,7 +21,6 @@ from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.one_way import marked
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
 from tempo_core.runtime.registers import Operand, Place, Registers, operands, place, registers
-from tempo_core.runtime.traced import SCOPE
 from tempo_core.runtime.unroll import Unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
 from tempo_core.schedule.build import chosen_value
@@ -304,15 +303,14 @@ class Lowering(Placement):
         if isinstance(node.op, End):
             self._end(node, operands[0], stores, env)
             return
-        with jax.named_scope(f"{SCOPE}{node.id}"):  # the plan names the user's line of each temporary
-            results = (
-                tuple(operands) if isinstance(node.op, (Merge, Output)) else self.backend.kernel(node.op, operands, env, seed)
-            )
+        if isinstance(node.op, (Merge, Output)):
+            results = tuple(operands)
+        else:
+            results = self.backend.kernel(node.op, operands, env, seed)
         if FLAG in stores and isinstance(node.op, (Merge, Output)):
             seen = traced_flag(results)
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):
-            with jax.named_scope(f"{SCOPE}{node.id}"):
-                self.write((node.id, output), result, stores, env, predicate)
+            self.write((node.id, output), result, stores, env, predicate)
             if predicate is None and self.liveness.is_store((node.id, output)):
                 self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, counters, result)

@@ -7,7 +7,6 @@ several kernels do, or one that needs its operands in memory.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-SCOPE = "statement "  # with the number of a node: the scope in which a statement is traced
+from tempo_core.backends.scopes import Scope
 
 _CALLS = (
     "jit",
@@ -448,5 +447,5 @@ def _needed(jaxpr: Any) -> set[int]:
 
 
 def _statement(equation: Any, caller: int | None) -> int | None:
-    numbers = re.findall(rf"{SCOPE}(\d+)", str(equation.source_info.name_stack))
-    return int(numbers[-1]) if numbers else caller
+    scope = Scope.of(str(equation.source_info.name_stack))
+    return caller if scope is None or scope.statement is None else scope.statement[0]
