@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from tempo_core.backends.base import Backend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.cache import Kept
 from tempo_core.config import Config
-from tempo_core.errors import ConfigError, TempoError
+from tempo_core.errors import ConfigError, InputError, TempoError
 from tempo_core.explain import explanation
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
@@ -217,6 +217,7 @@ class Program(Generic[R]):
         self._arrays: Mapping[str, Any] = {}  # bound inputs
         self._bound: Mapping[str, Any] = {}  # the same, as device programs take them
         self._opened: dict[str | None, Staged] = {}
+        self._donors: dict[frozenset[str], Staged] = {}
         self._staged = None
         if not is_interpreted(self.graph, config):
             self._staged = self._new_staged()
@@ -226,26 +227,63 @@ class Program(Generic[R]):
     # -- running ------------------------------------------------------------------------------------------------------
 
     @checked
-    def run(self, inputs: Inputs | None = None, seed: int | None = None, bounds: RunBoundsLike | None = None) -> R:
+    def run(
+        self,
+        inputs: Inputs | None = None,
+        seed: int | None = None,
+        bounds: RunBoundsLike | None = None,
+        donate: Sequence[str] = (),
+    ) -> R:
         """The outputs, as NumPy arrays whose leading dimensions are the steps of the output's domain, in the context's order.
 
         The form is that of `outputs`: a list, a dict, or one array. Outputs whose shape varies with a step are nested lists of
         arrays. `inputs` has, for each input by name, an array, an iterator of values or a function of the steps (see `tp.input`).
         `seed` is by default that of the config. `bounds` are those that a run chooses (`tp.upto`); one that is a dimension of an array
-        among the inputs may be left out. Raises InputError for inputs that do not fit, and BoundsError. After an exception, the program
-        can run again.
+        among the inputs may be left out. `donate` names inputs whose arrays, on the device, are the run's: it may use their memory for its
+        values and results, and they are deleted afterwards. Raises InputError for inputs that do not fit, and BoundsError. After an exception,
+        the program can run again.
         """
         numbers = self._numbers(inputs, bounds)
         fed = self._fed(inputs, numbers)
+        donated = self._donated(inputs, donate)
         chosen = self.config.seed if seed is None else seed
         watch = self._watch(fed, chosen, numbers)
         with self._memory_errors():
             if self._staged is not None:
-                values = self._staged.run(fed, chosen, watch)
+                values = (self._donating(donated) if donated else self._staged).run(fed, chosen, watch)
             else:
                 values = Interpreter(self.scheduled, self.backend, chosen, watch).run(fed)
         results: R = self._form(numbers)(values)
+        for array in donated.values():
+            if not array.is_deleted():
+                array.delete()
         return results
+
+    def _donated(self, inputs: Inputs | None, names: Sequence[str]) -> dict[str, jax.Array]:
+        """The arrays that a run may have for itself. Raises InputError."""
+        arrays: dict[str, jax.Array] = {}
+        for name in names:
+            spec, value = self._specs.get(name), (inputs or {}).get(name)
+            if spec is None or name in self._arrays or self.config.check_numerics:
+                why = "is bound" if name in self._arrays else "is read again by check_numerics"
+                problem = (
+                    f"the input `{name}` {why}, and cannot be donated" if spec else f"the program has no input `{name}` to donate"
+                )
+                raise InputError(problem, hint=f"its inputs are {', '.join(self.inputs) or 'none'}")
+            if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+                raise spec.error(
+                    f"is given a {type(value).__name__}; only an array on the device can be donated",
+                    f"leave it out of donate, or give jax.device_put({name})",
+                )
+            arrays[name] = value
+        return arrays
+
+    def _donating(self, names: Iterable[str]) -> Staged:
+        """The device programs of runs that have the arrays of some inputs for themselves."""
+        key = frozenset(names)
+        if key not in self._donors:
+            self._donors[key] = self._new_staged(donated=key)
+        return self._donors[key]
 
     @contextmanager
     def _memory_errors(self) -> Iterator[None]:
@@ -468,9 +506,10 @@ class Program(Generic[R]):
             self._opened[step] = self._new_staged((step,))
         return self._opened[step]
 
-    def _new_staged(self, opened_at: tuple[str | None] | None = None) -> Staged:
+    def _new_staged(self, opened_at: tuple[str | None] | None = None, donated: frozenset[str] = frozenset()) -> Staged:
         config, kept = self.config, self._kept.executables
-        return Staged(self.scheduled, self.backend, config.check_numerics, config.disable, config.launch_seconds, opened_at, kept)
+        options = (config.check_numerics, config.disable, config.launch_seconds)
+        return Staged(self.scheduled, self.backend, *options, opened_at, kept, donated=donated)
 
     @functools.cached_property
     def _origin(self) -> Origin:
@@ -620,10 +659,10 @@ class Program(Generic[R]):
     @property
     def compiles(self) -> int:
         """XLA programs compiled so far by the staged executor."""
-        return self._staged.compiles if self._staged is not None else 0
+        return sum(staged.compiles for staged in (self._staged, *self._donors.values()) if staged is not None)
 
     def _all_staged(self) -> list[Staged]:
-        return [*([] if self._staged is None else [self._staged]), *self._opened.values()]
+        return [*([] if self._staged is None else [self._staged]), *self._opened.values(), *self._donors.values()]
 
     @property
     def compile_seconds(self) -> float:
