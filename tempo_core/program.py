@@ -42,6 +42,7 @@ from tempo_core.runtime.count import cost_of
 from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
 from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
 from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.jax_bounds import CallLengths, Extent
 from tempo_core.runtime.jax_function import Carry, Form, Gradients, JaxFunction, check_device_only
 from tempo_core.runtime.live import Origin, Run, origin_of, resumed
 from tempo_core.runtime.numerics import Ran, Watch, find
@@ -364,14 +365,8 @@ class Program(Generic[R]):
         `jax.grad` then takes it, and nothing else. Without it, JAX differentiates the device program.
 
         Raises TempoError for programs that call functions on the host, with the user's line, and ConfigError for programs that are
-        interpreted, check their numbers, or have bounds that each run chooses.
+        interpreted or check their numbers, and for outputs whose shapes vary with a step if each call chooses bounds (`tp.upto`).
         """
-        if self.limits:
-            bound, limit = next(iter(self.limits.items()))
-            raise ConfigError(
-                f"a JAX function has static shapes, and each run of this program chooses {bound}",
-                hint=f"compile it for one bound: ctx.compile({{{bound}: {limit.capacity}}}, ...)",
-            )
         check_device_only(self.graph)
         if self._staged is None:
             raise ConfigError(
@@ -384,11 +379,14 @@ class Program(Generic[R]):
                 hint="compile it without check_numerics; JAX has jax.config.update('jax_debug_nans', True)",
             )
         whole = Staged(self.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients).as_function()
+        lengths = self._call_lengths() if self.limits else None
         formers = [result.traced_former(self.bounds) for result in self.results.each]
 
-        def run(inputs: Mapping[str, Any], seed: Any) -> dict[int, Any]:
-            values = whole(inputs, seed)
-            return {k: of(values[k]) for k, of in enumerate(formers)}
+        def run(inputs: Mapping[str, Any], at: tuple[Any, tuple[Any, ...]]) -> dict[int, Any]:
+            values = whole(inputs, *at)
+            if lengths is None:
+                return {k: of(values[k]) for k, of in enumerate(formers)}
+            return {**values, **{k: lengths.at_capacity(k, values[k], self.bounds) for k in range(len(formers))}}
 
         outputs = {
             name: Form(result.shape(self.bounds), result.type.dtype, result.condition is TRUE)
@@ -404,7 +402,20 @@ class Program(Generic[R]):
             self.config.seed,
             carry or {},
             gradients or {},
+            lengths,
         )
+
+    def _call_lengths(self) -> CallLengths:
+        """How each call of a JAX function chooses bounds. Raises ConfigError for what has no static shape then."""
+        bound = next(iter(self.limits))
+        for name, result in self.outputs.items():
+            if not result.type.is_static:
+                raise ConfigError(
+                    f"the output `{name}` has a shape that varies with a step, and each call of a JAX function chooses {bound}",
+                    hint=f"compile it for one bound: ctx.compile({{{bound}: {self.limits[bound].capacity}}}, ...)",
+                )
+        extents = tuple(Extent(result.steps, result.type, result.condition) for result in self.results.each)
+        return CallLengths(self._run_bounds, self._specs_of, self._domains, extents, self.results.lengths)
 
     def compile(self) -> Program[R]:
         """Compile all device programs now, so that no run has to. Returns the program itself."""

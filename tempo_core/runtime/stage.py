@@ -14,7 +14,7 @@ import hashlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -361,20 +361,21 @@ class Staged:
         executes = (leaf for item in segment.items if not isinstance(item, Fetch) for leaf in statements(item))
         return bool(self.lowering.ends) and any(isinstance(self.graph[each.node].op, End) for each in executes)
 
-    def as_function(self) -> Callable[[Mapping[str, Any], Any], dict[int, Any]]:
-        """The whole program as one traceable function of its inputs by name and its seed, which gives the results by position.
+    def as_function(self) -> Callable[[Mapping[str, Any], Any, Sequence[Any]], dict[int, Any]]:
+        """The whole program as one traceable function of its inputs by name, its seed and the points of the steps that a call takes one
+        point of, which gives the results by position.
 
         The program must not call functions on the host, so that it is one segment.
         """
         assert len(self.items) == len(self.segments) <= 1, "a program that needs no host is one launch"
         programs = [(segment, self._function(segment)) for segment in self.segments]
 
-        def run(inputs: Mapping[str, Any], seed: Any) -> dict[int, Any]:
+        def run(inputs: Mapping[str, Any], seed: Any, chosen: Sequence[Any]) -> dict[int, Any]:
             results: dict[int, Any] = {}
             for segment, program in programs:
                 written, read = ([self.lowering.zeros(key) for key in keys] for keys in segment.stores_passed)
                 fed = [self._in_parts(name, inputs[name]) for name in segment.inputs]
-                stores, fetched, _ = program(written, [], read, [], fed, [], seed)
+                stores, fetched, _ = program(written, [], read, [], fed, list(chosen), seed)
                 values = dict(zip((item.slot for item in segment.fetches), fetched, strict=True))
                 results.update({position: values[slot][0] for position, slot in self.outputs})
                 kept = dict(zip(segment.writes, stores, strict=True))
