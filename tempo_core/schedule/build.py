@@ -23,7 +23,7 @@ from tempo_core.schedule.guards import guard
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
-from tempo_core.schedule.rotate import rotated
+from tempo_core.schedule.rotate import begun, rotated
 from tempo_core.schedule.simplify import Limits, as_block, cut, simplified
 from tempo_core.schedule.storage import Storage
 from tempo_core.schedule.tighten import tightened
@@ -58,6 +58,7 @@ def build_program(
     root = rotated(simplified(tightened(root, limits), limits))
     root = cut(root, limits, lambda body: _copy_weight(body, graph) <= MOST_WEIGHT_TO_PEEL)
     root = simplified(tightened(root, limits), limits)  # after a cut, the whole body of a loop may stand under one condition
+    root = begun(root)
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, graph, frozenset(value.name for value in limits)))
