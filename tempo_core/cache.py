@@ -18,7 +18,7 @@ from typing import Any
 from tempo_core.config import Config
 from tempo_core.entries import LOG, Entries
 from tempo_core.ir import pickled
-from tempo_core.ir.fingerprint import Functions, fingerprint
+from tempo_core.ir.fingerprint import Functions, Lines, fingerprint
 from tempo_core.ir.graph import Graph
 from tempo_core.runtime import environment
 from tempo_core.runtime.executables import Executables
@@ -70,9 +70,9 @@ class Cache:
     """The entries for one source graph."""
 
     def __init__(self, entries: Entries, source: Graph, config: Config, least: Sequence[tuple[Symbol, int]]):
-        self.entries, self.functions = entries, Functions(source)
+        self.entries, self.functions, self.lines = entries, Functions(source), Lines(source)
         content = (source.order, tuple(source), source.derived, source.branch_lines, _options(config), tuple(least))
-        self._key = fingerprint((content, environment.of_decisions()), self.functions)
+        self._key = fingerprint((content, environment.of_decisions()), self.functions, self.lines)
 
     def graph(self, make: Callable[[], Graph]) -> Decision:
         """The graph after the passes; `make` runs them."""
@@ -101,12 +101,12 @@ class Cache:
         data = self.entries.read(name)
         if data is not None:
             try:
-                return Decision(pickled.loads(data, self.functions), _digest(data), is_taken=True)
+                return Decision(pickled.loads(data, self.functions, self.lines), _digest(data), is_taken=True)
             except pickled.PickleError as error:
                 self.entries.discard(name, str(error))
         value = make()
         try:
-            data = pickled.dumps(value, self.functions)
+            data = pickled.dumps(value, self.functions, self.lines)
         except pickled.PickleError as error:
             LOG.debug("a program is not kept: %s", error)
             return Decision(value)

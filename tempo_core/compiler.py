@@ -29,7 +29,7 @@ from tempo_core.program import Program, Result, Results, is_interpreted
 from tempo_core.runtime.bounds import RunBounds
 from tempo_core.schedule import Scheduled, schedule
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain, Point, full_range, identity
+from tempo_core.symbolic.domain import Domain, full_range, identity
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
 
@@ -133,13 +133,7 @@ def check_ends(source: Graph, config: Config, ends: Mapping[Symbol, Node]) -> No
     for bound, node in ends.items():
         for number in feeding(source, [node]):
             each = source[number]
-            indices = (index for edge in each.inputs for index in edge.index)
-            parts = (
-                *each.op.symbols,
-                *(s for i in indices for s in (i.expr.symbols if isinstance(i, Point) else i.start.symbols | i.stop.symbols)),
-            )
-            conditions = (s for edge in each.inputs for s in edge.condition.symbols)
-            if not isinstance(each.op, Input) and bound in {*parts, *conditions}:
+            if not isinstance(each.op, Input) and bound in each.symbols:
                 raise CausalityError(
                     f"{node.name} depends on where it ends: {each.label} uses {bound}",
                     where=each.where or node.where,

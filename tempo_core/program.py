@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from tempo_core.backends.base import Backend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.cache import Kept
 from tempo_core.config import Config
-from tempo_core.errors import ConfigError, TempoError
+from tempo_core.errors import ConfigError, InputError, TempoError
 from tempo_core.explain import explanation
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
@@ -42,6 +42,7 @@ from tempo_core.runtime.count import cost_of
 from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
 from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
 from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.jax_bounds import CallLengths, Extent
 from tempo_core.runtime.jax_function import Carry, Form, Gradients, JaxFunction, check_device_only
 from tempo_core.runtime.live import Origin, Run, origin_of, resumed
 from tempo_core.runtime.numerics import Ran, Watch, find
@@ -217,6 +218,7 @@ class Program(Generic[R]):
         self._arrays: Mapping[str, Any] = {}  # bound inputs
         self._bound: Mapping[str, Any] = {}  # the same, as device programs take them
         self._opened: dict[str | None, Staged] = {}
+        self._donors: dict[frozenset[str], Staged] = {}
         self._staged = None
         if not is_interpreted(self.graph, config):
             self._staged = self._new_staged()
@@ -226,26 +228,63 @@ class Program(Generic[R]):
     # -- running ------------------------------------------------------------------------------------------------------
 
     @checked
-    def run(self, inputs: Inputs | None = None, seed: int | None = None, bounds: RunBoundsLike | None = None) -> R:
+    def run(
+        self,
+        inputs: Inputs | None = None,
+        seed: int | None = None,
+        bounds: RunBoundsLike | None = None,
+        donate: Sequence[str] = (),
+    ) -> R:
         """The outputs, as NumPy arrays whose leading dimensions are the steps of the output's domain, in the context's order.
 
         The form is that of `outputs`: a list, a dict, or one array. Outputs whose shape varies with a step are nested lists of
         arrays. `inputs` has, for each input by name, an array, an iterator of values or a function of the steps (see `tp.input`).
         `seed` is by default that of the config. `bounds` are those that a run chooses (`tp.upto`); one that is a dimension of an array
-        among the inputs may be left out. Raises InputError for inputs that do not fit, and BoundsError. After an exception, the program
-        can run again.
+        among the inputs may be left out. `donate` names inputs whose arrays, on the device, are the run's: it may use their memory for its
+        values and results, and they are deleted afterwards. Raises InputError for inputs that do not fit, and BoundsError. After an exception,
+        the program can run again.
         """
         numbers = self._numbers(inputs, bounds)
         fed = self._fed(inputs, numbers)
+        donated = self._donated(inputs, donate)
         chosen = self.config.seed if seed is None else seed
         watch = self._watch(fed, chosen, numbers)
         with self._memory_errors():
             if self._staged is not None:
-                values = self._staged.run(fed, chosen, watch)
+                values = (self._donating(donated) if donated else self._staged).run(fed, chosen, watch)
             else:
                 values = Interpreter(self.scheduled, self.backend, chosen, watch).run(fed)
         results: R = self._form(numbers)(values)
+        for array in donated.values():
+            if not array.is_deleted():
+                array.delete()
         return results
+
+    def _donated(self, inputs: Inputs | None, names: Sequence[str]) -> dict[str, jax.Array]:
+        """The arrays that a run may have for itself. Raises InputError."""
+        arrays: dict[str, jax.Array] = {}
+        for name in names:
+            spec, value = self._specs.get(name), (inputs or {}).get(name)
+            if spec is None or name in self._arrays or self.config.check_numerics:
+                why = "is bound" if name in self._arrays else "is read again by check_numerics"
+                problem = (
+                    f"the input `{name}` {why}, and cannot be donated" if spec else f"the program has no input `{name}` to donate"
+                )
+                raise InputError(problem, hint=f"its inputs are {', '.join(self.inputs) or 'none'}")
+            if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+                raise spec.error(
+                    f"is given a {type(value).__name__}; only an array on the device can be donated",
+                    f"leave it out of donate, or give jax.device_put({name})",
+                )
+            arrays[name] = value
+        return arrays
+
+    def _donating(self, names: Iterable[str]) -> Staged:
+        """The device programs of runs that have the arrays of some inputs for themselves."""
+        key = frozenset(names)
+        if key not in self._donors:
+            self._donors[key] = self._new_staged(donated=key)
+        return self._donors[key]
 
     @contextmanager
     def _memory_errors(self) -> Iterator[None]:
@@ -326,14 +365,8 @@ class Program(Generic[R]):
         `jax.grad` then takes it, and nothing else. Without it, JAX differentiates the device program.
 
         Raises TempoError for programs that call functions on the host, with the user's line, and ConfigError for programs that are
-        interpreted, check their numbers, or have bounds that each run chooses.
+        interpreted or check their numbers, and for outputs whose shapes vary with a step if each call chooses bounds (`tp.upto`).
         """
-        if self.limits:
-            bound, limit = next(iter(self.limits.items()))
-            raise ConfigError(
-                f"a JAX function has static shapes, and each run of this program chooses {bound}",
-                hint=f"compile it for one bound: ctx.compile({{{bound}: {limit.capacity}}}, ...)",
-            )
         check_device_only(self.graph)
         if self._staged is None:
             raise ConfigError(
@@ -346,11 +379,14 @@ class Program(Generic[R]):
                 hint="compile it without check_numerics; JAX has jax.config.update('jax_debug_nans', True)",
             )
         whole = Staged(self.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients).as_function()
+        lengths = self._call_lengths() if self.limits else None
         formers = [result.traced_former(self.bounds) for result in self.results.each]
 
-        def run(inputs: Mapping[str, Any], seed: Any) -> dict[int, Any]:
-            values = whole(inputs, seed)
-            return {k: of(values[k]) for k, of in enumerate(formers)}
+        def run(inputs: Mapping[str, Any], at: tuple[Any, tuple[Any, ...]]) -> dict[int, Any]:
+            values = whole(inputs, *at)
+            if lengths is None:
+                return {k: of(values[k]) for k, of in enumerate(formers)}
+            return {**values, **{k: lengths.at_capacity(k, values[k], self.bounds) for k in range(len(formers))}}
 
         outputs = {
             name: Form(result.shape(self.bounds), result.type.dtype, result.condition is TRUE)
@@ -366,7 +402,20 @@ class Program(Generic[R]):
             self.config.seed,
             carry or {},
             gradients or {},
+            lengths,
         )
+
+    def _call_lengths(self) -> CallLengths:
+        """How each call of a JAX function chooses bounds. Raises ConfigError for what has no static shape then."""
+        bound = next(iter(self.limits))
+        for name, result in self.outputs.items():
+            if not result.type.is_static:
+                raise ConfigError(
+                    f"the output `{name}` has a shape that varies with a step, and each call of a JAX function chooses {bound}",
+                    hint=f"compile it for one bound: ctx.compile({{{bound}: {self.limits[bound].capacity}}}, ...)",
+                )
+        extents = tuple(Extent(result.steps, result.type, result.condition) for result in self.results.each)
+        return CallLengths(self._run_bounds, self._specs_of, self._domains, extents, self.results.lengths)
 
     def compile(self) -> Program[R]:
         """Compile all device programs now, so that no run has to. Returns the program itself."""
@@ -468,9 +517,10 @@ class Program(Generic[R]):
             self._opened[step] = self._new_staged((step,))
         return self._opened[step]
 
-    def _new_staged(self, opened_at: tuple[str | None] | None = None) -> Staged:
+    def _new_staged(self, opened_at: tuple[str | None] | None = None, donated: frozenset[str] = frozenset()) -> Staged:
         config, kept = self.config, self._kept.executables
-        return Staged(self.scheduled, self.backend, config.check_numerics, config.disable, config.launch_seconds, opened_at, kept)
+        options = (config.check_numerics, config.disable, config.launch_seconds)
+        return Staged(self.scheduled, self.backend, *options, opened_at, kept, donated=donated)
 
     @functools.cached_property
     def _origin(self) -> Origin:
@@ -620,10 +670,10 @@ class Program(Generic[R]):
     @property
     def compiles(self) -> int:
         """XLA programs compiled so far by the staged executor."""
-        return self._staged.compiles if self._staged is not None else 0
+        return sum(staged.compiles for staged in (self._staged, *self._donors.values()) if staged is not None)
 
     def _all_staged(self) -> list[Staged]:
-        return [*([] if self._staged is None else [self._staged]), *self._opened.values()]
+        return [*([] if self._staged is None else [self._staged]), *self._opened.values(), *self._donors.values()]
 
     @property
     def compile_seconds(self) -> float:

@@ -22,7 +22,7 @@ PAGES = {  # with how many sections they have at least
     "language/values.md": 5,
     "language/training.md": 6,
     "language/running.md": 8,
-    "language/runs.md": 3,
+    "language/runs.md": 7,
     "language/cache.md": 4,
     "language/profiling.md": 3,
     "nn.md": 4,

@@ -1,6 +1,7 @@
 """Names in the metadata of XLA's operations: the loop, the statement and the operation in an island that each of them comes from.
 
-Only a program that is lowered for its profile has them (`runtime/profile.py`): `with naming() as scopes: ...`.
+Statements always have names: the plan reads them for the line of each temporary (`runtime/traced.py`). Loops and the operations of islands
+have names only in a program that is lowered for its profile (`runtime/profile_staged.py`): `with naming() as scopes: ...`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _SCOPES: ContextVar[Scopes | None] = ContextVar("scopes", default=None)
 
 @contextmanager
 def naming(digest: str = "") -> Iterator[Scopes]:
-    """What is lowered inside has names in its metadata."""
+    """What is lowered inside has the names of its loops and of operations in islands, and names for its device programs."""
     scopes = Scopes(digest)
     token = _SCOPES.set(scopes)
     try:
@@ -68,20 +69,18 @@ def naming(digest: str = "") -> Iterator[Scopes]:
 
 
 def loop_scope(label: str) -> AbstractContextManager[object]:
-    """The scope of a loop."""
+    """The scope of a loop, under `naming`."""
     scopes = _SCOPES.get()
     return nullcontext() if scopes is None else jax.named_scope(f"tempo_l{scopes.number(label)}")
 
 
 def statement_scope(node: int, branch: int | None) -> AbstractContextManager[object]:
     """The scope of a statement: a node, or a branch of a recurrence."""
-    if _SCOPES.get() is None:
-        return nullcontext()
     return jax.named_scope(f"tempo_s{node}" if branch is None else f"tempo_s{node}b{branch}")
 
 
 def instruction_scope(number: int) -> AbstractContextManager[object]:
-    """The scope of an operation in an island."""
+    """The scope of an operation in an island, under `naming`."""
     return nullcontext() if _SCOPES.get() is None else jax.named_scope(f"tempo_i{number}")
 
 

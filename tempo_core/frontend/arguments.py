@@ -134,6 +134,9 @@ KINDS: dict[str, Kind] = {
         "two numbers or None", lambda v: v is None or (isinstance(v, (tuple, list)) and len(v) == 2 and all(map(is_size, v))),
         "(operations, bytes moved) of one call: cost=(2 * 3 * 4, 4 * (3 + 12 + 4))",
     ),
+    "Sequence[str]": Kind(
+        "a tuple of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(t, str) for t in v), 'donate=("x",), with a comma'
+    ),
     "Sequence[TensorType]": Kind(
         "a list of types", lambda v: isinstance(v, (list, tuple)) and all(isinstance(t, TensorType) for t in v), "outputs=[tp.spec((3,))]"
     ),

@@ -47,6 +47,25 @@ class Functions:
         return self._numbers.get(id(value))
 
 
+class Lines:
+    """The user's lines in a graph as written (`file:line`), numbered in the order in which they first occur.
+
+    A line is its number in fingerprints and files: a program that moves to other lines is the same program as long as what stood on one
+    line still does. No pass looks into the text of a line, so that its result for the lines here is its result for the lines there, with
+    one put in the place of the other.
+    """
+
+    def __init__(self, graph: Graph):
+        assigned = (line for lines in graph.branch_lines.values() for line in lines)
+        of_nodes = (line for node in graph for line in (node.where, getattr(node.op, "where", "")))
+        self.each = [line for line in dict.fromkeys((*of_nodes, *assigned)) if line]
+        self._numbers = {line: number for number, line in enumerate(self.each)}
+
+    def number(self, value: Any) -> int | None:
+        """The number of a line; None for other values."""
+        return self._numbers.get(value) if type(value) is str else None
+
+
 def _functions(op: Op) -> Iterator[Callable[..., Any]]:
     """The user's functions in an op."""
     if isinstance(op, Dataflow):
@@ -79,24 +98,27 @@ def is_compilers(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and type(value).__module__.startswith("tempo_core.")
 
 
-def fingerprint(value: Any, functions: Functions | None = None) -> str:
+def fingerprint(value: Any, functions: Functions | None = None, lines: Lines | None = None) -> str:
     """The fingerprint of dataclasses of the compiler, and of tuples, dicts, sets, texts and numbers.
 
-    Fields take part even if they do not count for equality. Raises TypeError for a value of another kind, such as a function that is
-    not one of `functions`.
+    Fields take part even if they do not count for equality; of `lines`, only which of them are the same. Raises TypeError for a value of
+    another kind, such as a function that is not one of `functions`.
     """
-    return _Walk(functions).of(value).hex()
+    return _Walk(functions, lines).of(value).hex()
 
 
 class _Walk:
     """Fingerprints of values and their parts. Objects that occur several times are visited once."""
 
-    def __init__(self, functions: Functions | None):
-        self.functions = functions
+    def __init__(self, functions: Functions | None, lines: Lines | None):
+        self.functions, self.lines = functions, lines
         self.done: dict[int, tuple[Any, bytes]] = {}  # by address, with the object, which so stays alive
 
     def of(self, value: Any) -> bytes:
         if value is None or isinstance(value, (bool, int, float, str, bytes)):
+            line = None if self.lines is None else self.lines.number(value)
+            if line is not None:
+                return _digest("line", str(line).encode())
             data = value if isinstance(value, bytes) else repr(value).encode()
             return _digest(type(value).__name__, data)
         if id(value) in self.done:

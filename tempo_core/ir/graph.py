@@ -34,6 +34,11 @@ class Edge:
     def steps(self) -> frozenset[Symbol]:
         return index_steps(self.index) | self.condition.steps
 
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The steps and bounds that stand in the index and in the condition."""
+        return self.condition.symbols.union(*(index.symbols for index in self.index))
+
     def by_step(self, domain: Domain) -> dict[Symbol, Index]:
         """The index along each step of the source, which runs over `domain`."""
         return dict(zip(domain.steps, self.index, strict=True))
@@ -68,6 +73,11 @@ class Node:
         kind = getattr(self.op, "fn", None)
         kind = kind if isinstance(kind, str) else type(self.op).__name__
         return f"{self.name} ({kind})" if self.name else f"%{self.id} ({kind})"
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The steps and bounds that stand in the op and in the reads: its values depend on them, apart from those that they read."""
+        return self.op.symbols.union(*(edge.symbols for edge in self.inputs))
 
 
 @dataclass

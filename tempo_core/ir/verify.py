@@ -116,16 +116,14 @@ class _Checks:
         if len(edge.index) != len(source.domain.steps):
             self.fail(f"has {len(edge.index)} indices in {read}, but {source.label} runs over {source.domain}")
         for index in edge.index:
+            self.check_symbols(index.symbols, read)
             if isinstance(index, Range):
-                self.check_symbols(index.start.symbols | index.stop.symbols, read)
                 if index.stride < 1:
                     self.fail(f"has a stride of {index.stride} in {read}; strides are positive")
                 if index.size is not None and index.size.steps:
                     self.fail(f"has the size {index.size} in {read}, which is not static")
                 if self.static and index.length.steps:
                     self.fail(f"has a range of length {index.length} in {read}, which must be static here")
-            else:
-                self.check_symbols(index.expr.symbols, read)
         if edge.condition is not TRUE and not isinstance(self.node.op, Merge):
             self.fail(f"has a condition in {read}; only the branches of a Merge have one")
         self.check_symbols(edge.condition.symbols, read)

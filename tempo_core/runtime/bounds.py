@@ -104,10 +104,14 @@ class RunBounds:
         """The points of the steps that a run takes one point of, by the symbol that stands for each in the program."""
         return {value: numbers[bound] - 1 for bound, value in self.values.items()}
 
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a fed array as the program takes it; None for one that is streamed."""
+        return tuple(size.evaluate(self._scheduled) for size in self._shapes[name]) if name in self._shapes else None
+
     def fitted(self, name: str, array: Any) -> Any:
         """A fed array as the program takes it: as large as the capacity, with zeros at its end."""
-        shape = tuple(size.evaluate(self._scheduled) for size in self._shapes.get(name, ()))
-        if name not in self._shapes or shape == tuple(array.shape):
+        shape = self.shape_of(name)
+        if shape is None or shape == tuple(array.shape):
             return array
         whole = np.zeros(shape, array.dtype)
         whole[tuple(map(slice, array.shape))] = np.asarray(array)

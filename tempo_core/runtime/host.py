@@ -49,6 +49,7 @@ class Segment:
     writes: tuple[Key, ...] = ()  # stores that it changes, passed by donation
     creates: frozenset[Key] = frozenset()  # those of both kinds that begin here as zeros, and are not passed
     inputs: tuple[str, ...] = ()  # fed arrays that it reads
+    donated: tuple[str, ...] = ()  # fed arrays whose memory it may use: no other launch reads them
     is_chunk: bool = False  # its one item is a loop, of which a launch runs some iterations
     traced: Any = None  # its traced function, if the plan has asked for its temporaries before it was lowered
     lowered: Any = None  # its XLA program before compilation, if `lower_all` has traced it

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tempo_core.errors import ArgumentError, InputError, TempoError
+from tempo_core.errors import ArgumentError, BoundsError, InputError, TempoError
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Sink, Udf
+from tempo_core.ir.ops import End, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime.feeds import InputSpec, checked_inputs, is_array
+from tempo_core.runtime.jax_bounds import CallBounds, CallLengths
 from tempo_core.runtime.one_way import marked
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class JaxFunction(Generic[R]):
 
     def __init__(
         self,
-        run: Callable[[Arrays, Any], dict[int, Any]],
+        run: Callable[[Arrays, tuple[Any, tuple[Any, ...]]], dict[int, Any]],
         specs: Mapping[str, InputSpec],
         ignored: Mapping[str, Any],
         bound: Arrays,
@@ -71,20 +72,31 @@ class JaxFunction(Generic[R]):
         seed: int,
         carry: Carry,
         gradients: Gradients,
+        lengths: CallLengths | None = None,
     ):
-        """`specs` are all inputs, `bound` the arrays of some of them. `run` gives the results by position.
+        """`specs` are all inputs, `bound` the arrays of some of them. `run(inputs, (seed, counters))` gives the results by position.
 
-        `together` gives them the form of the program's outputs.
+        `together` gives them the form of the program's outputs. `lengths` is for bounds that each call chooses; specs and outputs
+        are then those of the capacity.
         """
+        self._lengths = lengths
         self._specs, self._ignored, self._bound, self._seed = specs, ignored, dict(bound), seed
         self._together, self._positions = together, {name: position for position, name in enumerate(outputs)}
         self._carry = _checked_carry(carry, specs, bound, outputs)
+        for output, name in self._carry.items():
+            varying = None if lengths is None else lengths.chosen_size(name)
+            if varying is not None:
+                raise ArgumentError(
+                    f"the size of the input `{name}` has {varying} in it, which each call chooses: the output `{output}` cannot be carried to it",
+                    where=specs[name].where,
+                    hint="hand it over as an input of each call",
+                )
         if gradients:
             pairs = _checked_gradients(gradients, specs, outputs)
             run = _with_gradients(run, pairs, specs, list(outputs))
 
-        def call(arrays: Arrays, seed: Any) -> tuple[dict[int, Any], Any]:
-            return run(arrays, seed), seed * _MULTIPLIER + _INCREMENT
+        def call(arrays: Arrays, seed: Any, counters: tuple[Any, ...]) -> tuple[dict[int, Any], Any]:
+            return run(arrays, (seed, counters)), seed * _MULTIPLIER + _INCREMENT
 
         self._call = jax.jit(call)
 
@@ -103,11 +115,15 @@ class JaxFunction(Generic[R]):
         number = np.uint32(int(chosen) & 0xFFFFFFFF) if isinstance(chosen, (int, np.integer)) else chosen
         return JaxState(jnp.asarray(number).astype(jnp.uint32), {name: jnp.array(array) for name, array in arrays.items()})
 
-    def __call__(self, state: JaxState, inputs: Arrays | None = None) -> tuple[JaxState, R]:
+    def __call__(self, state: JaxState, inputs: Arrays | None = None, bounds: CallBounds | None = None) -> tuple[JaxState, R]:
         """The state after the call, and its results, in the form of the program's outputs.
 
         `inputs` has an array for each input by name, `[*bounds of the domain, *shape]`; not those that are bound or carried.
         Results are as those of `program.run`; where an output does not exist, it is zero. Raises InputError.
+
+        `bounds` are those that each call chooses (`tp.upto`), by default as the shapes of the inputs tell. A traced bound is a value:
+        inputs and results whose shapes have it in them are as large as its capacity, and results are zero past the end.
+        Raises BoundsError.
         """
         if not isinstance(state, JaxState):
             raise ArgumentError(
@@ -119,8 +135,20 @@ class JaxFunction(Generic[R]):
             for name in sorted(held.keys() & given.keys()):
                 how = "is carried in the state" if name in state.carried else "is bound already"
                 raise self._specs[name].error(how, "leave it out of the inputs")
-        arrays = _arrays(self._specs, self._ignored, {**given, **held} if isinstance(given, Mapping) else given)
-        values, seed = self._call(arrays, state.seed)
+        whole = {**given, **held} if isinstance(given, Mapping) else given
+        if self._lengths is None:
+            if bounds:
+                raise BoundsError(
+                    "the program has no bound that a call chooses",
+                    hint="compile it for several: ctx.compile({T: tp.upto(64)}, ...)",
+                )
+            values, seed = self._call(_arrays(self._specs, self._ignored, whole), state.seed, ())
+        else:
+            chosen = self._lengths.of_call(bounds, whole if isinstance(whole, Mapping) else {})
+            arrays = _arrays(self._lengths.specs(chosen.most), self._ignored, whole)
+            fitted = {name: self._lengths.fitted(name, array) for name, array in arrays.items()}
+            values, seed = self._call(fitted, state.seed, chosen.counters)
+            values = self._lengths.formed(values, chosen)
         carried = {name: values[self._positions[output]] for output, name in self._carry.items()}
         return JaxState(seed, carried), self._together(values)
 
@@ -132,6 +160,8 @@ class JaxFunction(Generic[R]):
 def check_device_only(graph: Graph) -> None:
     """Raise a TempoError if a program calls functions on the host, with the line of the first one."""
     for node in graph:
+        if isinstance(node.op, End):  # the device finds out where a step ends
+            continue
         if isinstance(node.op, Sink):
             what, hint = f"calls the sink `{node.op.name}`", "hand the value over as an output"
         elif isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
@@ -265,7 +295,7 @@ def _with_gradients(
         }
         values = declared(by_others, seed)
         return {
-            k: value if outputs[k] in losses else _undeclared(value, f"of the output `{outputs[k]}`")
+            k: value if k >= len(outputs) or outputs[k] in losses else _undeclared(value, f"of the output `{outputs[k]}`")
             for k, value in values.items()
         }
 

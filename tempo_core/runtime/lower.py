@@ -23,7 +23,6 @@ from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.one_way import marked
 from tempo_core.runtime.placement import Placement, Stores, maximum, minimum
 from tempo_core.runtime.registers import Operand, Place, Registers, operands, place, registers
-from tempo_core.runtime.traced import SCOPE
 from tempo_core.runtime.unroll import Unrolled
 from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
 from tempo_core.schedule.build import chosen_value
@@ -212,7 +211,9 @@ class Lowering(Placement):
             moved: dict[Key, Any] = {}
             written.clear()
             for execute in group.executes:
-                for output, value in enumerate(self._results(execute, local, inputs, now, seed)):
+                with statement_scope(execute.node, execute.branch):
+                    results = self._results(execute, local, inputs, now, seed)
+                for output, value in enumerate(results):
                     key = (execute.node, output)
                     if self.liveness.is_store(key):
                         self._latest[key] = _Latest(local.setdefault(key, self.zeros(key)), execute.point, now, value)
@@ -230,7 +231,8 @@ class Lowering(Placement):
         starts = {each.counter: span[0] for each, span in zip(loops, spans, strict=True)}
         counts = {each.counter: span[1] - span[0] for each, span in zip(loops, spans, strict=True)}
         for (execute, key), array in zip(written, arrays, strict=True):
-            self.write_points(key, array, stores, execute.point, {**self.bounds, **counters, **starts}, counts, inside)
+            with statement_scope(execute.node, execute.branch):
+                self.write_points(key, array, stores, execute.point, {**self.bounds, **counters, **starts}, counts, inside)
 
     def _until(self, loop: Loop, start: Any, counters: StepValues, body: Any, carried: Sequence[Key], initial: Any) -> Any:
         """A loop whose end its own body may find out: the end is looked at before each iteration."""
@@ -391,8 +393,7 @@ class Lowering(Placement):
             seen = traced_flag(results)
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):
-            with jax.named_scope(f"{SCOPE}{node.id}"):
-                self.write((node.id, output), result, stores, env, predicate)
+            self.write((node.id, output), result, stores, env, predicate)
             if predicate is None and self.liveness.is_store((node.id, output)):
                 self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, counters, result)
 
@@ -402,7 +403,6 @@ class Lowering(Placement):
         """What a statement computes, or moves."""
         node = self.graph[execute.node]
         operands = self.operands(execute, stores, inputs, counters)
-        with jax.named_scope(f"{SCOPE}{node.id}"):  # the plan names the user's line of each temporary
-            if isinstance(node.op, (Merge, Output)):
-                return tuple(operands)
-            return tuple(self.backend.kernel(node.op, operands, self.point(execute, counters), seed))
+        if isinstance(node.op, (Merge, Output)):
+            return tuple(operands)
+        return tuple(self.backend.kernel(node.op, operands, self.point(execute, counters), seed))

@@ -163,7 +163,7 @@ class Host:
 
     def _launch(self, segment: Segment) -> Action:
         staged, compiled = self.staged, segment.compiled
-        writes, inputs, counters = segment.writes, segment.inputs, segment.counters
+        writes, inputs, given, counters = segment.writes, segment.inputs, segment.donated, segment.counters
         donated, reads = segment.stores_passed
         kept = [key for key in reads if key in staged.kept]
         puts = [(put.slot, put.outputs) for put in segment.puts]
@@ -180,6 +180,7 @@ class Host:
                     run.stale.discard(key)
             arguments = (
                 [stores[key] for key in donated],
+                [run.inputs[name] for name in given],
                 [stores[key] for key in reads],
                 [values[slot][output] for slot, outputs in puts for output in outputs],
                 [run.inputs[name] for name in inputs],

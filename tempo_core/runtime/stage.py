@@ -14,7 +14,7 @@ import hashlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,11 +74,12 @@ class Staged:
         opened_at: tuple[str | None] | None = None,
         kept: Executables | None = None,
         is_differentiable: bool = False,
+        donated: frozenset[str] = frozenset(),
     ):
         """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None).
 
         XLA programs that are `kept` on disk are taken from there, and others are added. If it `is_differentiable`, JAX can differentiate
-        the device programs, as far as the lengths of their loops are numbers.
+        the device programs, as far as the lengths of their loops are numbers. The arrays of the inputs `donated` are the program's.
         """
         self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
@@ -121,6 +122,9 @@ class Staged:
         # Launches in loops count twice: they run more than once.
         readers = [name for segment in self.segments for name in segment.inputs * (2 if segment.counters else 1)]
         self._launches_that_read = Counter(readers)
+        for segment in self.segments:
+            segment.donated = tuple(name for name in segment.inputs if name in donated and self._is_taken_over(name))
+            segment.inputs = tuple(name for name in segment.inputs if name not in segment.donated)
         self._zeros: Callable[[], list[Any]] | None = None
         self._host: Host | None = None
 
@@ -317,11 +321,17 @@ class Staged:
         donated, passed = segment.stores_passed
 
         def program(
-            written: list[Any], read: list[Any], put: list[Any], inputs: list[Any], counters: list[Any], seed: Any
+            written: list[Any],
+            given: list[Any],
+            read: list[Any],
+            put: list[Any],
+            inputs: list[Any],
+            counters: list[Any],
+            seed: Any,
         ) -> tuple[list[Any], list[Any], list[Any]]:
             stores: Stores = {key: self.lowering.zeros(key) for key in sorted(segment.creates)}
             stores.update(zip((*donated, *passed), (*written, *read), strict=True))
-            fed = dict(zip(segment.inputs, inputs, strict=True))
+            fed = dict(zip((*segment.inputs, *segment.donated), (*inputs, *given), strict=True))
             if self.check_numerics:
                 stores[FLAG] = jnp.zeros((), jnp.int32)
             at: StepValues = {**self.lowering.bounds, **dict(zip(segment.counters, counters, strict=True))}
@@ -351,20 +361,21 @@ class Staged:
         executes = (leaf for item in segment.items if not isinstance(item, Fetch) for leaf in statements(item))
         return bool(self.lowering.ends) and any(isinstance(self.graph[each.node].op, End) for each in executes)
 
-    def as_function(self) -> Callable[[Mapping[str, Any], Any], dict[int, Any]]:
-        """The whole program as one traceable function of its inputs by name and its seed, which gives the results by position.
+    def as_function(self) -> Callable[[Mapping[str, Any], Any, Sequence[Any]], dict[int, Any]]:
+        """The whole program as one traceable function of its inputs by name, its seed and the points of the steps that a call takes one
+        point of, which gives the results by position.
 
         The program must not call functions on the host, so that it is one segment.
         """
         assert len(self.items) == len(self.segments) <= 1, "a program that needs no host is one launch"
         programs = [(segment, self._function(segment)) for segment in self.segments]
 
-        def run(inputs: Mapping[str, Any], seed: Any) -> dict[int, Any]:
+        def run(inputs: Mapping[str, Any], seed: Any, chosen: Sequence[Any]) -> dict[int, Any]:
             results: dict[int, Any] = {}
             for segment, program in programs:
                 written, read = ([self.lowering.zeros(key) for key in keys] for keys in segment.stores_passed)
                 fed = [self._in_parts(name, inputs[name]) for name in segment.inputs]
-                stores, fetched, _ = program(written, read, [], fed, [], seed)
+                stores, fetched, _ = program(written, [], read, [], fed, list(chosen), seed)
                 values = dict(zip((item.slot for item in segment.fetches), fetched, strict=True))
                 results.update({position: values[slot][0] for position, slot in self.outputs})
                 kept = dict(zip(segment.writes, stores, strict=True))
@@ -410,6 +421,7 @@ class Staged:
         puts = [self.graph[put.execute.node].outputs[output] for put in segment.puts for output in put.outputs]
         return (
             [store[k] for k in donated],
+            [self._input_struct(name, types[name]) for name in segment.donated],
             [store[k] for k in passed],
             [self._struct(type) for type in puts],
             [self._input_struct(name, types[name]) for name in segment.inputs],
@@ -433,7 +445,7 @@ class Staged:
         return (self._traced(segment, arguments) if traced is None else traced).lower()
 
     def _traced(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
-        return jax.jit(self._function(segment), donate_argnums=0, keep_unused=True).trace(*arguments)
+        return jax.jit(self._function(segment), donate_argnums=(0, 1), keep_unused=True).trace(*arguments)
 
     def temporaries(self, segment: Segment) -> Estimate:
         """Our estimate of what a segment keeps in memory besides its arguments and results. The trace is kept for the compilation."""
@@ -450,6 +462,10 @@ class Staged:
         analysis = getattr(segment.compiled, "memory_analysis", lambda: None)()
         return None if analysis is None else int(analysis.temp_size_in_bytes)
 
+    def _is_taken_over(self, name: str) -> bool:
+        """Whether a launch may have the memory of a fed array: it is the only one that reads it, and takes it as one array."""
+        return self._launches_that_read[name] == 1 and name not in self.unrolled.inputs
+
     def launches_that_read(self, name: str) -> int:
         """The number of launches that read an input; those in loops count twice."""
         return self._launches_that_read[name]
@@ -459,7 +475,7 @@ class Staged:
         if segment.compiled is not None:
             return segment.compiled
         start = time.perf_counter()
-        self._check_dtypes(value.dtype for value in jax.tree.leaves(arguments[:4]))
+        self._check_dtypes(value.dtype for value in jax.tree.leaves(arguments[:5]))
         self._check_dtypes(map(self.lowering.dtype, segment.creates))
         link = self._link(segment, arguments)
         compiled = self._linked(link)

@@ -1,23 +1,26 @@
 """What a device program keeps in memory while it runs, besides its arguments and results: an estimate from its traced operations.
 
-It is the memory of XLA's buffers as XLA's CPU compiler lays them out, without compiling. Operations that XLA fuses have no memory; a loop
-carries its values in place; a value that is read for the last time gives its memory to an elementwise result of the same size. Where XLA
-might do better or worse, the estimate takes the worse. It depends on no clock and no device.
+It is the memory of XLA's buffers as XLA's CPU compiler lays them out, without compiling. Operations that XLA fuses have no memory
+(`fused.py`); a loop carries its values in place; a value that is read for the last time gives its memory to an elementwise result of the
+same size; and values lie in the memory of results and donated arguments while those are not there. Where XLA might do better or worse, the
+estimate takes the worse. It depends on no clock and no device.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from tempo_core.runtime.traced import WINDOWS, Carry, Computation, Op, Trace, Value, decide, reads
+from tempo_core.runtime.fused import decide, reads
+from tempo_core.runtime.traced import WINDOWS, Carry, Computation, Op, Trace, Value
 
 POINTER = 8
 BLOCK = 16  # XLA computes windows over a whole axis in blocks of so many elements
-MARGIN = 20  # percent: XLA orders some kernels so that more values are alive at a time, and leaves gaps between them
+MARGIN = 6  # percent: XLA orders some kernels so that more values are alive at a time, and leaves gaps between them
+SMALL = 1024  # bytes of tuples, counters and flags that the traced program does not show
 ALIGNMENT = 64  # bytes: each buffer of XLA begins at a multiple
 
 
@@ -53,6 +56,8 @@ class _Place:
     begin: int
     end: int
     is_external: bool = False
+    holds: Value | None = None  # the latest of its values
+    is_carried: bool = False  # by a loop around
 
 
 def estimate(jaxpr: Any, donated: int = 0) -> Estimate:
@@ -78,12 +83,15 @@ def _schedule(computation: Computation, time: int = 0) -> int:
         for each in before:
             users.setdefault(each, []).append(op)
     _write_last(kernels, waits, users)
-    order = [op for op in kernels if not waits[id(op)]]
-    for op in order:  # grows while it is walked
+    order: list[Op] = []
+    ready, loops = (deque(op for op in kernels if not waits[id(op)] and bool(op.inner) == is_loop) for is_loop in (False, True))
+    while ready or loops:  # a loop runs after what may run before it
+        op = (ready or loops).popleft()
+        order.append(op)
         for user in users.get(id(op), ()):
             waits[id(user)] -= 1
             if not waits[id(user)]:
-                order.append(user)
+                (loops if user.inner else ready).append(user)
     computation.ops = order
     computation.begin = time
     for op in order:
@@ -145,7 +153,8 @@ class _Layout:
 
     def estimate(self) -> Estimate:
         changes: dict[int, int] = {}
-        spans = [(p.bytes, p.begin, p.end) for p in self.made if not p.is_external]
+        borrowed = self._in_results()
+        spans = [(p.bytes, p.begin, p.end) for p in self.made if not p.is_external and id(p) not in borrowed]
         for bytes, begin, end in [*spans, *self.tables]:
             changes[begin] = changes.get(begin, 0) + bytes
             changes[end + 1] = changes.get(end + 1, 0) - bytes
@@ -154,16 +163,31 @@ class _Layout:
             now += changes[time]
             if now > best:
                 best, at = now, time
-        alive = [p for p in self.made if not p.is_external and p.begin <= at <= p.end]
+        alive = [p for p in self.made if not p.is_external and id(p) not in borrowed and p.begin <= at <= p.end]
         buffers = sorted(
             (Buffer(p.value.shape, str(p.value.dtype), p.bytes, p.value.statement) for p in alive), key=lambda b: -b.bytes
         )
-        return Estimate(best * (100 + MARGIN) // 100, tuple(buffers), self.statements.get(at))
+        return Estimate(best * (100 + MARGIN) // 100 + SMALL * (best > 0), tuple(buffers), self.statements.get(at))
+
+    def _in_results(self) -> set[int]:
+        """The values that XLA puts into the memory of results, the largest first: while no result is there yet, or no longer a donated argument."""
+        busy = {id(p): [(p.begin, p.end)] for p in self.made if p.is_external}
+        results = sorted((p for p in self.made if p.is_external), key=lambda p: p.bytes)
+        borrowed: set[int] = set()
+        for place in sorted((p for p in self.made if not p.is_external), key=lambda p: (-p.bytes, p.begin)):
+            for result in results:
+                spans = busy[id(result)]
+                if result.bytes >= place.bytes and all(end < place.begin or place.end < begin for begin, end in spans):
+                    spans.append((place.begin, place.end))
+                    borrowed.add(id(place))
+                    break
+        return borrowed
 
     def _last_reads(self, computation: Computation) -> None:
         for op in computation.ops:
+            end = op.end if op.joined is None else max(op.end, op.joined.end)
             for value in chain(*reads(op)):
-                value.last = max(value.last, op.end)  # a loop's, for what its body reads from outside
+                value.last = max(value.last, end)  # a loop's, for what its body reads from outside
             for inner in op.inner:
                 self._last_reads(inner)
         for value in computation.results:
@@ -179,7 +203,7 @@ class _Layout:
                 self._mark_results(inner)
 
     def _new(self, value: Value, begin: int, end: int, external: bool = False) -> _Place:
-        place = _Place(value, _aligned(value.bytes), begin, end, external)
+        place = _Place(value, _aligned(value.bytes), begin, end, external, value)
         self.made.append(place)
         return place
 
@@ -210,6 +234,7 @@ class _Layout:
             self.tables.append((ALIGNMENT, op.begin, op.end))
         inside = {id(value) for inner in op.inner for each in inner.ops if each.is_kernel for value in chain(*reads(each))}
         uses = Counter(id(value) for value in op.inputs)
+        carried: list[tuple[_Place, bool, Carry]] = []
         for carry in op.carries:
             alone = uses[id(carry.initial)] <= 1 and id(carry.initial) not in inside
             initial, zeros = (
@@ -217,7 +242,7 @@ class _Layout:
                 carry.initial.producer is not None and carry.initial.producer.name == "zeros",
             )
             last = max(carry.result.last, op.end)
-            if initial is not None and alone and not zeros and initial.end <= op.end and carry.initial.last <= op.end:
+            if initial is not None and alone and not zeros and _is_over(initial, carry.initial, op.end):
                 initial.end = max(initial.end, last)
                 place = initial
             else:
@@ -226,11 +251,15 @@ class _Layout:
                 )  # what waits for nothing is computed first
                 place = self._new(carry.result, begin, last, id(carry.result) in self.outside)
             self.place[id(carry.taken)] = self.place[id(carry.result)] = place
+            carried.append((place, place.is_carried, carry))
+            place.is_carried, place.holds = True, carry.taken
         if op.name == "condition":
             for value in op.outputs:
                 self.place[id(value)] = self._new(value, op.begin, max(value.last, op.end), id(value) in self.outside)
         for inner in op.inner:
             self._lay_out(inner, {id(carry.handed): carry for carry in op.carries})
+        for place, was_carried, carry in carried:
+            place.is_carried, place.holds = was_carried, carry.result
 
     def _place_of(self, op: Op, value: Value, carry: Carry | None, computation: Computation) -> _Place:
         end = max(value.last, op.begin)
@@ -241,13 +270,20 @@ class _Layout:
                 return self.place[id(over)]
         for operand in chain(*reads(op)):
             place = self.place.get(id(operand))
-            if place is None or operand.computation is not computation or operand.is_carried or operand.bytes != value.bytes:
+            if place is None or operand.computation is not computation or operand.bytes != value.bytes:
                 continue
-            is_free = place.end <= op.begin and (not place.is_external or id(value) in self.outside)
+            is_free = _is_over(place, operand, op.begin) and (
+                not place.is_external or place.is_carried or id(value) in self.outside
+            )
             if is_free and _is_in_place(op, value, operand):
-                place.end = max(place.end, end)
+                place.end, place.holds = max(place.end, end), value
                 return place
         return self._new(value, op.begin, end, carry is None and id(value) in self.outside)
+
+
+def _is_over(place: _Place, value: Value, time: int) -> bool:
+    """Whether a place is free for another value after the last read of its value at a time."""
+    return place.holds is value and value.last <= time and (place.is_carried or place.end <= time)
 
 
 def _is_in_place(op: Op, value: Value, over: Value) -> bool:

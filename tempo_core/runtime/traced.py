@@ -1,22 +1,19 @@
-"""A traced device program as the kernels that XLA makes of it: which operations are fused, and which values are in memory.
+"""A traced device program as operations on values, in computations: the program, the bodies of its loops, the branches of its conditions.
 
-What does not change in a loop is computed before it. Elementwise operations, slices and paddings are fused into what reads them, unless
-several kernels do, or one that needs its operands in memory.
+What does not change in a loop is computed before it, equal operations are one, and what XLA simplifies is left out: views of a value, and
+slices of a padding that give its operand.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-SCOPE = "statement "  # with the number of a node: the scope in which a statement is traced
+from tempo_core.backends.scopes import Scope
 
 _CALLS = (
     "jit",
@@ -30,37 +27,12 @@ _CALLS = (
     "custom_vjp_call_jaxpr",
 )
 _ALIASES = ("reshape", "squeeze", "expand_dims", "copy", "copy_p", "stop_gradient", "bitcast_convert_type")
-_MOVES = (
-    "broadcast_in_dim",
-    "iota",
-    "slice",
-    "dynamic_slice",
-    "pad",
-    "concatenate",
-    "transpose",
-    "rev",
-)  # fused, and not element by element
-_REDUCTIONS = (
-    "reduce_sum",
-    "reduce_max",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_and",
-    "reduce_or",
-    "reduce_xor",
-    "argmax",
-    "argmin",
-)
-WINDOWS = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "reduce_window", "reduce_window_sum", "reduce_window_max")
-_IN_MEMORY = (
-    "dot_general", "conv_general_dilated", "sort", "top_k", "gather", "scatter", "scatter-add", "scatter_add", "scatter_mul",
+OWN = (
+    "dot_general", "conv_general_dilated", "sort", "top_k", "scatter", "scatter-add", "scatter_add", "scatter_mul",
     "scatter_max", "scatter_min", "pure_callback", "io_callback", "triangular_solve", "cholesky", "while", "scan", "cond",
 )  # fmt: skip
-_CHEAP = ("broadcast_in_dim", "iota", "rev", "slice", "transpose")  # XLA computes them in each iteration
-_BRANCHING = ("pad", "concatenate")  # XLA computes them once for a kernel, or into memory
-_NOT_ELEMENTWISE = {*_MOVES, *_REDUCTIONS, *WINDOWS, *_IN_MEMORY, "dynamic_update_slice", "zeros", "row"}
-MOST_PADDINGS = 2  # in one kernel
-MOST_COPIES = 15  # of the code of a fused value in one kernel
+WINDOWS = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "reduce_window", "reduce_window_sum", "reduce_window_max")
+CHEAP = ("broadcast_in_dim", "iota", "rev", "slice", "transpose")  # XLA computes them in each iteration
 
 
 @dataclass(eq=False)
@@ -76,9 +48,11 @@ class Value:
     is_literal: bool = False
     is_carried: bool = False  # what an iteration takes over
     in_memory: bool = False
+    is_repeated: bool = False  # it is in memory, and kernels that could read it there compute it again
     kernels: set[int] = field(default_factory=set)  # that read it, directly or through fused values
-    indices: set[object] = field(default_factory=set)  # at which its fused readers compute it
+    indices: set[tuple[int, int]] = field(default_factory=set)  # at which kernels compute it, fused
     users: int = 0
+    readers: list[Op] = field(default_factory=list)  # in its own computation
     last: int = -1  # the time of its last read
 
     @property
@@ -101,7 +75,9 @@ class Op:
     carries: list[Carry] = field(default_factory=list)
     pointers: int = 0  # entries of its table of pointers
     counters: int = 0  # numbers of its own
-    axis: int | None = None  # along which it computes sums of windows
+    axis: int | None = None  # along which it computes sums of windows, or concatenates
+    padding: tuple[tuple[int, int, int], ...] = ()
+    joined: Op | None = None  # of a reduction: the last operation that is computed with it
     is_kernel: bool = False
     begin: int = -1
     end: int = -1
@@ -198,26 +174,44 @@ class Trace:
         if name != "iota" and key in self._same and all(value.computation in at.around for value in self._same[key]):
             return self._same[key]
         outputs = [self._value(v.aval, statement, at) for v in equation.outvars]
-        if inputs and all(value.is_literal for value in inputs) and name not in _IN_MEMORY:
+        if inputs and all(value.is_literal for value in inputs) and name not in OWN:
             for value in outputs:
                 value.is_literal = True
         else:
-            is_view = name in _ALIASES or (
-                name in ("broadcast_in_dim", "transpose") and _is_bitcast(inputs[0].shape, outputs[0].shape)
-            )
-            if is_view or (name == "convert_element_type" and outputs[0].type == inputs[0].type):
+            if name == "concatenate":
+                inputs = [value for value in inputs if math.prod(value.shape)]
+            part = _part(inputs[0], params) if name == "slice" else None
+            if part is not None:
+                outputs = [part]
+            elif _is_view(name, params, inputs, outputs[0]):
                 outputs = [inputs[0]]
             else:
-                self._add(name, inputs, outputs, at).axis = params.get("axis") if name in WINDOWS else None
+                if name == "gather":
+                    inputs = [inputs[0], self._whole_indices(inputs[1], equation, statement, at)]
+                op = self._add(name, inputs, outputs, at)
+                op.axis = params.get("axis") if name in WINDOWS else params.get("dimension") if name == "concatenate" else None
+                op.padding = params.get("padding_config", ())
         self._same[key] = outputs
         return outputs
+
+    def _whole_indices(self, indices: Value, gather: Any, statement: int | None, at: Computation) -> Value:
+        """The indices of a gather as XLA takes them: those along its batch dimensions are next to the others."""
+        count, shape = len(gather.params["dimension_numbers"].operand_batching_dims), gather.invars[1].aval.shape
+        if not count:
+            return indices
+        key = ("indices", id(indices), count)
+        if key not in self._same or any(value.computation not in at.around for value in self._same[key]):
+            whole = Value((*shape[:-1], shape[-1] + count), indices.dtype, statement, at)
+            self._add("indices", [indices], [whole], at)
+            self._same[key] = [whole]
+        return self._same[key][0]
 
     def _add(self, name: str, inputs: list[Value], outputs: list[Value], at: Computation) -> Op:
         op = Op(name, inputs, outputs)
         for value in outputs:
             value.producer = op
         home = at
-        if name not in _CHEAP and name != "row":
+        if name not in CHEAP and name != "row":
             home = self._before_loops(op, at)
             self._hoist(inputs, home)
         for value in outputs:
@@ -236,7 +230,7 @@ class Trace:
         if value.is_literal or value.computation.level < at.level:
             return True
         producer = value.producer
-        return producer is not None and producer.name in _CHEAP and all(self._is_fixed(v, at) for v in producer.inputs)
+        return producer is not None and producer.name in CHEAP and all(self._is_fixed(v, at) for v in producer.inputs)
 
     def _hoist(self, values: Sequence[Value], home: Computation) -> None:
         """Move the cheap operations behind some values to the computation in which they are needed."""
@@ -309,120 +303,36 @@ class Trace:
         return outputs
 
 
-# -- what is in memory ------------------------------------------------------------------------------------------------
-
-
-def decide(program: Trace) -> None:
-    """Which values XLA computes into memory: those of kernels, those that kernels need there, and those that several kernels read."""
-    needed: set[int] = set()
-    paddings: Counter[int] = Counter()  # in each kernel
-
-    def of(computation: Computation) -> None:
-        for value in computation.results:
-            needed.add(id(value))
-            value.indices.add(None)
-        for op in reversed(computation.ops):
-            if op.inner:
-                for carry in op.carries:
-                    for value in (carry.initial, carry.taken, carry.result):
-                        value.in_memory = True
-                for value in op.outputs:
-                    value.in_memory = True
-                for inner in op.inner:
-                    of(inner)
-            own = (
-                bool(op.inner)
-                or op.name in _IN_MEMORY
-                or op.name in WINDOWS
-                or op.name in _REDUCTIONS
-                or op.name == "dynamic_update_slice"
-            )
-            for value in op.outputs:
-                value.in_memory = value.in_memory or own or id(value) in needed or _must_be_stored(value, paddings)
-            op.is_kernel = own or any(value.in_memory for value in op.outputs)
-            kernels = {id(op)} if op.is_kernel else set().union(*(value.kernels for value in op.outputs))
-            indices = {id(op)} if op.is_kernel else set().union(*(value.indices for value in op.outputs))
-            if op.name in _BRANCHING and not op.is_kernel:
-                paddings.update(kernels)
-            elementwise = is_elementwise(op)
-            for position, value in enumerate(op.inputs):
-                if value.is_literal:
-                    continue
-                value.kernels |= kernels
-                value.users += 1
-                value.indices |= indices if elementwise else {hash((id(op), position, index)) for index in indices}
-                if not value.is_literal and (value.computation is not computation or _needs_in_memory(op, position, value)):
-                    needed.add(id(value))
-
-    of(program.whole)
-
-
-def _must_be_stored(value: Value, paddings: Mapping[int, int]) -> bool:
-    """Whether several kernels read a value, or one computes it too often."""
-    if _is_free(value):
-        return False
-    emitted = len(value.indices)
-    by_branches = (
-        value.producer is not None
-        and value.producer.name in _BRANCHING
-        and (emitted > 1 or value.users > 1 or any(paddings.get(kernel, 0) >= MOST_PADDINGS for kernel in value.kernels))
-    )
-    return len(value.kernels) > 1 or emitted > MOST_COPIES or by_branches
-
-
-def _needs_in_memory(op: Op, position: int, value: Value) -> bool:
-    """Whether an operand of a kernel has to be in memory."""
-    if op.name == "gather" and position == 1:
-        return not _is_free(value)
-    if op.inner or op.name in _IN_MEMORY or op.name in WINDOWS:
+def _is_view(name: str, params: Mapping[str, Any], inputs: Sequence[Value], output: Value) -> bool:
+    """Whether an operation gives its first operand, perhaps in another shape."""
+    if name in _ALIASES:
         return True
-    if op.name == "dynamic_update_slice":
-        return position == 0
-    producer = value.producer
-    return op.name in _REDUCTIONS and producer is not None and producer.name == "select_n"
+    if name in ("broadcast_in_dim", "transpose"):
+        return _is_bitcast(inputs[0].shape, output.shape)
+    if name == "concatenate":
+        return len(inputs) == 1
+    if name == "pad":
+        return not any(size for each in params["padding_config"] for size in each)
+    return name in ("slice", "dynamic_slice", "convert_element_type") and inputs[0].type == output.type
 
 
-def _is_free(value: Value) -> bool:
-    """Whether a value follows from positions and constants alone, so that each reader computes it again."""
-    if value.is_literal:
-        return True
-    producer = value.producer
-    if value.is_carried or value.is_external or producer is None:
-        return False
-    return producer.name in ("iota", "zeros") or (producer.name == "broadcast_in_dim" and all(map(_is_free, producer.inputs)))
-
-
-def reads(op: Op) -> tuple[list[Value], list[Value]]:
-    """The values in memory that a kernel reads: element by element, and in other ways. Those of a loop include its bodies'."""
-    elementwise: dict[int, Value] = {}
-    other: dict[int, Value] = {}
-
-    seen: set[tuple[int, bool]] = set()
-
-    def visit(value: Value, aligned: bool) -> None:
-        if value.is_literal or (id(value), aligned) in seen:
-            return
-        seen.add((id(value), aligned))
-        if value.in_memory or value.producer is None:
-            (elementwise if aligned else other)[id(value)] = value
-            return
-        for source in value.producer.inputs:
-            visit(source, aligned and is_elementwise(value.producer))
-
-    for source in op.inputs:
-        visit(source, is_elementwise(op))
-    for inner in op.inner:
-        for value in inner.results:
-            visit(value, False)
-        for each in inner.ops:
-            for value in chain(*reads(each)) if each.is_kernel else ():
-                if inner not in value.computation.around:
-                    other[id(value)] = value
-    return list(elementwise.values()), list(other.values())
-
-
-def is_elementwise(op: Op) -> bool:
-    return not op.inner and op.name not in _NOT_ELEMENTWISE
+def _part(value: Value, params: Mapping[str, Any]) -> Value | None:
+    """The operand of a padding or a concatenation that a slice of its result is; None if it is another part."""
+    op, starts = value.producer, tuple(params["start_indices"])
+    sizes = tuple(limit - start for start, limit in zip(starts, params["limit_indices"], strict=True))
+    if op is None or any(stride != 1 for stride in params["strides"] or ()):
+        return None
+    if op.name == "pad":
+        is_all = op.inputs[0].shape == sizes and not any(between for _, _, between in op.padding)
+        return op.inputs[0] if is_all and starts == tuple(low for low, _, _ in op.padding) else None
+    if op.name != "concatenate" or op.axis is None:
+        return None
+    begin = 0
+    for operand in op.inputs:
+        if operand.shape == sizes and starts == tuple(begin if k == op.axis else 0 for k in range(len(starts))):
+            return operand
+        begin += operand.shape[op.axis]
+    return None
 
 
 def _is_bitcast(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
@@ -448,5 +358,5 @@ def _needed(jaxpr: Any) -> set[int]:
 
 
 def _statement(equation: Any, caller: int | None) -> int | None:
-    numbers = re.findall(rf"{SCOPE}(\d+)", str(equation.source_info.name_stack))
-    return int(numbers[-1]) if numbers else caller
+    scope = Scope.of(str(equation.source_info.name_stack))
+    return caller if scope is None or scope.statement is None else scope.statement[0]

@@ -23,7 +23,7 @@ from tempo_core.schedule.guards import guard
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
-from tempo_core.schedule.rotate import rotated
+from tempo_core.schedule.rotate import begun, rotated
 from tempo_core.schedule.simplify import Limits, as_block, cut, inside_limits, simplified
 from tempo_core.schedule.storage import Storage
 from tempo_core.schedule.tighten import tightened
@@ -57,9 +57,16 @@ def build_program(
         root = _Loops(schedule, present, bounds).item(present, 0, {})
     root = rotated(simplified(tightened(root, limits), limits))
     values = frozenset(chosen_value(step) for step in graph.chosen if step not in graph.ends())
-    root = cut(root, limits, lambda body: _copy_weight(body, graph), values)
-    root = tightened(root, limits)  # after a cut, the whole body of a loop may stand under one condition
-    root = simplified(inside_limits(root, limits) if values else root, limits)
+
+    def weigh(item: Item) -> int:
+        return sum(copy_weight(graph[leaf.node].op) for leaf in leaves(item) if isinstance(leaf, Execute))
+
+    root = cut(root, limits, weigh)
+    root = simplified(tightened(root, limits), limits)  # after a cut, the whole body of a loop may stand under one condition
+    root = begun(root)
+    if values:
+        root = tightened(cut(root, limits, weigh, values), limits)
+        root = simplified(inside_limits(root, limits), limits)
     if storage is not None:
         root = _batched(root)
     return as_block(_named(root, graph, frozenset(value.name for value in limits)))
@@ -68,10 +75,6 @@ def build_program(
 def chosen_value(step: Symbol) -> Symbol:
     """The symbol that stands in a program for the point of a step that a run takes."""
     return counter(step.name)
-
-
-def _copy_weight(body: Item, graph: Graph) -> int:
-    return sum(copy_weight(graph[leaf.node].op) for leaf in leaves(body) if isinstance(leaf, Execute))
 
 
 @dataclass(frozen=True)
@@ -415,7 +418,7 @@ def _batched(item: Item) -> Item:
 
 def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:
     """One `Dealloc` for all that a loop over `leaf` frees, if the counter moves exactly one coordinate of the point."""
-    moving = [k for k, part in enumerate(leaf.point) if loop.counter in _symbols(part)]
+    moving = [k for k, part in enumerate(leaf.point) if loop.counter in part.symbols]
     if len(moving) != 1:
         return None
     part = leaf.point[moving[0]]
@@ -424,9 +427,3 @@ def _range_freed(leaf: Dealloc, loop: Loop) -> Dealloc | None:
     offset = part - loop.counter.expr
     freed = Range(loop.start + offset, loop.stop + offset)
     return Dealloc(leaf.node, leaf.output, (*leaf.point[: moving[0]], freed, *leaf.point[moving[0] + 1 :]))
-
-
-def _symbols(part: object) -> frozenset[Symbol]:
-    if isinstance(part, Range):
-        return part.start.symbols | part.stop.symbols
-    return getattr(part, "symbols", frozenset())

@@ -225,8 +225,7 @@ def _awaited(graph: Graph, statement: Statement, last: Symbol) -> set[Expr]:
     uses = False if isinstance(node.op, End) else last in node.op.symbols
     for _, edge in statement.edges:
         for step, index in edge.by_step(graph[edge.source].domain).items():
-            symbols = index.expr.symbols if isinstance(index, Point) else index.start.symbols | index.stop.symbols
-            uses = uses or (step != last and last in symbols)
+            uses = uses or (step != last and last in index.symbols)
     for part in (part for condition in (node.domain.condition, *statement.conditions) for part in condition.parts):
         if last in part.symbols:
             inside = isinstance(part, Comparison) and part.kind == ">=" and last not in (part.expr - last.expr).symbols

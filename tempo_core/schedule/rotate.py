@@ -56,3 +56,42 @@ def _without(item: Item, part: Bool) -> Item:
     assert isinstance(item, If)
     rest = conjunction(*(p for p in item.condition.parts if p != part))
     return item.then if rest is TRUE else If(rest, item.then)
+
+
+def begun(item: Item) -> Item:
+    """The item with loops that begin with what their first iteration follows, where each iteration ends with the same for the next one.
+
+    A run may choose the end of such a loop, so that it cannot be cut before the last iteration. All statements run in the same order as
+    before, and the conditions are gone. If the loop has no iteration, its first statements did not run either.
+
+    Rewrite: `if T >= 2: next[0]; for t in 1:T: h[t]; if t <= T - 2: next[t]` -> `for t in 0:T - 1: next[t]; h[t + 1]`
+    """
+    if isinstance(item, If):
+        return If(item.condition, as_block(begun(item.then)), None if item.orelse is None else as_block(begun(item.orelse)))
+    if isinstance(item, Loop):
+        return Loop(item.counter, item.start, item.stop, item.step, as_block(begun(item.body)))
+    if not isinstance(item, Block):
+        return item
+    children: list[Item] = []
+    for child in map(begun, item.children):
+        earlier = _begun_earlier(children[-1], child) if children and isinstance(child, Loop) else None
+        if earlier is None:
+            children.append(child)
+        else:
+            children[-1] = earlier
+    return Block(tuple(children))
+
+
+def _begun_earlier(before: Item, loop: Loop) -> Loop | None:
+    """A loop with what stands before it as the start of its first iteration; None if that is something else than the end of the others."""
+    before_last = at_least_zero(loop.stop - 2 - loop.counter.expr)
+    *first, last = loop.body.children
+    if loop.step != 1 or not first or not isinstance(last, If) or last.orelse is not None:
+        return None
+    if before_last not in last.condition.parts:
+        return None
+    if before != substitute(last, {loop.counter: loop.start - 1}):
+        return None
+    following = [substitute(item, {loop.counter: loop.counter.expr + 1}) for item in first]
+    start = as_block(_without(last, before_last)).children
+    return Loop(loop.counter, loop.start - 1, loop.stop - 1, 1, Block((*start, *following)))

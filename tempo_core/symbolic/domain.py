@@ -45,6 +45,10 @@ class Point:
     def steps(self) -> frozenset[Symbol]:
         return self.expr.steps
 
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return self.expr.symbols
+
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Point:
         return Point(self.expr.substitute(values))
 
@@ -83,6 +87,11 @@ class Range:
     @property
     def steps(self) -> frozenset[Symbol]:
         return self.start.steps | self.stop.steps
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """Those of the points that are read; `size` says nothing about them."""
+        return self.start.symbols | self.stop.symbols
 
     def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Range:
         size = None if self.size is None else self.size.substitute(values)

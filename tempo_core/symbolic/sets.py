@@ -10,7 +10,7 @@ import islpy as isl
 
 from tempo_core.errors import NonAffineError
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, Conjunction, Disjunction, Truth
-from tempo_core.symbolic.domain import Domain, Index, Point, Range
+from tempo_core.symbolic.domain import Domain, Index, Point
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
 
 P = ParamSpec("P")
@@ -131,10 +131,6 @@ def bounds_of(*parts: Domain | Bool | Expr | Index) -> frozenset[Symbol]:
     for part in parts:
         if isinstance(part, Domain):
             symbols |= part.condition.symbols | set(part.steps)
-        elif isinstance(part, Point):
-            symbols |= part.expr.symbols
-        elif isinstance(part, Range):
-            symbols |= part.start.symbols | part.stop.symbols
         else:
             symbols |= part.symbols
     return frozenset(s.bound_symbol if s.bound else s for s in symbols)

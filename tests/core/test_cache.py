@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -187,6 +188,52 @@ def test_another_environment_is_another_device_program(tmp_path: Path) -> None:
     with patch("tempo_core.runtime.environment._installed", lambda: "another version"):
         assert small(config).message == "from the cache: nothing"
     assert small(config).compile().compiles == 0
+
+
+# -- the user's lines -------------------------------------------------------------------------------------------------
+
+MODEL = """
+import tempo_core as tp
+def model(config):
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        h = tp.recurrence((3,), domain=(t,), name="h")
+        h[0] = tp.zeros((3,)) + 0.5
+        (shown,) = tp.udf(lambda a: (a[:2] if a[0] < 0.2 else a,), h, outputs=[tp.spec((3,))], kind="host", name="shown")
+        h[t + 1] = shown * 0.5
+        scaled = tp.exp(h) * 2
+        return ctx.compile({T: 6}, {"scaled": scaled}, config)
+"""
+
+
+def moved(folder: Path, lines: int, text: str = MODEL) -> Callable[[tp.Config], tp.Program[Any]]:
+    """The function `model` of a module that begins with so many empty lines."""
+    folder.mkdir()
+    (folder / "moved.py").write_text("\n" * lines + text)
+    return runpy.run_path(str(folder / "moved.py"))["model"]  # type: ignore[no-any-return]
+
+
+def test_a_program_on_other_lines_is_the_same_program_with_the_lines_of_today(tmp_path: Path) -> None:
+    config = tp.Config(cache=tmp_path / "programs")
+    moved(tmp_path / "first", 0)(config).compile()
+    taken = moved(tmp_path / "second", 7)(config)
+    plain = moved(tmp_path / "third", 7)(tp.Config())
+    assert taken.compile().compiles == 0 and taken.message.startswith(ALL)
+    for text in ("sdg", "source", "schedule", "program", "memory", "plan"):
+        assert taken.text(text, full=True).replace("second", "third") == plain.text(text, full=True)
+    assert {t.line.rsplit(":", 1)[0] for t in taken.plan().usage.tensors if t.line} == {str(tmp_path / "second" / "moved.py")}
+    assert str(taken.explain()).replace("second", "third") == str(plain.explain())
+    with pytest.raises(tp.errors.ShapeError) as error:
+        taken.run()
+    assert error.value.where == f"{tmp_path / 'second' / 'moved.py'}:15"
+
+
+def test_statements_that_come_to_stand_on_one_line_are_another_program(tmp_path: Path) -> None:
+    config = tp.Config(cache=tmp_path / "programs")
+    moved(tmp_path / "first", 0)(config)
+    joined = MODEL.replace("\n        h[0] =", "; h[0] =")
+    assert joined != MODEL
+    assert moved(tmp_path / "second", 0, joined)(config).message == "from the cache: nothing"
 
 
 # -- functions of users -----------------------------------------------------------------------------------------------

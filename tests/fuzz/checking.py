@@ -346,6 +346,19 @@ class Checking:
             assert_same(value, e, self.tolerance, f"output {k} of a run that chooses {', '.join(str(b) for b, _ in chosen)}")
         if self.built["sunk"] is not None:
             self.check_sink(expected[self.built["sunk"]])
+        self.check_jax_call(program, dict(chosen), expected)
+
+    def check_jax_call(self, program: tp.Program, bounds: dict[Any, int], expected: list[Any]) -> None:
+        """The program as a JAX function, whose call chooses the same bounds."""
+        if self.draw // 16 % 2 or any(tensor.user_condition is not TRUE for tensor in self.outputs):
+            return
+        try:
+            function = program.as_jax()
+        except errors.TempoError:  # it calls functions on the host, is interpreted, or has outputs of shapes that vary
+            return
+        _, values = function(function.init(seed=self.config.seed), self.arrays(), bounds)
+        for k, (value, e) in enumerate(zip(values, expected, strict=True)):
+            assert_same(np.asarray(value), e, self.tolerance, f"output {k} of a JAX function that chooses {bounds}")
 
     def check_passes(self) -> None:
         """Each pass keeps the meaning of the graph, which the reference evaluates after each pass. (At a point where a tensor does not

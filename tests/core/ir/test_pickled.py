@@ -14,7 +14,7 @@ import pytest
 import tempo_core as tp
 from tempo_core.compiler import with_outputs
 from tempo_core.ir import ops
-from tempo_core.ir.fingerprint import Functions, fingerprint
+from tempo_core.ir.fingerprint import Functions, Lines, fingerprint
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.pickled import PickleError, dumps, loads
 from tempo_core.ir.text import parse, to_text
@@ -47,6 +47,21 @@ def test_equal_graphs_have_one_fingerprint() -> None:
     assert of_graph(parse(TEXT)) == of_graph(parse(TEXT)) == of_graph(loads(dumps(parse(TEXT), NONE), NONE))
     # From another process: Python's own hashes of texts and steps would differ here.
     assert fingerprint(("a", 1, None, Symbol("t", "T"))) == "6212f1235effdfe40f5557fa42528d64146a2e4ff7c69e930f2bbf6577d67cec"
+
+
+def test_lines_are_numbers() -> None:
+    def of_lines(graph: Graph) -> str:
+        return fingerprint(tuple(graph), NONE, Lines(graph))
+
+    graph, other = parse(TEXT), parse(TEXT.replace("a.py:4", "b.py:14").replace("a.py:5", "b.py:15"))
+    swapped = parse(TEXT.replace("a.py:4", "*").replace("a.py:3", "a.py:4").replace("*", "a.py:3"))
+    assert of_lines(graph) == of_lines(other) == of_lines(swapped) and of_graph(graph) != of_graph(other)
+    assert of_lines(parse(TEXT.replace("a.py:4", "a.py:3"))) != of_lines(graph)  # two nodes on one line
+    assert of_lines(changed(1, lambda n: replace(n, where="a.py:3"))) != of_lines(graph)  # a line for a node without one
+    assert of_lines(changed(0, lambda n: replace(n, name="a.py:7"))) != of_lines(graph)  # a name is no line
+    data = dumps(graph, NONE, Lines(graph))
+    assert b"a.py" not in data and data == dumps(other, NONE, Lines(other))
+    assert to_text(loads(data, NONE, Lines(other))) == to_text(other)
 
 
 @pytest.mark.parametrize(

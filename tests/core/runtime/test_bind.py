@@ -110,3 +110,93 @@ def test_what_cannot_be_bound() -> None:
         x = tp.input("x", domain=(t,), streamed=True)
     with pytest.raises(errors.InputError, match=r"is streamed, and cannot be bound"):
         ctx.compile({T: 2}, x).bind({"x": iter([1.0, 2.0])})
+
+
+# -- arrays that a run may have for itself ------------------------------------------------------------------------------
+
+
+def doubling(config: tp.Config) -> tp.Program[Any]:
+    """The next state of a large array, and a sum over what it was."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        state, x = tp.input("state", (64, 64)), tp.input("x", (64, 64), domain=(t,))
+        s = tp.recurrence((64, 64), domain=(t,), name="s")
+        s[0] = state
+        s[t + 1] = tp.tanh(s @ x)
+    return ctx.compile({T: 5}, {"next": s[T - 1], "sum": state.sum()}, config)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_donated_arrays_are_deleted_and_results_are_equal(executor: str) -> None:
+    program = doubling(EXECUTORS[executor])
+    random = np.random.default_rng(0)
+    state, x = random.normal(size=(64, 64)).astype("float32"), random.normal(size=(5, 64, 64)).astype("float32")
+    kept, given = jax.numpy.array(state), jax.numpy.array(state)
+    expected = program.run({"state": kept, "x": x})
+    results = program.run({"state": given, "x": x}, donate=("state",))
+    for name in expected:
+        np.testing.assert_array_equal(results[name], expected[name])
+    assert given.is_deleted() and not kept.is_deleted()
+    with pytest.raises((RuntimeError, ValueError), match="deleted"):  # JAX raises either
+        program.run({"state": given, "x": x})
+    again = program.run({"state": jax.numpy.array(state), "x": jax.numpy.array(x)}, donate=("x", "state"))
+    np.testing.assert_array_equal(again["next"], expected["next"])
+
+
+def test_a_device_program_writes_into_donated_memory() -> None:
+    program = doubling(tp.Config())
+    compiles = program.compile().compiles
+    for _ in range(2):
+        program.run({"state": jax.numpy.ones((64, 64)), "x": np.ones((5, 64, 64), "float32")}, donate=("state",))
+    (donor,) = program._donors.values()
+    assert donor.compiles == 1 and program.compiles == compiles + 1
+    (segment,), (plain,) = donor.segments, program._staged.segments  # type: ignore[union-attr]
+    assert segment.donated == ("state",)
+    assert segment.compiled.memory_analysis().alias_size_in_bytes == 64 * 64 * 4  # type: ignore[union-attr]
+    assert plain.compiled.memory_analysis().alias_size_in_bytes == 0  # type: ignore[union-attr]
+
+
+def test_arrays_that_several_launches_read_are_deleted_after_the_last_one() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (3,))
+        h = tp.recurrence((3,), domain=(t,), name="h")
+        h[0] = x
+        (seen,) = tp.udf(lambda value: (value * 2,), h, outputs=[tp.spec((3,))], kind="host", name="seen")
+        h[t + 1] = seen + x
+    program = ctx.compile({T: 4}, h)
+    given = jax.numpy.ones((3,))
+    np.testing.assert_array_equal(program.run({"x": given}, donate=["x"])[:, 0], [1, 3, 7, 15])
+    assert given.is_deleted() and not any(segment.donated for donor in program._donors.values() for segment in donor.segments)
+
+
+@pytest.mark.parametrize(
+    ("config", "inputs", "donate", "text"),
+    [
+        (
+            {},
+            {"state": np.ones((64, 64), "float32")},
+            ("state",),
+            "is given a ndarray; only an array on the device can be donated",
+        ),
+        ({}, {}, ("states",), "the program has no input `states` to donate"),
+        ({}, {}, ("x",), "the input `x` is bound, and cannot be donated"),
+        ({"check_numerics": True}, {}, ("state",), "the input `state` is read again by check_numerics, and cannot be donated"),
+        ({}, {}, "state", "donate"),
+    ],
+)
+def test_what_cannot_be_donated(config: dict[str, Any], inputs: dict[str, Any], donate: Any, text: str) -> None:
+    program = doubling(tp.Config(**config)).bind({"x": np.ones((5, 64, 64), "float32")})
+    with pytest.raises(errors.TempoError, match=text):
+        program.run({"state": jax.numpy.ones((64, 64)), **inputs}, donate=donate)
+
+
+def test_a_jax_function_has_the_donation_of_jax() -> None:
+    function = doubling(tp.Config()).as_jax(carry={"next": "state"})
+    step = jax.jit(function, donate_argnums=0)
+    x = np.ones((5, 64, 64), "float32")
+    state = function.init({"state": np.full((64, 64), 0.01, "float32")})
+    expected, _ = function(state, {"x": x})
+    following, _ = step(state, {"x": x})
+    np.testing.assert_allclose(following.carried["state"], expected.carried["state"], rtol=1e-6)
+    assert state.carried["state"].is_deleted() and not following.carried["state"].is_deleted()

@@ -416,3 +416,108 @@ def test_the_values_are_those_of_the_reference() -> None:
     f = network.compiled("h").as_jax()
     (expected,) = reference.evaluate(network.context, [network.outputs["h"]], network.bounds, FED)
     assert_same(np.asarray(f(f.init(), FED)[1]["h"]), expected)
+
+
+# -- bounds that each call chooses ----------------------------------------------------------------------------------------
+
+
+def of_any_length() -> tuple[tp.Program[Any], Any]:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x, w = tp.input("x", (2,), domain=(t,)), tp.input("w", (2,))
+        h = tp.recurrence((2,), domain=(t,), name="h")
+        h[0] = x[0] * w
+        h[t + 1] = tp.tanh(h * -0.7 + x[t + 1] * w)
+        loss = (h[0:T] * h[0:T]).sum()
+        dw, dx = tp.grad(loss, wrt=[w, x])
+        outputs = {
+            "h": h, "last": h[T - 1], "rest": x[t:T].sum(0), "row": x[0:T].reshape(T * 2), "loss": loss, "dw": dw, "dx": dx,
+            "random": tp.random.normal((2,), domain=(t,)),
+        }  # fmt: skip
+    return ctx.compile({T: tp.upto(8, at_least=2)}, outputs), T
+
+
+def fed_for(length: int, size: int) -> dict[str, Any]:
+    x = np.zeros((size, 2), "float32")
+    x[:length] = np.random.default_rng(length).normal(size=(length, 2))
+    return {"x": x, "w": np.float32([0.5, 2.0])}
+
+
+def test_the_shapes_of_inputs_tell_the_bound_and_one_program_serves_all() -> None:
+    program, _ = of_any_length()
+    function = program.as_jax()
+    for length in (2, 5, 8):
+        expected = program.run(fed_for(length, length), seed=3)
+        _, results = function(function.init(seed=3), fed_for(length, length))
+        for name in expected:
+            assert results[name].shape == expected[name].shape
+            np.testing.assert_allclose(results[name], expected[name], rtol=2e-5, atol=1e-6, err_msg=name)
+    assert function._call._cache_size() == 1
+
+
+def test_a_traced_bound_is_a_value() -> None:
+    program, T = of_any_length()
+    function = program.as_jax(gradients={"loss": {"w": "dw", "x": "dx"}})
+
+    def results(inputs: Any, length: Any) -> Any:
+        return function(function.init(), inputs, {T: length})[1]
+
+    for length in (2, 5, 8):
+        expected = program.run(fed_for(length, length))
+        traced = jax.jit(results)(fed_for(length, 8), length)
+        for name, value in expected.items():
+            whole = np.zeros_like(traced[name])
+            whole[tuple(slice(0, size) for size in value.shape)] = value
+            np.testing.assert_allclose(traced[name], whole, rtol=2e-5, atol=1e-6, err_msg=name)
+        slopes = jax.jit(jax.grad(lambda inputs, length: results(inputs, length)["loss"]))(fed_for(length, 8), length)
+        np.testing.assert_allclose(slopes["w"], expected["dw"], rtol=2e-5)
+        np.testing.assert_allclose(slopes["x"][:length], expected["dx"], rtol=2e-5, atol=1e-6)
+    losses = jax.vmap(lambda length: results(fed_for(8, 8), length)["loss"])(np.arange(20))
+    assert losses[0] == losses[2] and losses[8] == losses[19]  # the limits are 2 and 8
+    assert losses[2] != losses[3]
+
+
+def test_a_step_that_ends_early_has_zeros_past_its_end() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        h = tp.recurrence((), domain=(t,), name="h")
+        h[0] = tp.input("start", ())
+        h[t + 1] = h * 0.5
+        ctx.ends(t, when=h < 0.1)
+        outputs = {"h": h, "sum": h[0:T].sum(0), "length": tp.ones(()) * T}
+    program = ctx.compile({T: 12}, outputs)
+    function = program.as_jax()
+    starts = np.float32([1.0, 0.3, 8.0])
+    _, results = jax.vmap(lambda start: function(function.init(), {"start": start}))(starts)
+    for row, start in enumerate(starts):
+        expected = program.run({"start": start})
+        count = int(expected["length"])
+        assert results["length"][row] == count and results["h"].shape == (3, 12)
+        np.testing.assert_allclose(results["h"][row, :count], expected["h"], rtol=1e-6)
+        assert not results["h"][row, count:].any()
+
+
+def test_what_a_call_cannot_choose() -> None:
+    program, T = of_any_length()
+    function = program.as_jax()
+    fed = fed_for(5, 5)
+    with pytest.raises(errors.BoundsError, match=r"the bound T is 9 in this run"):
+        function(function.init(), fed_for(9, 9))
+    with pytest.raises(errors.BoundsError, match=r"the bound T is float32\[\]; it is one integer"):
+        jax.jit(lambda length: function(function.init(), fed, {T: length}))(2.5)
+    with pytest.raises(errors.InputError, match=r"the input `x` has shape \(5, 2\).*with the shape \(8, 2\) here"):
+        jax.jit(lambda length: function(function.init(), fed, {T: length}))(3)
+    with pytest.raises(errors.ArgumentError, match=r"the size of the input `x` has T in it.*`dx` cannot be carried"):
+        program.as_jax(carry={"dx": "x"})
+    with pytest.raises(errors.BoundsError, match=r"the program has no bound that a call chooses"):
+        fixed = tp.Context("t")
+        with fixed as ((t, N),):
+            y = tp.input("y", domain=(t,))
+        plain = fixed.compile({N: 3}, y).as_jax()
+        plain(plain.init(), {"y": np.ones(3)}, {N: 3})
+    ragged = tp.Context("t")
+    with ragged as ((t, N),):
+        y = tp.input("y", domain=(t,))
+        prefix = y[0 : t + 1].named("prefix")
+    with pytest.raises(errors.ConfigError, match=r"the output `.*` has a shape that varies with a step.*chooses T"):
+        ragged.compile({N: tp.upto(4)}, {"prefix": prefix}).as_jax()

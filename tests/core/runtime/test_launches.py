@@ -225,7 +225,7 @@ def test_chunks_grow_until_they_take_the_wanted_time(monkeypatch: pytest.MonkeyP
 
         def launch(*values: Any) -> Any:
             if segment.is_chunk:
-                first, last = values[4]
+                first, last = values[5]
                 lengths.append(int(last - first))
                 now[0] += 1e-5 * lengths[-1]
             return function(*values)

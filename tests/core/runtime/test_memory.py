@@ -20,44 +20,41 @@ QUICK = (
     "block softmax", "Retrace", "bandit", "gradient penalty", "Jacobi", "game of life", "delta rule", "selective scan",
 )  # fmt: skip
 MOST = 1.5  # times what XLA takes
-RESULTS = "XLA puts values into the memory of results that are not there yet"
-SHARED = "XLA computes cheap values again in each of their readers; the estimate keeps them"
-PADDINGS = "the estimate keeps a third padding in a kernel, as XLA does in other stencils"
-BLOCKS = "XLA computes sums along an axis in the memory of their operand"
-UNEXPLAINED = "not explained yet; a margin of 20 percent is a part of it"
-# Programs whose estimate is more than `MOST` times what XLA takes, with the quotient and its cause.
-ABOVE: Mapping[str, tuple[float, str]] = {
-    "HMM forward": (1.52, UNEXPLAINED),
-    "soft-DTW": (2.29, UNEXPLAINED),
-    "heat": (3.84, PADDINGS),
-    "wave": (1.67, UNEXPLAINED),
-    "Gauss-Seidel": (1.9, UNEXPLAINED),
-    "triangular solve": (1.76, RESULTS),
-    "conjugate gradients": (1.65, UNEXPLAINED),
-    "stacked RNN, layers a step": (1.74, UNEXPLAINED),
-    "selective scan": (1.69, SHARED),
-    "linear attention, the past": (1.59, UNEXPLAINED),
-    "diagonal state space": (2.13, SHARED),
-    "V-trace": (2.72, RESULTS),
-    "n-step returns": (1.89, RESULTS),
-    "n-step Q, replay window, target network": (2.12, UNEXPLAINED),
-    "MAML, second order": (2.13, UNEXPLAINED),
-    "gradient penalty": (2.15, SHARED),
-    "value iteration": (2.89, PADDINGS),
-    "knapsack": (1.9, UNEXPLAINED),
-    "window max": (1.62, UNEXPLAINED),
-    "window variance": (1.68, SHARED),
-    "impulse response": (2.2, SHARED),
-    "impulse response, long": (2.15, RESULTS),
-    "block softmax": (3.0, SHARED),
-    "adaptive model": (2.7, BLOCKS),
+SMALL = 1024  # bytes that are as good as nothing
+MASKS = "XLA computes a mask of one dimension, the estimate one of two"
+STORED = "the estimate keeps values that several kernels read, where XLA computes some of them again"
+ORDER = "XLA runs the kernels of a long body in another order"
+REDUCED = "the estimate keeps what XLA's reductions take and give; XLA fuses a reduction over a few elements into its readers"
+PADDED = "the estimate keeps paddings that XLA fuses into the only kernel that reads them"
+# Programs whose estimate is more than `MOST` times what XLA takes, and more than `SMALL`, with the quotient and its cause.
+ABOVE: Mapping[tuple[str, str], tuple[float, str]] = {
+    ("full", "Kalman smoother"): (1.66, STORED),
+    ("full", "MAML, second order"): (2.95, ORDER),
+    ("full", "beam search"): (1.58, REDUCED),
+    ("full", "value iteration"): (1.6, MASKS),
+    ("full", "knapsack"): (2.06, "132 bytes of counters"),
+    ("full", "prefix variance"): (1.67, STORED),
+    ("full", "window variance"): (1.58, STORED),
+    ("full", "integral image"): (1.57, STORED),
+    ("small", "soft-DTW"): (1.74, STORED),
+    ("small", "heat"): (3.39, STORED),
+    ("small", "wave"): (1.51, STORED),
+    ("small", "game of life"): (2.15, PADDED),
+    ("small", "linear attention, the past"): (1.74, STORED),
+    ("small", "diagonal state space"): (1.82, REDUCED),
+    ("small", "n-step Q, replay window, target network"): (1.51, ORDER),
+    ("small", "gradient penalty"): (1.67, REDUCED),
+    ("small", "value iteration"): (1.76, MASKS),
+    ("small", "impulse response, long"): (1.54, STORED),
+    ("small", "block softmax"): (2.37, REDUCED),
+    ("small", "adaptive model"): (2.65, STORED),
 }
 
 
-def figures(name: str) -> tuple[int, int]:
-    """Our estimate of the temporaries of a classic at its small size, and XLA's own figure."""
+def figures(name: str, size: str) -> tuple[int, int]:
+    """Our estimate of the temporaries of a classic, and XLA's own figure."""
     classic = CLASSICS[name]
-    program = classic.program(**classic.sizes["small"]).compile()
+    program = classic.program(**classic.sizes[size]).compile()
     staged = program._staged
     assert staged is not None
     estimates = [staged.temporaries(segment).bytes for segment in staged.segments]
@@ -66,13 +63,20 @@ def figures(name: str) -> tuple[int, int]:
     return max(estimates), max(bytes or 0 for bytes in measured)
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CLASSICS])
-def test_the_estimate_is_never_below_what_xla_takes_and_seldom_far_above(name: str) -> None:
-    ours, xla = figures(name)
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [
+        pytest.param(size, name, marks=() if size == "small" and name in QUICK else pytest.mark.slow)
+        for size in ("small", "full")
+        for name in CLASSICS
+    ],
+)
+def test_the_estimate_is_never_below_what_xla_takes_and_seldom_far_above(size: str, name: str) -> None:
+    ours, xla = figures(name, size)
     assert xla <= ours
-    quotient, cause = ABOVE.get(name, (MOST, ""))
-    assert ours <= (quotient + 0.01) * xla, cause
-    assert name not in ABOVE or ours > MOST * xla, "the row is no longer needed"
+    quotient, cause = ABOVE.get((size, name), (MOST, ""))
+    assert ours - SMALL <= (quotient + 0.01) * xla, cause
+    assert (size, name) not in ABOVE or ours - SMALL > MOST * xla, "the row is no longer needed"
 
 
 def growing(limit: int | str | None = None, **options: Any) -> tp.Program[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tempo_core.schedule.program import Block, Execute, If, Item, Loop, walk
-from tempo_core.schedule.rotate import rotated
+from tempo_core.schedule.rotate import begun, rotated
 from tempo_core.schedule.simplify import cut, resolved, simplified
-from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr, maximum, minimum
+from tempo_core.symbolic.condition import TRUE, Bool
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tests.core.schedule.test_tighten import OTHER, RUN, executed, guarded, n, t
 
 TAKE = Execute(2, 1, (t.expr,))
@@ -99,6 +99,42 @@ def test_narrower_conditions_stay_in_a_rotated_loop(after_first: Bool):
 def test_other_loops_are_not_rotated(after_first: Bool, before_last: Bool):
     item = recurrence(after_first, before_last)
     assert rotated(item) == item
+
+
+END = Symbol("T_last", "")
+BEFORE = Execute(3, None, (Expr.of(0),))
+MORE = Execute(4, None, (t.expr,))
+
+
+def chosen(*body: Item) -> Loop:
+    """A loop from the second iteration to an end that the run chooses."""
+    return Loop(t, Expr.of(1), END.expr + 1, 1, Block(body))
+
+
+@pytest.mark.parametrize("rest", [TRUE, t.expr <= 2])
+def test_a_loop_to_a_chosen_end_begins_with_what_its_first_iteration_follows(rest: Bool):
+    item = Block((guarded(END.expr >= 1, BEFORE), chosen(TAKE, MORE, guarded((END.expr >= t.expr + 1) & rest, NEXT))))
+    changed = begun(item)
+    for last in range(5):
+        assert executed(changed, {END: last}) == executed(item, {END: last})
+    assert loops(changed) == ["t in 0:T_last"]
+    assert conditions(changed) == ([] if rest is TRUE else [str(rest)])
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        Block((guarded(END.expr >= 2, BEFORE), chosen(TAKE, guarded(END.expr >= t.expr + 1, NEXT)))),
+        Block((guarded(END.expr >= 1, MORE), chosen(TAKE, guarded(END.expr >= t.expr + 1, NEXT)))),
+        Block((BEFORE, chosen(TAKE, guarded(END.expr >= t.expr + 1, NEXT)))),
+        Block((guarded(END.expr >= 1, BEFORE), MORE, chosen(TAKE, guarded(END.expr >= t.expr + 1, NEXT)))),
+        Block((guarded(END.expr >= 1, BEFORE), chosen(TAKE, guarded(END.expr >= t.expr + 2, NEXT)))),
+        Block((guarded(END.expr >= 1, BEFORE), chosen(guarded(END.expr >= t.expr + 1, NEXT), TAKE))),
+        Block((chosen(TAKE, guarded(END.expr >= t.expr + 1, NEXT)),)),
+    ],
+)
+def test_other_loops_do_not_begin_earlier(item: Item):
+    assert begun(item) == item
 
 
 FIRST = Execute(2, 0, (t.expr,))
