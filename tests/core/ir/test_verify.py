@@ -9,7 +9,7 @@ import pytest
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Eval
 from tempo_core.ir.text import parse
-from tempo_core.ir.verify import InvalidGraphError, verify
+from tempo_core.ir.verify import InvalidGraphError, Verified, verify, verify_cycles
 from tempo_core.passes.base import Pass
 from tempo_core.passes.dce import Dce
 from tempo_core.passes.pipeline import VARIABLE, run_verified
@@ -214,6 +214,17 @@ class _Stumbles(Pass):
         for node in graph:
             graph.input_types(node)
         return graph
+
+
+def test_cycles_alone():
+    graph = parse(SOUND)
+    verify_cycles(graph)
+    checked: Verified = {}
+    verify_cycles(graph, verified=checked)
+    broken_twice = _Breaks(cyclic=True).apply(_Breaks().apply(graph))
+    for verified in (None, checked):
+        with pytest.raises(InvalidGraphError, match="after lift: window .* depends on itself with no Merge between"):
+            verify_cycles(broken_twice, after="lift", verified=verified)
 
 
 @pytest.mark.parametrize("mode", ["each", "last"])
