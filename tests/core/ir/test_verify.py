@@ -223,7 +223,7 @@ def test_cycles_alone():
     verify_cycles(graph, verified=checked)
     broken_twice = _Breaks(cyclic=True).apply(_Breaks().apply(graph))
     for verified in (None, checked):
-        with pytest.raises(InvalidGraphError, match="after lift: window .* depends on itself with no Merge between"):
+        with pytest.raises(InvalidGraphError, match=r"after lift: window .* depends on itself with no Merge between"):
             verify_cycles(broken_twice, after="lift", verified=verified)
 
 
