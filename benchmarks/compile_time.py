@@ -1,7 +1,7 @@
 """The seconds of compiling, stage by stage, and the sizes of the programs.
 
 Tempo's part runs from the first line in the context to the point where JAX begins to trace: building the graph, checks, each
-pass, the verifier after each, the schedule, and the plan of launches. Beside it: JAX's tracing, which runs Tempo's lowering,
+pass, the verifier, the schedule, and the plan of launches. Beside it: JAX's tracing, which runs Tempo's lowering,
 JAX's lowering to StableHLO, and XLA. Before each turn all caches of Tempo and of JAX are emptied.
 
 python -m benchmarks.compile_time [--classics] [--quick] [--out FILE]

@@ -130,6 +130,7 @@ def main() -> int:
     parser.add_argument("--coverage", action="store_true", help="print the coverage table even for few programs")
     options = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("TEMPO_VERIFY", "each")
     from tests.fuzz.coverage import table
 
     whole, start = Summary(), time.perf_counter()

@@ -21,7 +21,7 @@ from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Eval, Identity, Input, Output
-from tempo_core.ir.verify import InvalidGraphError, Verified, verify
+from tempo_core.ir.verify import InvalidGraphError
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.ended import feeding
@@ -48,11 +48,9 @@ def compile_context(
     """Compile the program of a context. The stages, in order, are the lines below."""
     config = checked_config(config)
     timing: dict[str, float] = {}
-    verified: Verified = {}
 
     def finished(each: Pass, graph: Graph, seconds: float) -> None:
         timing[each.name] = timing.get(each.name, 0.0) + seconds
-        verify(graph, after=each.name, verified=verified)
 
     start = time.perf_counter()
     numbers, limits = checked_bounds(context, bounds)
@@ -73,7 +71,7 @@ def compile_context(
 
     def transformed() -> Graph:
         try:
-            return pipeline.run(source, passes, finished)
+            return pipeline.run_verified(source, passes, finished)
         except InvalidGraphError:
             schedule(source, numbers)  # values that depend on themselves confuse passes: a CausalityError explains this better
             raise

@@ -92,7 +92,7 @@ class Result:
         """
         points, sizes = [bounds[step.bound_symbol] for step in self.steps], self.shape(bounds)
         if sizes is None:
-            return lambda value: self._nested(value, points, bounds, lambda part: _writable(np.asarray(part)))
+            return lambda value: self._nested(_on_host(value), points, bounds, lambda part: _writable(np.asarray(part)))
 
         def trimmed(value: Any) -> Any:
             array = _trimmed(np.asarray(value), sizes)
@@ -153,6 +153,11 @@ class Result:
 def _trimmed(array: Any, sizes: tuple[int, ...]) -> Any:
     """An array without its padding, which it has if it is one point of a tensor whose shape varies."""
     return array if array.shape == sizes else array[tuple(slice(0, n) for n in sizes)]
+
+
+def _on_host(value: Any) -> Any:
+    """A device array as one of NumPy, so that JAX does not compile a program for each shape that is cut from it; else the value itself."""
+    return np.array(value) if isinstance(value, jax.Array) else value
 
 
 def _writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -9,6 +9,9 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # `JAX_PLATFORMS=cuda pytest -m gpu` for a GPU; read when JAX is imported
+if os.environ["JAX_PLATFORMS"] == "cpu":  # LLVM's optimizations take half of XLA's time, and the tests' programs run once
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+os.environ["TEMPO_VERIFY"] = "each"  # a pass may not break a graph that a later one mends
 os.environ["TEMPO_CACHE"] = "off"  # no test compiles less because of what ran before, or writes to the user's caches
 
 import jax

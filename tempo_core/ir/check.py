@@ -1,6 +1,6 @@
 """Checks of a user's whole program: no read leaves a domain, and every point of a recurrence is defined.
 
-They run once, on the program as it was written (`ir/verify.py` finds the compiler's own mistakes, after every pass).
+They run once, on the program as it was written (`ir/verify.py` finds the compiler's own mistakes, after the passes).
 """
 
 from __future__ import annotations

@@ -340,41 +340,50 @@ def _components(vertices: list[Vertex], arcs: list[Arc]) -> list[_Component]:
 
 def strongly_connected(vertices: Sequence[V], reads: Iterable[tuple[V, V]]) -> list[list[V]]:
     """Tarjan's strongly connected components for (reader, source) pairs: sources before readers, otherwise in the given order."""
-    sources: dict[V, list[V]] = {v: [] for v in vertices}
-    for reader, source in reads:
-        sources[reader].append(source)
-    number: dict[V, int] = {}
-    lowest: dict[V, int] = {}
-    on_stack: set[V] = set()
-    stack: list[V] = []
+    place = {vertex: k for k, vertex in enumerate(vertices)}  # lists by place are faster than dicts by vertex
+    sources: list[list[int]] = [[] for _ in vertices]
+    for reader, read in reads:
+        sources[place[reader]].append(place[read])
+    done = len(vertices) + 1  # in place of the lowest number, once a vertex has its component
+    count = 0
+    number, lowest = [0] * len(vertices), [0] * len(vertices)
+    stack: list[int] = []
     components: list[list[V]] = []
-    for start in vertices:
-        if start in number:
+    for start in range(len(vertices)):
+        if number[start]:
             continue
-        work = [(start, iter(sources[start]))]
-        number[start] = lowest[start] = len(number)
+        count += 1
+        number[start] = lowest[start] = count
         stack.append(start)
-        on_stack.add(start)
+        work = [(start, iter(sources[start]))]
         while work:
             vertex, rest = work[-1]
             for source in rest:
-                if source not in number:
-                    number[source] = lowest[source] = len(number)
+                if not number[source]:
+                    count += 1
+                    number[source] = count
+                    if not sources[source]:
+                        lowest[source] = done
+                        components.append([vertices[source]])
+                        continue
+                    lowest[source] = count
                     stack.append(source)
-                    on_stack.add(source)
                     work.append((source, iter(sources[source])))
                     break
-                if source in on_stack:
-                    lowest[vertex] = min(lowest[vertex], number[source])
+                if lowest[source] != done and number[source] < lowest[vertex]:
+                    lowest[vertex] = number[source]
             else:
                 work.pop()
-                if work:
-                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[vertex])
+                if work and lowest[vertex] < lowest[work[-1][0]]:
+                    lowest[work[-1][0]] = lowest[vertex]
                 if lowest[vertex] == number[vertex]:
                     members: list[V] = []
-                    while not members or members[-1] != vertex:
-                        members.append(stack.pop())
-                        on_stack.discard(members[-1])
+                    while True:
+                        member = stack.pop()
+                        lowest[member] = done
+                        members.append(vertices[member])
+                        if member == vertex:
+                            break
                     components.append(members)
     return components
 

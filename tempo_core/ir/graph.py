@@ -13,6 +13,7 @@ from tempo_core.ir.udf import Fed
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+from tempo_core.symbolic.lazy import lazy
 
 Key = tuple[int, int]  # one value of a graph: (node id, output)
 
@@ -30,7 +31,7 @@ class Edge:
     output: int = 0
     condition: Bool = TRUE
 
-    @property
+    @lazy
     def steps(self) -> frozenset[Symbol]:
         return index_steps(self.index) | self.condition.steps
 
@@ -38,6 +39,15 @@ class Edge:
     def symbols(self) -> frozenset[Symbol]:
         """The steps and bounds that stand in the index and in the condition."""
         return self.condition.symbols.union(*(index.symbols for index in self.index))
+
+    @lazy
+    def lengths(self) -> tuple[Expr, ...]:
+        """The sizes of the leading dimensions that ranges add to the value."""
+        return tuple([index.length for index in self.index if isinstance(index, Range)])
+
+    def of(self, source: int) -> Edge:
+        """The same read of another node."""
+        return self if source == self.source else Edge(source, self.index, self.output, self.condition)
 
     def by_step(self, domain: Domain) -> dict[Symbol, Index]:
         """The index along each step of the source, which runs over `domain`."""
@@ -66,6 +76,10 @@ class Node:
     outputs: tuple[TensorType, ...]
     name: str = ""
     where: str = ""
+
+    def reading(self, inputs: tuple[Edge, ...]) -> Node:
+        """The same operation with other operands, of the same types."""
+        return Node(self.id, self.op, self.domain, inputs, self.outputs, self.name, self.where)
 
     @property
     def label(self) -> str:
@@ -127,8 +141,10 @@ class Graph:
     def put(self, node: Node) -> Node:
         """Insert or replace a node under its id."""
         self.nodes[node.id] = node
-        ranges = (index for edge in node.inputs for index in edge.index if isinstance(index, Range))
-        self.range_lengths.update(index.length for index in ranges if index.stride > 0)  # `verify` refuses others
+        for edge in node.inputs:
+            for index in edge.index:
+                if isinstance(index, Range) and index.stride > 0:  # `verify` refuses others
+                    self.range_lengths.add(index.length)
         self._next = max(self._next, node.id + 1)
         self.changes += 1
         return node
@@ -178,13 +194,12 @@ class Graph:
         """The type of the value that an edge delivers: a leading dimension per range, then the source's shape there."""
         source = self.nodes[edge.source]
         of_source = source.outputs[edge.output]
-        lengths = [index.length for index in edge.index if isinstance(index, Range)]
         there = of_source if of_source.is_static else of_source.substitute(edge.points(source.domain))
-        return TensorType(there.dtype, (*lengths, *there.shape)) if lengths else there
+        return TensorType(there.dtype, (*edge.lengths, *there.shape)) if edge.lengths else there
 
     def edge_rank(self, edge: Edge) -> int:
         """The number of dimensions of the value that an edge delivers."""
-        return self.nodes[edge.source].outputs[edge.output].rank + sum(isinstance(index, Range) for index in edge.index)
+        return self.nodes[edge.source].outputs[edge.output].rank + len(edge.lengths)
 
     def input_types(self, node: Node) -> tuple[TensorType, ...]:
         return tuple(self.edge_type(e) for e in node.inputs)
@@ -207,11 +222,7 @@ class Graph:
 
     def roots(self) -> list[Node]:
         """Nodes that must run: outputs, sinks and stateful functions (a streamed input only where something reads it)."""
-
-        def must_run(op: Op) -> bool:
-            return isinstance(op, (Output, Sink)) or (isinstance(op, Udf) and op.stateful and not isinstance(op.fn, Fed))
-
-        return [n for n in self if must_run(n.op)]
+        return [node for node in self.nodes.values() if isinstance(node.op, (Output, Sink, Udf)) and _must_run(node.op)]
 
     def ends(self) -> dict[Symbol, Node]:
         """The ends that a run finds out: by the step's bound; after `passes/capacity.py`, by the step in whose terms the bound is."""
@@ -235,9 +246,14 @@ class Graph:
         return tuple(s.bound_symbol for s in self.order if s.bound)
 
 
+def _must_run(op: Output | Sink | Udf) -> bool:
+    return not isinstance(op, Udf) or (op.stateful and not isinstance(op.fn, Fed))
+
+
 def is_identity(edge: Edge, source: Node, reader_domain: Domain) -> bool:
     """Whether an edge reads its source exactly at the reader's own point, over the same domain."""
-    return source.domain == reader_domain and edge.is_own_point(source.domain)
+    is_same = source.domain is reader_domain or source.domain == reader_domain
+    return is_same and edge.is_own_point(source.domain)
 
 
 def compose(edge: Edge, steps: tuple[Symbol, ...], indices: Sequence[Index]) -> Edge | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
+from tempo_core.symbolic.lazy import lazy
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 INTEGERS = ("int8", "uint8", "int32", "uint32", "int64")
@@ -36,7 +36,7 @@ class TensorType:
     def rank(self) -> int:
         return len(self.shape)
 
-    @functools.cached_property
+    @lazy
     def is_static(self) -> bool:
         """No size depends on a step."""
         return not any(size.steps for size in self.shape)
@@ -53,6 +53,6 @@ class TensorType:
     def __str__(self) -> str:
         return self._text
 
-    @functools.cached_property
+    @lazy
     def _text(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"

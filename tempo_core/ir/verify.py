@@ -32,14 +32,7 @@ def verify(graph: Graph, *, static: bool = False, after: str = "", verified: Ver
     checked again; all others become so.
     """
 
-    def fail(node: Node, problem: str) -> None:
-        label = f"{node.label} (%{node.id})" if node.name else node.label
-        raise InvalidGraphError(
-            f"the graph is invalid{f' after {after}' if after else ''}: {label} {problem}",
-            where=node.where or "<no line of the program>",
-            hint=f"this is a fault of the compiler; Config(disable=({after!r},)) leaves the pass out" if after else None,
-        )
-
+    fail = _failure(after)
     bounds = set(graph.bounds())
     verified = {} if verified is None else verified
     nodes = tuple(graph.nodes.values())
@@ -64,6 +57,29 @@ def verify(graph: Graph, *, static: bool = False, after: str = "", verified: Ver
     _check_results(graph, fail)
     _check_cycles(graph, fail)
     verified[_ALL] = nodes
+
+
+def verify_cycles(graph: Graph, *, after: str = "", verified: Verified | None = None) -> None:
+    """Raise `InvalidGraphError` if a cycle does not go through a `Merge`: a pass may never end on such a graph."""
+    verified = {} if verified is None else verified
+    nodes = tuple(graph.nodes.values())
+    if not _same(nodes, verified.get(_ALL, ())):
+        _check_cycles(graph, _failure(after))
+        verified[_ALL] = nodes
+
+
+def _failure(after: str) -> Callable[[Node, str], None]:
+    """What raises the error about a node, after a pass."""
+
+    def fail(node: Node, problem: str) -> None:
+        label = f"{node.label} (%{node.id})" if node.name else node.label
+        raise InvalidGraphError(
+            f"the graph is invalid{f' after {after}' if after else ''}: {label} {problem}",
+            where=node.where or "<no line of the program>",
+            hint=f"this is a fault of the compiler; Config(disable=({after!r},)) leaves the pass out" if after else None,
+        )
+
+    return fail
 
 
 def _same(some: tuple[Node | None, ...], others: tuple[Node | None, ...]) -> bool:

@@ -73,11 +73,11 @@ def redirect(graph: Graph, replacements: dict[int, Edge]) -> bool:
     changed = False
     _hand_over_names(graph, replacements)
     for node in graph:
-        if not any(edge.source in replacements for edge in node.inputs):
+        if replacements.keys().isdisjoint([edge.source for edge in node.inputs]):
             continue
         inputs = tuple(_redirected(graph, edge, replacements) for edge in node.inputs)
         if inputs != node.inputs:
-            graph.put(replace(node, inputs=inputs))
+            graph.put(node.reading(inputs))
             changed = True
     return changed
 
@@ -122,7 +122,7 @@ def renumbered(graph: Graph) -> Graph:
     fresh = Graph(graph.order, derived=dict(graph.derived), chosen=graph.chosen)
     for old in number:
         node = graph[old]
-        fresh.put(replace(node, id=number[old], inputs=tuple(replace(e, source=number[e.source]) for e in node.inputs)))
+        fresh.put(replace(node, id=number[old], inputs=tuple([e.of(number[e.source]) for e in node.inputs])))
     return fresh
 
 

@@ -37,8 +37,7 @@ class Cse(Pass):
             if not duplicates:
                 return remove_dead(graph)
             for node in graph:
-                if any(e.source in duplicates for e in node.inputs):
-                    inputs = tuple(replace(e, source=duplicates.get(e.source, e.source)) for e in node.inputs)
-                    graph.put(replace(node, inputs=inputs))
+                if not duplicates.keys().isdisjoint([e.source for e in node.inputs]):
+                    graph.put(node.reading(tuple([e.of(duplicates.get(e.source, e.source)) for e in node.inputs])))
             for duplicate in duplicates:
                 del graph.nodes[duplicate]

@@ -17,7 +17,6 @@ from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Point, Range, identity
 from tempo_core.symbolic.groups import Groups
 
-_DECIDES = "decides where a step ends"  # among a graph's facts
 NEVER_FUSED = (ops.Merge, ops.Input, ops.Output, ops.Sink)
 DUPLICATED = (ops.Constant, ops.Iota, ops.Eval)  # cheap sources: each reader gets a copy
 
@@ -41,12 +40,39 @@ class Fuse(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = pinned(_with_copied_sources(graph))  # after copying, a value may have readers at one point only
-        graph.facts[_DECIDES] = feeding(graph, list(graph.ends().values()))
-        exact = exact_names(graph)
-        islands, readers = _islands(graph), graph.reader_ids()
+        exact, joined = exact_names(graph), _Joined(graph)
+        islands, readers = _islands(graph, joined), graph.reader_ids()
         for island in islands:
-            _replace(graph, island, exact, readers)
+            _replace(graph, island, exact, readers, joined)
         return remove_dead(graph)
+
+
+class _Joined:
+    """The nodes of a graph that are cheap, and by node, whether each operand may be in its island. Computed once, as all stages ask for it.
+
+    It stays right for the nodes of an island until that island is replaced.
+    """
+
+    def __init__(self, graph: Graph):
+        decide = feeding(graph, list(graph.ends().values()))
+        fusable = {node.id for node in graph if _fusable(node)}
+        self.cheap = {node.id for node in graph if _is_cheap(graph, node)}
+        self._operands = {
+            node.id: [node.id in fusable and edge.source in fusable and _joins(graph, node, edge, decide) for edge in node.inputs]
+            for node in graph
+        }
+
+    def of(self, reader: int, slot: int) -> bool:
+        """Whether a reader and its operand in a slot may be in one island."""
+        return self._operands[reader][slot]
+
+    def sources(self, graph: Graph, reader: Node) -> Iterator[int]:
+        """The nodes whose values a node reads at its own point, directly or through cheap operations (which belong to their reader)."""
+        for edge, joins in zip(reader.inputs, self._operands[reader.id], strict=True):
+            if joins and edge.source in self.cheap:
+                yield from self.sources(graph, graph[edge.source])
+            elif joins:
+                yield edge.source
 
 
 def _fusable(node: Node) -> bool:
@@ -73,7 +99,7 @@ def _with_copied_sources(graph: Graph) -> Graph:
                 edge = _repeated_range(graph, edge, source, node) or edge
             inputs.append(edge)
         if tuple(inputs) != node.inputs:
-            graph.put(replace(node, inputs=tuple(inputs)))
+            graph.put(node.reading(tuple(inputs)))
     return remove_dead(graph)
 
 
@@ -135,36 +161,25 @@ def _copied(graph: Graph, edge: Edge, reader: Node, copies: dict[tuple[int, obje
     return Edge(copies[key], identity(reader.domain))
 
 
-def _islands(graph: Graph) -> list[list[int]]:
+def _islands(graph: Graph, joined: _Joined) -> list[list[int]]:
     """Groups of nodes to fuse, each connected by identity edges and on one level of one loop nest."""
     place: dict[int, tuple[tuple[int, ...], int]] = {}  # node -> (the nests around it, its level in the innermost)
-    _place(graph, loop_nest(graph, graph.order), (), place)
+    _place(loop_nest(graph, graph.order), (), place, joined)
     islands: Groups[int] = Groups(node.id for node in graph)
     for node in graph:
-        if not _is_cheap(graph, node):
-            for source in _joined_sources(graph, node):
+        if node.id not in joined.cheap:
+            for source in joined.sources(graph, node):
                 if place[node.id] == place[source]:
                     islands.join(source, node.id)
     order = forward_order(graph)
-    _absorb(graph, order, islands)
+    _absorb(graph, order, islands, joined)
     members: dict[int, list[int]] = {}
     for node_id in order:
         members.setdefault(islands.of(node_id), []).append(node_id)
     return [nodes for nodes in members.values() if len(nodes) > 1]
 
 
-def _joined_sources(graph: Graph, node: Node) -> Iterator[int]:
-    """The nodes whose values a node reads at its own point, directly or through cheap operations (which belong to their reader)."""
-    for edge in node.inputs:
-        if _joins(graph, node, edge):
-            source = graph[edge.source]
-            if _is_cheap(graph, source):
-                yield from _joined_sources(graph, source)
-            else:
-                yield source.id
-
-
-def _absorb(graph: Graph, order: list[int], islands: Groups[int]) -> None:
+def _absorb(graph: Graph, order: list[int], islands: Groups[int], joined: _Joined) -> None:
     """Join an island with the island that reads its values, if only one does, and only at the same point."""
     users = graph.users()
     readers: dict[int, list[tuple[Node, int]]] = {}  # the reads of each island's values, by the island's representative
@@ -178,7 +193,7 @@ def _absorb(graph: Graph, order: list[int], islands: Groups[int]) -> None:
             continue
         checked[island] = joins
         target = _only_reader(islands, island, readers[island])
-        if target is not None and all(_joins(graph, r, r.inputs[k]) for r, k in readers[island]):
+        if target is not None and all(joined.of(reader.id, slot) for reader, slot in readers[island]):
             islands.join(island, target)
             joins += 1
 
@@ -197,26 +212,25 @@ def _only_reader(islands: Groups[int], island: int, readers: list[tuple[Node, in
     return targets.pop() if targets else None
 
 
-def _place(graph: Graph, inner: Nest, path: tuple[int, ...], place: dict[int, tuple[tuple[int, ...], int]]) -> None:
+def _place(inner: Nest, path: tuple[int, ...], place: dict[int, tuple[tuple[int, ...], int]], joined: _Joined) -> None:
     """Note for each node of a nest the nests around it and its level. Nodes of a cycle never share a place."""
     if inner.cyclic:
         place |= {v.node: ((*path, v.node), 0) for v in inner.vertices}
         return
-    place |= {v.node: (path, level) for v, level in _levels(graph, inner).items()}
+    place |= {v.node: (path, level) for v, level in _levels(inner, joined).items()}
     for position, part in enumerate(inner.parts):
         if isinstance(part, Nest):
-            _place(graph, part, (*path, -1 - position), place)
+            _place(part, (*path, -1 - position), place, joined)
 
 
-def _joins(graph: Graph, reader: Node, edge: Edge) -> bool:
-    """Whether reader and source of an edge may be in one island."""
-    source, decide = graph[edge.source], graph.facts.get(_DECIDES, ())
-    if (reader.id in decide) != (source.id in decide):
+def _joins(graph: Graph, reader: Node, edge: Edge, decide: frozenset[int]) -> bool:
+    """Whether reader and source of an edge, both fusable, may be in one island. Nodes in `decide` tell where a step ends."""
+    if (reader.id in decide) != (edge.source in decide):
         return False  # what an end waits for may not wait for the end
-    return edge.condition is TRUE and _fusable(reader) and _fusable(source) and is_identity(edge, source, reader.domain)
+    return edge.condition is TRUE and is_identity(edge, graph[edge.source], reader.domain)
 
 
-def _levels(graph: Graph, inner: Nest) -> dict[Vertex, int]:
+def _levels(inner: Nest, joined: _Joined) -> dict[Vertex, int]:
     """The levels of the vertices that stand directly in a nest, as late as readers allow.
 
     An edge that can be fused costs nothing, any other edge costs 1. A nested cycle counts as one vertex.
@@ -226,15 +240,14 @@ def _levels(graph: Graph, inner: Nest) -> dict[Vertex, int]:
     for arc in inner.arcs:
         here, there = place[arc.reader], place[arc.source]
         if here != there:
-            reader = graph[arc.reader.node]
             single = isinstance(inner.parts[here], Vertex) and isinstance(inner.parts[there], Vertex)
-            cost = 0 if single and _joins(graph, reader, reader.inputs[arc.slot]) else 1
+            cost = 0 if single and joined.of(arc.reader.node, arc.slot) else 1
             costs[here][there] = max(cost, costs[here].get(there, 0))
     level = latest_levels(costs)
     return {part: level[k] for k, part in enumerate(inner.parts) if isinstance(part, Vertex)}
 
 
-def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers: dict[int, list[int]]) -> None:
+def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers: dict[int, list[int]], joined: _Joined) -> None:
     """Put one `Dataflow` node in place of an island's nodes. Its outputs are the values that outside nodes read.
 
     The island's name lists the tensors in it that users named (`exact`). `readers` has the readers of each node, also afterwards.
@@ -244,8 +257,8 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers
     operands: dict[tuple[int, int, object], int] = {}
     edges: list[Edge] = []
     for n in members:
-        for edge in graph[n].inputs:
-            if not (edge.source in inside and _joins(graph, graph[n], edge)):
+        for slot, edge in enumerate(graph[n].inputs):
+            if not (edge.source in inside and joined.of(n, slot)):
                 key = (edge.source, edge.output, edge.index)
                 if key not in operands:
                     operands[key] = len(edges)
@@ -256,10 +269,8 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers
     for n in members:
         node = graph[n]
         arguments = tuple(
-            place[(e.source, e.output)]
-            if e.source in inside and _joins(graph, node, e)
-            else operands[(e.source, e.output, e.index)]
-            for e in node.inputs
+            place[(e.source, e.output)] if e.source in inside and joined.of(n, slot) else operands[(e.source, e.output, e.index)]
+            for slot, e in enumerate(node.inputs)
         )
         results = tuple(range(len(slots), len(slots) + len(node.outputs)))
         for output, slot in enumerate(results):
@@ -269,8 +280,8 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers
     read: dict[tuple[int, int], int] = {}
     outside = sorted({reader for n in members for reader in readers[n]} - inside)
     for reader in (graph[n] for n in sorted((*outside, *members))):
-        for edge in reader.inputs:
-            if edge.source in inside and not (reader.id in inside and _joins(graph, reader, edge)):
+        for slot, edge in enumerate(reader.inputs):
+            if edge.source in inside and not (reader.id in inside and joined.of(reader.id, slot)):
                 read.setdefault((edge.source, edge.output), len(read))
     origins = tuple((exact.get(n, ""), graph[n].where) for n, _ in read)
     results = tuple(place[key] for key in read)
@@ -278,7 +289,7 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers
     body = Dataflowed(
         tuple(slots[: len(edges)]), tuple(instructions), results, tuple(slots), origins if any(map(any, origins)) else (), lines
     )
-    computed = [n for n in members if n in exact and not _is_cheap(graph, graph[n])]
+    computed = [n for n in members if n in exact and n not in joined.cheap]
     exports = [n for n in members if n in exact and any(n == source for source, _ in read)]
     input_names = {node.name for node in graph.inputs()}  # an element picked from an input is not computed here
     name = label([exact[n] for n in computed if exact[n] not in input_names] or [exact[n] for n in computed or exports])
@@ -288,7 +299,7 @@ def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers
             replace(e, source=island.id, output=read[(e.source, e.output)]) if (e.source, e.output) in read else e
             for e in reader.inputs
         )
-        graph.put(replace(reader, inputs=inputs))
+        graph.put(reader.reading(inputs))
     outputs = {n: output for (n, _), output in read.items()}
     for n in members:
         note(n, "fused with its neighbours in one statement", into=island.id, output=outputs.get(n, -1))

@@ -26,17 +26,20 @@ class Interval:
     first: Expr
     last: Expr
 
+    def is_same(self, other: Interval) -> bool:
+        return self is other or (self.first.terms == other.first.terms and self.last.terms == other.last.terms)
+
     def joined(self, other: Interval, step: Symbol) -> Interval:
         """The least interval around both; up to the ends of the step where no order is provable."""
-        if other is self:
+        if self.is_same(other):
             return self
         ends = step.bound_expr - 1
         return Interval(-_greatest(-self.first, -other.first, Expr.of(0)), _greatest(self.last, other.last, ends))
 
     def widened(self, other: Interval, whole: Interval) -> Interval:
         """`other`, with the ends that differ from those of this interval moved to the ends of the step."""
-        first = other.first if other.first == self.first else whole.first
-        return Interval(first, other.last if other.last == self.last else whole.last)
+        first = other.first if other.first.terms == self.first.terms else whole.first
+        return Interval(first, other.last if other.last.terms == self.last.terms else whole.last)
 
 
 def _greatest(a: Expr, b: Expr, otherwise: Expr) -> Expr:
@@ -58,15 +61,17 @@ def needed_points(graph: Graph, step: Symbol) -> dict[int, Interval]:
                 continue
             for edge in reader.inputs:
                 source = graph[edge.source]
-                interval = read_points(graph, reader, edge, step, intervals.get(reader.id)) if step in source.domain else None
+                old = intervals.get(source.id)
+                if old is whole or step not in source.domain:
+                    continue
+                interval = read_points(graph, reader, edge, step, intervals.get(reader.id))
                 if interval is None:
                     continue
-                old = intervals.get(source.id)
                 if old is not None:
                     interval = old.joined(interval, step)
                     interval = old.widened(interval, whole) if rounds >= MOST_ROUNDS else interval
-                if interval != old:
-                    intervals[source.id] = interval
+                if old is None or not interval.is_same(old):
+                    intervals[source.id] = whole if interval.is_same(whole) else interval
                     moved.add(source.id)
         if not moved:
             return intervals
@@ -131,4 +136,5 @@ def _narrowed(interval: Interval, parts: tuple[Bool, ...], step: Symbol) -> Inte
             first = _greatest(first, limit, first)
         if sign < 0 or part.kind == "==":
             last = -_greatest(-last, -limit, -last)
-    return Interval(first, last)
+    narrowed = Interval(first, last)
+    return interval if narrowed.is_same(interval) else narrowed

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.verify import Verified, verify, verify_cycles
 from tempo_core.passes.accumulate import Accumulate
 from tempo_core.passes.base import Pass, renumbered
 from tempo_core.passes.capacity import Capacity
@@ -28,7 +31,9 @@ from tempo_core.passes.vectorize import Vectorize
 from tempo_core.passes.wavefront import Wavefront
 from tempo_core.symbolic.expr import Symbol
 
+LOG = logging.getLogger("tempo")
 Hook = Callable[[Pass, Graph, float], None]  # (pass, graph after it, seconds)
+VARIABLE = "TEMPO_VERIFY"  # "each": everything is checked after each pass
 
 
 def pipeline(
@@ -86,3 +91,31 @@ def run(graph: Graph, passes: Sequence[Pass], hook: Hook | None = None) -> Graph
         if hook is not None:
             hook(each, graph, time.perf_counter() - start)
     return renumbered(graph)
+
+
+def run_verified(source: Graph, passes: Sequence[Pass], hook: Hook) -> Graph:
+    """The graph after the passes, verified. Raises `InvalidGraphError`, which names the pass that broke the graph.
+
+    Verifying a graph takes as long as a pass, and few passes break one. So after each pass only cycles are checked, because a later pass may
+    never end on them; everything is checked after the last. If this or a pass fails, the passes run again, and everything is
+    checked after each. With TEMPO_VERIFY=each, as in the tests, it is so from the start.
+    """
+
+    def then(check: Callable[[Pass, Graph], None]) -> Hook:
+        def finished(each: Pass, graph: Graph, seconds: float) -> None:
+            hook(each, graph, seconds)
+            check(each, graph)
+
+        return finished
+
+    if os.environ.get(VARIABLE) != "each":
+        acyclic: Verified = {}
+        try:
+            graph = run(source, passes, then(lambda each, graph: verify_cycles(graph, after=each.name, verified=acyclic)))
+            verify(graph)
+        except Exception:
+            LOG.debug("a pass failed, or broke the graph: once more, with all checks after each pass", exc_info=True)
+        else:
+            return graph
+    verified: Verified = {}
+    return run(source, passes, then(lambda each, graph: verify(graph, after=each.name, verified=verified)))

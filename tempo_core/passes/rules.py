@@ -548,3 +548,17 @@ def by_op(rules: Iterable[Rule]) -> dict[type[Op], tuple[Rule, ...]]:
 
 
 BY_OP = by_op(RULES)
+
+
+_BY_FUNCTION: dict[tuple[type[Op], str], tuple[Rule, ...]] = {}  # those of `BY_OP` for one function of an op, once asked for
+
+
+def rules_of(op: Op) -> tuple[Rule, ...]:
+    """The rules that may apply to an op, in their order."""
+    rules, fn = BY_OP.get(type(op), ()), getattr(op, "fn", None)
+    if not rules or not isinstance(fn, str):
+        return rules
+    key = type(op), fn
+    if key not in _BY_FUNCTION:
+        _BY_FUNCTION[key] = tuple(rule for rule in rules if not rule.fn or fn in rule.fn)
+    return _BY_FUNCTION[key]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.passes.base import Builder, Pass, redirect, remove_dead
 from tempo_core.passes.decisions import note
-from tempo_core.passes.rules import BY_OP, View
+from tempo_core.passes.rules import View, rules_of
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Simplify(Pass):
     def _round(self, graph: Graph) -> bool:
         replacements: dict[int, Edge] = {}
         for node in graph:
-            rules = BY_OP.get(type(node.op))
-            if rules is None:
+            rules = rules_of(node.op)
+            if not rules:
                 continue
             view = View(graph, node, Builder(graph, node))
             for rule in rules:

@@ -48,31 +48,33 @@ class Vectorize(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
-        for step in _in_layout_order(graph):
+        legal_by_step: dict[Symbol, set[int]] = {}  # of the present graph
+        for step in _in_layout_order(graph, legal_by_step):
             if step.name not in self.but:
-                legal = legal_nodes(graph, step)
+                legal = legal_by_step[step] if step in legal_by_step else legal_nodes(graph, step)
                 nodes = _worthwhile(graph, step, legal)
                 if is_recording():
                     _explain(graph, step, legal, nodes)
                 if nodes:
                     graph = _Vectorizer(graph, step, nodes, self.masked).run()
+                    legal_by_step.clear()
         return graph
 
 
-def _in_layout_order(graph: Graph) -> list[Symbol]:
+def _in_layout_order(graph: Graph, legal_by_step: dict[Symbol, set[int]]) -> list[Symbol]:
     """The order in which steps become dimensions: each becomes the first dimension of its values.
 
     Of the steps that are vectorized everywhere, the innermost comes first, so that values lie as inputs and results do. A step that stays a
-    loop for some values comes later: those are kept with that step first.
+    loop for some values comes later: those are kept with that step first. The nodes that may be vectorized are put in `legal_by_step`.
     """
     if len(graph.order) < 2:
         return list(graph.order)
-    whole = [step for step in graph.order if not _stays_a_loop(graph, step)]
+    legal_by_step.update((step, legal_nodes(graph, step)) for step in graph.order)
+    whole = [step for step in graph.order if not _stays_a_loop(graph, step, legal_by_step[step])]
     return [*reversed(whole), *(step for step in graph.order if step not in whole)]
 
 
-def _stays_a_loop(graph: Graph, step: Symbol) -> bool:
-    legal = legal_nodes(graph, step)
+def _stays_a_loop(graph: Graph, step: Symbol, legal: set[int]) -> bool:
     return any(step in node.domain and node.id not in legal for node in graph if not isinstance(node.op, (ops.Input, ops.Output)))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tempo_core.errors import ArgumentError, SymbolicValueError
+from tempo_core.symbolic.lazy import lazy
 
 if TYPE_CHECKING:
     from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
@@ -41,7 +42,7 @@ class Bool:
     def symbols(self) -> frozenset[Symbol]:
         raise AssertionError("each condition defines its own symbols")
 
-    @property
+    @lazy
     def steps(self) -> frozenset[Symbol]:
         return frozenset(s for s in self.symbols if s.is_step)
 
@@ -133,7 +134,7 @@ class Comparison(Bool):
     def __str__(self) -> str:
         return self._text
 
-    @functools.cached_property
+    @lazy
     def _text(self) -> str:
         """Terms with negative coefficients on the right: `t + 5 < T` prints as `T >= t + 6`, read as `t + 6 <= T`."""
         positive, negative = self.expr.by_sign()
@@ -146,7 +147,7 @@ class Comparison(Bool):
 class Conjunction(Bool):
     args: tuple[Bool, ...]
 
-    @functools.cached_property
+    @lazy
     def _hash(self) -> int:
         return hash((True, self.args))
 
@@ -160,11 +161,11 @@ class Conjunction(Bool):
     def __invert__(self) -> Bool:
         return self._negation
 
-    @functools.cached_property
+    @lazy
     def _negation(self) -> Bool:
         return disjunction(*(~a for a in self.args))
 
-    @functools.cached_property
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(a.symbols for a in self.args))
 
@@ -180,7 +181,7 @@ class Conjunction(Bool):
     def __str__(self) -> str:
         return self._text
 
-    @functools.cached_property
+    @lazy
     def _text(self) -> str:
         return " & ".join(f"({a})" for a in self.args)
 
@@ -189,7 +190,7 @@ class Conjunction(Bool):
 class Disjunction(Bool):
     args: tuple[Bool, ...]
 
-    @functools.cached_property
+    @lazy
     def _hash(self) -> int:
         return hash((False, self.args))
 
@@ -199,11 +200,11 @@ class Disjunction(Bool):
     def __invert__(self) -> Bool:
         return self._negation
 
-    @functools.cached_property
+    @lazy
     def _negation(self) -> Bool:
         return conjunction(*(~a for a in self.args))
 
-    @functools.cached_property
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(a.symbols for a in self.args))
 
@@ -219,7 +220,7 @@ class Disjunction(Bool):
     def __str__(self) -> str:
         return self._text
 
-    @functools.cached_property
+    @lazy
     def _text(self) -> str:
         return " | ".join(f"({a})" for a in self.args)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Expr, FloorDivide, IntoExpr, Maximum, Minimum, Modulo, Symbol
+from tempo_core.symbolic.lazy import lazy
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Domain:
     steps: tuple[Symbol, ...] = ()
     condition: Bool = TRUE
 
-    @functools.cached_property
+    @lazy
     def _hash(self) -> int:
         return hash((self.steps, self.condition))
 

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from tempo_core.errors import ArgumentError, DivisionError, SymbolicValueError
 from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, compare
+from tempo_core.symbolic.lazy import lazy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,22 +47,22 @@ class Symbol:
     def __reduce__(self) -> tuple[type[Symbol], tuple[str, str | None]]:
         return Symbol, (self.name, self.bound)
 
-    @functools.cached_property
+    @lazy
     def is_step(self) -> bool:
         return self.bound is not None
 
-    @functools.cached_property
+    @lazy
     def expr(self) -> Expr:
         return Expr.of_atom(self)
 
-    @functools.cached_property
+    @lazy
     def bound_symbol(self) -> Symbol:
         """The bound of this step."""
         if self.bound is None:
             raise ValueError(f"{self.name} is a bound, and has no bound of its own")
         return Symbol(self.bound)
 
-    @functools.cached_property
+    @lazy
     def bound_expr(self) -> Expr:
         """The bound of this step, as an expression."""
         return Expr.of_atom(self.bound_symbol)
@@ -135,7 +136,7 @@ class Expr:
 
     _to_tensor: ClassVar[Callable[[Expr], Tensor] | None] = None
 
-    @functools.cached_property
+    @lazy
     def _hash(self) -> int:
         return hash(tuple((m, 2 * c + 1) for m, c in self.terms))  # odd numbers: Python's hash of -1 is that of -2
 
@@ -189,12 +190,12 @@ class Expr:
                 return coefficient
         return 0
 
-    @functools.cached_property
+    @lazy
     def atoms(self) -> tuple[Atom, ...]:
         """The distinct atoms, in order of appearance."""
         return tuple(dict.fromkeys(atom for monomial, _ in self.terms for atom, _ in monomial))
 
-    @property
+    @lazy
     def single_atom(self) -> Atom | None:
         """The atom, if this expression is one atom with coefficient one and nothing added; else None."""
         if len(self.terms) == 1 and self.terms[0][1] == 1:
@@ -203,7 +204,7 @@ class Expr:
                 return monomial[0][0]
         return None
 
-    @functools.cached_property
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         symbols: set[Symbol] = set()
         for atom in self.atoms:
@@ -214,7 +215,7 @@ class Expr:
                     symbols |= part.symbols
         return frozenset(symbols)
 
-    @functools.cached_property
+    @lazy
     def steps(self) -> frozenset[Symbol]:
         return frozenset(s for s in self.symbols if s.is_step)
 
@@ -340,6 +341,8 @@ class Expr:
     @overload
     def __add__(self, other: Number) -> Tensor: ...
     def __add__(self, other: Any) -> Any:
+        if type(other) is Expr:
+            return _sum(self, other)
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a + b)
         return _sum(self, Expr.of(other))
@@ -358,6 +361,8 @@ class Expr:
     @overload
     def __sub__(self, other: Number) -> Tensor: ...
     def __sub__(self, other: Any) -> Any:
+        if type(other) is Expr:
+            return _difference(self, other)
         if not _is_integer(other):
             return self._through_tensor(other, lambda a, b: a - b)
         return _difference(self, Expr.of(other))
@@ -520,7 +525,7 @@ class Expr:
     def __str__(self) -> str:
         return self._text
 
-    @functools.cached_property
+    @lazy
     def _text(self) -> str:
         text = ""
         leading = next((term for term in self.terms if term[1] > 0), None)  # `T - t` rather than `-t + T`

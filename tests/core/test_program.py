@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -135,6 +136,21 @@ def test_results_are_the_callers_own() -> None:
             result[:] = 7
     assert fed["x"].tolist() == fed["whole"].tolist() == [1, 1]
     assert [result.tolist() for result in program.run(fed)] == [[1, 1], [1, 1], [1, 2], [1, 1]]
+
+
+def test_parts_of_varying_sizes_are_cut_out_without_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of an array of JAX is a device program for each size."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,))
+        program = ctx.compile({T: 5}, x[0 : t + 1] * 2)
+    fed = {"x": np.arange(5, dtype="float32")}
+    first = program.run(fed)
+    assert [part.tolist() for part in first] == [[2.0 * k for k in range(t + 1)] for t in range(5)]
+    monkeypatch.setattr(type(jax.numpy.zeros(1)), "__getitem__", None)
+    second = program.run(fed)
+    second[1][:] = 7
+    assert [part.tolist() for part in second[:3]] == [[0], [7, 7], [0, 2, 4]] and first[1].tolist() == [0, 2]
 
 
 # -- programs that are used again -------------------------------------------------------------------------------------

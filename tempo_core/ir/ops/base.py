@@ -10,6 +10,7 @@ from tempo_core.errors import DTypeError, ShapeError
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.lazy import lazy
 
 Types = tuple[TensorType, ...]
 
@@ -35,7 +36,7 @@ class Op:
     def infer(self, inputs: Types) -> Types:
         raise AssertionError(f"{type(self).__name__} defines no shape rule")
 
-    @functools.cached_property
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         """The steps and bounds in the op's own parameters."""
         symbols: set[Symbol] = set()

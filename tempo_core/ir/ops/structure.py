@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tempo_core.ir.ops.base import Op, Types
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.lazy import lazy
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Udf(Op):
     def infer(self, inputs: Types) -> Types:
         return self.types
 
-    @functools.cached_property
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(s.symbols for t in self.types for s in t.shape), *(s.symbols for s in self.cost))
 
@@ -120,6 +120,6 @@ class Dataflow(Op):
     def infer(self, inputs: Types) -> Types:
         return self.body.output_types
 
-    @functools.cached_property
+    @lazy
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(op.symbols for op, _, _ in self.body.instructions))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Eval
 from tempo_core.ir.text import parse
-from tempo_core.ir.verify import InvalidGraphError, verify
+from tempo_core.ir.verify import InvalidGraphError, Verified, verify, verify_cycles
+from tempo_core.passes.base import Pass
+from tempo_core.passes.dce import Dce
+from tempo_core.passes.pipeline import VARIABLE, run_verified
+from tempo_core.passes.simplify import Simplify
 from tempo_core.symbolic.expr import Symbol
 
 SOUND = """\
@@ -180,3 +184,63 @@ def test_numbers_steps_and_bounds_belong_to_the_graph():
     fewer.order = (Symbol("t", "T"),)
     with pytest.raises(InvalidGraphError, match="with a step that the context lacks"):
         verify(fewer)
+
+
+# -- after the passes ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Breaks(Pass):
+    """Reads a node that does not exist, or makes a node read itself."""
+
+    name: str = field(default="breaks", init=False)
+    cyclic: bool = False
+
+    def apply(self, graph: Graph) -> Graph:
+        graph = graph.copy()
+        node = next(node for node in graph if node.inputs)
+        source = node.id if self.cyclic else 99
+        graph.put(replace(node, inputs=(replace(node.inputs[0], source=source), *node.inputs[1:])))
+        return graph
+
+
+@dataclass(frozen=True)
+class _Stumbles(Pass):
+    """Fails with an exception of its own on a graph that reads a node that does not exist."""
+
+    name: str = field(default="stumbles", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        for node in graph:
+            graph.input_types(node)
+        return graph
+
+
+def test_cycles_alone():
+    graph = parse(SOUND)
+    verify_cycles(graph)
+    checked: Verified = {}
+    verify_cycles(graph, verified=checked)
+    broken_twice = _Breaks(cyclic=True).apply(_Breaks().apply(graph))
+    for verified in (None, checked):
+        with pytest.raises(InvalidGraphError, match=r"after lift: window .* depends on itself with no Merge between"):
+            verify_cycles(broken_twice, after="lift", verified=verified)
+
+
+@pytest.mark.parametrize("mode", ["each", "last"])
+@pytest.mark.parametrize(
+    "passes", [[Dce(), _Breaks()], [_Breaks(), _Stumbles()], [_Breaks(cyclic=True), Dce()]], ids=["last", "then fails", "cycle"]
+)
+def test_the_pass_that_breaks_a_graph_is_named(passes: list[Pass], mode: str, monkeypatch: pytest.MonkeyPatch):
+    """Also where everything is checked after the last pass only, as for users, or a later pass fails first."""
+    monkeypatch.setenv(VARIABLE, mode)
+    with pytest.raises(InvalidGraphError, match="the graph is invalid after breaks"):
+        run_verified(parse(SOUND), passes, lambda *_: None)
+
+
+def test_passes_run_once_if_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch):
+    for mode in ("each", "last"):
+        monkeypatch.setenv(VARIABLE, mode)
+        ran: list[str] = []
+        graph = run_verified(parse(SOUND), [Dce(), Simplify()], lambda each, *_, ran=ran: ran.append(each.name))
+        assert ran == ["dce", "simplify"] and len(graph) > 0
