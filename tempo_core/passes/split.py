@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import loop_nest, moved
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.base import Pass, condition_without, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ended import without_waiting
 from tempo_core.passes.narrow import at_points, pinned
@@ -45,7 +45,8 @@ class Split(Pass):
                 choices = [(len(nodes), place, nodes) for place in _places(graph, step) if (nodes := _freed(graph, step, place))]
                 if choices:
                     _, place, nodes = max(choices, key=lambda choice: choice[0])
-                    graph = _Splitting(graph, step, place, nodes).run()
+                    splitting = _Splitting(graph, step, place, nodes)
+                    graph = graph if splitting.waits() else splitting.run()
         return graph
 
 
@@ -139,8 +140,9 @@ class _Splitting:
             name = f"{step.name}_first{count}"
         self.first = Symbol(name, name.upper())
         # What is computed before the place does not wait for the end of the step, if a run finds it out.
-        is_before_the_end = step.bound_symbol in graph.ends() or provably_nonnegative(step.bound_expr - place)
-        end = place if is_before_the_end else minimum(place, step.bound_expr)
+        self.ends = step.bound_symbol in graph.ends()
+        is_inside = self.ends or provably_nonnegative(step.bound_expr - place)
+        end = place if is_inside else minimum(place, step.bound_expr)
         self.graph = graph.with_step(self.first, end)
         at = graph.order.index(step) + 1
         self.graph.order = (*graph.order[:at], self.first, *graph.order[at:])
@@ -149,23 +151,45 @@ class _Splitting:
         self.after = at_least_zero(step.expr - self.first.bound_expr)
         # The same two conditions as the program says them: which of its conditions they decide can be asked.
         self.told_before, self.told_after = at_least_zero(place - 1 - step.expr), at_least_zero(step.expr - place)
+        self.copied = {**self.nodes, **{n: graph[n] for n in (self._fed_in_loop() if self.ends else ())}}
         self.copies: dict[int, int] = {}  # by node: its copy over the points before the place
         self.both: dict[Key, int] = {}  # by value of a node: the recurrence of the copy's and the node's
+
+    def waits(self) -> bool:
+        """Whether what is before the place waits for the end of the step, because it mentions the bound that a run finds out."""
+        if not self.ends:
+            return False
+        bound = self.step.bound_symbol
+        return any(
+            bound in node.op.symbols or any(bound in edge.symbols for edge in self._read(node, self.told_before))
+            for node in self.copied.values()
+        )
 
     def run(self) -> Graph:
         graph = self.graph
         readers = [n for n in graph if n.id not in self.nodes and any(e.source in self.nodes for e in n.inputs)]
-        for number, node in enumerate(self.nodes.values()):
+        for number, node in enumerate(self.copied.values()):
             self.copies[node.id] = graph.next_id + number
-        for node in self.nodes.values():
-            note(node.id, "computed apart where {}: there, it is in no loop over {}", self.before, self.step)
+        for node in self.copied.values():
             graph.put(self._copy(node))
         for node in self.nodes.values():
+            note(node.id, "computed apart where {}: there, it is in no loop over {}", self.before, self.step)
             graph.put(self._rest(node))
         for reader in readers:
             graph.put(replace(reader, inputs=tuple(self._of_both(edge) for edge in reader.inputs)))
         self._needed_alone()
         return pinned(remove_dead(graph))
+
+    def _fed_in_loop(self) -> list[int]:
+        """The other nodes over the step that the copies read: where a run finds out the end, their points exist as it goes on."""
+        waiting, fed = list(self.nodes), dict.fromkeys(self.nodes)
+        while waiting:
+            for edge in self._read(self.graph[waiting.pop()], self.told_before):
+                source = self.graph[edge.source]
+                if source.id not in fed and self.step in source.domain and not isinstance(source.op, ops.Input):
+                    fed[source.id] = None
+                    waiting.append(source.id)
+        return [node_id for node_id in fed if node_id not in self.nodes]
 
     def _copy(self, node: Node) -> Node:
         """The node at the points before the place, over the new step."""
@@ -173,8 +197,13 @@ class _Splitting:
         inputs = [replace(edge, source=self.copies.get(edge.source, edge.source)) for edge in self._read(node, self.told_before)]
         copy = at_points(replace(node, inputs=tuple(inputs)), {self.step: self.first.expr})
         steps = tuple(self.first if step == self.step else step for step in node.domain.steps)
-        condition = _undecided(node, node.domain.condition, self.told_before).substitute({self.step: self.first.expr})
+        condition = self._condition_before(node).substitute({self.step: self.first.expr})
         return replace(copy, id=self.copies[node.id], domain=Domain(steps, condition))
+
+    def _condition_before(self, node: Node) -> Bool:
+        """The condition on a node's points before the place. Points past an end that a run finds out are computed too."""
+        condition = _undecided(node, node.domain.condition, self.told_before)
+        return condition_without(condition, self.step.bound_symbol) if self.ends else condition
 
     def _rest(self, node: Node) -> Node:
         """The node at the points from the place on. Sources at the same point are there too."""
