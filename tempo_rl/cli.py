@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +52,9 @@ def errors_as_messages() -> Iterator[None]:
     """Turn a user's mistake into its message and exit status 1, without a traceback."""
     try:
         yield
+    except KeyboardInterrupt as error:
+        typer.secho("interrupted; nothing was changed", fg=typer.colors.RED, err=True)
+        raise typer.Exit(130) from error
     except Exception as error:
         compiler = sys.modules.get("tempo_core.errors")  # not imported for commands that need no compiler
         if not isinstance(error, (RLError, compiler.TempoError) if compiler else RLError):
@@ -85,26 +89,50 @@ def train(
         bool, typer.Option("--profile", help="Print where the time goes, and draw profile.svg; train for few steps with it.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
+    resume: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|PATH|off",
+            help="Go on with a run: that of --out or the newest unfinished one of this recipe and seed (auto), or a run directory or checkpoint.",
+        ),
+    ] = "off",
+    time_limit: Annotated[float | None, typer.Option(min=0.0, help="Minutes after which to stop and save.")] = None,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json."""
+    """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json.
+
+    A run that ended early goes on with --resume auto: for environments that give their state, as if it had never stopped.
+    """
     flags = {"seed": seed, "total_timesteps": total_timesteps, "num_envs": num_envs, "save_every": save_every, "track": track}
     flag_overrides = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
     with errors_as_messages():
         loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides])
-        from tempo_rl.rundir import create_run, new_run_path
+        from tempo_rl.resume import chosen_run
+        from tempo_rl.train import TrainingError
         from tempo_rl.train import train as run_training
 
-        run = create_run(out or new_run_path(Path(recipe).stem, loaded.seed), overwrite)
+        run, checkpoint = chosen_run(loaded, Path(recipe).stem, out, overwrite, resume, typer.echo)
+        if run is None:
+            return
         show_progress = sys.stderr.isatty() if progress is None else progress
         typer.echo(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
-        kept = chosen_cache(cache, no_cache)
-        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan, cache=kept, profile=profile)
+        kept, seconds = chosen_cache(cache, no_cache), None if time_limit is None else time_limit * 60.0
+        try:
+            outcome = run_training(
+                loaded, run, show_progress, typer.echo, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds
+            )
+        except TrainingError as error:
+            _say_result(loaded, error.outcome.result)
+            raise
     _say_result(loaded, outcome.result)
-    if outcome.interrupted:
-        typer.echo(f"interrupted after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True)
-        raise typer.Exit(130)
+    if outcome.stopped is not None:
+        typer.echo(
+            f"stopped by {outcome.stopped} after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True
+        )
+        typer.echo(f"go on with: tempo-rl train {recipe} --out {run.path} --resume auto", err=True)
+        raise typer.Exit(128 + signal.Signals[outcome.stopped] if outcome.stopped in signal.Signals.__members__ else 0)
+    typer.echo(f"play with it: tempo-rl eval {run.path}")
 
 
 def _say_result(recipe: Recipe, result: Result) -> None:

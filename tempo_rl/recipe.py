@@ -63,7 +63,8 @@ class Recipe(_Strict):
     gamma: Unit = 0.99
     ent_coef: NonNegative = 0.0
     max_grad_norm: Positive | None = 0.5
-    save_every: Annotated[int, Field(ge=0)] = 0  # iterations between checkpoints; 0: only the last
+    save_every: Annotated[int, Field(ge=0)] = 0  # iterations between numbered checkpoints; 0: ten in a run
+    keep: Count = 3  # numbered checkpoints that stay, besides the latest and the best
     eval_episodes: Annotated[int, Field(ge=0)] = 20
     executor: Literal["staged", "interpreted"] = "staged"
     disable: list[str] = Field(default_factory=list)  # passes that are switched off

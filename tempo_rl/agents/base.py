@@ -43,7 +43,7 @@ class Agent:
 def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
     """The recipe's environments over the batch step."""
     env = recipe.env
-    return make(env.id, batch, recipe.num_envs, recipe.seed, env.kwargs, env.vectorization, env.wrappers)
+    return make(env.id, batch, recipe.num_envs, recipe.seed, env.kwargs, env.vectorization, env.wrappers, may_restart=True)
 
 
 def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.Tensor]:

@@ -25,11 +25,13 @@ def make(
     kwargs: Keywords | None = None,
     vectorization: str = "sync",
     wrappers: Sequence[str] = (),
+    may_restart: bool = False,
 ) -> ProgramEnvironment:
     """`num_envs` environments over the batch step. `batch` is that step and its bound, which must be `num_envs` in a run.
 
     `env_id` is one of Gymnasium's ids ("CartPole-v1": runs on the host), the id of a functional environment
-    ("phys2d/CartPole-v1": runs in JAX), or the `module:Class` of a functional environment. Raises `EnvError`.
+    ("phys2d/CartPole-v1": runs in JAX), or the `module:Class` of a functional environment. With `may_restart`, a resumed run begins new
+    episodes in environments that do not say what their state is; without it, such a run cannot be saved. Raises `EnvError`.
     """
     if is_functional(env_id):
         from tempo_rl.env.functional_env import FunctionalEnv, make_single
@@ -38,7 +40,7 @@ def make(
     from tempo_rl.env.gymnasium_env import GymnasiumEnv
     from tempo_rl.env.vector import make_host
 
-    return GymnasiumEnv(make_host(env_id, num_envs, seed, vectorization, wrappers, **(kwargs or {})), batch)
+    return GymnasiumEnv(make_host(env_id, num_envs, seed, vectorization, wrappers, **(kwargs or {})), batch, may_restart)
 
 
 def make_vector(

@@ -97,6 +97,10 @@ class HostVectorEnvironment:
     def close(self) -> None:
         self.env.close()
 
+    def running(self) -> dict[str, np.ndarray]:
+        """The returns and lengths of the episodes that run now."""
+        return {"returns": self._returns.copy(), "lengths": self._lengths.copy()}
+
     def state(self) -> dict[str, np.ndarray]:
         """All that later steps depend on, as arrays by name: of each copy, and the returns and lengths of running episodes.
 
@@ -106,7 +110,7 @@ class HostVectorEnvironment:
 
         copies = self._copies()
         states = cast("Any", self.env).get_attr("saved_state") if copies is None else [state_of(copy) for copy in copies]
-        arrays: dict[str, np.ndarray] = {"returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        arrays = self.running()
         for index, state in enumerate(states):
             if isinstance(state, EnvError):
                 raise state
