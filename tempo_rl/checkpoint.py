@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import safetensors
@@ -20,16 +20,25 @@ import safetensors.numpy
 from tempo_core.files import write_whole
 from tempo_rl.errors import CheckpointError
 from tempo_rl.recipe import Recipe, make_recipe
+from tempo_rl.references import foreign_references
 
 FORMAT = "tempo-rl-2"
 _PARAMETER, _PROGRAM = "parameter/", "program"
+
+
+class Numbers(TypedDict, total=False):
+    """Numbers of a run that a resumed one goes on from."""
+
+    best: float | None  # the best mean return so far
+    seconds: float
+    recent_returns: list[float]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """Parameters by name, the recipe that trained them, and the iterations and environment steps of training so far.
 
-    `progress` holds numbers of the run that its metrics go on from (JSON). `program` is the file of `Run.save`; empty in a checkpoint
+    `program` is the file of `Run.save`; empty in a checkpoint
     that cannot be resumed.
     """
 
@@ -37,7 +46,7 @@ class Checkpoint:
     recipe: Recipe
     iterations: int
     env_steps: int
-    progress: Mapping[str, Any] = field(default_factory=dict)
+    progress: Numbers = field(default_factory=Numbers)
     program: bytes = b""
 
 
@@ -62,8 +71,11 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     return path
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in `path`. Raises `CheckpointError` if it is missing, damaged, not a checkpoint of tempo-rl, or not finite."""
+def load_checkpoint(path: Path, trust: bool = True) -> Checkpoint:
+    """The checkpoint in `path`. Raises `CheckpointError` if it is missing, damaged, not a checkpoint of tempo-rl, or not finite.
+
+    Without `trust`, a checkpoint whose recipe names objects outside of Gymnasium, Brax and `tempo_rl` is refused, and nothing is imported.
+    """
     if not path.is_file():
         raise CheckpointError(f"there is no checkpoint {path}")
     try:
@@ -84,8 +96,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is damaged: its checksum is not that of its content", hint="use an earlier checkpoint")
     try:
         meta: Mapping[str, Any] = json.loads(header["tempo_rl"])
+        foreign = [] if trust else foreign_references(meta["recipe"])
+        if foreign:
+            raise CheckpointError(
+                f"{path} would import {', '.join(foreign)}", hint="if you trust whoever made it: --trust, or trust=True in Python"
+            )
         recipe = make_recipe(meta["recipe"], where=str(path))
-        iterations, env_steps, progress = int(meta["iterations"]), int(meta["env_steps"]), dict(meta["progress"])
+        iterations, env_steps, progress = int(meta["iterations"]), int(meta["env_steps"]), Numbers(**meta["progress"])
     except (KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path} has damaged metadata: {error}") from error
     parameters = {name.removeprefix(_PARAMETER): array for name, array in arrays.items() if name.startswith(_PARAMETER)}

@@ -155,6 +155,9 @@ def evaluate(
     ],
     episodes: Annotated[int, typer.Option(min=1, help="Whole episodes to play.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation's environments.")] = 0,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import what the checkpoint names: algorithms, policies, environments.")
+    ] = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -165,7 +168,7 @@ def evaluate(
         from tempo_rl.rundir import find_checkpoint
 
         path = find_checkpoint(run)
-        checkpoint = load_checkpoint(path)
+        checkpoint = load_checkpoint(path, trust)
         result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed, chosen_cache(cache, no_cache))
     typer.echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
     typer.echo(

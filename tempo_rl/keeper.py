@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tempo_core as tp
-from tempo_rl.checkpoint import Checkpoint, save_checkpoint
+from tempo_rl.checkpoint import Checkpoint, Numbers, save_checkpoint
 from tempo_rl.errors import CheckpointError
 from tempo_rl.monitor import TrainingMonitor
 from tempo_rl.recipe import Recipe
@@ -48,7 +48,7 @@ class Keeper:
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Continue the numbers of a checkpoint."""
         self.saved, self.best = checkpoint.iterations, checkpoint.progress.get("best")
-        self.seconds_before = float(checkpoint.progress.get("seconds", 0.0))
+        self.seconds_before = checkpoint.progress.get("seconds", 0.0)
 
     def count(self) -> int:
         """How many iterations to run before the next look at signals and at the time."""
@@ -85,7 +85,7 @@ class Keeper:
         score = monitor.recent_return
         is_best = score is not None and (self.best is None or score > self.best)
         self.best = score if is_best else self.best
-        progress = {**monitor.progress(), "best": self.best, "seconds": self.seconds}
+        progress: Numbers = {"recent_returns": monitor.recent_returns, "best": self.best, "seconds": self.seconds}
         checkpoint = Checkpoint(monitor.latest, self.recipe, monitor.iterations, monitor.env_steps, progress, program)
         save_checkpoint(run.latest, checkpoint)
         if is_best:

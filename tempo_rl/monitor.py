@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -27,14 +28,29 @@ class Logger(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Iteration:
+    """What a callback gets after an iteration: its number, the environment steps so far, its metrics, and the parameters at its end."""
+
+    iteration: int  # counted from 0
+    env_steps: int
+    metrics: Mapping[str, float]
+    parameters: Mapping[str, np.ndarray]
+
+
+Callback: TypeAlias = Callable[[Iteration], bool | None]
+"""A function that is called after each iteration. Training stops, and is saved, after an iteration for which it returns True."""
+
+
 class TrainingMonitor:
     """Receives an agent's metrics and parameters of each iteration, and keeps the latest good ones.
 
     It raises `RunError`, which ends the running program, if the loss or a parameter is not finite.
     """
 
-    def __init__(self, recipe: Recipe, loggers: list[Logger], show: Callable[[Row], None]):
-        self.recipe, self._loggers, self._show = recipe, loggers, show
+    def __init__(self, recipe: Recipe, loggers: list[Logger], show: Callable[[Row], None], callbacks: Sequence[Callback] = ()):
+        self.recipe, self._loggers, self._show, self._callbacks = recipe, loggers, show, callbacks
+        self.stop_requested = False  # by a callback
         self.iterations = 0
         self.latest: dict[str, np.ndarray] | None = None
         self.times: list[float] = []
@@ -51,14 +67,15 @@ class TrainingMonitor:
         """The mean return of the last iterations in which episodes ended; None before the first."""
         return float(np.mean(self._recent)) if self._recent else None
 
-    def progress(self) -> dict[str, Any]:
-        """What a resumed run goes on from, besides the iterations and the parameters."""
-        return {"recent_returns": list(self._recent)}
+    @property
+    def recent_returns(self) -> list[float]:
+        """The mean returns of those iterations, oldest first."""
+        return list(self._recent)
 
-    def go_on_from(self, iterations: int, parameters: Mapping[str, np.ndarray], progress: Mapping[str, Any]) -> None:
+    def go_on_from(self, iterations: int, parameters: Mapping[str, np.ndarray], recent_returns: Iterable[float]) -> None:
         """Continue the numbers of a checkpoint."""
         self.iterations, self.latest = iterations, dict(parameters)
-        self._recent.extend(progress.get("recent_returns", ()))
+        self._recent.extend(recent_returns)
 
     def finished(self, iteration: int, metrics: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray]) -> None:
         """Log, check and show one iteration. After an iteration that was not finite, values that still arrive are ignored."""
@@ -75,6 +92,10 @@ class TrainingMonitor:
             self._recent.append(value)
         self.times.append(time.perf_counter())
         self._show(row)
+        numbers = {name: float(row[name]) for name in metrics}
+        for callback in self._callbacks:
+            if callback(Iteration(iteration, self.env_steps, numbers, self.latest)):
+                self.stop_requested = True
 
     def _require_finite(self, iteration: int, row: Row, parameters: Mapping[str, np.ndarray]) -> None:
         problems = [] if np.isfinite(row["loss"]) else [f"the loss is {row['loss']}"]
@@ -92,6 +113,7 @@ class StopRequest:
     """Why training should stop after the iterations that run now: a signal, or its time is up."""
 
     def __init__(self, say: Callable[[str], None], seconds: float | None = None):
+        self.by_callback = False
         self._say, self._deadline = say, None if seconds is None else time.monotonic() + seconds
         self.signal: signal.Signals | None = None
         self.can_finish = False  # whether iterations run that can be finished and saved
@@ -100,6 +122,8 @@ class StopRequest:
     def reason(self) -> str | None:
         if self.signal is not None:
             return self.signal.name
+        if self.by_callback:
+            return "a callback"
         return "the time limit" if self._deadline is not None and time.monotonic() >= self._deadline else None
 
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -24,7 +24,7 @@ from tempo_rl.errors import RLError, RunError
 from tempo_rl.evaluate import Evaluation, evaluate
 from tempo_rl.keeper import Keeper
 from tempo_rl.logger import CSVLogger, WandbLogger
-from tempo_rl.monitor import Logger, StopRequest, TrainingMonitor
+from tempo_rl.monitor import Callback, Logger, StopRequest, TrainingMonitor
 from tempo_rl.progress import Progress
 from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory
@@ -117,11 +117,12 @@ def train(
     profile: bool = False,
     resume: Checkpoint | None = None,
     time_limit: float | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
     """Train as `recipe` says and fill `run`, or go on from the checkpoint `resume` of the same run.
 
     `cache` is the directory of compiled programs, True for the usual one, None for none. `time_limit` is in seconds.
-    With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
+    `callbacks` are called after each iteration. With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
     After SIGINT (Ctrl-C), SIGTERM or SIGHUP the running iteration is finished and saved, and the outcome says that it was stopped.
 
     Raises `RunError` if the directory cannot be used, and `TrainingError` if training fails: in the environment, because the loss or a
@@ -134,7 +135,7 @@ def train(
     request = StopRequest(say, time_limit)
     with run.locked(), request.listening():
         run.check()
-        return _Training(recipe, run, progress, say, request, cache).run(show_plan, profile, resume)
+        return _Training(recipe, run, progress, say, request, cache, callbacks).run(show_plan, profile, resume)
 
 
 class _Training:
@@ -148,11 +149,13 @@ class _Training:
         say: Callable[[str], None],
         request: StopRequest,
         cache: str | bool | None,
+        callbacks: Sequence[Callback],
     ):
         self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
+        self.callbacks = callbacks
         self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress)
         self.loggers: list[Logger] = []
-        self.monitor = TrainingMonitor(recipe, self.loggers, self.bar.update)
+        self.monitor = TrainingMonitor(recipe, self.loggers, self.bar.update, callbacks)
         self.compiles, self.compile_seconds = CompileCounter(), 0.0
         self.program: tp.Program | None = None
         self.keeper = Keeper(run, recipe, self.monitor)
@@ -198,9 +201,10 @@ class _Training:
         self.request.can_finish = True
         is_told = False
         while not live.done and monitor.iterations < self.recipe.iterations and self.request.reason is None:
-            count, began = keeper.count(), time.perf_counter()
+            count, began = 1 if self.callbacks else keeper.count(), time.perf_counter()
             live.advance(count=count)
             keeper.ran(count, time.perf_counter() - began)
+            self.request.by_callback = monitor.stop_requested
             keeper.keep(live, at_once=self.request.reason is not None)
             restarts = getattr(agent.environment, "restarts", "")
             if restarts and not is_told:
@@ -216,7 +220,7 @@ class _Training:
             raise RunError(f"{self.directory.path} cannot be written: {error.strerror or error}") from error
         finally:
             file.unlink(missing_ok=True)
-        self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress)
+        self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()))
         self.keeper.go_on_from(resume)
         self.resumed_at = resume.iterations
         self.say(f"resumed after iteration {resume.iterations} of {self.recipe.iterations} ({resume.env_steps:,} steps)")

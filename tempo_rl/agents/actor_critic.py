@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempo_core as tp
 from tempo_rl.agents.advantage import bootstrapped_return
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
-from tempo_rl.models import ActorCritic
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, report
+from tempo_rl.env import make_environment
+from tempo_rl.models import build_model
 from tempo_rl.recipe import ActorCriticRecipe
 
 
@@ -14,7 +15,7 @@ def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
     ctx = tp.Context("b", "i", "t")
     with ctx as ((b, B), (i, I), (t, T)):
         env = make_environment(recipe, batch=(b, B))
-        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,))
+        model = build_model(recipe, env.observations, env.actions, domain=(i,))
 
         first = env.reset(domain=(b,))
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")

@@ -9,11 +9,9 @@ from typing import Protocol
 import numpy as np
 
 import tempo_core as tp
-from tempo_rl.env import make
-from tempo_rl.env.program import Batch, ProgramEnvironment
+from tempo_rl.env.program import ProgramEnvironment
 from tempo_rl.env.transition import Transition
 from tempo_rl.models import ActorCritic
-from tempo_rl.recipe import Recipe
 
 Arrays = Mapping[str, np.ndarray]
 Tensors = Mapping[str, tp.Tensor]
@@ -38,12 +36,6 @@ class Agent:
     def compile(self, config: tp.Config | None = None) -> tp.Program:
         """The compiled program. It has no outputs: its values leave through its sinks."""
         return self.context.compile(self.bounds, outputs=[], config=config)
-
-
-def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
-    """The recipe's environments over the batch step."""
-    env = recipe.env
-    return make(env.id, batch, recipe.num_envs, recipe.seed, env.kwargs, env.vectorization, env.wrappers, may_restart=True)
 
 
 def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.Tensor]:

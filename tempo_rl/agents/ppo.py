@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempo_core as tp
 from tempo_rl.agents.advantage import generalized_advantage
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
-from tempo_rl.models import ActorCritic
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, report
+from tempo_rl.env import make_environment
+from tempo_rl.models import build_model
 from tempo_rl.recipe import PPORecipe
 
 
@@ -18,20 +19,23 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
     ctx = tp.Context("b", "i", "t", "e", "m")
     with ctx as ((b, B), (i, I), (t, T), (e, E), (m, M)):
         env = make_environment(recipe, batch=(b, B))
-        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i, e, m))
+        model = build_model(recipe, env.observations, env.actions, domain=(i, e, m))
         actor = model[i, 0, 0]
 
-        # Acting: rollouts go on from one iteration to the next.
-        first = env.reset(domain=(b,))
+        # Acting: rollouts go on from one iteration to the next, unless each begins with fresh episodes.
+        start = (b, i) if recipe.fresh_episodes else (b,)
+        first = env.reset(domain=start)
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
         policy, value = actor.policy(obs), actor.value(obs)
         action = policy.sample()
         log_prob = policy.log_prob(action)
         step = env.step(action)
-        tp.carry(obs, first, step.observation, kept=(b,))
+        tp.carry(obs, first, step.observation, kept=start)
 
         # Advantages: a truncated episode bootstraps from its final observation, a terminated one does not.
         next_value = actor.value(step.final_observation)
+        if recipe.fresh_episodes and env.never_ends_within(recipe.num_steps):
+            next_value = values_after(value, next_value, (b, i, t), T)
         advantage = generalized_advantage(step, value, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t))
         returns = advantage + value
 
@@ -41,6 +45,8 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         rows = order.spatial[m * size : m * size + size]
 
         def minibatch(x: tp.Tensor) -> tp.Tensor:
+            if recipe.num_minibatches == 1:
+                return x[0:B, i, 0:T].detach()  # all rows: their order does not matter
             return x[0:B, i, 0:T].reshape(B * T, *x.shape).take(rows, axis=0).detach()
 
         batch_obs, batch_advantage = minibatch(obs), minibatch(advantage)
@@ -93,6 +99,15 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         M: recipe.num_minibatches,
     }
     return Agent(ctx, bounds, env, model)
+
+
+def values_after(value: tp.Tensor, final_value: tp.Tensor, point: tuple[tp.Expr, tp.Expr, tp.Expr], T: tp.Expr) -> tp.Tensor:
+    """The values of the following steps, of which only the last needs the final observation: episodes that end with the rollout."""
+    b, i, t = point
+    following = tp.recurrence((), domain=point, name="next_value")
+    following[b, i, T - 1] = final_value[b, i, T - 1]
+    following[b, i, t] = value[b, i, t + 1]
+    return following
 
 
 def explained_variance(predicted: tp.Tensor, actual: tp.Tensor) -> tp.Tensor:

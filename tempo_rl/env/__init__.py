@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tempo_rl.env.registry import is_functional
+from tempo_rl.env.registry import FUNCTIONAL, is_functional
 
 if TYPE_CHECKING:
     from tempo_rl.env.program import Batch, ProgramEnvironment
-    from tempo_rl.env.vector import VectorEnvironment
+    from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
+    from tempo_rl.recipe import Recipe
 
 Keywords: TypeAlias = Mapping[str, Any]
 """An environment's arguments besides its id, by name: `env.kwargs` of a recipe."""
 
-__all__ = ["is_functional", "make", "make_vector"]
+__all__ = ["is_functional", "make", "make_environment", "make_vector", "vector_environment"]
 
 
 def make(
@@ -54,3 +55,46 @@ def make_vector(
     from tempo_rl.env.vector import make_host
 
     return make_host(env_id, num_envs, seed, "sync", wrappers, **(kwargs or {}))
+
+
+def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
+    """The recipe's environments over the batch step. If they do not say their state, a resumed run begins new episodes."""
+    env, source = recipe.env, recipe.env.source
+    if source is None:
+        return make(
+            env.id, batch, recipe.num_envs, recipe.seed, _keywords(recipe), env.vectorization, env.wrappers, may_restart=True
+        )
+    if source.is_functional:
+        from tempo_rl.env.functional_env import FunctionalEnv, single_of
+
+        return FunctionalEnv(single_of(source, **_keywords(recipe)), recipe.num_envs, batch)
+    from tempo_rl.env.gymnasium_env import GymnasiumEnv
+
+    return GymnasiumEnv(_host(recipe, recipe.num_envs, recipe.seed, env.vectorization), batch, may_restart=True)
+
+
+def vector_environment(recipe: Recipe, num_envs: int, seed: int = 0) -> VectorEnvironment:
+    """The recipe's environments on the host, stepped with arrays: for evaluation."""
+    env, source = recipe.env, recipe.env.source
+    if source is None:
+        return make_vector(env.id, num_envs, seed, _keywords(recipe), env.wrappers)
+    if source.is_functional:
+        from tempo_rl.env.functional_env import FunctionalVectorEnvironment, single_of
+
+        return FunctionalVectorEnvironment(single_of(source, **_keywords(recipe)), num_envs, seed)
+    return _host(recipe, num_envs, seed, "sync")
+
+
+def _host(recipe: Recipe, num_envs: int, seed: int, vectorization: str) -> HostVectorEnvironment:
+    """Environments of a source on the host."""
+    from tempo_rl.env.vector import vectorized, wrapped
+
+    source = recipe.env.source
+    assert source is not None
+    return vectorized(wrapped(source.make, recipe.env.wrappers), source.name, num_envs, seed, vectorization)
+
+
+def _keywords(recipe: Recipe) -> Keywords:
+    """The environment's arguments; a time limit that is that of a rollout."""
+    _, limit = FUNCTIONAL.get(recipe.env.id, ("", 1))
+    return recipe.env.kwargs if limit is not None else {"max_episode_steps": recipe.num_steps, **recipe.env.kwargs}

@@ -33,6 +33,10 @@ class GymnasiumEnv:
         self._clock: tp.Recurrence | None = None  # counts the steps before a reset; reading it makes the reset run after them
         self._steps_taken = 0
 
+    def never_ends_within(self, num_steps: int) -> bool:
+        """Whether no episode that begins with a rollout ends before its last step: Gymnasium does not say."""
+        return False
+
     def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:
         """First observations, over `domain`, which must hold the batch step."""
         b, size = self._batch

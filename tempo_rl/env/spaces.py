@@ -35,6 +35,10 @@ class Discrete:
     dtype = "int32"
     shape: tuple[int, ...] = ()
 
+    def outward(self, actions: np.ndarray) -> np.ndarray:
+        """The policy's actions as the environment takes them."""
+        return actions + np.asarray(self.start, actions.dtype)
+
 
 @dataclass(frozen=True)
 class Continuous:
@@ -45,6 +49,10 @@ class Continuous:
     high: tuple[float, ...]
 
     dtype = "float32"
+
+    def outward(self, actions: np.ndarray) -> np.ndarray:
+        """The policy's actions as the environment takes them."""
+        return self.clip(actions)
 
     def clip(self, actions: Array, xp: ModuleType = np) -> Array:
         """`actions` of shape (..., *shape), clipped. `xp` is numpy or jax.numpy."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from tempo_rl.env.spaces import Actions, Continuous, Observations, actions_of, observations_of
+from tempo_rl.env.spaces import Actions, Observations, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError
+from tempo_rl.references import load_reference
 
 if TYPE_CHECKING:
     import gymnasium
@@ -154,10 +154,7 @@ class HostVectorEnvironment:
     def _outward(self, action: np.ndarray) -> np.ndarray:
         if action.shape[:1] != (self.num_envs,):
             raise EnvError(f"{self.name} has {self.num_envs} environments, but got actions of shape {action.shape}")
-        if isinstance(self.actions, Continuous):
-            action = self.actions.clip(action)
-            return action.astype(self._action_dtype)
-        return (action + self.actions.start).astype(self._action_dtype)
+        return self.actions.outward(action).astype(self._action_dtype)
 
 
 def make_host(
@@ -165,29 +162,10 @@ def make_host(
 ) -> HostVectorEnvironment:
     """`num_envs` Gymnasium environments `env_id`, stepped in this process ("sync") or one process each ("async")."""
     import gymnasium
-    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-    from tempo_rl.env.state import _Remembering
-
-    classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
-
-    def make_one() -> Environment:
-        env: Environment = gymnasium.make(env_id, **kwargs)
-        for wrapper in classes:
-            env = wrapper(env)
-        return env
-
-    def make_remembering() -> Environment:
-        return _Remembering(make_one())
-
-    mode = AutoresetMode.SAME_STEP
-    if vectorization not in ("sync", "async"):
-        raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
+    make_one = wrapped(lambda: gymnasium.make(env_id, **kwargs), wrappers)
     try:
-        if vectorization == "sync":
-            env: VectorEnv = SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode)
-        else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
-            env = AsyncVectorEnv([make_remembering] * num_envs, autoreset_mode=mode, context="spawn")
+        return vectorized(make_one, env_id, num_envs, seed, vectorization)
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
@@ -195,17 +173,40 @@ def make_host(
     except TypeError as error:
         message = f"Gymnasium cannot make {env_id!r} with {kwargs}: {error}"
         raise EnvError(message, hint="check the names in env.kwargs of the recipe") from error
-    return HostVectorEnvironment(env, seed, env_id, remembering=vectorization == "async")
 
 
-def load_reference(reference: str) -> Callable[..., object]:
-    """The object with the name `module:name`. Raises `EnvError` if it does not exist."""
-    module, _, name = reference.partition(":")
-    try:
-        target: Callable[..., object] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise EnvError(f"{reference!r} cannot be imported: {error}", hint='write "package.module:Class"') from error
-    return target
+def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callable[[], Environment]:
+    """A function that makes environments inside wrappers, which are `module:Class` references. Raises `EnvError`."""
+    classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
+
+    def make_wrapped() -> Environment:
+        env = make()
+        for wrapper in classes:
+            env = wrapper(env)
+        return env
+
+    return make_wrapped
+
+
+def vectorized(
+    make_one: Callable[[], Environment], name: str, num_envs: int, seed: int = 0, vectorization: str = "sync"
+) -> HostVectorEnvironment:
+    """`num_envs` environments that `make_one` makes, stepped in this process ("sync") or one process each ("async")."""
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+    from tempo_rl.env.state import _Remembering
+
+    def make_remembering() -> Environment:
+        return _Remembering(make_one())
+
+    if vectorization not in ("sync", "async"):
+        raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
+    mode = AutoresetMode.SAME_STEP
+    if vectorization == "sync":
+        env: VectorEnv = SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode)
+    else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
+        env = AsyncVectorEnv([make_remembering] * num_envs, autoreset_mode=mode, context="spawn")
+    return HostVectorEnvironment(env, seed, name, remembering=vectorization == "async")
 
 
 def _nearest(env_id: str, registry: Iterable[str]) -> str | None:

@@ -137,7 +137,7 @@ def test_the_recent_return_is_that_of_iterations_in_which_episodes_ended() -> No
         feed(it, k, episodic_return=value)
     assert it.recent_return == 2.0
     other, _ = monitor(total_timesteps=800)
-    other.go_on_from(3, {}, it.progress())
+    other.go_on_from(3, {}, it.recent_returns)
     for k in range(10):
         feed(other, 3 + k, episodic_return=5.0 if k < 9 else 14.0)
     assert other.recent_return == (9 * 5.0 + 14.0) / 10
