@@ -42,6 +42,9 @@ CacheDirectory = Annotated[
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")]
 
 
+_show_traceback = False
+
+
 def chosen_cache(directory: Path | None, off: bool) -> str | bool:
     """The `cache` of a `tempo_core.Config`: the usual place, unless flags say otherwise."""
     return False if off else True if directory is None else str(directory)
@@ -56,6 +59,8 @@ def errors_as_messages() -> Iterator[None]:
         typer.secho("interrupted; nothing was changed", fg=typer.colors.RED, err=True)
         raise typer.Exit(130) from error
     except Exception as error:
+        if _show_traceback:
+            raise
         compiler = sys.modules.get("tempo_core.errors")  # not imported for commands that need no compiler
         if not isinstance(error, (RLError, compiler.TempoError) if compiler else RLError):
             raise
@@ -64,8 +69,12 @@ def errors_as_messages() -> Iterator[None]:
 
 
 @app.callback(help=app.info.help)
-def before_any_command() -> None:
+def before_any_command(
+    show_traceback: Annotated[bool, typer.Option("--traceback", help="Show errors with all their lines.")] = False,
+) -> None:
     """Set the options that JAX reads when it is imported."""
+    global _show_traceback
+    _show_traceback = show_traceback
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # allocate GPU memory only as it is needed
 
 
@@ -226,13 +235,17 @@ def copy_recipe(
 
 
 @app.command()
-def validate(recipe: RecipeArgument, overrides: Overrides = None) -> None:
-    """Check a recipe and print it with every key resolved."""
+def validate(
+    recipe: RecipeArgument, overrides: Overrides = None, cache: CacheDirectory = None, no_cache: NoCache = False
+) -> None:
+    """Check a recipe, make its environments, compile its program, and print the recipe with every key resolved."""
     with errors_as_messages():
         from tempo_rl.recipe import dump_recipe
+        from tempo_rl.train import plan as make_plan
 
         loaded = load_recipe(recipe, overrides or [])
         typer.echo(dump_recipe(loaded), nl=False)
+        make_plan(loaded, cache=chosen_cache(cache, no_cache))
     typer.echo(f"# valid: {loaded.iterations} iterations of {loaded.num_envs * loaded.num_steps} steps")
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from tempo_rl.env.registry import is_functional
 from tempo_rl.env.source import Source
 from tempo_rl.errors import RecipeError
+from tempo_rl.plain import read_yaml
 from tempo_rl.references import load_reference
 
 if TYPE_CHECKING:
@@ -181,8 +182,11 @@ def shipped_recipes() -> dict[str, Path]:
 def find_recipe(name: str) -> Path:
     """A recipe's path: `name` itself, or the shipped recipe of that name. Raises `RecipeError`."""
     path = Path(name)
-    if path.is_file():
-        return path
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:  # a name of hundreds of letters
+        raise RecipeError(f"there is no recipe {name[:40]}...: {error.strerror}") from error
     shipped = shipped_recipes()
     if name in shipped:
         return shipped[name]
@@ -195,9 +199,10 @@ def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     """The recipe file `name`, with `key=value` overrides applied. Raises `RecipeError`, naming the key at fault."""
     path = find_recipe(name)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} is not YAML: {error}") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read: {error}") from error
+    data = read_yaml(text, str(path))
     if not isinstance(data, dict):
         raise RecipeError(f"{path} holds no keys", hint="write `algorithm: ppo`, then the keys that differ from their defaults")
     return make_recipe(data, overrides, str(path))
@@ -246,10 +251,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     key = key.strip().removeprefix("--")
     if not sign or not key:
         raise RecipeError(f"{override!r} is not an override", hint="write key=value, such as learning-rate=1e-3")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{key}: {text!r} is not a value: {error}") from error
+    value = read_yaml(text, key)
     *outer, last = key.split(".")
     target = data
     for part in outer:

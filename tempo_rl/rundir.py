@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import yaml
-
 from tempo_core.files import write_whole
 from tempo_rl.errors import CheckpointError, RecipeError, RunError
+from tempo_rl.plain import read_yaml
 from tempo_rl.recipe import Recipe, dump_recipe, make_recipe
 
 Mode: TypeAlias = Literal["new", "overwrite", "resume"]
@@ -140,8 +139,8 @@ class RunDirectory:
     def recipe(self) -> Recipe:
         """The recipe of the run. Raises `RecipeError`."""
         try:
-            return make_recipe(yaml.safe_load(self.config.read_text(encoding="utf-8")), where=str(self.config))
-        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            return make_recipe(read_yaml(self.config.read_text(encoding="utf-8"), str(self.config)), where=str(self.config))
+        except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(f"{self.config} cannot be read: {error}") from error
 
     def write_result(self, result: Mapping[str, Any]) -> None:

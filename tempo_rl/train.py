@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ class _Training:
     ):
         self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
         self.callbacks = callbacks
-        self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress)
+        self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress, say)
         self.loggers: list[Logger] = []
         self.monitor = TrainingMonitor(recipe, self.loggers, self.bar.update, callbacks)
         self.compiles, self.compile_seconds = CompileCounter(), 0.0
@@ -241,6 +242,8 @@ class _Training:
         user_error = cause(error, RLError)
         if user_error is not None:
             message, hint = user_error.message, user_error.hint
+        elif isinstance(error, tp.errors.FunctionError) and (raised := root(error)) is not error:
+            message, hint = f"{type(raised).__name__}: {raised}{_own_line(raised)}", "--traceback shows all"
         elif isinstance(error, tp.errors.TempoError):
             message, hint = str(error), None
         elif isinstance(error, SystemExit):
@@ -298,6 +301,22 @@ def cause(error: BaseException | None, kind: type[Error]) -> Error | None:
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
+
+
+def root(error: BaseException) -> BaseException:
+    """The first error of a chain of causes."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _own_line(error: BaseException) -> str:
+    """Where an error was raised: the innermost line that is not of an installed package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and "tempo_core" not in frame.filename] or list(
+        frames
+    )
+    return f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
 
 
 def _compile(agent: Agent, config: tp.Config, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
     Environment: TypeAlias = gymnasium.Env[np.ndarray, np.ndarray]
     VectorEnv: TypeAlias = gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]
+
+
+TIMEOUT = 120.0  # seconds for one step of environments in other processes
+MOST_ENVIRONMENTS = 65_536  # on the host, in one vector
 
 
 class VectorEnvironment(Protocol):
@@ -60,6 +65,7 @@ class HostVectorEnvironment:
             )
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._remembering = remembering
+        self.timeout = TIMEOUT
         self._returns = np.zeros(self.num_envs, np.float64)
         self._lengths = np.zeros(self.num_envs, np.int32)
 
@@ -74,11 +80,12 @@ class HostVectorEnvironment:
 
     def step(self, action: np.ndarray) -> Transition[np.ndarray]:
         """Step all environments. `action` is (B,) ints or (B, *shape) floats."""
-        observation, reward, terminated, truncated, info = self.env.step(self._outward(np.asarray(action)))
+        observation, reward, terminated, truncated, info = self._stepped(self._outward(np.asarray(action)))
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         done = terminated | truncated
         self._returns += reward
         self._lengths += 1
+        self._check_finite(np.asarray(observation), np.asarray(reward))
         episode_return, episode_length = self._returns.astype(np.float32), self._lengths.copy()
         self._returns[done], self._lengths[done] = 0.0, 0
         observation = self._observation(observation)
@@ -95,7 +102,8 @@ class HostVectorEnvironment:
         return Transition(observation, reward, terminated, truncated, final, episode_return, episode_length)
 
     def close(self) -> None:
-        self.env.close()
+        """End the environments; those in other processes at once, for one may be blocked."""
+        self.env.close(**({"terminate": True} if self._remembering else {}))
 
     def running(self) -> dict[str, np.ndarray]:
         """The returns and lengths of the episodes that run now."""
@@ -147,6 +155,36 @@ class HostVectorEnvironment:
             f"the state of {self.name} inside {type(self.env).__name__} cannot be reached, so that the run cannot be saved",
             hint="write env.vectorization=sync or env.vectorization=async, which make it from its id",
         )
+
+    def _stepped(self, action: np.ndarray) -> Any:
+        """A step of the vector environment. Raises EnvError for processes that do not answer, or have ended."""
+        if not self._remembering:
+            return self.env.step(action)
+        env: Any = self.env
+        try:
+            env.step_async(action)
+            return env.step_wait(timeout=self.timeout)
+        except multiprocessing.TimeoutError as error:
+            raise EnvError(
+                f"{self.name} has not answered a step within {self.timeout:g} s",
+                hint="look for an endless loop or a lock in its step()",
+            ) from error
+        except (EOFError, ConnectionError) as error:
+            from gymnasium.vector.async_vector_env import AsyncState
+
+            env._state = AsyncState.DEFAULT  # or else closing it waits for the step, and leaves the other processes behind
+            raise EnvError(f"a process of {self.name} has ended: it was killed, or ran out of memory") from error
+
+    def _check_finite(self, observation: np.ndarray, reward: np.ndarray) -> None:
+        """Raise EnvError for numbers that are not finite, and say whose they are."""
+        for what, values in (("an observation", observation), ("a reward", reward)):
+            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+                wrong = int(np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0])
+                raise EnvError(
+                    f"{self.name} gave {what} that is not finite: {values[wrong]}, in environment {wrong} at step "
+                    f"{int(self._lengths[wrong])} of its episode",
+                    hint="the environment is at fault, not the agent: check its step()",
+                )
 
     def _observation(self, observation: np.ndarray) -> np.ndarray:
         return np.array(observation, self.observations.dtype)  # a copy: environments reuse their buffers
@@ -201,6 +239,11 @@ def vectorized(
 
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
+    if num_envs > MOST_ENVIRONMENTS:
+        raise EnvError(
+            f"num_envs={num_envs:,} environments {name} on the host are too many: at most {MOST_ENVIRONMENTS:,}",
+            hint="use fewer, or an environment in JAX",
+        )
     mode = AutoresetMode.SAME_STEP
     if vectorization == "sync":
         env: VectorEnv = SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode)
