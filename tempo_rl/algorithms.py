@@ -31,6 +31,9 @@ class Keys(TypedDict, total=False):
     num_steps: int
     hidden: list[int]
     shared: bool
+    norm_obs: bool
+    norm_reward: bool
+    squash_actions: bool
     policy: str | None
     learning_rate: float
     anneal_lr: bool
@@ -56,6 +59,7 @@ class PPOKeys(Keys, total=False):
     norm_adv: bool
     clip_coef: float
     clip_vloss: bool
+    target_kl: float | None
     vf_coef: float
 
 

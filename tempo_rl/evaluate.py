@@ -66,7 +66,7 @@ class Policy:
             observation = tp.input("observation", (batch, *self.observations.shape), self.observations.dtype)
             policy = model.policy(observation)
             action = policy.mode() if deterministic else policy.sample()
-        weights = self._checked({name: tuple(map(int, w.shape)) for name, w in model.parameters().items()})
+        weights = self._checked({name: tuple(map(int, w.shape)) for name, w in model.inputs().items()})
         return ctx.compile({}, action, self._config).bind(weights)
 
     def _checked(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import tempo_core as tp
-from tempo_rl.distributions import Categorical, Distribution, Gaussian
-from tempo_rl.env.spaces import Actions, Discrete, Observations
+from tempo_rl.distributions import Categorical, Distribution, Gaussian, MultiCategorical
+from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
+from tempo_rl.normalizer import Normalizer
 from tempo_rl.recipe import Recipe
 from tempo_rl.references import load_class
 
@@ -61,6 +62,7 @@ class ActorCritic:
     value_network: Network | None
     log_std: tp.Tensor | None = None  # for continuous actions: one number per action dimension
     trunk: Network | None = None
+    normalizer: Normalizer | None = None  # of observations
 
     @classmethod
     def build(
@@ -78,19 +80,23 @@ class ActorCritic:
         With `shared`, the hidden layers are a trunk of both networks.
         """
         n_in, trunk = math.prod(observations.shape), None
-        n_out = actions.count if isinstance(actions, Discrete) else math.prod(actions.shape)
+        n_out = _outputs(actions)
         if shared and hidden:
             trunk = replace(Network.build("trunk", (n_in, *hidden), math.sqrt(2.0), domain, fed), is_trunk=True)
             n_in, hidden = hidden[-1], ()
         policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed)
         value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed) if critic else None
-        if isinstance(actions, Discrete):
+        if not isinstance(actions, Continuous):
             return cls(observations, actions, policy, value, trunk=trunk)
         if fed:
             return cls(observations, actions, policy, value, tp.input("log_std", shape=(n_out,)), trunk)
         log_std = tp.recurrence((n_out,), domain=tuple(domain), name="log_std")
         tp.carry(log_std, tp.zeros((n_out,)))
         return cls(observations, actions, policy, value, log_std, trunk)
+
+    def inputs(self) -> dict[str, tp.Tensor]:
+        """All that a policy is made of, by name: the parameters, and the statistics of observations."""
+        return self.parameters() | ({} if self.normalizer is None else self.normalizer.values())
 
     def __getitem__(self, at: tp.Expr | int | Index) -> Self:
         index = at if isinstance(at, tuple) else (at,)
@@ -105,6 +111,8 @@ class ActorCritic:
     def policy(self, observation: tp.Tensor) -> Distribution:
         """The distribution of actions for `observation` (..., *observations.shape)."""
         output = self.policy_network(self._features(observation))
+        if isinstance(self.actions, MultiDiscrete):
+            return MultiCategorical(output, self.actions.counts)
         if self.log_std is None:
             return Categorical(output)
         return Gaussian(output, self.log_std)
@@ -125,12 +133,23 @@ class ActorCritic:
         return parameters
 
     def _features(self, observation: tp.Tensor) -> tp.Tensor:
+        if self.normalizer is not None:
+            observation = self.normalizer(observation.astype("float32"))
+        elif self.observations.dtype == "uint8":
+            observation = observation.astype("float32") * (1.0 / 255.0)
         rank = len(self.observations.shape)
         if rank != 1:
             batch = observation.shape[: observation.rank - rank]
             observation = observation.reshape(*batch, math.prod(self.observations.shape))
         features = observation if observation.dtype == "float32" else observation.astype("float32")
         return features if self.trunk is None else self.trunk(features)
+
+
+def _outputs(actions: Actions) -> int:
+    """How many numbers a policy network gives."""
+    if isinstance(actions, Discrete):
+        return actions.count
+    return sum(actions.counts) if isinstance(actions, MultiDiscrete) else math.prod(actions.shape)
 
 
 def build_model(
@@ -145,4 +164,7 @@ def build_model(
     kind = ActorCritic
     if recipe.policy is not None:
         kind = load_class(recipe.policy, ActorCritic)
-    return kind.build(observations, actions, recipe.hidden, domain, critic, fed, recipe.shared)
+    model = kind.build(observations, actions, recipe.hidden, domain, critic, fed, recipe.shared)
+    if not recipe.norm_obs:
+        return model
+    return replace(model, normalizer=Normalizer.build("observation", observations.shape, domain[:1], fed))

@@ -17,7 +17,9 @@ from tempo_rl.errors import RunError
 from tempo_rl.logger import Row
 from tempo_rl.recipe import Recipe
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+SIGNALS: tuple[signal.Signals, ...] = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 RECENT = 10  # iterations whose mean return says how good the parameters are
 
 

@@ -43,7 +43,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(text: str, where: str) -> Any:
+def read_yaml(text: str, where: str) -> object:
     """The value that `text` holds. Raises `RecipeError`, which names `where` the text is from."""
     if len(text) > LONGEST:
         raise RecipeError(f"{where} has {len(text):,} characters, and a recipe at most {LONGEST:,}")

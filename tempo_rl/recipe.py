@@ -70,6 +70,9 @@ class Recipe(_Strict):
     num_steps: Count = 128
     hidden: list[Count] = Field(default_factory=lambda: [64, 64])
     shared: bool = False  # whether the policy and the value share the hidden layers
+    norm_obs: bool = False  # observations by their running mean and variance
+    norm_reward: bool = False  # rewards by the running variance of discounted returns
+    squash_actions: bool = False  # continuous actions by tanh to their bounds, instead of clipping
     policy: str | None = None  # module:Class, derived from tempo_rl.models:ActorCritic
     learning_rate: Positive = 2.5e-3
     anneal_lr: bool = True
@@ -124,6 +127,7 @@ class PPORecipe(Recipe):
     norm_adv: bool = True
     clip_coef: Positive = 0.2
     clip_vloss: bool = False
+    target_kl: Positive | None = None  # the rest of an iteration's updates are left out where approx_kl exceeds 1.5 times this
     vf_coef: NonNegative = 0.5
 
     @property

@@ -139,9 +139,12 @@ class RunDirectory:
     def recipe(self) -> Recipe:
         """The recipe of the run. Raises `RecipeError`."""
         try:
-            return make_recipe(read_yaml(self.config.read_text(encoding="utf-8"), str(self.config)), where=str(self.config))
+            data = read_yaml(self.config.read_text(encoding="utf-8"), str(self.config))
         except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(f"{self.config} cannot be read: {error}") from error
+        if not isinstance(data, dict):
+            raise RecipeError(f"{self.config} holds no keys")
+        return make_recipe(data, where=str(self.config))
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write result.json. Raises `RunError`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempo_core as tp
 from tempo_rl.agents.advantage import generalized_advantage
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, report
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
 from tempo_rl.env import make_environment
 from tempo_rl.models import build_model
 from tempo_rl.recipe import PPORecipe
@@ -36,7 +36,9 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         next_value = actor.value(step.final_observation)
         if recipe.fresh_episodes and env.never_ends_within(recipe.num_steps):
             next_value = values_after(value, next_value, (b, i, t), T)
-        advantage = generalized_advantage(step, value, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t))
+        rollout = (slice(0, B), i, slice(0, T))
+        learned = learned_from(recipe, step, (b, i, t), start, rollout)
+        advantage = generalized_advantage(learned, value, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t))
         returns = advantage + value
 
         # Learning: every epoch goes through the rollouts in a new order, a minibatch at a time.
@@ -71,7 +73,10 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         loss = policy_loss - recipe.ent_coef * entropy + recipe.vf_coef * value_loss
         loss.backward()
         learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
-        updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+        step_size: tp.Tensor | tp.Expr | float = learning_rate
+        if recipe.target_kl is not None:
+            step_size = going_on(((ratio - 1.0) - log_ratio).mean(), recipe.target_kl, (i, e, m)) * learning_rate
+        updated = tp.optim.Adam(model.parameters(), lr=step_size, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         # Reporting, once an iteration.
         clipfrac = (tp.abs(ratio - 1.0) > recipe.clip_coef).astype("float32").mean()
@@ -84,12 +89,12 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
             "approx_kl": approx_kl,
             "clipfrac": clipfrac,
         }
-        rollout = (slice(0, B), i, slice(0, T))
         metrics = {name: x[i, 0:E, 0:M].mean() for name, x in updates.items()}
         metrics["explained_variance"] = explained_variance(value[rollout], returns[rollout])
         metrics["learning_rate"] = learning_rate + tp.zeros(()) * i
         metrics |= episode_metrics(step, rollout)
-        report(monitor, metrics, {name: w[i, E - 1, M - 1] for name, w in updated.items()})
+        statistics = followed(model, obs, rollout)
+        report(monitor, metrics, {name: w[i, E - 1, M - 1] for name, w in updated.items()} | statistics)
 
     bounds = {
         B: recipe.num_envs,
@@ -108,6 +113,15 @@ def values_after(value: tp.Tensor, final_value: tp.Tensor, point: tuple[tp.Expr,
     following[b, i, T - 1] = final_value[b, i, T - 1]
     following[b, i, t] = value[b, i, t + 1]
     return following
+
+
+def going_on(approx_kl: tp.Tensor, target_kl: float, point: tuple[tp.Expr, tp.Expr, tp.Expr]) -> tp.Tensor:
+    """1 while no minibatch of the iteration had a divergence of more than 1.5 `target_kl`, and 0 from the first one that did."""
+    i, _, _ = point
+    before = tp.recurrence((), domain=point, name="going on")
+    now = before * (approx_kl.detach() <= 1.5 * target_kl).astype("float32")
+    tp.carry(before, 1.0, now, kept=(i,))
+    return now
 
 
 def explained_variance(predicted: tp.Tensor, actual: tp.Tensor) -> tp.Tensor:

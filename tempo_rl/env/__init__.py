@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tempo_rl.env.registry import FUNCTIONAL, is_functional
 
 if TYPE_CHECKING:
+    from tempo_rl.env.functional_env import SingleEnvironment
     from tempo_rl.env.program import Batch, ProgramEnvironment
-    from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
+    from tempo_rl.env.vector import Environment, HostVectorEnvironment, VectorEnvironment
     from tempo_rl.recipe import Recipe
 
 Keywords: TypeAlias = Mapping[str, Any]
@@ -60,14 +61,10 @@ def make_vector(
 def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
     """The recipe's environments over the batch step. If they do not say their state, a resumed run begins new episodes."""
     env, source = recipe.env, recipe.env.source
-    if source is None:
-        return make(
-            env.id, batch, recipe.num_envs, recipe.seed, _keywords(recipe), env.vectorization, env.wrappers, may_restart=True
-        )
-    if source.is_functional:
-        from tempo_rl.env.functional_env import FunctionalEnv, single_of
+    if is_functional(env.id) if source is None else source.is_functional:
+        from tempo_rl.env.functional_env import FunctionalEnv
 
-        return FunctionalEnv(single_of(source, **_keywords(recipe)), recipe.num_envs, batch)
+        return FunctionalEnv(_single(recipe), recipe.num_envs, batch)
     from tempo_rl.env.gymnasium_env import GymnasiumEnv
 
     return GymnasiumEnv(_host(recipe, recipe.num_envs, recipe.seed, env.vectorization), batch, may_restart=True)
@@ -75,23 +72,38 @@ def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
 
 def vector_environment(recipe: Recipe, num_envs: int, seed: int = 0) -> VectorEnvironment:
     """The recipe's environments on the host, stepped with arrays: for evaluation."""
-    env, source = recipe.env, recipe.env.source
-    if source is None:
-        return make_vector(env.id, num_envs, seed, _keywords(recipe), env.wrappers)
-    if source.is_functional:
-        from tempo_rl.env.functional_env import FunctionalVectorEnvironment, single_of
+    source = recipe.env.source
+    if is_functional(recipe.env.id) if source is None else source.is_functional:
+        from tempo_rl.env.functional_env import FunctionalVectorEnvironment
 
-        return FunctionalVectorEnvironment(single_of(source, **_keywords(recipe)), num_envs, seed)
+        return FunctionalVectorEnvironment(_single(recipe), num_envs, seed)
     return _host(recipe, num_envs, seed, "sync")
 
 
-def _host(recipe: Recipe, num_envs: int, seed: int, vectorization: str) -> HostVectorEnvironment:
-    """Environments of a source on the host."""
-    from tempo_rl.env.vector import vectorized, wrapped
+def _single(recipe: Recipe) -> SingleEnvironment:
+    """The recipe's environment in JAX."""
+    from tempo_rl.env.functional_env import make_single, single_of
+    from tempo_rl.env.spaces import squashed
 
-    source = recipe.env.source
-    assert source is not None
-    return vectorized(wrapped(source.make, recipe.env.wrappers), source.name, num_envs, seed, vectorization)
+    env = recipe.env
+    single = make_single(env.id, **_keywords(recipe)) if env.source is None else single_of(env.source, **_keywords(recipe))
+    single.actions = squashed(single.actions, single.name) if recipe.squash_actions else single.actions
+    return single
+
+
+def _host(recipe: Recipe, num_envs: int, seed: int, vectorization: str) -> HostVectorEnvironment:
+    """The recipe's environments on the host."""
+    from tempo_rl.env.spaces import squashed
+    from tempo_rl.env.vector import make_host, vectorized, wrapped
+
+    env, source = recipe.env, recipe.env.source
+    if source is None:
+        host = make_host(env.id, num_envs, seed, vectorization, env.wrappers, **_keywords(recipe))
+    else:
+        make_one = cast("Callable[[], Environment]", source.make)
+        host = vectorized(wrapped(make_one, env.wrappers), source.name, num_envs, seed, vectorization)
+    host.actions = squashed(host.actions, host.name) if recipe.squash_actions else host.actions
+    return host
 
 
 def _keywords(recipe: Recipe) -> Keywords:

@@ -15,7 +15,7 @@ import tempo_core as tp
 from tempo_rl.env.program import Batch
 from tempo_rl.env.registry import FUNCTIONAL
 from tempo_rl.env.source import Source
-from tempo_rl.env.spaces import Continuous, actions_of, observations_of
+from tempo_rl.env.spaces import Actions, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError
 from tempo_rl.references import load_reference
@@ -46,7 +46,7 @@ class SingleEnvironment:
                 f"{name} does not take {params}: {error}", hint="check the names in env.kwargs of the recipe"
             ) from error
         self.observations = observations_of(function.observation_space, name)
-        self.actions = actions_of(function.action_space, name)
+        self.actions: Actions = actions_of(function.action_space, name)
         with _standard_promotion():
             example = jax.eval_shape(
                 lambda data: function.initial(_key(data), params=self._params), jax.ShapeDtypeStruct((2,), "uint32")
@@ -74,7 +74,7 @@ class SingleEnvironment:
         function, params = self._function, self._params
         key, reset_key = jax.random.split(_key(key_data))
         state, steps, episode_return = packed[:-2].reshape(self._shape), packed[-2], packed[-1]
-        action = self.actions.clip(action, jnp) if isinstance(self.actions, Continuous) else action + self.actions.start
+        action = self.actions.outward(action, jnp)
         following = function.transition(state, action, key, params=params)
         reward = jnp.asarray(function.reward(state, action, following, key, params=params), "float32").reshape(())
         terminated = jnp.asarray(function.terminal(following, key, params=params), bool).reshape(())
@@ -148,7 +148,7 @@ class FunctionalVectorEnvironment:
     """B functional environments stepped from the host, for evaluation."""
 
     def __init__(self, single: SingleEnvironment, num_envs: int, seed: int = 0):
-        self.num_envs, self.observations, self.actions = num_envs, single.observations, single.actions
+        self.single, self.num_envs, self.observations, self.actions = single, num_envs, single.observations, single.actions
         self._seed = seed
         self._initial = jax.jit(jax.vmap(single.initial))
         self._step = jax.jit(jax.vmap(single.step))
@@ -197,4 +197,4 @@ def single_of(source: Source, max_episode_steps: int | None = None, **params: An
     limit = max_episode_steps or source.max_episode_steps
     if limit is None:
         raise EnvError(f"{source.name} has no time limit", hint="give the class an attribute: max_episode_steps = 200")
-    return SingleEnvironment(source.make(), limit, source.name, params)
+    return SingleEnvironment(cast("FuncEnv[Any, Any, Any, Any, Any, Any, Any]", source.make()), limit, source.name, params)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import jax
 
     Environment: TypeAlias = gymnasium.Env[Any, Any]
-    Space: TypeAlias = gymnasium.Space[Any]
+    Space: TypeAlias = gymnasium.Space[object]
 
 
 @runtime_checkable
@@ -25,9 +25,10 @@ class JaxEnvironment(Protocol):
     `max_episode_steps` says after how many steps an episode is truncated.
     """
 
-    observation_space: Space
-    action_space: Space
-
+    @property
+    def observation_space(self) -> Space: ...
+    @property
+    def action_space(self) -> Space: ...
     def initial(self, rng: jax.Array, params: Any = None) -> jax.Array: ...
     def transition(self, state: jax.Array, action: jax.Array, rng: jax.Array, params: Any = None) -> jax.Array: ...
     def observation(self, state: jax.Array, rng: jax.Array, params: Any = None) -> jax.Array: ...
@@ -46,7 +47,7 @@ class Source:
     """An environment by its name, with the function that makes one. A functional one has a time limit."""
 
     name: str
-    make: Callable[[], Any]
+    make: Callable[[], object]
     is_functional: bool = False
     max_episode_steps: int | None = None
 

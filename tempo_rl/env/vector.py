@@ -226,6 +226,13 @@ def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callabl
     return make_wrapped
 
 
+def flattened(env: Environment) -> Environment:
+    """An environment whose observations are arrays: a Discrete one becomes one-hot, the parts of a Dict or Tuple follow each other."""
+    import gymnasium
+
+    return env if isinstance(env.observation_space, gymnasium.spaces.Box) else gymnasium.wrappers.FlattenObservation(env)
+
+
 def vectorized(
     make_one: Callable[[], Environment], name: str, num_envs: int, seed: int = 0, vectorization: str = "sync"
 ) -> HostVectorEnvironment:
@@ -234,8 +241,11 @@ def vectorized(
 
     from tempo_rl.env.state import _Remembering
 
+    def make_flat() -> Environment:
+        return flattened(make_one())
+
     def make_remembering() -> Environment:
-        return _Remembering(make_one())
+        return _Remembering(make_flat())
 
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
@@ -246,7 +256,7 @@ def vectorized(
         )
     mode = AutoresetMode.SAME_STEP
     if vectorization == "sync":
-        env: VectorEnv = SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode)
+        env: VectorEnv = SyncVectorEnv([make_flat] * num_envs, autoreset_mode=mode)
     else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
         env = AsyncVectorEnv([make_remembering] * num_envs, autoreset_mode=mode, context="spawn")
     return HostVectorEnvironment(env, seed, name, remembering=vectorization == "async")
