@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -33,6 +32,15 @@ num_envs: 2
 num_steps: 8
 total_timesteps: 24000
 eval_episodes: 0
+"""
+
+
+# `tempo-rl` in a process whose files cannot grow beyond a size
+LIMITED = """
+import resource, runpy, sys
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+runpy.run_module("tempo_rl", run_name="__main__")
 """
 
 
@@ -67,11 +75,10 @@ class Faults:
     def run(self, out: Path, *flags: str, limit: int | None = None) -> subprocess.CompletedProcess[str]:
         """Train to the end; with `limit`, no file may have more bytes than that, as if the disk were full."""
 
-        def limited() -> None:
-            if limit is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-        return subprocess.run(self.command(out, *flags), capture_output=True, text=True, preexec_fn=limited, check=False)
+        command = self.command(out, *flags)
+        if limit is not None:
+            command = [sys.executable, "-c", LIMITED, str(limit), *command[3:]]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def report(self, what: str, is_true: bool, detail: str = "") -> None:
         print(f"{'ok  ' if is_true else 'LOST'} {what}{'' if is_true else ': ' + detail}", flush=True)
@@ -134,9 +141,10 @@ class Faults:
         self.report(f"{what}: equal parameters", equal, "they differ")
 
     def full_disk(self, whole: RunDirectory) -> None:
-        """A disk that is full after some lines of metrics; when there is space again, the run goes on."""
+        """A disk that is full after some lines of metrics, or in a short run at the first state; with space again, the run goes on."""
         run = RunDirectory(self.folder / "full")
-        size = max(60_000, whole.latest.stat().st_size + 10_000)
+        state, metrics = whole.latest.stat().st_size, whole.metrics.stat().st_size
+        size = state + 10_000 if metrics > state + 10_000 else state // 2
         failed = self.run(run.path, limit=size)
         last = failed.stderr.strip().splitlines()[-1:] or [""]
         is_one_line = failed.returncode == 1 and "Traceback" not in failed.stderr and "cannot be written" in failed.stderr
