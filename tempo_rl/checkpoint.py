@@ -1,12 +1,17 @@
-"""Checkpoints: parameters as safetensors, with JSON metadata in the same file, so that the two stay together."""
+"""Checkpoints: all that a run needs to go on, in one safetensors file, which is whole or refused.
+
+A checkpoint holds the parameters, the recipe, the numbers of the run so far, and the state of the running program: the optimizer, the
+random state, the clocks, the environments. A policy that was saved alone (`PPO.save`) has no state of a program.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import safetensors
@@ -15,54 +20,109 @@ import safetensors.numpy
 from tempo_core.files import write_whole
 from tempo_rl.errors import CheckpointError
 from tempo_rl.recipe import Recipe, make_recipe
+from tempo_rl.references import foreign_references
 
-FORMAT = "tempo-rl-1"
+FORMAT = "tempo-rl-2"
+_PARAMETER, _PROGRAM = "parameter/", "program"
+
+
+class Numbers(TypedDict, total=False):
+    """Numbers of a run that a resumed one goes on from."""
+
+    best: float | None  # the best mean return so far
+    seconds: float
+    recent_returns: list[float]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Parameters by name, the recipe that trained them, and the iterations and environment steps of training so far."""
+    """Parameters by name, the recipe that trained them, and the iterations and environment steps of training so far.
+
+    `program` is the file of `Run.save`; empty in a checkpoint
+    that cannot be resumed.
+    """
 
     parameters: dict[str, np.ndarray]
     recipe: Recipe
     iterations: int
     env_steps: int
+    progress: Numbers = field(default_factory=Numbers)
+    program: bytes = b""
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
-    """Write under a temporary name, then rename: a file with the name `path` is always complete."""
+    """Write under a temporary name, sync, then rename: a file with the name `path` is always complete. Raises `CheckpointError`."""
     meta = {
         "recipe": checkpoint.recipe.model_dump(mode="json"),
         "iterations": checkpoint.iterations,
         "env_steps": checkpoint.env_steps,
+        "progress": dict(checkpoint.progress),
     }
-    arrays = {name: np.ascontiguousarray(value) for name, value in checkpoint.parameters.items()}
-    data = safetensors.numpy.save(arrays, metadata={"format": FORMAT, "tempo_rl": json.dumps(meta, sort_keys=True)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, data)
+    arrays = {f"{_PARAMETER}{name}": np.ascontiguousarray(value) for name, value in checkpoint.parameters.items()}
+    if checkpoint.program:
+        arrays[_PROGRAM] = np.frombuffer(checkpoint.program, np.uint8)
+    text = json.dumps(meta, sort_keys=True)
+    header = {"format": FORMAT, "tempo_rl": text, "checksum": _checksum(arrays, text)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, safetensors.numpy.save(arrays, metadata=header))
+    except OSError as error:
+        raise CheckpointError(f"the checkpoint {path} cannot be written: {error.strerror or error}") from error
     return path
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in `path`. Raises `CheckpointError` if it is missing, damaged, or not a checkpoint of tempo-rl."""
+def load_checkpoint(path: Path, trust: bool = True) -> Checkpoint:
+    """The checkpoint in `path`. Raises `CheckpointError` if it is missing, damaged, not a checkpoint of tempo-rl, or not finite.
+
+    Without `trust`, a checkpoint whose recipe names objects outside of Gymnasium, Brax and `tempo_rl` is refused, and nothing is imported.
+    """
     if not path.is_file():
         raise CheckpointError(f"there is no checkpoint {path}")
     try:
         with safetensors.safe_open(str(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
             f"{path} ({path.stat().st_size} bytes) cannot be read: {error}",
             hint="the file is truncated, or not a safetensors file",
         ) from error
-    if metadata.get("format") != FORMAT:
+    if header.get("format") != FORMAT:
         raise CheckpointError(
-            f"{path} is a safetensors file, but not a checkpoint of tempo-rl", hint=f"its format must be {FORMAT}"
+            f"{path} is a safetensors file, but not a checkpoint of this tempo-rl",
+            hint=f"its format is {header.get('format', 'unknown')!r}, and must be {FORMAT!r}",
         )
+    if _checksum(arrays, header.get("tempo_rl", "")) != header.get("checksum"):
+        raise CheckpointError(f"{path} is damaged: its checksum is not that of its content", hint="use an earlier checkpoint")
     try:
-        meta: Mapping[str, Any] = json.loads(metadata["tempo_rl"])
+        meta: Mapping[str, Any] = json.loads(header["tempo_rl"])
+        foreign = [] if trust else foreign_references(meta["recipe"])
+        if foreign:
+            raise CheckpointError(
+                f"{path} would import {', '.join(foreign)}", hint="if you trust whoever made it: --trust, or trust=True in Python"
+            )
         recipe = make_recipe(meta["recipe"], where=str(path))
-        return Checkpoint(parameters, recipe, int(meta["iterations"]), int(meta["env_steps"]))
+        iterations, env_steps, progress = int(meta["iterations"]), int(meta["env_steps"]), Numbers(**meta["progress"])
     except (KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path} has damaged metadata: {error}") from error
+    parameters = {name.removeprefix(_PARAMETER): array for name, array in arrays.items() if name.startswith(_PARAMETER)}
+    for name, value in parameters.items():
+        _check_parameter(path, name, value)
+    program = arrays[_PROGRAM].tobytes() if _PROGRAM in arrays else b""
+    return Checkpoint(parameters, recipe, iterations, env_steps, progress, program)
+
+
+def _check_parameter(path: Path, name: str, value: np.ndarray) -> None:
+    if not np.issubdtype(value.dtype, np.floating):
+        raise CheckpointError(f"{path}: the parameter {name} is of {value.dtype}; parameters are floats")
+    if not np.isfinite(value).all():
+        raise CheckpointError(f"{path}: the parameter {name} is not finite", hint="use an earlier checkpoint")
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], text: str) -> str:
+    total = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        total.update(f"{name} {array.dtype} {array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,9 @@ CacheDirectory = Annotated[
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")]
 
 
+_show_traceback = False
+
+
 def chosen_cache(directory: Path | None, off: bool) -> str | bool:
     """The `cache` of a `tempo_core.Config`: the usual place, unless flags say otherwise."""
     return False if off else True if directory is None else str(directory)
@@ -51,7 +55,12 @@ def errors_as_messages() -> Iterator[None]:
     """Turn a user's mistake into its message and exit status 1, without a traceback."""
     try:
         yield
+    except KeyboardInterrupt as error:
+        typer.secho("interrupted; nothing was changed", fg=typer.colors.RED, err=True)
+        raise typer.Exit(130) from error
     except Exception as error:
+        if _show_traceback:
+            raise
         compiler = sys.modules.get("tempo_core.errors")  # not imported for commands that need no compiler
         if not isinstance(error, (RLError, compiler.TempoError) if compiler else RLError):
             raise
@@ -60,8 +69,12 @@ def errors_as_messages() -> Iterator[None]:
 
 
 @app.callback(help=app.info.help)
-def before_any_command() -> None:
+def before_any_command(
+    show_traceback: Annotated[bool, typer.Option("--traceback", help="Show errors with all their lines.")] = False,
+) -> None:
     """Set the options that JAX reads when it is imported."""
+    global _show_traceback
+    _show_traceback = show_traceback
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # allocate GPU memory only as it is needed
 
 
@@ -85,26 +98,50 @@ def train(
         bool, typer.Option("--profile", help="Print where the time goes, and draw profile.svg; train for few steps with it.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
+    resume: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|PATH|off",
+            help="Go on with a run: that of --out or the newest unfinished one of this recipe and seed (auto), or a run directory or checkpoint.",
+        ),
+    ] = "off",
+    time_limit: Annotated[float | None, typer.Option(min=0.0, help="Minutes after which to stop and save.")] = None,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json."""
+    """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json.
+
+    A run that ended early goes on with --resume auto: for environments that give their state, as if it had never stopped.
+    """
     flags = {"seed": seed, "total_timesteps": total_timesteps, "num_envs": num_envs, "save_every": save_every, "track": track}
     flag_overrides = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
     with errors_as_messages():
         loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides])
-        from tempo_rl.rundir import create_run, new_run_path
+        from tempo_rl.resume import chosen_run
+        from tempo_rl.train import TrainingError
         from tempo_rl.train import train as run_training
 
-        run = create_run(out or new_run_path(Path(recipe).stem, loaded.seed), overwrite)
+        run, checkpoint = chosen_run(loaded, Path(recipe).stem, out, overwrite, resume, typer.echo)
+        if run is None:
+            return
         show_progress = sys.stderr.isatty() if progress is None else progress
         typer.echo(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
-        kept = chosen_cache(cache, no_cache)
-        outcome = run_training(loaded, run, progress=show_progress, say=typer.echo, show_plan=plan, cache=kept, profile=profile)
+        kept, seconds = chosen_cache(cache, no_cache), None if time_limit is None else time_limit * 60.0
+        try:
+            outcome = run_training(
+                loaded, run, show_progress, typer.echo, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds
+            )
+        except TrainingError as error:
+            _say_result(loaded, error.outcome.result)
+            raise
     _say_result(loaded, outcome.result)
-    if outcome.interrupted:
-        typer.echo(f"interrupted after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True)
-        raise typer.Exit(130)
+    if outcome.stopped is not None:
+        typer.echo(
+            f"stopped by {outcome.stopped} after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True
+        )
+        typer.echo(f"go on with: tempo-rl train {recipe} --out {run.path} --resume auto", err=True)
+        raise typer.Exit(128 + signal.Signals[outcome.stopped] if outcome.stopped in signal.Signals.__members__ else 0)
+    typer.echo(f"play with it: tempo-rl eval {run.path}")
 
 
 def _say_result(recipe: Recipe, result: Result) -> None:
@@ -127,6 +164,9 @@ def evaluate(
     ],
     episodes: Annotated[int, typer.Option(min=1, help="Whole episodes to play.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation's environments.")] = 0,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import what the checkpoint names: algorithms, policies, environments.")
+    ] = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -137,7 +177,7 @@ def evaluate(
         from tempo_rl.rundir import find_checkpoint
 
         path = find_checkpoint(run)
-        checkpoint = load_checkpoint(path)
+        checkpoint = load_checkpoint(path, trust)
         result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed, chosen_cache(cache, no_cache))
     typer.echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
     typer.echo(
@@ -195,13 +235,17 @@ def copy_recipe(
 
 
 @app.command()
-def validate(recipe: RecipeArgument, overrides: Overrides = None) -> None:
-    """Check a recipe and print it with every key resolved."""
+def validate(
+    recipe: RecipeArgument, overrides: Overrides = None, cache: CacheDirectory = None, no_cache: NoCache = False
+) -> None:
+    """Check a recipe, make its environments, compile its program, and print the recipe with every key resolved."""
     with errors_as_messages():
         from tempo_rl.recipe import dump_recipe
+        from tempo_rl.train import plan as make_plan
 
         loaded = load_recipe(recipe, overrides or [])
         typer.echo(dump_recipe(loaded), nl=False)
+        make_plan(loaded, cache=chosen_cache(cache, no_cache))
     typer.echo(f"# valid: {loaded.iterations} iterations of {loaded.num_envs * loaded.num_steps} steps")
 
 

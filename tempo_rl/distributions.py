@@ -42,6 +42,42 @@ class Categorical:
 
 
 @dataclass(frozen=True)
+class MultiCategorical:
+    """Independent choices, choice k among `counts[k]`. `logits` (..., sum of counts) are side by side; actions (..., k) are int32."""
+
+    logits: tp.Tensor
+    counts: tuple[int, ...]
+
+    def parts(self) -> list[Categorical]:
+        """Each choice by itself."""
+        ends = [sum(self.counts[: k + 1]) for k in range(len(self.counts))]
+        return [Categorical(self.logits.spatial[..., e - n : e]) for n, e in zip(self.counts, ends, strict=True)]
+
+    def sample(self) -> tp.Tensor:
+        """One draw of every choice, for every batch element and every point of the logits' domain."""
+        return tp.stack([part.sample() for part in self.parts()], -1)
+
+    def mode(self) -> tp.Tensor:
+        """The most likely choices."""
+        return tp.stack([part.mode() for part in self.parts()], -1)
+
+    def log_prob(self, action: tp.Tensor) -> tp.Tensor:
+        """The sum of the choices' log-probabilities."""
+        return _sum([part.log_prob(action.spatial[..., k]) for k, part in enumerate(self.parts())])
+
+    def entropy(self) -> tp.Tensor:
+        """The sum of the choices' entropies, in nats."""
+        return _sum([part.entropy() for part in self.parts()])
+
+
+def _sum(terms: list[tp.Tensor]) -> tp.Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+@dataclass(frozen=True)
 class Gaussian:
     """Independent normals of mean `mean` (..., A) and standard deviation exp(`log_std`) (A,)."""
 

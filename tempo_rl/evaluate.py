@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 import tempo_core as tp
-from tempo_rl.env import make_vector
+from tempo_rl.env import vector_environment
+from tempo_rl.env.spaces import Actions, Observations
 from tempo_rl.env.vector import VectorEnvironment
 from tempo_rl.errors import RLError
-from tempo_rl.models import ActorCritic
+from tempo_rl.models import build_model
 from tempo_rl.recipe import Recipe
 
-Policy = Callable[[np.ndarray], np.ndarray]
+MOST_STEPS = 1_000_000  # of each environment in an evaluation
 
 
 @dataclass(frozen=True)
@@ -33,34 +34,79 @@ class Evaluation:
         return float(self.returns.std())
 
 
-def greedy_policy(
-    recipe: Recipe, env: VectorEnvironment, parameters: Mapping[str, np.ndarray], cache: str | bool | None = None
-) -> Policy:
-    """The most likely actions (B, ...) for observations (B, ...), under `parameters`."""
-    ctx = tp.Context()
-    with ctx:
-        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, critic=False, fed=True)
-        observation = tp.input("observation", (env.num_envs, *env.observations.shape), env.observations.dtype)
-        action = model.policy(observation).mode()
-    names = list(model.parameters())
-    missing = sorted(set(names) - set(parameters))
-    if missing:
-        raise RLError(f"the checkpoint lacks the parameters {', '.join(missing)}")
-    program = ctx.compile({}, outputs=[action], config=tp.Config(cache=cache)).bind({name: parameters[name] for name in names})
-    return lambda observations: np.asarray(program.run({"observation": observations})[0])
+class Policy:
+    """The policy of some parameters: actions (B, ...) for observations (B, ...). It is compiled once for each B.
+
+    Raises `RLError` if parameters are missing or of other shapes than the recipe's model on these spaces.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        observations: Observations,
+        actions: Actions,
+        parameters: Mapping[str, np.ndarray],
+        cache: str | bool | None = None,
+    ):
+        self.recipe, self.observations, self.actions, self.parameters = recipe, observations, actions, parameters
+        self._config = tp.Config(cache=cache)
+        self._programs: dict[tuple[int, bool], tp.Program[tp.typing.Array]] = {}
+
+    def __call__(self, observations: np.ndarray, deterministic: bool = True, seed: int = 0) -> np.ndarray:
+        """The most likely actions, or, if not `deterministic`, actions drawn with `seed`."""
+        key = (len(observations), deterministic)
+        if key not in self._programs:
+            self._programs[key] = self._compiled(*key)
+        return np.asarray(self._programs[key].run({"observation": observations}, seed=seed))
+
+    def _compiled(self, batch: int, deterministic: bool) -> tp.Program[tp.typing.Array]:
+        ctx = tp.Context()
+        with ctx:
+            model = build_model(self.recipe, self.observations, self.actions, critic=False, fed=True)
+            observation = tp.input("observation", (batch, *self.observations.shape), self.observations.dtype)
+            policy = model.policy(observation)
+            action = policy.mode() if deterministic else policy.sample()
+        weights = self._checked({name: tuple(map(int, w.shape)) for name, w in model.inputs().items()})
+        return ctx.compile({}, action, self._config).bind(weights)
+
+    def _checked(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        missing = sorted(set(shapes) - set(self.parameters))
+        if missing:
+            raise RLError(f"the checkpoint lacks the parameters {', '.join(missing)}")
+        for name, shape in shapes.items():
+            if self.parameters[name].shape != shape:
+                raise RLError(
+                    f"the checkpoint's parameter {name} has the shape {self.parameters[name].shape}, and this environment needs {shape}",
+                    hint="use the environment that the policy was trained on",
+                )
+        return {name: self.parameters[name] for name in shapes}
 
 
-def play(env: VectorEnvironment, policy: Policy, episodes: int) -> Evaluation:
+def play(
+    env: VectorEnvironment,
+    policy: Callable[[np.ndarray, bool, int], np.ndarray],
+    episodes: int,
+    deterministic: bool = True,
+    most_steps: int = MOST_STEPS,
+) -> Evaluation:
     """Play exactly `episodes` episodes, divided evenly between the environments in advance.
 
-    To take the first episodes that finish would favour short ones.
+    To take the first episodes that finish would favour short ones. `policy` takes observations, whether it is deterministic, and a seed.
+    Raises `RLError` if the episodes have not ended after `most_steps` steps of each environment.
     """
     quota = np.array([episodes // env.num_envs + (k < episodes % env.num_envs) for k in range(env.num_envs)])
     returns: list[list[float]] = [[] for _ in range(env.num_envs)]
     lengths: list[list[int]] = [[] for _ in range(env.num_envs)]
-    observation = env.reset()
+    observation, at = env.reset(), 0
     while any(len(finished) < count for finished, count in zip(returns, quota, strict=True)):
-        step = env.step(policy(observation))
+        if at == most_steps:
+            done = sum(map(len, returns))
+            raise RLError(
+                f"{done} of {episodes} episodes ended within {most_steps:,} steps of the evaluation",
+                hint="give the environment a time limit, such as env.kwargs.max_episode_steps=1000, or evaluate fewer episodes",
+            )
+        step = env.step(policy(observation, deterministic, at))
+        at += 1
         observation = step.observation
         for k in np.flatnonzero(step.terminated | step.truncated):
             if len(returns[k]) < quota[k]:
@@ -70,17 +116,22 @@ def play(env: VectorEnvironment, policy: Policy, episodes: int) -> Evaluation:
 
 
 def evaluate(
-    recipe: Recipe, parameters: Mapping[str, np.ndarray], episodes: int, seed: int, cache: str | bool | None = None
+    recipe: Recipe,
+    parameters: Mapping[str, np.ndarray],
+    episodes: int,
+    seed: int,
+    cache: str | bool | None = None,
+    deterministic: bool = True,
 ) -> Evaluation:
-    """Play `episodes` greedy episodes in fresh environments, with seeds that training does not use.
+    """Play `episodes` episodes in fresh environments, with seeds that training does not use: greedy ones, if `deterministic`.
 
     `cache` is the directory of compiled programs, as in `tp.Config`.
     """
     if episodes < 1:
         raise RLError(f"an evaluation needs at least one episode, got {episodes}")
-    env = make_vector(recipe.env.id, min(episodes, 32), evaluation_seed(seed), recipe.env.kwargs, recipe.env.wrappers)
+    env = vector_environment(recipe, min(episodes, 32), evaluation_seed(seed))
     try:
-        return play(env, greedy_policy(recipe, env, parameters, cache), episodes)
+        return play(env, Policy(recipe, env.observations, env.actions, parameters, cache), episodes, deterministic)
     finally:
         env.close()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
 
 from tempo_core.files import write_whole
 from tempo_rl.errors import RunError
@@ -17,41 +18,56 @@ Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
 class CSVLogger:
     """A CSV file with one row per iteration. No column depends on the clock: equal runs give equal files.
 
-    The file is created with its header, and each row is written as a whole line, at once. If a crash has left a part of a row
-    at the end of the file, that part is removed before the first new row.
+    A row is in the file as a whole line, or not at all: what a crash or a full disk leaves of a row is removed. `rows` is the number of
+    rows that a resumed run goes on from; later ones are dropped.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, rows: int | None = None):
         self.path = path
+        self._rows = rows
         self._columns: tuple[str, ...] = ()
-        self._file: TextIO | None = None
+        self._handle: int | None = None
+        self._size = 0  # of the whole lines, in bytes
 
     def log(self, row: Row) -> None:
-        """Append `row`; the first row gives the columns their names."""
-        if self._file is None:
-            self._file = self._open(tuple(row))
+        """Append `row`; the first row gives the columns their names. Raises `RunError`."""
+        if self._handle is None:
+            self._handle = self._open(tuple(row))
         if tuple(row) != self._columns:
             raise RunError(f"{self.path} has the columns {', '.join(self._columns)}, a row has {', '.join(row)}")
-        self._file.write(",".join(_text(value) for value in row.values()) + "\n")
-        self._file.flush()
+        self._append((",".join(_text(value) for value in row.values()) + "\n").encode())
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
-    def _open(self, columns: tuple[str, ...]) -> TextIO:
+    def _append(self, line: bytes) -> None:
+        assert self._handle is not None
+        try:
+            if os.write(self._handle, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._handle, self._size)
+            raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
+        self._size += len(line)
+
+    def _open(self, columns: tuple[str, ...]) -> int:
         header = ",".join(columns) + "\n"
-        if self.path.exists():
-            data = self.path.read_bytes()
-            complete_lines = data[: data.rfind(b"\n") + 1]
-            if complete_lines and not complete_lines.startswith(header.encode()):
-                raise RunError(f"{self.path} has other columns than this run's", hint="log to another file")
-            write_whole(self.path, complete_lines or header.encode())
-        else:
-            write_whole(self.path, header.encode())
-        self._columns = columns
-        return open(self.path, "a", encoding="utf-8")
+        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()
+        if lines and lines[0] != header.encode():
+            raise RunError(f"{self.path} has other columns than this run's", hint="log to another file")
+        content = b"".join(lines[: None if self._rows is None else self._rows + 1]) or header.encode()
+        try:
+            write_whole(self.path, content)
+            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
+        self._columns, self._size = columns, len(content)
+        return handle
 
 
 def _text(value: float) -> str:

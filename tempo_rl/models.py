@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import tempo_core as tp
-from tempo_rl.distributions import Categorical, Distribution, Gaussian
-from tempo_rl.env.spaces import Actions, Discrete, Observations
+from tempo_rl.distributions import Categorical, Distribution, Gaussian, MultiCategorical
+from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
+from tempo_rl.normalizer import Normalizer
+from tempo_rl.recipe import Recipe
+from tempo_rl.references import load_class
 
 Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
 
 
 @dataclass(frozen=True)
 class Network:
-    """Linear layers with tanh between them. Their parameters are read at the point `index` (None: at the reader's own point)."""
+    """Linear layers with tanh between them. Their parameters are read at the point `index` (None: at the reader's own point).
+
+    A trunk has a tanh after its last layer too.
+    """
 
     layers: tuple[tp.nn.Linear, ...]
     index: Index | None = None
+    is_trunk: bool = False
 
     @staticmethod
     def build(name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[tp.Expr], fed: bool) -> Network:
@@ -36,7 +44,7 @@ class Network:
         """`x` (..., n_in) -> (..., n_out)."""
         for k, layer in enumerate(self.layers):
             x = (layer if self.index is None else layer[self.index])(x)
-            if k < len(self.layers) - 1:
+            if self.is_trunk or k < len(self.layers) - 1:
                 x = tp.tanh(x)
         return x
 
@@ -46,48 +54,65 @@ class Network:
 
 @dataclass(frozen=True)
 class ActorCritic:
-    """A policy and a value function that share no parameters. `model[i, 0, 0]` reads the parameters at one point."""
+    """A policy and a value function, which share the layers of `trunk`, if there is one. `model[i, 0, 0]` reads the parameters at one point."""
 
     observations: Observations
     actions: Actions
     policy_network: Network
     value_network: Network | None
     log_std: tp.Tensor | None = None  # for continuous actions: one number per action dimension
+    trunk: Network | None = None
+    normalizer: Normalizer | None = None  # of observations
 
-    @staticmethod
+    @classmethod
     def build(
+        cls,
         observations: Observations,
         actions: Actions,
         hidden: Sequence[int] = (64, 64),
         domain: Sequence[tp.Expr] = (),
         critic: bool = True,
         fed: bool = False,
-    ) -> ActorCritic:
-        """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names."""
-        n_in = math.prod(observations.shape)
-        n_out = actions.count if isinstance(actions, Discrete) else math.prod(actions.shape)
+        shared: bool = False,
+    ) -> Self:
+        """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names.
+
+        With `shared`, the hidden layers are a trunk of both networks.
+        """
+        n_in, trunk = math.prod(observations.shape), None
+        n_out = _outputs(actions)
+        if shared and hidden:
+            trunk = replace(Network.build("trunk", (n_in, *hidden), math.sqrt(2.0), domain, fed), is_trunk=True)
+            n_in, hidden = hidden[-1], ()
         policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed)
         value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed) if critic else None
-        if isinstance(actions, Discrete):
-            return ActorCritic(observations, actions, policy, value)
+        if not isinstance(actions, Continuous):
+            return cls(observations, actions, policy, value, trunk=trunk)
         if fed:
-            return ActorCritic(observations, actions, policy, value, tp.input("log_std", shape=(n_out,)))
+            return cls(observations, actions, policy, value, tp.input("log_std", shape=(n_out,)), trunk)
         log_std = tp.recurrence((n_out,), domain=tuple(domain), name="log_std")
         tp.carry(log_std, tp.zeros((n_out,)))
-        return ActorCritic(observations, actions, policy, value, log_std)
+        return cls(observations, actions, policy, value, log_std, trunk)
 
-    def __getitem__(self, at: tp.Expr | int | Index) -> ActorCritic:
+    def inputs(self) -> dict[str, tp.Tensor]:
+        """All that a policy is made of, by name: the parameters, and the statistics of observations."""
+        return self.parameters() | ({} if self.normalizer is None else self.normalizer.values())
+
+    def __getitem__(self, at: tp.Expr | int | Index) -> Self:
         index = at if isinstance(at, tuple) else (at,)
         return replace(
             self,
             policy_network=replace(self.policy_network, index=index),
             value_network=None if self.value_network is None else replace(self.value_network, index=index),
             log_std=None if self.log_std is None else self.log_std[index],
+            trunk=None if self.trunk is None else replace(self.trunk, index=index),
         )
 
     def policy(self, observation: tp.Tensor) -> Distribution:
         """The distribution of actions for `observation` (..., *observations.shape)."""
         output = self.policy_network(self._features(observation))
+        if isinstance(self.actions, MultiDiscrete):
+            return MultiCategorical(output, self.actions.counts)
         if self.log_std is None:
             return Categorical(output)
         return Gaussian(output, self.log_std)
@@ -99,7 +124,8 @@ class ActorCritic:
 
     def parameters(self) -> dict[str, tp.Tensor]:
         """All parameters by name, as tensors over the model's domain."""
-        parameters = dict(self.policy_network.parameters())
+        parameters = {} if self.trunk is None else self.trunk.parameters()
+        parameters |= self.policy_network.parameters()
         if self.value_network is not None:
             parameters |= self.value_network.parameters()
         if self.log_std is not None:
@@ -107,8 +133,38 @@ class ActorCritic:
         return parameters
 
     def _features(self, observation: tp.Tensor) -> tp.Tensor:
+        if self.normalizer is not None:
+            observation = self.normalizer(observation.astype("float32"))
+        elif self.observations.dtype == "uint8":
+            observation = observation.astype("float32") * (1.0 / 255.0)
         rank = len(self.observations.shape)
         if rank != 1:
             batch = observation.shape[: observation.rank - rank]
             observation = observation.reshape(*batch, math.prod(self.observations.shape))
-        return observation if observation.dtype == "float32" else observation.astype("float32")
+        features = observation if observation.dtype == "float32" else observation.astype("float32")
+        return features if self.trunk is None else self.trunk(features)
+
+
+def _outputs(actions: Actions) -> int:
+    """How many numbers a policy network gives."""
+    if isinstance(actions, Discrete):
+        return actions.count
+    return sum(actions.counts) if isinstance(actions, MultiDiscrete) else math.prod(actions.shape)
+
+
+def build_model(
+    recipe: Recipe,
+    observations: Observations,
+    actions: Actions,
+    domain: Sequence[tp.Expr] = (),
+    critic: bool = True,
+    fed: bool = False,
+) -> ActorCritic:
+    """The recipe's model: `ActorCritic`, or the subclass that its key `policy` names. Raises `EnvError` for one that does not exist."""
+    kind = ActorCritic
+    if recipe.policy is not None:
+        kind = load_class(recipe.policy, ActorCritic)
+    model = kind.build(observations, actions, recipe.hidden, domain, critic, fed, recipe.shared)
+    if not recipe.norm_obs:
+        return model
+    return replace(model, normalizer=Normalizer.build("observation", observations.shape, domain[:1], fed))

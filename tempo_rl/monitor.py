@@ -1,25 +1,26 @@
-"""The work of training on the host after each iteration: log, show and save it, and stop training if needed."""
+"""The work of training on the host after each iteration: check it, log it and show it; and the signals that stop training."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from tempo_rl.checkpoint import Checkpoint, save_checkpoint
 from tempo_rl.errors import RunError
 from tempo_rl.logger import Row
 from tempo_rl.recipe import Recipe
-from tempo_rl.rundir import RunDirectory
 
-
-class Interrupted(Exception):
-    """Training stopped after an iteration because the user pressed Ctrl-C."""
+SIGNALS: tuple[signal.Signals, ...] = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+RECENT = 10  # iterations whose mean return says how good the parameters are
 
 
 class Logger(Protocol):
@@ -29,19 +30,33 @@ class Logger(Protocol):
     def close(self) -> None: ...
 
 
-class TrainingMonitor:
-    """Receives an agent's metrics and parameters of each iteration.
+@dataclass(frozen=True)
+class Iteration:
+    """What a callback gets after an iteration: its number, the environment steps so far, its metrics, and the parameters at its end."""
 
-    It raises two errors, which end the running program: `Interrupted` after the iteration in which the user pressed Ctrl-C, and
-    `RunError` if the loss or a parameter is not finite. In both cases the latest good parameters are on disk.
+    iteration: int  # counted from 0
+    env_steps: int
+    metrics: Mapping[str, float]
+    parameters: Mapping[str, np.ndarray]
+
+
+Callback: TypeAlias = Callable[[Iteration], bool | None]
+"""A function that is called after each iteration. Training stops, and is saved, after an iteration for which it returns True."""
+
+
+class TrainingMonitor:
+    """Receives an agent's metrics and parameters of each iteration, and keeps the latest good ones.
+
+    It raises `RunError`, which ends the running program, if the loss or a parameter is not finite.
     """
 
-    def __init__(self, recipe: Recipe, run: RunDirectory, loggers: list[Logger], show: Callable[[Row], None]):
-        self.recipe, self.run, self._loggers, self._show = recipe, run, loggers, show
+    def __init__(self, recipe: Recipe, loggers: list[Logger], show: Callable[[Row], None], callbacks: Sequence[Callback] = ()):
+        self.recipe, self._loggers, self._show, self._callbacks = recipe, loggers, show, callbacks
+        self.stop_requested = False  # by a callback
         self.iterations = 0
         self.latest: dict[str, np.ndarray] | None = None
         self.times: list[float] = []
-        self.interrupt_requested = False
+        self._recent: deque[float] = deque(maxlen=RECENT)
         self._stopped = False
         self._steps = recipe.num_envs * recipe.num_steps
 
@@ -49,16 +64,23 @@ class TrainingMonitor:
     def env_steps(self) -> int:
         return self.iterations * self._steps
 
-    def save(self) -> None:
-        """Write the latest good parameters, unless they are on disk already."""
-        if self.latest is None:
-            return
-        path = self.run.checkpoint(self.env_steps)
-        if not path.exists():
-            save_checkpoint(path, Checkpoint(self.latest, self.recipe, self.iterations, self.env_steps))
+    @property
+    def recent_return(self) -> float | None:
+        """The mean return of the last iterations in which episodes ended; None before the first."""
+        return float(np.mean(self._recent)) if self._recent else None
+
+    @property
+    def recent_returns(self) -> list[float]:
+        """The mean returns of those iterations, oldest first."""
+        return list(self._recent)
+
+    def go_on_from(self, iterations: int, parameters: Mapping[str, np.ndarray], recent_returns: Iterable[float]) -> None:
+        """Continue the numbers of a checkpoint."""
+        self.iterations, self.latest = iterations, dict(parameters)
+        self._recent.extend(recent_returns)
 
     def finished(self, iteration: int, metrics: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray]) -> None:
-        """Log, check, show and save one iteration. After a stop, values that still arrive are ignored."""
+        """Log, check and show one iteration. After an iteration that was not finite, values that still arrive are ignored."""
         if self._stopped:
             return
         row: Row = {"iteration": iteration, "env_steps": (iteration + 1) * self._steps}
@@ -67,46 +89,61 @@ class TrainingMonitor:
             logger.log(row)
         self._require_finite(iteration, row, parameters)
         self.iterations, self.latest = iteration + 1, {name: np.array(value) for name, value in parameters.items()}
+        value = row.get("episodic_return", np.nan)
+        if np.isfinite(value):
+            self._recent.append(value)
         self.times.append(time.perf_counter())
         self._show(row)
-        every = self.recipe.save_every
-        if every and self.iterations % every == 0:
-            self.save()
-        if self.interrupt_requested and self.iterations < self.recipe.iterations:
-            self.save()
-            self._stopped = True
-            raise Interrupted
+        numbers = {name: float(row[name]) for name in metrics}
+        for callback in self._callbacks:
+            if callback(Iteration(iteration, self.env_steps, numbers, self.latest)):
+                self.stop_requested = True
 
     def _require_finite(self, iteration: int, row: Row, parameters: Mapping[str, np.ndarray]) -> None:
         problems = [] if np.isfinite(row["loss"]) else [f"the loss is {row['loss']}"]
         problems += [f"the parameter {name} is not finite" for name, value in parameters.items() if not np.isfinite(value).all()]
         if not problems:
             return
-        self.save()
         self._stopped = True
-        path = self.run.checkpoint(self.env_steps)
-        rescue = f"the last good parameters are in {path}" if self.latest else "no iteration was good"
         raise RunError(
-            f"training diverged in iteration {iteration} (counted from 0): {problems[0]}; {rescue}",
+            f"training diverged in iteration {iteration} (counted from 0): {problems[0]}",
             hint="metrics.csv shows where it began; lower learning_rate or max_grad_norm, for example learning_rate=1e-4",
         )
 
 
-@contextmanager
-def finishing_iterations(monitor: TrainingMonitor) -> Iterator[None]:
-    """Inside this context, the first Ctrl-C asks the monitor to stop after the iteration; the second stops at once."""
+class StopRequest:
+    """Why training should stop after the iterations that run now: a signal, or its time is up."""
 
-    def handle(signum: int, frame: FrameType | None) -> None:
-        if monitor.interrupt_requested:
+    def __init__(self, say: Callable[[str], None], seconds: float | None = None):
+        self.by_callback = False
+        self._say, self._deadline = say, None if seconds is None else time.monotonic() + seconds
+        self.signal: signal.Signals | None = None
+        self.can_finish = False  # whether iterations run that can be finished and saved
+
+    @property
+    def reason(self) -> str | None:
+        if self.signal is not None:
+            return self.signal.name
+        if self.by_callback:
+            return "a callback"
+        return "the time limit" if self._deadline is not None and time.monotonic() >= self._deadline else None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Inside, the first signal asks to stop after the iteration; the second, or one before iterations run, stops at once."""
+        try:
+            before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        except ValueError:  # this is not the main thread, and only the main thread handles signals
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        is_first, self.signal = self.signal is None, signal.Signals(number)
+        if not (is_first and self.can_finish):
             raise KeyboardInterrupt
-        monitor.interrupt_requested = True
-
-    try:
-        before = signal.signal(signal.SIGINT, handle)
-    except ValueError:  # this is not the main thread, and only the main thread handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        self._say(f"{self.signal.name}: finishing the iteration and saving it; once more stops at once")

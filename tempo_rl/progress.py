@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from types import TracebackType
 
 from tempo_rl.logger import Row
 
+EVERY = 10.0  # seconds between two lines
+
 
 class Progress:
-    """A rich progress bar over environment steps, with the latest return. It is drawn only if `visible`."""
+    """A rich progress bar over environment steps, with the latest return, if `visible`; or else a line every ten seconds, to `say`."""
 
-    def __init__(self, total: int, visible: bool = True):
+    def __init__(self, total: int, visible: bool = True, say: Callable[[str], None] | None = None):
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
@@ -24,6 +28,9 @@ class Progress:
             TimeRemainingColumn(),
         ]
         self._bar = Bar(*columns, disable=not visible)
+        self._say, self._total, self._told_at = None if visible else say, total, time.monotonic()
+        self._last = (0.0, self._told_at)  # steps, and when
+        self._return = math.nan
         self._task = self._bar.add_task("compiling", total=total, episodic_return="-")
 
     def __enter__(self) -> Progress:
@@ -37,5 +44,17 @@ class Progress:
         """Show one iteration's row."""
         self._bar.update(self._task, description="training", completed=row["env_steps"])
         value = row.get("episodic_return", math.nan)
+        self._return = self._return if math.isnan(value) else value
+        now = time.monotonic()
+        if self._say is not None and now - self._told_at >= EVERY:
+            self._say(self._line(row["env_steps"], now))
+            self._told_at, self._last = now, (row["env_steps"], now)
         if not math.isnan(value):
             self._bar.update(self._task, episodic_return=f"{value:.1f}")
+
+    def _line(self, steps: float, now: float) -> str:
+        before, then = self._last
+        speed = (steps - before) / max(now - then, 1e-9)
+        left = (self._total - steps) / max(speed, 1e-9)
+        shown = "-" if math.isnan(self._return) else f"{self._return:.1f}"
+        return f"{steps:,.0f}/{self._total:,} steps, return {shown}, {speed:,.0f} steps/s, {left:,.0f} s left"

@@ -6,13 +6,16 @@ import difflib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from tempo_rl.env.registry import is_functional
+from tempo_rl.env.source import Source
 from tempo_rl.errors import RecipeError
+from tempo_rl.plain import read_yaml
+from tempo_rl.references import load_reference
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -31,12 +34,20 @@ class _Strict(BaseModel):
 
 
 class EnvRecipe(_Strict):
-    """The environment. `kwargs` are its arguments; `wrappers` are `module:Class` references, applied in order."""
+    """The environment. `kwargs` are its arguments; `wrappers` are `module:Class` references, applied in order.
+
+    `source` is an environment that Python code gave in place of an id (`tempo_rl.env.source`); no file holds it.
+    """
 
     id: str = "CartPole-v1"
     kwargs: dict[str, object] = Field(default_factory=dict)
     vectorization: Literal["sync", "async"] = "sync"
     wrappers: list[str] = Field(default_factory=list)
+    _source: Source | None = PrivateAttr(None)
+
+    @property
+    def source(self) -> Source | None:
+        return self._source
 
 
 class WandbRecipe(_Strict):
@@ -58,12 +69,18 @@ class Recipe(_Strict):
     num_envs: Count = 16
     num_steps: Count = 128
     hidden: list[Count] = Field(default_factory=lambda: [64, 64])
+    shared: bool = False  # whether the policy and the value share the hidden layers
+    norm_obs: bool = False  # observations by their running mean and variance
+    norm_reward: bool = False  # rewards by the running variance of discounted returns
+    squash_actions: bool = False  # continuous actions by tanh to their bounds, instead of clipping
+    policy: str | None = None  # module:Class, derived from tempo_rl.models:ActorCritic
     learning_rate: Positive = 2.5e-3
     anneal_lr: bool = True
     gamma: Unit = 0.99
     ent_coef: NonNegative = 0.0
     max_grad_norm: Positive | None = 0.5
-    save_every: Annotated[int, Field(ge=0)] = 0  # iterations between checkpoints; 0: only the last
+    save_every: Annotated[int, Field(ge=0)] = 0  # iterations between numbered checkpoints; 0: ten in a run
+    keep: Count = 3  # numbered checkpoints that stay, besides the latest and the best
     eval_episodes: Annotated[int, Field(ge=0)] = 20
     executor: Literal["staged", "interpreted"] = "staged"
     disable: list[str] = Field(default_factory=list)  # passes that are switched off
@@ -74,6 +91,12 @@ class Recipe(_Strict):
     def iterations(self) -> int:
         """The number of iterations, each of acting and then learning. Steps that do not fill an iteration are left out."""
         return self.total_timesteps // (self.num_envs * self.num_steps)
+
+    def on(self, source: Source) -> Self:
+        """The same recipe on an environment that Python code gave."""
+        env = self.env.model_copy()
+        env._source = source
+        return self.model_copy(update={"env": env})
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Recipe:
@@ -97,12 +120,14 @@ class PPORecipe(Recipe):
     """Proximal policy optimization."""
 
     algorithm: Literal["ppo"] = "ppo"
+    fresh_episodes: bool = False  # begin new ones in each iteration
     gae_lambda: Unit = 0.95
     num_minibatches: Count = 4
     update_epochs: Count = 4
     norm_adv: bool = True
     clip_coef: Positive = 0.2
     clip_vloss: bool = False
+    target_kl: Positive | None = None  # the rest of an iteration's updates are left out where approx_kl exceeds 1.5 times this
     vf_coef: NonNegative = 0.5
 
     @property
@@ -161,8 +186,11 @@ def shipped_recipes() -> dict[str, Path]:
 def find_recipe(name: str) -> Path:
     """A recipe's path: `name` itself, or the shipped recipe of that name. Raises `RecipeError`."""
     path = Path(name)
-    if path.is_file():
-        return path
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:  # a name of hundreds of letters
+        raise RecipeError(f"there is no recipe {name[:40]}...: {error.strerror}") from error
     shipped = shipped_recipes()
     if name in shipped:
         return shipped[name]
@@ -175,9 +203,10 @@ def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     """The recipe file `name`, with `key=value` overrides applied. Raises `RecipeError`, naming the key at fault."""
     path = find_recipe(name)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} is not YAML: {error}") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read: {error}") from error
+    data = read_yaml(text, str(path))
     if not isinstance(data, dict):
         raise RecipeError(f"{path} holds no keys", hint="write `algorithm: ppo`, then the keys that differ from their defaults")
     return make_recipe(data, overrides, str(path))
@@ -188,14 +217,32 @@ def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the re
     merged: dict[str, Any] = _plain(data)
     for override in overrides:
         _apply(merged, override)
-    algorithm = merged.get("algorithm")
-    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise RecipeError(f"{where}: algorithm is {algorithm!r}", hint=f"write one of {', '.join(ALGORITHMS)}")
-    _refuse_unknown(merged, ALGORITHMS[algorithm], "", where)
+    model = _recipe_class(merged.get("algorithm"), where)
+    _refuse_unknown(merged, model, "", where)
     try:
-        return ALGORITHMS[algorithm].model_validate(merged)
+        return model.model_validate(merged)
     except ValidationError as error:
         raise RecipeError(f"{where}: " + "; ".join(map(_explain, error.errors()))) from error
+
+
+def _recipe_class(algorithm: object, where: str) -> type[Recipe]:
+    """The class of an algorithm's recipe. That of an algorithm of your own is the annotation of its function's parameter `recipe`."""
+    if isinstance(algorithm, str) and algorithm in ALGORITHMS:
+        return ALGORITHMS[algorithm]
+    if not isinstance(algorithm, str) or ":" not in algorithm:
+        hint = f"write one of {', '.join(ALGORITHMS)}, or module:function for one of your own"
+        raise RecipeError(f"{where}: algorithm is {algorithm!r}", hint=hint)
+    function = load_reference(algorithm)
+    try:
+        model = get_type_hints(function).get("recipe", Recipe)
+    except (NameError, TypeError) as error:
+        raise RecipeError(f"{where}: {algorithm} is not an algorithm: {error}", hint=_SIGNATURE) from error
+    if not (isinstance(model, type) and issubclass(model, Recipe)):
+        raise RecipeError(f"{where}: the parameter recipe of {algorithm} is a {model}", hint=_SIGNATURE)
+    return model
+
+
+_SIGNATURE = "write def my_algorithm(recipe: Recipe, monitor: Monitor) -> Agent"
 
 
 def _plain(data: Plain) -> dict[str, Any]:
@@ -208,10 +255,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     key = key.strip().removeprefix("--")
     if not sign or not key:
         raise RecipeError(f"{override!r} is not an override", hint="write key=value, such as learning-rate=1e-3")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{key}: {text!r} is not a value: {error}") from error
+    value = read_yaml(text, key)
     *outer, last = key.split(".")
     target = data
     for part in outer:

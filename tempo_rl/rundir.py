@@ -1,23 +1,36 @@
-"""Run directories: `config.yaml`, `metrics.csv`, `checkpoints/`, `result.json`, and `profile.svg` of a profiled run."""
+"""Run directories: `config.yaml`, `metrics.csv`, `checkpoints/`, `result.json`, and `profile.svg` of a profiled run.
+
+One process at a time trains in a directory: it holds a lock, which ends with the process. Nothing that a run did not write is deleted.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from tempo_core.files import write_whole
-from tempo_rl.errors import CheckpointError, RunError
-from tempo_rl.recipe import Recipe, dump_recipe
+from tempo_rl.errors import CheckpointError, RecipeError, RunError
+from tempo_rl.plain import read_yaml
+from tempo_rl.recipe import Recipe, dump_recipe, make_recipe
+
+Mode: TypeAlias = Literal["new", "overwrite", "resume"]
+
+MARK = "# The recipe of this run, as tempo-rl resolved it.\n"
+RESULTS = ("metrics.csv", "result.json", "profile.svg")
+OWN = ("config.yaml", *RESULTS, "checkpoints", ".lock", "wandb")
 
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run."""
+    """The files of one run. `mode` says what may be there when training begins: nothing, a run to replace, or one to go on with."""
 
     path: Path
+    mode: Mode = "new"
 
     @property
     def config(self) -> Path:
@@ -39,41 +52,139 @@ class RunDirectory:
     def profile(self) -> Path:
         return self.path / "profile.svg"
 
+    @property
+    def latest(self) -> Path:
+        """The checkpoint of the newest whole iteration that was saved."""
+        return self.checkpoints / "latest.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint with the best mean return."""
+        return self.checkpoints / "best.safetensors"
+
     def checkpoint(self, env_steps: int) -> Path:
         """The path of the checkpoint after `env_steps` environment steps. The names sort by age."""
         return self.checkpoints / f"step_{env_steps:012d}.safetensors"
 
+    def numbered_checkpoints(self) -> list[Path]:
+        """The checkpoints that carry their steps in their names, oldest first."""
+        return sorted(self.checkpoints.glob("step_*.safetensors"))
+
+    def all_checkpoints(self) -> list[Path]:
+        """All checkpoints, newest first; the best one is not among them."""
+        return [path for path in (self.latest, *reversed(self.numbered_checkpoints())) if path.exists()]
+
     def latest_checkpoint(self) -> Path:
         """The newest checkpoint. Raises `CheckpointError` if there is none."""
-        paths = sorted(self.checkpoints.glob("step_*.safetensors"))
+        paths = self.all_checkpoints()
         if not paths:
-            hint = "a run saves one at its end; to save earlier, train with save_every=10"
-            raise CheckpointError(f"{self.path} holds no checkpoint", hint=hint)
-        return paths[-1]
+            raise CheckpointError(f"{self.path} holds no checkpoint", hint="a run saves one after its first iteration")
+        return paths[0]
 
-    def write_config(self, recipe: Recipe) -> None:
-        write_whole(self.config, dump_recipe(recipe).encode())
+    def check(self) -> None:
+        """Raise `RunError` unless training may begin here."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file", hint="give a directory: --out DIR")
+        foreign = sorted(path.name for path in self.path.iterdir() if not _is_own(path.name)) if self.path.is_dir() else []
+        if foreign:
+            raise RunError(
+                f"{self.path} holds files that are not of a run: {', '.join(foreign[:5])}",
+                hint="choose a new directory: --out DIR",
+            )
+        if self.config.exists() and not self.config.read_bytes().startswith(MARK.encode()):
+            raise RunError(f"{self.config} was not written by tempo-rl", hint="choose another directory with --out DIR")
+        holds_results = any((self.path / name).exists() for name in RESULTS)
+        if self.mode == "new" and (holds_results or self.all_checkpoints()):
+            raise RunError(
+                f"{self.path} holds a run already",
+                hint="go on with it: --resume auto; replace it: --overwrite; or choose another directory: --out DIR",
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory, which is created, for this process alone. Raises `RunError` if it is held, or cannot be written."""
+        is_new = not self.path.exists()
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RunError(
+                f"{self.path} cannot be written: {error.strerror or error}", hint="choose another: --out DIR"
+            ) from error
+        try:
+            _lock(handle, self.path)
+            yield
+        finally:
+            os.close(handle)
+            if is_new and not self.config.exists():  # training did not begin
+                with suppress(OSError):
+                    (self.path / ".lock").unlink()
+                    self.checkpoints.rmdir()
+                    self.path.rmdir()
+
+    def begin(self, recipe: Recipe) -> None:
+        """Write the recipe; in the mode "overwrite", first delete the run that is there. Raises `RunError`."""
+        try:
+            if self.mode == "overwrite":
+                for old in (*(self.path / name for name in RESULTS), self.latest, self.best, *self.numbered_checkpoints()):
+                    old.unlink(missing_ok=True)
+            for left in (*self.path.glob(".*.tmp"), *self.checkpoints.glob(".*")):  # of a process that was killed
+                left.unlink(missing_ok=True)
+            if self.mode != "resume":
+                write_whole(self.config, (MARK + dump_recipe(recipe)).encode())
+            self.result.unlink(missing_ok=True)  # of the run that goes on
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
+
+    def recipe(self) -> Recipe:
+        """The recipe of the run. Raises `RecipeError`."""
+        try:
+            data = read_yaml(self.config.read_text(encoding="utf-8"), str(self.config))
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecipeError(f"{self.config} cannot be read: {error}") from error
+        if not isinstance(data, dict):
+            raise RecipeError(f"{self.config} holds no keys")
+        return make_recipe(data, where=str(self.config))
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        write_whole(self.result, (json.dumps(result, indent=2) + "\n").encode())
+        """Write result.json. Raises `RunError`."""
+        try:
+            write_whole(self.result, (json.dumps(result, indent=2) + "\n").encode())
+        except OSError as error:
+            raise RunError(f"{self.result} cannot be written: {error.strerror or error}") from error
+
+
+def _is_own(name: str) -> bool:
+    """Whether a run writes files of this name. A process that is killed leaves temporary ones."""
+    return name in OWN or (name.startswith(".") and name.endswith(".tmp"))
+
+
+def _lock(handle: int, path: Path) -> None:
+    """Lock an open file for this process. The system takes the lock away when the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
+        raise RunError(
+            f"process {owner or 'of another machine'} trains in {path} now",
+            hint="wait for it, or choose another directory: --out DIR",
+        ) from error
+    with suppress(OSError):  # the number is for people
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
 
 def create_run(path: Path, overwrite: bool = False) -> RunDirectory:
-    """An empty run directory. Raises `RunError` if `path` cannot be created, or holds a run already (unless `overwrite`)."""
-    run = RunDirectory(path)
-    if path.is_file():
-        raise RunError(f"{path} is a file", hint="give a directory: --out DIR")
-    if run.metrics.exists() or run.result.exists():
-        if not overwrite:
-            raise RunError(
-                f"{path} holds a run already", hint="choose another directory with --out DIR, or replace the run with --overwrite"
-            )
-        for old in (run.metrics, run.result, run.profile, *run.checkpoints.glob("step_*.safetensors")):
-            old.unlink(missing_ok=True)
-    try:
-        run.checkpoints.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{path} cannot be created: {error}") from error
+    """A directory for a new run. Raises `RunError` if `path` holds a run already (unless `overwrite`), or other files.
+
+    Nothing is written or deleted before the program is compiled.
+    """
+    run = RunDirectory(path, "overwrite" if overwrite else "new")
+    run.check()
     return run
 
 
@@ -83,6 +194,23 @@ def new_run_path(name: str, seed: int) -> Path:
     while (path := Path("runs") / f"{name}-seed{seed}-{number:03d}").exists():
         number += 1
     return path
+
+
+def unfinished_run(name: str, seed: int) -> Path | None:
+    """The newest run in runs/ of this name and seed, if it did not end: it has a checkpoint, and no result or that of an interruption."""
+    number, newest = 0, None
+    while (path := Path("runs") / f"{name}-seed{seed}-{number:03d}").exists():
+        newest, number = path, number + 1
+    return newest if newest is not None and not is_finished(RunDirectory(newest)) else None
+
+
+def is_finished(run: RunDirectory) -> bool:
+    """Whether a run came to its end."""
+    try:
+        result = json.loads(run.result.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return not result.get("interrupted") and not result.get("error")
 
 
 def find_checkpoint(path: Path) -> Path:

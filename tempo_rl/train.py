@@ -5,22 +5,27 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import NotRequired, TypedDict, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
 import tempo_core as tp
 from tempo_rl.agents import Agent, build_agent
 from tempo_rl.agents.base import Arrays
+from tempo_rl.checkpoint import Checkpoint, save_checkpoint
 from tempo_rl.compiles import CompileCounter
-from tempo_rl.errors import RLError
+from tempo_rl.env.program import ProgramEnvironment
+from tempo_rl.errors import RLError, RunError
 from tempo_rl.evaluate import Evaluation, evaluate
+from tempo_rl.keeper import Keeper
 from tempo_rl.logger import CSVLogger, WandbLogger
-from tempo_rl.monitor import Interrupted, Logger, TrainingMonitor, finishing_iterations
+from tempo_rl.monitor import Callback, Logger, StopRequest, TrainingMonitor
 from tempo_rl.progress import Progress
 from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory
@@ -32,7 +37,7 @@ class Timing(TypedDict):
     """How long a run took, and how much of it was compiling."""
 
     env_steps: int
-    seconds: float
+    seconds: float  # those before the run was resumed included
     compile_seconds: float
     seconds_per_iteration: float | None  # the median
     steps_per_second: float
@@ -47,15 +52,28 @@ class Result(Timing):
     eval_return_std: float | None
     versions: dict[str, str | None]
     interrupted: NotRequired[bool]
+    error: NotRequired[str]  # why training ended early
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a training run; `result` is the content of result.json."""
+    """The outcome of a training run; `result` is the content of result.json. `stopped` says why it ended early: a signal, the time."""
 
     result: Result
     evaluation: Evaluation | None
-    interrupted: bool
+    stopped: str | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        return self.stopped is not None
+
+
+class TrainingError(RunError):
+    """A training that had to stop. `outcome` is what there is of it."""
+
+    def __init__(self, message: str, outcome: Outcome, *, hint: str | None = None):
+        super().__init__(message, hint=hint)
+        self.outcome = outcome
 
 
 class _Silent:
@@ -98,55 +116,184 @@ def train(
     show_plan: bool = False,
     cache: str | bool | None = None,
     profile: bool = False,
+    resume: Checkpoint | None = None,
+    time_limit: float | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
-    """Train as `recipe` says and fill `run`. Raises `RunError` if the loss or a parameter is not finite.
+    """Train as `recipe` says and fill `run`, or go on from the checkpoint `resume` of the same run.
 
-    `cache` is the directory of compiled programs, True for the usual one, None for none.
-    With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
-    After Ctrl-C the running iteration is finished and saved, and the outcome is marked as interrupted.
+    `cache` is the directory of compiled programs, True for the usual one, None for none. `time_limit` is in seconds.
+    `callbacks` are called after each iteration. With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
+    After SIGINT (Ctrl-C), SIGTERM or SIGHUP the running iteration is finished and saved, and the outcome says that it was stopped.
+
+    Raises `RunError` if the directory cannot be used, and `TrainingError` if training fails: in the environment, because the loss or a
+    parameter is not finite, or because the disk is full. The newest checkpoint is then that of a good iteration.
     """
-    run.write_config(recipe)
-    loggers: list[Logger] = [CSVLogger(run.metrics)]
-    if recipe.track:
-        loggers.append(WandbLogger(recipe, run.path))
-    interrupted, compile_seconds, program = False, 0.0, None
-    total = recipe.iterations * recipe.num_envs * recipe.num_steps
-    began = time.perf_counter()
-    with CompileCounter() as compiles, Progress(total, progress) as bar:
-        monitor = TrainingMonitor(recipe, run, loggers, bar.update)
-        agent = build_agent(recipe, monitor)
+    if resume is not None and not resume.program:
+        raise RunError(
+            "the checkpoint holds a policy only, and no state of a run to go on from", hint="train anew, without --resume"
+        )
+    request = StopRequest(say, time_limit)
+    with run.locked(), request.listening():
+        run.check()
+        return _Training(recipe, run, progress, say, request, cache, callbacks).run(show_plan, profile, resume)
+
+
+class _Training:
+    """One call of `train`."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: RunDirectory,
+        progress: bool,
+        say: Callable[[str], None],
+        request: StopRequest,
+        cache: str | bool | None,
+        callbacks: Sequence[Callback],
+    ):
+        self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
+        self.callbacks = callbacks
+        self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress, say)
+        self.loggers: list[Logger] = []
+        self.monitor = TrainingMonitor(recipe, self.loggers, self.bar.update, callbacks)
+        self.compiles, self.compile_seconds = CompileCounter(), 0.0
+        self.program: tp.Program | None = None
+        self.keeper = Keeper(run, recipe, self.monitor)
+        self.resumed_at = 0  # iterations
+
+    def run(self, show_plan: bool, profile: bool, resume: Checkpoint | None) -> Outcome:
+        began = time.perf_counter()
+        error: BaseException | None = None
+        with self.compiles, self.bar:
+            agent = build_agent(self.recipe, self.monitor)
+            try:
+                config = compile_config(self.recipe, self.cache)
+                self.program, self.compile_seconds = _compile(agent, config, self.compiles, began)
+                if show_plan:
+                    self.say(self.program.plan().text())
+                self.directory.begin(self.recipe)
+                self._open_loggers(resume)
+                try:
+                    if profile:
+                        self._profile(self.program)
+                    else:
+                        self._iterate(agent, self.program, resume)
+                except (Exception, KeyboardInterrupt, SystemExit) as problem:
+                    error = problem
+            finally:
+                _close(agent.environment)
+                for logger in self.loggers:
+                    logger.close()
+        stopped = self.request.reason if self.monitor.iterations < self.recipe.iterations else None
+        if error is not None and not (isinstance(error, KeyboardInterrupt) and stopped):
+            raise self._failure(error) from error
+        return self._outcome(stopped)
+
+    def _open_loggers(self, resume: Checkpoint | None) -> None:
+        self.loggers.append(CSVLogger(self.directory.metrics, None if resume is None else resume.iterations))
+        if self.recipe.track:
+            self.loggers.append(WandbLogger(self.recipe, self.directory.path))
+
+    def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
+        """Run the iterations, and save them."""
+        monitor, keeper = self.monitor, self.keeper
+        live = program.start({}) if resume is None else self._resumed(program, resume)
+        self.request.can_finish = True
+        is_told = False
+        while not live.done and monitor.iterations < self.recipe.iterations and self.request.reason is None:
+            count, began = 1 if self.callbacks else keeper.count(), time.perf_counter()
+            live.advance(count=count)
+            keeper.ran(count, time.perf_counter() - began)
+            self.request.by_callback = monitor.stop_requested
+            keeper.keep(live, at_once=self.request.reason is not None)
+            restarts = getattr(agent.environment, "restarts", "")
+            if restarts and not is_told:
+                self.say(f"note: {restarts}; if the run is resumed, its episodes start anew")
+                is_told = True
+
+    def _resumed(self, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
+        file = self.directory.checkpoints / ".resumed.safetensors"
         try:
-            program, compile_seconds = _compile(agent, compile_config(recipe, cache), compiles, began)
-            if show_plan:
-                say(program.plan().text())
-            with finishing_iterations(monitor):
-                if profile:
-                    measured = program.profile({})
-                    measured.draw(run.profile)
-                    say(f"{measured}\nthe flame picture is {run.profile}")
-                else:
-                    program.run({})
-        except Exception as error:
-            if cause(error, Interrupted) is None:
-                user_error = cause(error, RLError)
-                if user_error is None:
-                    raise
-                raise user_error from error
-            interrupted = True
+            file.write_bytes(resume.program)
+            live = program.resume(file)
+        except OSError as error:
+            raise RunError(f"{self.directory.path} cannot be written: {error.strerror or error}") from error
         finally:
-            agent.environment.close()
-            for logger in loggers:
-                logger.close()
-    seconds = time.perf_counter() - began
-    monitor.save()
-    loads = program.loads if program is not None else 0
-    timing = _timing(monitor, seconds, compile_seconds + compiles.seconds, compiles.count, loads)
-    evaluation = None
-    if recipe.eval_episodes and monitor.latest and not interrupted:
-        evaluation = evaluate(recipe, monitor.latest, recipe.eval_episodes, recipe.seed, cache)
-    result = _result(evaluation, timing, interrupted)
-    run.write_result(result)
-    return Outcome(result, evaluation, interrupted)
+            file.unlink(missing_ok=True)
+        self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()))
+        self.keeper.go_on_from(resume)
+        self.resumed_at = resume.iterations
+        self.say(f"resumed after iteration {resume.iterations} of {self.recipe.iterations} ({resume.env_steps:,} steps)")
+        return live
+
+    def _profile(self, program: tp.Program) -> None:
+        """Run the program under the profiler. It cannot stop on its way, so that the checkpoint at its end cannot be resumed."""
+        measured = program.profile({})
+        measured.draw(self.directory.profile)
+        monitor = self.monitor
+        assert monitor.latest is not None, "a run has at least one iteration"
+        checkpoint = Checkpoint(monitor.latest, self.recipe, monitor.iterations, monitor.env_steps)
+        save_checkpoint(self.directory.checkpoint(monitor.env_steps), checkpoint)
+        self.say(f"{measured}\nthe flame picture is {self.directory.profile}")
+
+    def _failure(self, error: BaseException) -> RLError:
+        """The error that the user sees, with what was saved. The result says it too, if it can be written."""
+        user_error = cause(error, RLError)
+        if user_error is not None:
+            message, hint = user_error.message, user_error.hint
+        elif isinstance(error, tp.errors.FunctionError) and (raised := root(error)) is not error:
+            message, hint = f"{type(raised).__name__}: {raised}{_own_line(raised)}", "--traceback shows all"
+        elif isinstance(error, tp.errors.TempoError):
+            message, hint = str(error), None
+        elif isinstance(error, SystemExit):
+            message, hint = f"something called sys.exit({error.code!r}) while training", "an environment must not end the process"
+        elif isinstance(error, KeyboardInterrupt):
+            message, hint = "interrupted", None
+        else:
+            raise error
+        kept = self.directory.all_checkpoints()
+        saved = f"; {kept[0]} holds iteration {self.keeper.saved}" if self.keeper.saved else "; no iteration was saved"
+        outcome = self._outcome(None, message)
+        return TrainingError(message + saved, outcome, hint=hint)
+
+    def _outcome(self, stopped: str | None, error: str | None = None) -> Outcome:
+        monitor = self.monitor
+        evaluation = None
+        if self.recipe.eval_episodes and monitor.latest and stopped is None and error is None:
+            evaluation = evaluate(self.recipe, monitor.latest, self.recipe.eval_episodes, self.recipe.seed, self.cache)
+        result = _result(evaluation, self._timing())
+        if stopped is not None:
+            result["interrupted"] = True
+        if error is not None:
+            result["error"] = error
+        try:
+            self.directory.write_result(result)
+        except RunError:
+            if error is None:
+                raise
+        return Outcome(result, evaluation, stopped)
+
+    def _timing(self) -> Timing:
+        monitor, compiles = self.monitor, self.compiles
+        lengths = np.diff(monitor.times).tolist()  # seconds from the end of one iteration to the next, so the first is left out
+        here = self.keeper.seconds - self.keeper.seconds_before
+        steps = monitor.env_steps - self.resumed_at * self.recipe.num_envs * self.recipe.num_steps
+        return {
+            "env_steps": monitor.env_steps,
+            "seconds": self.keeper.seconds,
+            "compile_seconds": self.compile_seconds + compiles.seconds,
+            "seconds_per_iteration": statistics.median(lengths) if lengths else None,
+            "steps_per_second": steps / here,
+            "compiles": compiles.count,
+            "loads": self.program.loads if self.program is not None else 0,
+        }
+
+
+def _close(environment: ProgramEnvironment) -> None:
+    """Close an environment whatever state it is in: the error that ended training matters more than one while closing."""
+    with suppress(Exception):
+        environment.close()
 
 
 def cause(error: BaseException | None, kind: type[Error]) -> Error | None:
@@ -156,6 +303,22 @@ def cause(error: BaseException | None, kind: type[Error]) -> Error | None:
     return error
 
 
+def root(error: BaseException) -> BaseException:
+    """The first error of a chain of causes."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _own_line(error: BaseException) -> str:
+    """Where an error was raised: the innermost line that is not of an installed package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and "tempo_core" not in frame.filename] or list(
+        frames
+    )
+    return f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
+
+
 def _compile(agent: Agent, config: tp.Config, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:
     """The program, and the seconds of building and compiling it, without those of XLA (which `compiles` counts)."""
     before = compiles.seconds
@@ -163,29 +326,13 @@ def _compile(agent: Agent, config: tp.Config, compiles: CompileCounter, began: f
     return program, time.perf_counter() - began - (compiles.seconds - before)
 
 
-def _timing(monitor: TrainingMonitor, seconds: float, compile_seconds: float, compiles: int, loads: int) -> Timing:
-    lengths = np.diff(monitor.times).tolist()  # seconds from the end of one iteration to the next, so the first is left out
+def _result(evaluation: Evaluation | None, timing: Timing) -> Result:
     return {
-        "env_steps": monitor.env_steps,
-        "seconds": seconds,
-        "compile_seconds": compile_seconds,
-        "seconds_per_iteration": statistics.median(lengths) if lengths else None,
-        "steps_per_second": monitor.env_steps / seconds,
-        "compiles": compiles,
-        "loads": loads,
-    }
-
-
-def _result(evaluation: Evaluation | None, timing: Timing, interrupted: bool) -> Result:
-    result: Result = {
         "eval_return_mean": evaluation.mean if evaluation else None,
         "eval_return_std": evaluation.std if evaluation else None,
         **timing,
         "versions": versions(),
     }
-    if interrupted:
-        result["interrupted"] = True
-    return result
 
 
 def versions() -> dict[str, str | None]:

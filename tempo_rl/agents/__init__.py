@@ -9,7 +9,9 @@ from tempo_rl.agents.actor_critic import actor_critic
 from tempo_rl.agents.base import Agent, Monitor
 from tempo_rl.agents.ppo import ppo
 from tempo_rl.agents.reinforce import reinforce
+from tempo_rl.errors import RecipeError
 from tempo_rl.recipe import Recipe
+from tempo_rl.references import load_reference
 
 __all__ = ["AGENTS", "Agent", "Monitor", "actor_critic", "build_agent", "ppo", "reinforce"]
 
@@ -19,4 +21,9 @@ AGENTS: Mapping[str, Callable[[Any, Monitor], Agent]] = {"ppo": ppo, "actor_crit
 
 def build_agent(recipe: Recipe, monitor: Monitor) -> Agent:
     """The program of `recipe`, which reports to `monitor`."""
-    return AGENTS[recipe.algorithm](recipe, monitor)
+    if recipe.algorithm in AGENTS:
+        return AGENTS[recipe.algorithm](recipe, monitor)
+    agent = load_reference(recipe.algorithm)(recipe, monitor)
+    if not isinstance(agent, Agent):
+        raise RecipeError(f"{recipe.algorithm} gives {agent!r}", hint="return an Agent(ctx, bounds, env, model)")
+    return agent

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempo_core as tp
 from tempo_rl.agents.advantage import bootstrapped_return
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
-from tempo_rl.models import ActorCritic
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.env import make_environment
+from tempo_rl.models import build_model
 from tempo_rl.recipe import ActorCriticRecipe
 
 
@@ -14,7 +15,7 @@ def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
     ctx = tp.Context("b", "i", "t")
     with ctx as ((b, B), (i, I), (t, T)):
         env = make_environment(recipe, batch=(b, B))
-        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,))
+        model = build_model(recipe, env.observations, env.actions, domain=(i,))
 
         first = env.reset(domain=(b,))
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
@@ -23,11 +24,12 @@ def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
         step = env.step(action)
         tp.carry(obs, first, step.observation, kept=(b,))
 
-        target = bootstrapped_return(step, model.value(step.final_observation).detach(), recipe.gamma, (b, i, t))
+        rollout = (slice(0, B), i, slice(0, T))
+        learned = learned_from(recipe, step, (b, i, t), (b,), rollout)
+        target = bootstrapped_return(learned, model.value(step.final_observation).detach(), recipe.gamma, (b, i, t))
         advantage = target.detach() - value
         policy_loss = -policy.log_prob(action) * advantage.detach()
         per_step = {"policy_loss": policy_loss, "value_loss": 0.5 * advantage**2, "entropy": policy.entropy()}
-        rollout = (slice(0, B), i, slice(0, T))
         metrics = {name: x[rollout].mean() for name, x in per_step.items()}
         loss = metrics["policy_loss"] + recipe.vf_coef * metrics["value_loss"] - recipe.ent_coef * metrics["entropy"]
         loss.backward()
@@ -35,5 +37,5 @@ def actor_critic(recipe: ActorCriticRecipe, monitor: Monitor) -> Agent:
         updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         metrics = {"loss": loss} | metrics | episode_metrics(step, rollout)
-        report(monitor, metrics, updated)
+        report(monitor, metrics, updated | followed(model, obs, rollout))
     return Agent(ctx, {B: recipe.num_envs, I: recipe.iterations, T: recipe.num_steps}, env, model)

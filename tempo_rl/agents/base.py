@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 import tempo_core as tp
-from tempo_rl.env import make
-from tempo_rl.env.program import Batch, ProgramEnvironment
+from tempo_rl.env.program import ProgramEnvironment
 from tempo_rl.env.transition import Transition
 from tempo_rl.models import ActorCritic
+from tempo_rl.normalizer import Normalizer
 from tempo_rl.recipe import Recipe
 
 Arrays = Mapping[str, np.ndarray]
@@ -40,12 +40,6 @@ class Agent:
         return self.context.compile(self.bounds, outputs=[], config=config)
 
 
-def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
-    """The recipe's environments over the batch step."""
-    env = recipe.env
-    return make(env.id, batch, recipe.num_envs, recipe.seed, env.kwargs, env.vectorization, env.wrappers)
-
-
 def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.Tensor]:
     """Mean return and length of the episodes that ended in `over` (one index per step), and their number; NaN if none ended."""
     ended = (step.terminated | step.truncated).astype("float32")
@@ -59,6 +53,29 @@ def episode_metrics(step: Transition[tp.Tensor], over: Rollout) -> dict[str, tp.
         "episodic_length": mean(step.episode_length.astype("float32")),
         "episodes": count,
     }
+
+
+def learned_from(
+    recipe: Recipe, step: Transition[tp.Tensor], point: Sequence[tp.Expr], kept: Sequence[tp.Expr], over: Rollout
+) -> Transition[tp.Tensor]:
+    """The step with the reward that agents learn from: scaled by the running deviation of discounted returns, if the recipe says so.
+
+    `point` is (b, i, t); returns begin anew with `kept`, as episodes do.
+    """
+    if not recipe.norm_reward:
+        return step
+    _, i, _ = point
+    before = tp.recurrence((), domain=tuple(point), name="discounted return")
+    current = before * recipe.gamma + step.reward
+    tp.carry(before, 0.0, tp.where(step.terminated | step.truncated, 0.0, current), kept=tuple(kept))
+    normalizer = Normalizer.build("return", (), (i,))
+    normalizer.follow(current[over])
+    return step._replace(reward=normalizer.scaled(step.reward))
+
+
+def followed(model: ActorCritic, obs: tp.Tensor, over: Rollout) -> dict[str, tp.Tensor]:
+    """The statistics of observations after the rollout `over`, by name, if the model normalises them."""
+    return {} if model.normalizer is None else model.normalizer.follow(obs[over])
 
 
 def report(monitor: Monitor, metrics: Tensors, parameters: Tensors) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempo_core as tp
 from tempo_rl.agents.advantage import generalized_advantage
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
-from tempo_rl.models import ActorCritic
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.env import make_environment
+from tempo_rl.models import build_model
 from tempo_rl.recipe import PPORecipe
 
 
@@ -18,21 +19,26 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
     ctx = tp.Context("b", "i", "t", "e", "m")
     with ctx as ((b, B), (i, I), (t, T), (e, E), (m, M)):
         env = make_environment(recipe, batch=(b, B))
-        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i, e, m))
+        model = build_model(recipe, env.observations, env.actions, domain=(i, e, m))
         actor = model[i, 0, 0]
 
-        # Acting: rollouts go on from one iteration to the next.
-        first = env.reset(domain=(b,))
+        # Acting: rollouts go on from one iteration to the next, unless each begins with fresh episodes.
+        start = (b, i) if recipe.fresh_episodes else (b,)
+        first = env.reset(domain=start)
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
         policy, value = actor.policy(obs), actor.value(obs)
         action = policy.sample()
         log_prob = policy.log_prob(action)
         step = env.step(action)
-        tp.carry(obs, first, step.observation, kept=(b,))
+        tp.carry(obs, first, step.observation, kept=start)
 
         # Advantages: a truncated episode bootstraps from its final observation, a terminated one does not.
         next_value = actor.value(step.final_observation)
-        advantage = generalized_advantage(step, value, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t))
+        if recipe.fresh_episodes and env.never_ends_within(recipe.num_steps):
+            next_value = values_after(value, next_value, (b, i, t), T)
+        rollout = (slice(0, B), i, slice(0, T))
+        learned = learned_from(recipe, step, (b, i, t), start, rollout)
+        advantage = generalized_advantage(learned, value, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t))
         returns = advantage + value
 
         # Learning: every epoch goes through the rollouts in a new order, a minibatch at a time.
@@ -41,6 +47,8 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         rows = order.spatial[m * size : m * size + size]
 
         def minibatch(x: tp.Tensor) -> tp.Tensor:
+            if recipe.num_minibatches == 1:
+                return x[0:B, i, 0:T].detach()  # all rows: their order does not matter
             return x[0:B, i, 0:T].reshape(B * T, *x.shape).take(rows, axis=0).detach()
 
         batch_obs, batch_advantage = minibatch(obs), minibatch(advantage)
@@ -65,7 +73,10 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         loss = policy_loss - recipe.ent_coef * entropy + recipe.vf_coef * value_loss
         loss.backward()
         learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
-        updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
+        step_size: tp.Tensor | tp.Expr | float = learning_rate
+        if recipe.target_kl is not None:
+            step_size = going_on(((ratio - 1.0) - log_ratio).mean(), recipe.target_kl, (i, e, m)) * learning_rate
+        updated = tp.optim.Adam(model.parameters(), lr=step_size, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         # Reporting, once an iteration.
         clipfrac = (tp.abs(ratio - 1.0) > recipe.clip_coef).astype("float32").mean()
@@ -78,12 +89,12 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
             "approx_kl": approx_kl,
             "clipfrac": clipfrac,
         }
-        rollout = (slice(0, B), i, slice(0, T))
         metrics = {name: x[i, 0:E, 0:M].mean() for name, x in updates.items()}
         metrics["explained_variance"] = explained_variance(value[rollout], returns[rollout])
         metrics["learning_rate"] = learning_rate + tp.zeros(()) * i
         metrics |= episode_metrics(step, rollout)
-        report(monitor, metrics, {name: w[i, E - 1, M - 1] for name, w in updated.items()})
+        statistics = followed(model, obs, rollout)
+        report(monitor, metrics, {name: w[i, E - 1, M - 1] for name, w in updated.items()} | statistics)
 
     bounds = {
         B: recipe.num_envs,
@@ -93,6 +104,24 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         M: recipe.num_minibatches,
     }
     return Agent(ctx, bounds, env, model)
+
+
+def values_after(value: tp.Tensor, final_value: tp.Tensor, point: tuple[tp.Expr, tp.Expr, tp.Expr], T: tp.Expr) -> tp.Tensor:
+    """The values of the following steps, of which only the last needs the final observation: episodes that end with the rollout."""
+    b, i, t = point
+    following = tp.recurrence((), domain=point, name="next_value")
+    following[b, i, T - 1] = final_value[b, i, T - 1]
+    following[b, i, t] = value[b, i, t + 1]
+    return following
+
+
+def going_on(approx_kl: tp.Tensor, target_kl: float, point: tuple[tp.Expr, tp.Expr, tp.Expr]) -> tp.Tensor:
+    """1 while no minibatch of the iteration had a divergence of more than 1.5 `target_kl`, and 0 from the first one that did."""
+    i, _, _ = point
+    before = tp.recurrence((), domain=point, name="going on")
+    now = before * (approx_kl.detach() <= 1.5 * target_kl).astype("float32")
+    tp.carry(before, 1.0, now, kept=(i,))
+    return now
 
 
 def explained_variance(predicted: tp.Tensor, actual: tp.Tensor) -> tp.Tensor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempo_core as tp
-from tempo_rl.agents.base import Agent, Monitor, episode_metrics, make_environment, report
-from tempo_rl.models import ActorCritic
+from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
+from tempo_rl.env import make_environment
+from tempo_rl.models import build_model
 from tempo_rl.recipe import ReinforceRecipe
 
 
@@ -16,7 +17,7 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
     ctx = tp.Context("b", "i", "t")
     with ctx as ((b, B), (i, I), (t, T)):
         env = make_environment(recipe, batch=(b, B))
-        model = ActorCritic.build(env.observations, env.actions, recipe.hidden, domain=(i,), critic=False)
+        model = build_model(recipe, env.observations, env.actions, domain=(i,), critic=False)
 
         first = env.reset(domain=(b, i))
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
@@ -25,12 +26,13 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
         step = env.step(action)
         tp.carry(obs, first, step.observation, kept=(b, i))
 
+        rollout = (slice(0, B), i, slice(0, T))
+        learned = learned_from(recipe, step, (b, i, t), (b, i), rollout)
         done = step.terminated | step.truncated
         returns = tp.recurrence((), domain=(b, i, t), name="returns")
-        returns[b, i, T - 1] = step.reward[b, i, T - 1]
-        returns[b, i, t] = step.reward + tp.where(done, 0.0, recipe.gamma) * returns[b, i, t + 1]
+        returns[b, i, T - 1] = learned.reward[b, i, T - 1]
+        returns[b, i, t] = learned.reward + tp.where(done, 0.0, recipe.gamma) * returns[b, i, t + 1]
 
-        rollout = (slice(0, B), i, slice(0, T))
         weight = returns.detach()
         if recipe.norm_returns:
             played = weight[rollout]
@@ -44,5 +46,5 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
         updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
         metrics = {"loss": loss, "policy_loss": policy_loss, "entropy": entropy} | episode_metrics(step, rollout)
-        report(monitor, metrics, updated)
+        report(monitor, metrics, updated | followed(model, obs, rollout))
     return Agent(ctx, {B: recipe.num_envs, I: recipe.iterations, T: recipe.num_steps}, env, model)

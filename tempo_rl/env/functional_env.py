@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -13,10 +14,11 @@ import numpy as np
 import tempo_core as tp
 from tempo_rl.env.program import Batch
 from tempo_rl.env.registry import FUNCTIONAL
-from tempo_rl.env.spaces import Continuous, actions_of, observations_of
+from tempo_rl.env.source import Source
+from tempo_rl.env.spaces import Actions, actions_of, observations_of
 from tempo_rl.env.transition import Transition
-from tempo_rl.env.vector import load_reference
 from tempo_rl.errors import EnvError
+from tempo_rl.references import load_reference
 
 if TYPE_CHECKING:
     from gymnasium.experimental.functional import FuncEnv
@@ -35,19 +37,23 @@ class SingleEnvironment:
     ):
         self.name, self.max_episode_steps, self._function = name, max_episode_steps, function
         try:
-            self._params = function.get_default_params(**params)
+            defaults = getattr(function, "get_default_params", None)
+            if defaults is None and params:
+                raise TypeError("it has no get_default_params")
+            self._params = None if defaults is None else defaults(**params)
         except TypeError as error:
             raise EnvError(
                 f"{name} does not take {params}: {error}", hint="check the names in env.kwargs of the recipe"
             ) from error
         self.observations = observations_of(function.observation_space, name)
-        self.actions = actions_of(function.action_space, name)
+        self.actions: Actions = actions_of(function.action_space, name)
         with _standard_promotion():
             example = jax.eval_shape(
                 lambda data: function.initial(_key(data), params=self._params), jax.ShapeDtypeStruct((2,), "uint32")
             )
         self._shape = example.shape
         self.state_size = int(np.prod(example.shape)) + 2
+        self.ends_by_time_alone = bool(getattr(function, "ends_by_time_alone", False))
 
     def initial(self, key_data: Array) -> tuple[Array, Array]:
         """State and observation of a new episode. `key_data` is (2,) uint32."""
@@ -68,7 +74,7 @@ class SingleEnvironment:
         function, params = self._function, self._params
         key, reset_key = jax.random.split(_key(key_data))
         state, steps, episode_return = packed[:-2].reshape(self._shape), packed[-2], packed[-1]
-        action = self.actions.clip(action, jnp) if isinstance(self.actions, Continuous) else action + self.actions.start
+        action = self.actions.outward(action, jnp)
         following = function.transition(state, action, key, params=params)
         reward = jnp.asarray(function.reward(state, action, following, key, params=params), "float32").reshape(())
         terminated = jnp.asarray(function.terminal(following, key, params=params), bool).reshape(())
@@ -108,6 +114,10 @@ class FunctionalEnv:
         self.observations, self.actions = single.observations, single.actions
         self._start: tp.Tensor | None = None
 
+    def never_ends_within(self, num_steps: int) -> bool:
+        """Whether no episode that begins with a rollout ends before its last step."""
+        return self.single.ends_by_time_alone and self.single.max_episode_steps >= num_steps
+
     def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:
         """First observations, over `domain`, which must hold the batch step."""
         key = tp.random.bits((2,), domain=tuple(domain))
@@ -117,7 +127,8 @@ class FunctionalEnv:
 
     def step(self, action: tp.Tensor) -> Transition[tp.Tensor]:
         """One step with `action`, whose domain holds the batch step and the loops."""
-        assert self._start is not None, "reset comes before step"
+        if self._start is None:
+            raise EnvError("step comes before reset", hint="call env.reset(domain) first")
         loops = tuple(step.expr for step in action.domain.steps)
         state = tp.recurrence((self.single.state_size,), "float32", domain=loops, name="env_state")
         key = tp.random.bits((2,), domain=loops)
@@ -137,7 +148,7 @@ class FunctionalVectorEnvironment:
     """B functional environments stepped from the host, for evaluation."""
 
     def __init__(self, single: SingleEnvironment, num_envs: int, seed: int = 0):
-        self.num_envs, self.observations, self.actions = num_envs, single.observations, single.actions
+        self.single, self.num_envs, self.observations, self.actions = single, num_envs, single.observations, single.actions
         self._seed = seed
         self._initial = jax.jit(jax.vmap(single.initial))
         self._step = jax.jit(jax.vmap(single.step))
@@ -163,17 +174,27 @@ class FunctionalVectorEnvironment:
 def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
     """The functional environment `env_id`, which may be the `module:Class` of a `gymnasium.experimental.functional.FuncEnv`.
 
-    `params` go to its `get_default_params`. Raises `EnvError` if a package or the time limit is missing.
+    `params` go to its class, if that takes them, or to its `get_default_params`. Raises `EnvError` if a package or the time limit is missing.
     """
     reference, limit = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
     limit = max_episode_steps or limit
     if limit is None:
         raise EnvError(f"{env_id} has no time limit", hint="write env.kwargs.max_episode_steps=200, for example")
     try:
-        function = cast("FuncEnv[Any, Any, Any, Any, Any, Any, Any]", load_reference(reference)())
+        kind = load_reference(reference)
+        ours = {name: params.pop(name) for name in [*params] if name in inspect.signature(kind).parameters}
+        function = cast("FuncEnv[Any, Any, Any, Any, Any, Any, Any]", kind(**ours))
     except EnvError as error:
         if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "flax":
             message = f"{env_id}: Gymnasium's functional environments need flax"
             raise EnvError(message, hint="pip install 'tempo-dl[rl]'") from error
         raise
     return SingleEnvironment(function, limit, env_id, params)
+
+
+def single_of(source: Source, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
+    """The environment in JAX that Python code gave. Raises `EnvError` if the time limit is missing."""
+    limit = max_episode_steps or source.max_episode_steps
+    if limit is None:
+        raise EnvError(f"{source.name} has no time limit", hint="give the class an attribute: max_episode_steps = 200")
+    return SingleEnvironment(cast("FuncEnv[Any, Any, Any, Any, Any, Any, Any]", source.make()), limit, source.name, params)

@@ -10,6 +10,7 @@ import tempo_core as tp
 from tempo_rl.env.program import Batch
 from tempo_rl.env.transition import Transition
 from tempo_rl.env.vector import HostVectorEnvironment
+from tempo_rl.errors import EnvError
 
 
 class GymnasiumEnv:
@@ -18,13 +19,23 @@ class GymnasiumEnv:
     `reset(domain)` and `step(action)` give tensors of one environment, with b in their domain. Episodes restart by
     themselves within a rollout. `reset(domain=(b,))` starts once and lets rollouts continue from iteration to iteration;
     `reset(domain=(b, i))` starts afresh every iteration.
+
+    With `may_restart`, a run with environments that do not say what their state is can be saved too: when it is resumed, the episodes that
+    were running are truncated, without a reward, and new ones begin. `restarts` says why; it is empty where the state is known.
     """
 
-    def __init__(self, host: HostVectorEnvironment, batch: Batch):
-        self.host, self._batch = host, batch
+    def __init__(self, host: HostVectorEnvironment, batch: Batch, may_restart: bool = False):
+        self.host, self._batch, self._may_restart = host, batch, may_restart
+        self.restarts = ""
+        self._last: np.ndarray | None = None  # the observations after the last step or reset
+        self._lost: Mapping[str, np.ndarray] | None = None  # the end of episodes that a resumed run cannot go on with
         self.num_envs, self.observations, self.actions = host.num_envs, host.observations, host.actions
         self._clock: tp.Recurrence | None = None  # counts the steps before a reset; reading it makes the reset run after them
         self._steps_taken = 0
+
+    def never_ends_within(self, num_steps: int) -> bool:
+        """Whether no episode that begins with a rollout ends before its last step: Gymnasium does not say."""
+        return False
 
     def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:
         """First observations, over `domain`, which must hold the batch step."""
@@ -56,17 +67,40 @@ class GymnasiumEnv:
 
     def state(self) -> dict[str, np.ndarray]:
         """The state of all environments, which a saved run holds. Raises EnvError for environments that do not say what it is."""
-        return {**self.host.state(), "steps_taken": np.asarray(self._steps_taken)}
+        try:
+            state = self.host.state()
+        except EnvError as error:
+            if not self._may_restart:
+                raise
+            self.restarts = error.message
+            last = (
+                np.zeros((self.num_envs, *self.observations.shape), self.observations.dtype) if self._last is None else self._last
+            )
+            state = {"last": last, **self.host.running()}
+        return {**state, "steps_taken": np.asarray(self._steps_taken)}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave: a resumed run calls it."""
-        self.host.restore({name: array for name, array in arrays.items() if name != "steps_taken"})
         self._steps_taken = int(arrays["steps_taken"])
+        if "last" in arrays:
+            self._lost = arrays
+        else:
+            self.host.restore({name: array for name, array in arrays.items() if name != "steps_taken"})
 
     def _reset(self, clock: np.ndarray) -> tuple[np.ndarray]:
-        self._steps_taken = int(clock)
-        return (self.host.reset(int(clock)),)
+        self._steps_taken, self._lost = int(clock), None
+        self._last = self.host.reset(int(clock))
+        return (self._last,)
 
     def _step(self, action: np.ndarray) -> tuple[np.ndarray, ...]:
         self._steps_taken += 1
-        return (*self.host.step(action), np.asarray(self._steps_taken, np.int32))
+        step = self.host.step(action) if self._lost is None else self._cut(self._lost)
+        self._last = step.observation
+        return (*step, np.asarray(self._steps_taken, np.int32))
+
+    def _cut(self, lost: Mapping[str, np.ndarray]) -> Transition[np.ndarray]:
+        """A step without a reward that truncates all episodes where they were, and begins new ones."""
+        self._lost, size = None, self.num_envs
+        first, no = self.host.reset(self._steps_taken), np.zeros(size, bool)
+        returns = lost["returns"].astype(np.float32)
+        return Transition(first, np.zeros(size, np.float32), no, ~no, lost["last"], returns, lost["lengths"])

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 
-# id -> (functional environment, steps after which an episode is truncated); as Gymnasium registers them
-FUNCTIONAL = {
+# id -> (functional environment, steps after which an episode is truncated: as Gymnasium registers them, or None for those of a rollout)
+FUNCTIONAL: dict[str, tuple[str, int | None]] = {
     "phys2d/CartPole-v0": ("gymnasium.envs.phys2d.cartpole:CartPoleFunctional", 200),
     "phys2d/CartPole-v1": ("gymnasium.envs.phys2d.cartpole:CartPoleFunctional", 500),
     "phys2d/Pendulum-v0": ("gymnasium.envs.phys2d.pendulum:PendulumFunctional", 200),
+    "jax/Acrobot-v1": ("tempo_rl.env.classic:Acrobot", 500),
+    "jax/CartPole-v1": ("tempo_rl.env.classic:CartPole", 500),
+    "jax/MountainCarContinuous-v0": ("tempo_rl.env.classic:MountainCarContinuous", 999),
+    "jax/Pendulum-v1": ("tempo_rl.env.classic:Pendulum", 200),
+    "Trivial": ("tempo_rl.env.trivial:Trivial", None),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,29 +35,90 @@ class Discrete:
     dtype = "int32"
     shape: tuple[int, ...] = ()
 
+    def outward(self, actions: Array, xp: ModuleType = np) -> Array:
+        """The policy's actions as the environment takes them."""
+        return actions + xp.asarray(self.start, actions.dtype)
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once, choice k among `counts[k]`: MultiDiscrete, and MultiBinary with two each. `starts` are added."""
+
+    counts: tuple[int, ...]
+    starts: tuple[int, ...]
+    space_shape: tuple[int, ...]
+
+    dtype = "int32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.counts),)
+
+    def outward(self, actions: Array, xp: ModuleType = np) -> Array:
+        """The policy's actions (..., k) as the environment takes them: (..., *space_shape)."""
+        starts = xp.broadcast_to(xp.asarray(self.starts, actions.dtype), actions.shape)
+        return _reshaped(actions + starts, (*actions.shape[:-1], *self.space_shape))
+
 
 @dataclass(frozen=True)
 class Continuous:
-    """Actions of one shape; the environment receives them clipped to `[low, high]` (one number per element, row by row)."""
+    """Numbers, row by row in one dimension; the environment receives them in `space_shape`, between `low` and `high`.
+
+    They are clipped, or, with `is_squashed`, mapped by tanh: -∞ to `low`, ∞ to `high`.
+    """
 
     shape: tuple[int, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+    space_shape: tuple[int, ...] | None = None  # None: `shape`
+    is_squashed: bool = False
 
     dtype = "float32"
 
+    def outward(self, actions: Array, xp: ModuleType = np) -> Array:
+        """The policy's actions (..., n) as the environment takes them: (..., *space_shape)."""
+        bounded = self.squash(actions, xp) if self.is_squashed else self.clip(actions, xp)
+        shape = self.shape if self.space_shape is None else self.space_shape
+        return _reshaped(bounded, (*actions.shape[:-1], *shape))
+
     def clip(self, actions: Array, xp: ModuleType = np) -> Array:
-        """`actions` of shape (..., *shape), clipped. `xp` is numpy or jax.numpy."""
-        low = xp.asarray(self.low, "float32").reshape(self.shape)
-        high = xp.asarray(self.high, "float32").reshape(self.shape)
-        return xp.minimum(xp.maximum(actions, xp.broadcast_to(low, actions.shape)), xp.broadcast_to(high, actions.shape))
+        """`actions` of shape (..., n), clipped. `xp` is numpy or jax.numpy."""
+        low, high = self._bounds(actions, xp)
+        return xp.minimum(xp.maximum(actions, low), high)
+
+    def squash(self, actions: Array, xp: ModuleType = np) -> Array:
+        """`actions` of shape (..., n), mapped by tanh."""
+        low, high = self._bounds(actions, xp)
+        return low + (high - low) * (xp.tanh(actions) + xp.asarray(1.0, "float32")) * xp.asarray(0.5, "float32")
+
+    def _bounds(self, actions: Array, xp: ModuleType) -> tuple[Array, Array]:
+        low, high = (xp.asarray(ends, "float32").reshape(self.shape) for ends in (self.low, self.high))
+        return xp.broadcast_to(low, actions.shape), xp.broadcast_to(high, actions.shape)
 
 
-Actions = Discrete | Continuous
+def _reshaped(actions: Any, shape: tuple[int, ...]) -> Any:
+    return actions.reshape(shape)
+
+
+Actions = Discrete | MultiDiscrete | Continuous
+
+
+def squashed(actions: Actions, env_id: str) -> Continuous:
+    """Continuous actions that tanh maps to their bounds. Raises `EnvError` for others, and for bounds that are not finite."""
+    if not isinstance(actions, Continuous):
+        raise EnvError(f"squash_actions=true is for continuous actions; those of {env_id} are choices")
+    if not np.isfinite([*actions.low, *actions.high]).all():
+        raise EnvError(
+            f"squash_actions=true needs finite bounds; actions of {env_id} lie between {actions.low} and {actions.high}"
+        )
+    return replace(actions, is_squashed=True)
 
 
 def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
-    """The description of a Gymnasium observation space. Raises `EnvError` unless the space is of arrays (Box)."""
+    """The description of a Gymnasium observation space. Raises `EnvError` unless the space is of arrays (Box).
+
+    On the host, other spaces are flattened before (`tempo_rl.env.vector.flattened`).
+    """
     from gymnasium import spaces
 
     if not isinstance(space, spaces.Box):
@@ -70,12 +131,21 @@ def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
 
 
 def actions_of(space: gymnasium.Space[Any], env_id: str) -> Actions:
-    """The description of a Gymnasium action space. Raises `EnvError` unless it is Discrete or a float Box of one dimension."""
+    """The description of a Gymnasium action space. Raises `EnvError` unless it is of choices, or a Box of floats."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n), int(space.start))
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and len(space.shape) == 1:
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = (tuple(int(v) for v in np.asarray(numbers).reshape(-1)) for numbers in (space.nvec, space.start))
+        return MultiDiscrete(counts, starts, tuple(space.shape))
+    if isinstance(space, spaces.MultiBinary):
+        size = int(np.prod(space.shape))
+        return MultiDiscrete((2,) * size, (0,) * size, tuple(space.shape))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = (tuple(float(v) for v in np.asarray(end).reshape(-1)) for end in (space.low, space.high))
-        return Continuous(tuple(space.shape), low, high)
-    raise EnvError(f"{env_id} has actions {space}; agents here take Discrete and one-dimensional float Box actions")
+        return Continuous((len(low),), low, high, tuple(space.shape))
+    raise EnvError(
+        f"{env_id} has actions {space}; agents here take Discrete, MultiDiscrete, MultiBinary, and Box of floats",
+        hint="write a wrapper of actions, and name it in env.wrappers",
+    )

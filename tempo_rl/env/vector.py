@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
+import multiprocessing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from tempo_rl.env.spaces import Actions, Continuous, Observations, actions_of, observations_of
+from tempo_rl.env.spaces import Actions, Observations, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError
+from tempo_rl.references import load_reference
 
 if TYPE_CHECKING:
     import gymnasium
 
     Environment: TypeAlias = gymnasium.Env[np.ndarray, np.ndarray]
     VectorEnv: TypeAlias = gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]
+
+
+TIMEOUT = 120.0  # seconds for one step of environments in other processes
+MOST_ENVIRONMENTS = 65_536  # on the host, in one vector
 
 
 class VectorEnvironment(Protocol):
@@ -60,6 +65,7 @@ class HostVectorEnvironment:
             )
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._remembering = remembering
+        self.timeout = TIMEOUT
         self._returns = np.zeros(self.num_envs, np.float64)
         self._lengths = np.zeros(self.num_envs, np.int32)
 
@@ -74,11 +80,12 @@ class HostVectorEnvironment:
 
     def step(self, action: np.ndarray) -> Transition[np.ndarray]:
         """Step all environments. `action` is (B,) ints or (B, *shape) floats."""
-        observation, reward, terminated, truncated, info = self.env.step(self._outward(np.asarray(action)))
+        observation, reward, terminated, truncated, info = self._stepped(self._outward(np.asarray(action)))
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         done = terminated | truncated
         self._returns += reward
         self._lengths += 1
+        self._check_finite(np.asarray(observation), np.asarray(reward))
         episode_return, episode_length = self._returns.astype(np.float32), self._lengths.copy()
         self._returns[done], self._lengths[done] = 0.0, 0
         observation = self._observation(observation)
@@ -95,7 +102,12 @@ class HostVectorEnvironment:
         return Transition(observation, reward, terminated, truncated, final, episode_return, episode_length)
 
     def close(self) -> None:
-        self.env.close()
+        """End the environments; those in other processes at once, for one may be blocked."""
+        self.env.close(**({"terminate": True} if self._remembering else {}))
+
+    def running(self) -> dict[str, np.ndarray]:
+        """The returns and lengths of the episodes that run now."""
+        return {"returns": self._returns.copy(), "lengths": self._lengths.copy()}
 
     def state(self) -> dict[str, np.ndarray]:
         """All that later steps depend on, as arrays by name: of each copy, and the returns and lengths of running episodes.
@@ -106,7 +118,7 @@ class HostVectorEnvironment:
 
         copies = self._copies()
         states = cast("Any", self.env).get_attr("saved_state") if copies is None else [state_of(copy) for copy in copies]
-        arrays: dict[str, np.ndarray] = {"returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        arrays = self.running()
         for index, state in enumerate(states):
             if isinstance(state, EnvError):
                 raise state
@@ -144,16 +156,43 @@ class HostVectorEnvironment:
             hint="write env.vectorization=sync or env.vectorization=async, which make it from its id",
         )
 
+    def _stepped(self, action: np.ndarray) -> Any:
+        """A step of the vector environment. Raises EnvError for processes that do not answer, or have ended."""
+        if not self._remembering:
+            return self.env.step(action)
+        env: Any = self.env
+        try:
+            env.step_async(action)
+            return env.step_wait(timeout=self.timeout)
+        except multiprocessing.TimeoutError as error:
+            raise EnvError(
+                f"{self.name} has not answered a step within {self.timeout:g} s",
+                hint="look for an endless loop or a lock in its step()",
+            ) from error
+        except (EOFError, ConnectionError) as error:
+            from gymnasium.vector.async_vector_env import AsyncState
+
+            env._state = AsyncState.DEFAULT  # or else closing it waits for the step, and leaves the other processes behind
+            raise EnvError(f"a process of {self.name} has ended: it was killed, or ran out of memory") from error
+
+    def _check_finite(self, observation: np.ndarray, reward: np.ndarray) -> None:
+        """Raise EnvError for numbers that are not finite, and say whose they are."""
+        for what, values in (("an observation", observation), ("a reward", reward)):
+            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+                wrong = int(np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0])
+                raise EnvError(
+                    f"{self.name} gave {what} that is not finite: {values[wrong]}, in environment {wrong} at step "
+                    f"{int(self._lengths[wrong])} of its episode",
+                    hint="the environment is at fault, not the agent: check its step()",
+                )
+
     def _observation(self, observation: np.ndarray) -> np.ndarray:
         return np.array(observation, self.observations.dtype)  # a copy: environments reuse their buffers
 
     def _outward(self, action: np.ndarray) -> np.ndarray:
         if action.shape[:1] != (self.num_envs,):
             raise EnvError(f"{self.name} has {self.num_envs} environments, but got actions of shape {action.shape}")
-        if isinstance(self.actions, Continuous):
-            action = self.actions.clip(action)
-            return action.astype(self._action_dtype)
-        return (action + self.actions.start).astype(self._action_dtype)
+        return self.actions.outward(action).astype(self._action_dtype)
 
 
 def make_host(
@@ -161,29 +200,10 @@ def make_host(
 ) -> HostVectorEnvironment:
     """`num_envs` Gymnasium environments `env_id`, stepped in this process ("sync") or one process each ("async")."""
     import gymnasium
-    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-    from tempo_rl.env.state import _Remembering
-
-    classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
-
-    def make_one() -> Environment:
-        env: Environment = gymnasium.make(env_id, **kwargs)
-        for wrapper in classes:
-            env = wrapper(env)
-        return env
-
-    def make_remembering() -> Environment:
-        return _Remembering(make_one())
-
-    mode = AutoresetMode.SAME_STEP
-    if vectorization not in ("sync", "async"):
-        raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
+    make_one = wrapped(lambda: gymnasium.make(env_id, **kwargs), wrappers)
     try:
-        if vectorization == "sync":
-            env: VectorEnv = SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode)
-        else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
-            env = AsyncVectorEnv([make_remembering] * num_envs, autoreset_mode=mode, context="spawn")
+        return vectorized(make_one, env_id, num_envs, seed, vectorization)
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
@@ -191,17 +211,55 @@ def make_host(
     except TypeError as error:
         message = f"Gymnasium cannot make {env_id!r} with {kwargs}: {error}"
         raise EnvError(message, hint="check the names in env.kwargs of the recipe") from error
-    return HostVectorEnvironment(env, seed, env_id, remembering=vectorization == "async")
 
 
-def load_reference(reference: str) -> Callable[..., object]:
-    """The object with the name `module:name`. Raises `EnvError` if it does not exist."""
-    module, _, name = reference.partition(":")
-    try:
-        target: Callable[..., object] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise EnvError(f"{reference!r} cannot be imported: {error}", hint='write "package.module:Class"') from error
-    return target
+def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callable[[], Environment]:
+    """A function that makes environments inside wrappers, which are `module:Class` references. Raises `EnvError`."""
+    classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
+
+    def make_wrapped() -> Environment:
+        env = make()
+        for wrapper in classes:
+            env = wrapper(env)
+        return env
+
+    return make_wrapped
+
+
+def flattened(env: Environment) -> Environment:
+    """An environment whose observations are arrays: a Discrete one becomes one-hot, the parts of a Dict or Tuple follow each other."""
+    import gymnasium
+
+    return env if isinstance(env.observation_space, gymnasium.spaces.Box) else gymnasium.wrappers.FlattenObservation(env)
+
+
+def vectorized(
+    make_one: Callable[[], Environment], name: str, num_envs: int, seed: int = 0, vectorization: str = "sync"
+) -> HostVectorEnvironment:
+    """`num_envs` environments that `make_one` makes, stepped in this process ("sync") or one process each ("async")."""
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+    from tempo_rl.env.state import _Remembering
+
+    def make_flat() -> Environment:
+        return flattened(make_one())
+
+    def make_remembering() -> Environment:
+        return _Remembering(make_flat())
+
+    if vectorization not in ("sync", "async"):
+        raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
+    if num_envs > MOST_ENVIRONMENTS:
+        raise EnvError(
+            f"num_envs={num_envs:,} environments {name} on the host are too many: at most {MOST_ENVIRONMENTS:,}",
+            hint="use fewer, or an environment in JAX",
+        )
+    mode = AutoresetMode.SAME_STEP
+    if vectorization == "sync":
+        env: VectorEnv = SyncVectorEnv([make_flat] * num_envs, autoreset_mode=mode)
+    else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
+        env = AsyncVectorEnv([make_remembering] * num_envs, autoreset_mode=mode, context="spawn")
+    return HostVectorEnvironment(env, seed, name, remembering=vectorization == "async")
 
 
 def _nearest(env_id: str, registry: Iterable[str]) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -39,6 +41,27 @@ class Scripted(gym.Env[np.ndarray, Any]):
 
     def _observation(self) -> np.ndarray:
         return np.array([self.episode, self.count], np.float32)
+
+
+class Faulty(Scripted):
+    """At the third step of each episode it does what `fault` says."""
+
+    def __init__(self, fault: str):
+        super().__init__([("terminated", 5)])
+        self.fault = fault
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.count == 3:
+            if self.fault == "block":
+                time.sleep(600)
+            if self.fault == "die":
+                os._exit(1)
+            if self.fault == "observation":
+                observation = observation * np.float32("nan")
+            if self.fault == "reward":
+                reward = float("inf")
+        return observation, reward, terminated, truncated, info
 
 
 def two_frames(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

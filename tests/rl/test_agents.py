@@ -13,8 +13,9 @@ import pytest
 import tempo_core as tp
 from tempo_rl.agents import AGENTS, build_agent
 from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage
+from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.transition import Transition
-from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, PPORecipe, Recipe, ReinforceRecipe, make_recipe
+from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, PPORecipe, Recipe, ReinforceRecipe, load_recipe, make_recipe
 from tests.rl.scripted import ID
 
 Arrays = Mapping[str, Any]
@@ -254,6 +255,29 @@ def test_rollouts_go_on_across_iterations_and_reinforce_starts_afresh() -> None:
     assert going.observations[7].tolist() == [[2, 2], [2, 2]]  # 2 + 3 steps of earlier episodes, then 2 of the third
     fresh, _ = train(make_recipe(SMALL | {"algorithm": "reinforce"}))
     assert fresh.observations[8].tolist() == [[0, 0], [0, 0]]
+
+
+def test_the_micro_recipe_bootstraps_from_the_last_observation_alone() -> None:
+    """Episodes that end with the rollout need the value of one final observation: the same numbers as with all of them."""
+    small = ["num_envs=3", "num_steps=4", "total_timesteps=24", "hidden=[5, 4]", "env.kwargs.observation_shape=6"]
+    losses = []
+    for limit in (4, 3):  # with a limit below the rollout, the program cannot know where episodes end
+        recipe = load_recipe("ppo_micro", [*small, f"env.kwargs.max_episode_steps={limit}"])
+        recorder = Recorder()
+        agent = build_agent(recipe, recorder)
+        assert agent.environment.never_ends_within(4) is (limit == 4)
+        if limit == 4:
+            assert set(agent.model.parameters()) == {
+                f"{name}.{part}" for name in ("trunk.0", "trunk.1", "policy.0", "value.0") for part in ("weight", "bias")
+            } | {"log_std"}
+            agent.compile(tp.Config(executor="interpreted")).run({})
+            losses.append([float(row["loss"]) for row in recorder.rows])
+    general, other = Recorder(), make_recipe(load_recipe("ppo_micro", small).model_dump())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FunctionalEnv, "never_ends_within", lambda self, num_steps: False)
+        build_agent(other, general).compile(tp.Config(executor="interpreted")).run({})
+    np.testing.assert_allclose([float(row["loss"]) for row in general.rows], losses[0], rtol=1e-5)
+    assert [float(row["episodes"]) for row in general.rows] == [3, 3]
 
 
 def test_episode_metrics_are_those_of_the_episodes_that_ended() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import tempo_rl.progress
 from tempo_rl.cli import app
+from tempo_rl.errors import RecipeError
 
 
 def run(*arguments: str) -> Result:
@@ -31,9 +33,14 @@ def test_train_help_names_the_flags() -> None:
 
 
 def test_validate_prints_every_key() -> None:
-    result = run("validate", "ppo", "num-envs=8", "env.kwargs.gravity=9.7")
-    assert result.exit_code == 0
-    assert "num_envs: 8" in result.output and "gravity: 9.7" in result.output and "clip_coef: 0.2" in result.output
+    result = run("validate", "reinforce", "num-envs=8", "hidden=[4]")
+    assert result.exit_code == 0, result.output
+    assert "num_envs: 8" in result.output and "norm_returns: true" in result.output and "# valid: 100 iterations" in result.output
+
+
+def test_validate_makes_the_environment() -> None:
+    result = run("validate", "reinforce", "env.kwargs.gravity=9.7")
+    assert result.exit_code == 1 and "cannot make 'CartPole-v1' with {'gravity': 9.7}" in result.output
 
 
 @pytest.mark.parametrize(
@@ -51,6 +58,31 @@ def test_mistakes_are_one_message(arguments: tuple[str, ...], message: str) -> N
     result = run(*arguments)
     assert result.exit_code == 1
     assert message in result.output and "Traceback" not in result.output
+
+
+def test_all_lines_of_an_error_are_shown_on_request() -> None:
+    result = run("--traceback", "validate", "ppo", "learning-rat=1")
+    assert isinstance(result.exception, RecipeError)
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_without_a_terminal_a_line_comes_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, said = Clock(), list[str]()
+    monkeypatch.setattr(tempo_rl.progress, "time", clock)
+    progress = tempo_rl.progress.Progress(1000, visible=False, say=said.append)
+    for second in range(1, 26):
+        clock.now = second
+        progress.update({"env_steps": 20 * second, "episodic_return": float("nan") if second == 20 else second})
+    assert said == [
+        "200/1,000 steps, return 10.0, 20 steps/s, 40 s left",
+        "400/1,000 steps, return 19.0, 20 steps/s, 30 s left",
+    ]
 
 
 def test_train_refuses_a_directory_that_holds_a_run(tmp_path: Path) -> None:

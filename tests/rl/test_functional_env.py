@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tempo_rl.env import make_vector
+from tempo_rl.env import make_vector, vector_environment
 from tempo_rl.env.functional_env import SingleEnvironment, make_single
 from tempo_rl.env.registry import is_functional
 from tempo_rl.errors import EnvError
+from tempo_rl.recipe import make_recipe
 
 pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
 
@@ -97,3 +98,29 @@ def test_own_environments_need_a_time_limit_and_must_exist() -> None:
         make_single("no.such:Env", max_episode_steps=3)
     single = make_single("gymnasium.envs.phys2d.cartpole:CartPoleFunctional", max_episode_steps=7)
     assert single.max_episode_steps == 7
+
+
+def test_trivial_is_its_formula() -> None:
+    env = make_single("Trivial", max_episode_steps=3, observation_shape=[2, 60], actions=2)
+    assert env.observations.shape == (2, 60) and env.actions.shape == (2,)
+    state, observation = env.initial(key(4))
+    s = float(state[0])
+    assert -1.0 < s < 1.0 and s != 0.0
+    for t, (action, push) in enumerate([([0.5, -7.0], -0.25), ([9.0, 9.0], 1.0), ([-1.0, -1.0], -1.0)]):
+        j = np.arange(120)
+        phase = s * (3 + 0.37 * (j % 97)) + 0.013 * (j % 101)
+        np.testing.assert_allclose(observation, (2 * (phase - np.floor(phase)) - 1).reshape(2, 60), atol=2e-5)
+        state, observation, reward, terminated, truncated, final, _, _ = env.step(state, jnp.array(action), key(t))
+        s = min(1.0, max(-1.0, s + 0.05 * push))
+        np.testing.assert_allclose(reward, -abs(s), rtol=1e-6)
+        assert not terminated and bool(truncated) == (t == 2)
+        observation = final
+    assert float(state[0]) != pytest.approx(s), "the next episode begins anew"
+
+
+def test_the_episodes_of_trivial_are_as_long_as_a_rollout() -> None:
+    recipe = make_recipe({"algorithm": "ppo", "env": {"id": "Trivial"}, "num_steps": 5, "num_envs": 2, "num_minibatches": 1})
+    env: Any = vector_environment(recipe, 2)
+    env.reset()
+    ends = [env.step(np.zeros((2, 4), np.float32)).truncated.all() for _ in range(10)]
+    assert np.flatnonzero(ends).tolist() == [4, 9]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -10,9 +11,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tempo_rl.env.transition import Transition
-from tempo_rl.env.vector import HostVectorEnvironment, env_seeds, make_host
+from tempo_rl.env.vector import HostVectorEnvironment, env_seeds, make_host, vectorized
 from tempo_rl.errors import EnvError
-from tests.rl.scripted import ID, Scripted
+from tests.rl.scripted import ID, Faulty, Scripted
 
 ENDS = [("terminated", 2), ("truncated", 3)]
 
@@ -162,3 +163,38 @@ def test_images_keep_their_dtype() -> None:
 
     env = HostVectorEnvironment(SyncVectorEnv([Image], autoreset_mode=AutoresetMode.SAME_STEP))
     assert env.reset().dtype == np.uint8 and env.observations.dtype == "uint8"
+
+
+# -- faults of the environment ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "vectorization", "message"),
+    [
+        (
+            "observation",
+            "sync",
+            r"faulty gave an observation that is not finite: \[nan nan\], in environment 0 at step 3 of its episode",
+        ),
+        ("reward", "sync", "faulty gave a reward that is not finite: inf, in environment 0 at step 3 of its episode"),
+        ("block", "async", "faulty has not answered a step within 2 s"),
+        ("die", "async", "a process of faulty has ended"),
+    ],
+)
+def test_faults_are_blamed_on_the_environment(fault: str, vectorization: str, message: str) -> None:
+    env = vectorized(partial(Faulty, fault), "faulty", 2, vectorization=vectorization)
+    env.timeout = 2.0
+    try:
+        env.reset()
+        for _ in range(2):
+            env.step(np.zeros(2, np.int32))
+        with pytest.raises(EnvError, match=message):
+            env.step(np.zeros(2, np.int32))
+    finally:
+        env.close()
+    assert not any(process.is_alive() for process in getattr(env.env, "processes", ()))
+
+
+def test_more_environments_than_a_host_can_hold_are_refused_at_once() -> None:
+    with pytest.raises(EnvError, match=r"num_envs=100,000,000 environments CartPole-v1 on the host are too many"):
+        make_host("CartPole-v1", 100_000_000)

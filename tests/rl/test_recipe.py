@@ -8,12 +8,13 @@ import pytest
 import yaml
 
 from tempo_rl.errors import RecipeError
+from tempo_rl.plain import read_yaml
 from tempo_rl.recipe import PPORecipe, ReinforceRecipe, dump_recipe, load_recipe, make_recipe, shipped_recipes
 
 PPO = {"algorithm": "ppo"}
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo_functional", "reinforce"])
+@pytest.mark.parametrize("name", ["ppo", "ppo_functional", "ppo_micro", "reinforce"])
 def test_shipped_recipes_are_valid_and_survive_being_dumped(name: str) -> None:
     recipe = load_recipe(str(shipped_recipes()[name]))
     assert make_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
@@ -64,7 +65,7 @@ def test_algorithms_have_their_own_keys() -> None:
         ("algorithm=dqn", "algorithm is 'dqn'\n  hint: write one of ppo, actor_critic, reinforce"),
         ("seed", "'seed' is not an override\n  hint: write key=value"),
         ("seed.deep=1", "seed: |seed.deep|seed is"),
-        ("hidden=[a", "is not a value"),
+        ("hidden=[a", "hidden is not YAML"),
         ("executor=fast", "executor is 'fast'"),
     ],
 )
@@ -101,3 +102,41 @@ def test_files_that_hold_no_keys(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(RecipeError, match=r"broken\.yaml"):
         load_recipe(str(path))
+
+
+# -- YAML -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "number"), [("1e6", 1e6), ("2.5e-3", 2.5e-3), ("-1E+2", -100.0), ("1_000", 1000), ("3", 3)])
+def test_numbers(text: str, number: float) -> None:
+    assert read_yaml(text, "here") == number
+
+
+def test_whole_numbers_may_be_written_with_an_exponent() -> None:
+    assert make_recipe(PPO, ["total_timesteps=1e6"]).total_timesteps == 1_000_000
+    with pytest.raises(RecipeError, match=r"total_timesteps is 1000000\.5"):
+        make_recipe(PPO, ["total_timesteps=1000000.5"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\nseed: 2\n", "the key seed is there twice, in line 1"),
+        ("a: &a [1]\nb: [*a, *a]\n", r"references \(\*name\) are not used in recipes, in line 2"),
+        ("a: &a [*a]\n", "references .* are not used"),
+        ("[" * 30 + "]" * 30, "more than 20 levels"),
+        ("[" * 5000, "more than 20 levels"),
+        ("a: [1", "is not YAML"),
+        ("x" * 100_001, "has 100,001 characters"),
+        ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+    ],
+)
+def test_what_no_recipe_has_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message) as raised:
+        read_yaml(text, "mine.yaml")
+    assert raised.value.message.startswith("mine.yaml") and "\n" not in raised.value.message
+
+
+def test_a_name_of_hundreds_of_letters_is_one_line() -> None:
+    with pytest.raises(RecipeError, match=r"there is no recipe xxxx.*\.\.\.: File name too long"):
+        load_recipe("x" * 300)

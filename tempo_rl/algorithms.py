@@ -1,0 +1,233 @@
+"""Agents in Python: `PPO("CartPole-v1", num_envs=8).train()`, and `.evaluate()`, `.predict(observation)`, `.save(path)`, `.load(path)`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal, Self, TypedDict, Unpack
+
+import numpy as np
+
+from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from tempo_rl.env import vector_environment
+from tempo_rl.env.source import AnyEnvironment, source_of
+from tempo_rl.errors import CheckpointError, RLError
+from tempo_rl.evaluate import Evaluation, Policy, evaluate
+from tempo_rl.monitor import Callback
+from tempo_rl.recipe import ALGORITHMS, EnvRecipe, Recipe, WandbRecipe, make_recipe
+from tempo_rl.resume import chosen_run
+from tempo_rl.rundir import create_run, find_checkpoint
+from tempo_rl.train import Result, train
+
+
+class Keys(TypedDict, total=False):
+    """The keys of every algorithm (docs/rl.md)."""
+
+    seed: int
+    total_timesteps: int
+    num_envs: int
+    num_steps: int
+    hidden: list[int]
+    shared: bool
+    norm_obs: bool
+    norm_reward: bool
+    squash_actions: bool
+    policy: str | None
+    learning_rate: float
+    anneal_lr: bool
+    gamma: float
+    ent_coef: float
+    max_grad_norm: float | None
+    save_every: int
+    keep: int
+    eval_episodes: int
+    executor: Literal["staged", "interpreted"]
+    disable: list[str]
+    track: bool
+    wandb: WandbRecipe
+
+
+class PPOKeys(Keys, total=False):
+    """The keys of `PPO`."""
+
+    fresh_episodes: bool
+    gae_lambda: float
+    num_minibatches: int
+    update_epochs: int
+    norm_adv: bool
+    clip_coef: float
+    clip_vloss: bool
+    target_kl: float | None
+    vf_coef: float
+
+
+class A2CKeys(Keys, total=False):
+    """The keys of `A2C`."""
+
+    vf_coef: float
+
+
+class ReinforceKeys(Keys, total=False):
+    """The keys of `REINFORCE`."""
+
+    norm_returns: bool
+
+
+class Algorithm:
+    """An agent on an environment. `recipe` holds all its keys; `parameters` are None before it is trained."""
+
+    name: ClassVar[str]
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, keys: Keys):
+        source = None if isinstance(env, EnvRecipe) else source_of(env)
+        plain = env.model_dump() if isinstance(env, EnvRecipe) else {"id": env if source is None else source.name}
+        recipe = make_recipe({"algorithm": self.name, "env": plain, **keys}, where=type(self).__name__)
+        self.recipe: Recipe = recipe if source is None else recipe.on(source)
+        self.parameters: dict[str, np.ndarray] | None = None
+        self.result: Result | None = None
+        self._policy: Policy | None = None
+
+    def train(
+        self,
+        out: str | Path | None = None,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        callbacks: Sequence[Callback] = (),
+        progress: bool | None = None,
+        cache: str | bool = True,
+    ) -> Self:
+        """Train from the start for the recipe's `total_timesteps`. Returns the agent itself, with `parameters` and `result`.
+
+        `out` is the run directory (metrics.csv, checkpoints, result.json); without it, these files are not kept. With `resume`, a run in
+        `out` that ended early goes on. `callbacks` are called after each iteration. `cache` is where compiled programs are kept.
+        Raises `RunError` for a directory that holds other files, and `TrainingError` if training fails.
+        """
+        show = sys.stderr.isatty() if progress is None else progress
+        with tempfile.TemporaryDirectory() as unnamed:
+            path = Path(unnamed) / "run" if out is None else Path(out)
+            if resume:
+                run, checkpoint = chosen_run(self.recipe, self.name, path, overwrite, "auto", _silent)
+            else:
+                run, checkpoint = create_run(path, overwrite), None
+            if run is not None:
+                outcome = train(self.recipe, run, show, _silent, cache=cache, resume=checkpoint, callbacks=callbacks)
+                self.result = outcome.result
+            self._take(load_checkpoint(find_checkpoint(path)))
+        return self
+
+    def evaluate(self, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
+        """Returns and lengths of whole episodes in fresh environments, played by the most likely actions if `deterministic`.
+
+        Raises `RLError` if the agent is not trained.
+        """
+        return evaluate(self.recipe, self._trained(), episodes, seed, deterministic=deterministic)
+
+    def predict(self, observation: np.ndarray | Sequence[float], deterministic: bool = True, seed: int = 0) -> np.ndarray:
+        """The action for one observation of the environment's shape, or the actions (B, ...) for a batch (B, ...).
+
+        They are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
+        Raises `RLError` if the agent is not trained, or for another shape.
+        """
+        policy = self._opened_policy()
+        shape = policy.observations.shape
+        array = np.asarray(observation, policy.observations.dtype)
+        is_one = array.shape == shape
+        if not is_one and array.shape[1:] != shape:
+            raise RLError(
+                f"an observation of {self.recipe.env.id} has the shape {shape}, and this one {array.shape}",
+                hint=f"give one observation {shape}, or a batch {('B', *shape)}",
+            )
+        action = policy.actions.outward(policy(array[None] if is_one else array, deterministic, seed))
+        return action[0] if is_one else action
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy and its recipe to a file, for `load` and `tempo-rl eval`. Raises `CheckpointError`, and `RLError` if not trained."""
+        return save_checkpoint(Path(path), Checkpoint(self._trained(), self.recipe, self._iterations, self._env_steps))
+
+    @classmethod
+    def load(cls, path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Self:
+        """The agent in a file of `save`, a checkpoint, or a run directory. `env` replaces the environment of the recipe.
+
+        Raises `CheckpointError` for another algorithm, and for a file that names code outside of Gymnasium, Brax and `tempo_rl`, unless
+        you `trust` it.
+        """
+        file = find_checkpoint(Path(path))
+        checkpoint = load_checkpoint(file, trust)
+        if checkpoint.recipe.algorithm != cls.name:
+            raise CheckpointError(f"{file} holds an agent of the algorithm {checkpoint.recipe.algorithm}, not of {cls.name}")
+        agent = cls.__new__(cls)
+        Algorithm.__init__(agent, checkpoint.recipe.env, {})
+        source = None if env is None else source_of(env)
+        recipe = checkpoint.recipe
+        if isinstance(env, str):
+            recipe = recipe.model_copy(update={"env": EnvRecipe(id=env)})
+        agent.recipe = recipe if source is None else recipe.on(source)
+        agent._take(checkpoint)
+        return agent
+
+    def _take(self, checkpoint: Checkpoint) -> None:
+        self.parameters, self._policy = checkpoint.parameters, None
+        self._iterations, self._env_steps = checkpoint.iterations, checkpoint.env_steps
+
+    def _trained(self) -> dict[str, np.ndarray]:
+        if self.parameters is None:
+            name = type(self).__name__
+            raise RLError(f"this {name} is not trained yet", hint=f"agent.train(), or {name}.load(path)")
+        return self.parameters
+
+    def _opened_policy(self) -> Policy:
+        if self._policy is None:
+            parameters = self._trained()
+            env = vector_environment(self.recipe, 1)
+            env.close()
+            self._policy = Policy(self.recipe, env.observations, env.actions, parameters)
+        return self._policy
+
+
+class PPO(Algorithm):
+    """Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347)."""
+
+    name = "ppo"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[PPOKeys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
+class A2C(Algorithm):
+    """N-step advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), synchronous; n is `num_steps`."""
+
+    name = "actor_critic"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[A2CKeys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
+class REINFORCE(Algorithm):
+    """REINFORCE (Williams, 1992) on rollouts of `num_steps` in fresh episodes."""
+
+    name = "reinforce"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[ReinforceKeys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
+def load(path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Algorithm:
+    """The agent in a file or run directory, of whichever algorithm. Raises as `Algorithm.load` does."""
+    name = load_checkpoint(find_checkpoint(Path(path)), trust).recipe.algorithm
+    for kind in (PPO, A2C, REINFORCE):
+        if kind.name == name:
+            return kind.load(path, env, trust)
+    known = ", ".join(ALGORITHMS)
+    raise CheckpointError(
+        f"{path} holds an agent of the algorithm {name}", hint=f"tempo_rl.load knows {known}; play it with tempo-rl eval"
+    )
+
+
+def _silent(text: str) -> None:
+    """Python code that trains sees results, and no lines."""

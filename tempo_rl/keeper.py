@@ -1,0 +1,115 @@
+"""Keeps a running program on disk: its newest state every few seconds, numbered checkpoints, and the best one.
+
+`checkpoints/latest.safetensors` is the newest whole iteration that was saved. A numbered checkpoint, or the best one, is another name
+of the same file, so that it costs no second copy.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tempo_core as tp
+from tempo_rl.checkpoint import Checkpoint, Numbers, save_checkpoint
+from tempo_rl.errors import CheckpointError
+from tempo_rl.monitor import TrainingMonitor
+from tempo_rl.recipe import Recipe
+from tempo_rl.rundir import RunDirectory
+
+LEAST, MOST = 1.0, 120.0  # seconds between two states on disk, unless an iteration takes longer
+SHARE = 0.02  # of the time, at most, for saving
+STRETCH = 0.5  # seconds between two looks at signals, unless an iteration takes longer
+
+
+class Keeper:
+    """Saves the run after an iteration where it is time to. `seconds` are those of training before this process."""
+
+    def __init__(
+        self, run: RunDirectory, recipe: Recipe, monitor: TrainingMonitor, clock: Callable[[], float] = time.perf_counter
+    ):
+        self.run, self.recipe, self.monitor, self._clock = run, recipe, monitor, clock
+        self.saved = 0  # the iterations of the newest state on disk
+        self.best: float | None = None
+        self.seconds_before = 0.0
+        self._began = self._saved_at = clock()
+        self._pause = 0.0  # the first iteration is saved
+        self._seconds = 0.0  # of an iteration
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the run so far, those before it was resumed included."""
+        return self.seconds_before + self._clock() - self._began
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Continue the numbers of a checkpoint."""
+        self.saved, self.best = checkpoint.iterations, checkpoint.progress.get("best")
+        self.seconds_before = checkpoint.progress.get("seconds", 0.0)
+
+    def count(self) -> int:
+        """How many iterations to run before the next look at signals and at the time."""
+        every, left = self._every(), self.recipe.iterations - self.monitor.iterations
+        count = max(1, int(STRETCH / self._seconds)) if self._seconds else 1
+        return max(1, min(count, left, every - self.monitor.iterations % every))
+
+    def ran(self, count: int, seconds: float) -> None:
+        """Note how long some iterations took."""
+        self._seconds = seconds / count
+
+    def keep(self, live: tp.Run[Any], at_once: bool = False) -> None:
+        """Save the state of the run, if it is time to or `at_once`. Raises `CheckpointError` or `tp.errors.StateError`."""
+        iterations = self.monitor.iterations
+        is_last = iterations == self.recipe.iterations
+        is_numbered = at_once or is_last or iterations % self._every() == 0
+        if iterations > self.saved and (is_numbered or self._clock() - self._saved_at >= self._pause):
+            self._save(live)
+        if is_numbered and 0 < iterations == self.saved:
+            self._number()
+
+    def _every(self) -> int:
+        """Iterations between two numbered checkpoints."""
+        return self.recipe.save_every or max(1, math.ceil(self.recipe.iterations / 10))
+
+    def _save(self, live: tp.Run[Any]) -> None:
+        began, monitor, run = self._clock(), self.monitor, self.run
+        assert monitor.latest is not None, "an iteration gave parameters"
+        file = run.checkpoints / ".program.safetensors"
+        try:
+            program = live.save(file).read_bytes()
+        finally:
+            file.unlink(missing_ok=True)
+        score = monitor.recent_return
+        is_best = score is not None and (self.best is None or score > self.best)
+        self.best = score if is_best else self.best
+        progress: Numbers = {"recent_returns": monitor.recent_returns, "best": self.best, "seconds": self.seconds}
+        checkpoint = Checkpoint(monitor.latest, self.recipe, monitor.iterations, monitor.env_steps, progress, program)
+        save_checkpoint(run.latest, checkpoint)
+        if is_best:
+            _name_again(run.latest, run.best)
+        self.saved, self._saved_at = monitor.iterations, self._clock()
+        self._pause = min(MOST, max(LEAST, (self._saved_at - began) / SHARE))
+
+    def _number(self) -> None:
+        path = self.run.checkpoint(self.monitor.env_steps)
+        if not path.exists():
+            _name_again(self.run.latest, path)
+        for old in self.run.numbered_checkpoints()[: -self.recipe.keep]:
+            old.unlink(missing_ok=True)
+
+
+def _name_again(path: Path, name: Path) -> None:
+    """Give a file one more name, which takes the place of another file. Raises `CheckpointError`."""
+    temporary = name.with_name(f".{name.name}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+        try:
+            os.link(path, temporary)
+        except OSError:  # the file system has no links
+            shutil.copyfile(path, temporary)
+        os.replace(temporary, name)
+    except OSError as error:
+        raise CheckpointError(f"the checkpoint {name} cannot be written: {error.strerror or error}") from error

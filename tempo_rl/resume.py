@@ -1,0 +1,85 @@
+"""Which run directory `tempo-rl train` uses, and from which checkpoint it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tempo_rl.checkpoint import Checkpoint, load_checkpoint
+from tempo_rl.errors import CheckpointError, RunError
+from tempo_rl.recipe import Recipe
+from tempo_rl.rundir import RunDirectory, create_run, is_finished, new_run_path, unfinished_run
+
+MAY_DIFFER = ("save_every", "keep", "track", "wandb", "eval_episodes")  # keys that the program does not depend on
+
+
+def chosen_run(
+    recipe: Recipe, name: str, out: Path | None, overwrite: bool, resume: str, say: Callable[[str], None]
+) -> tuple[RunDirectory | None, Checkpoint | None]:
+    """The run directory, and the checkpoint to go on from (None: from the start). No directory if the run is finished.
+
+    `resume` is "off", "auto" (the run in `out`, or the newest unfinished one of this name and seed; a new run if there is none), or the
+    path of a run or a checkpoint. Raises `RunError` and `CheckpointError`.
+    """
+    if resume == "off":
+        return create_run(out or new_run_path(name, recipe.seed), overwrite), None
+    if overwrite:
+        raise RunError("--overwrite and --resume exclude each other", hint="leave one of them out")
+    if resume != "auto":
+        return _resumed(recipe, Path(resume), say)
+    path = unfinished_run(name, recipe.seed) if out is None else out
+    if path is None or not RunDirectory(path).all_checkpoints():
+        return _begun_early(recipe, path) or create_run(path or new_run_path(name, recipe.seed)), None
+    return _resumed(recipe, path, say)
+
+
+def _begun_early(recipe: Recipe, path: Path | None) -> RunDirectory | None:
+    """A run that ended before its first iteration was saved: it begins again in the same directory."""
+    if path is None or not RunDirectory(path).config.exists():
+        return None
+    run = RunDirectory(path, "overwrite")
+    run.check()
+    _check_recipe(recipe, run.recipe(), path)
+    return run
+
+
+def _resumed(recipe: Recipe, path: Path, say: Callable[[str], None]) -> tuple[RunDirectory | None, Checkpoint | None]:
+    if not path.exists():
+        raise RunError(f"there is no run {path}", hint="--resume auto begins a new one where there is none")
+    file = None if path.is_dir() else path
+    run = RunDirectory(path if file is None else path.parent.parent, "resume")
+    if file is not None and file.parent != run.checkpoints:
+        raise RunError(f"{path} is not in the directory of a run", hint="give the run directory, or a file of its checkpoints/")
+    run.check()
+    if not run.config.exists():
+        raise RunError(f"{run.path} is not the directory of a run: it has no config.yaml")
+    _check_recipe(recipe, run.recipe(), run.path)
+    if file is None and is_finished(run):
+        say(f"{run.path} is finished; play with it: tempo-rl eval {run.path}")
+        return None, None
+    return run, load_checkpoint(file) if file is not None else _newest(run, say)
+
+
+def _newest(run: RunDirectory, say: Callable[[str], None]) -> Checkpoint:
+    """The newest checkpoint that can be read."""
+    problem = CheckpointError(f"{run.path} holds no checkpoint", hint="replace the run: --overwrite")
+    for path in run.all_checkpoints():
+        try:
+            return load_checkpoint(path)
+        except CheckpointError as error:
+            say(f"note: {error.message}; looking for an earlier checkpoint")
+            problem = error
+    raise problem
+
+
+def _check_recipe(recipe: Recipe, other: Recipe, path: Path) -> None:
+    """Raise `RunError` if a run has other values of keys that its program depends on."""
+    ours, theirs = (r.model_dump(mode="json", exclude=set(MAY_DIFFER)) for r in (recipe, other))
+    differing = [
+        f"{key} is {ours.get(key)} here, and {theirs.get(key)} there" for key in ours if ours.get(key) != theirs.get(key)
+    ]
+    if differing:
+        raise RunError(
+            f"the run in {path} has another recipe: {'; '.join(differing)}",
+            hint="give the same RECIPE and overrides as at first, or another directory: --out DIR",
+        )
