@@ -47,7 +47,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="Draws are a function of the seed, the prompt's place and the position.")] = 0,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False,
     stop_token_id: Annotated[list[int] | None, typer.Option(help="A further token that ends the text; repeatable.")] = None,
-    attention: Annotated[str, typer.Option(help=_ATTENTION)] = "full",
+    attention: Annotated[str | None, typer.Option(help=_ATTENTION)] = None,
     max_context: Annotated[int | None, typer.Option(help="Most tokens of prompt and continuation together.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     full: Annotated[
@@ -76,7 +76,8 @@ def generate(
         tokenizer = Tokenizer.from_directory(directory)
         ids = _encode(tokenizer, texts, request)
         kept = False if no_cache else True if cache is None else str(cache)
-        generator = Generator.from_directory(directory, Attention.parse(attention), cache=kept)
+        patterns = None if attention is None else Attention.parse(attention)
+        generator = Generator.from_directory(directory, patterns, cache=kept)
         load_seconds = time.perf_counter() - started
         if plan:
             made = generator.plan(

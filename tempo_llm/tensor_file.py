@@ -44,4 +44,9 @@ class TensorFile:
                 f"{self.path}: tensor {name} has dtype {dtype}; supported are {', '.join(DTYPES)}",
                 hint="quantized weights are not supported: use the float checkpoint of this model",
             )
-        return self._file.get_tensor(name)
+        try:
+            return self._file.get_tensor(name)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.path}: tensor {name} cannot be read: {error}", hint="download or copy it again"
+            ) from None

@@ -41,6 +41,13 @@ class Tokenizer:
         settings = _read_settings(root / "tokenizer_config.json")
         return Tokenizer(_read_codec(root), settings, ChatTemplate.find(root, settings))
 
+    @staticmethod
+    def if_there(directory: str | Path) -> Tokenizer | None:
+        """The tokenizer of a model directory, or None if there is none. Raises `TokenizerError` if it is damaged."""
+        root = Path(directory)
+        is_there = (root / "tokenizer.json").exists() or (root / "tokenizer.model").exists()
+        return Tokenizer.from_directory(root) if is_there else None
+
     def encode(self, prompt: str, *, raw: bool, system_prompt: str | None = None) -> list[int]:
         """The ids of `prompt`: of its text alone if `raw`, else of a user's message in the chat template."""
         if raw:
