@@ -7,6 +7,7 @@ as with Hugging Face's [out, in]. Matrices are transposed once, here, and not in
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +146,13 @@ def _read(tensors: Mapping[str, Readable], name: str) -> np.ndarray:
     return array
 
 
+def count_parameters(directory: str | Path) -> tuple[int, int]:
+    """The number of parameters in a model's files, and the bytes of these files. Raises CheckpointError."""
+    tensors = _open(Path(directory))
+    count = sum(math.prod(file.shape(name)) for name, file in tensors.items())
+    return count, sum(path.stat().st_size for path in {file.path for file in tensors.values()})
+
+
 def is_tied(names: Mapping[str, object], config: LlamaConfig) -> bool:
     """Whether the head is the embedding: there is no head tensor, and the configuration does not say "not tied".
 
@@ -158,6 +166,8 @@ def is_tied(names: Mapping[str, object], config: LlamaConfig) -> bool:
 
 class Readable(Protocol):
     """A file that holds tensors."""
+
+    path: Path
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 

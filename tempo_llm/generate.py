@@ -175,6 +175,7 @@ class Generator:
         self._options = options
         self._decoders: dict[Features, Decoder] = {}
         self._programs: dict[tuple[int, int, Features], tp.Program[dict[str, np.ndarray]]] = {}
+        self._talking: dict[Features, tuple[Decoder, dict[int, tp.Program[dict[str, np.ndarray]]]]] = {}
         self._scorers: dict[int, tp.Program[Any]] = {}
         self._dropped = (0, 0.0, 0)  # what programs cost that are not kept any more
 
@@ -284,7 +285,7 @@ class Generator:
         _check_tokens(ids, "the text", self.config)
         if len(ids) > self.config.max_position_embeddings:
             raise RequestError(f"{len(ids)} tokens do not fit the context of {self.config.max_position_embeddings} tokens")
-        capacity = self._capacity(len(ids))
+        capacity = self.capacity_for(len(ids))
         if capacity not in self._scorers:
             scorer = trace_scorer(self.config, self.attention, self.form)
             bounds: Bounds = {
@@ -295,39 +296,58 @@ class Generator:
             self._scorers = {capacity: program.bind(self._weights)}
         return self._scorers[capacity].run({"token": np.asarray(ids, np.int32)})
 
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes of all weights that a step reads: the embedding, of which it reads a row, is left out unless it is the head."""
+        return sum(array.nbytes for name, array in self._weights.items() if not name.startswith("embedding."))
+
     # -- programs -----------------------------------------------------------------------------------------------------
 
     def program(
         self, rows: int, positions: int, features: Features, bind: bool = True
     ) -> tuple[tp.Program[dict[str, np.ndarray]], int]:
         """The program for so many rows and at least so many positions, and its capacity. If `bind` is off, without its weights."""
-        capacity = self._capacity(positions)
+        capacity = self.capacity_for(positions)
         key = (rows, capacity, features)
         if key in self._programs:
             self._programs[key] = self._programs.pop(key)  # the last one used is the last one to go
             return self._programs[key], capacity
         if features not in self._decoders:
             self._decoders[features] = trace_decoder(self.config, self.attention, features, self.form)
-        decoder = self._decoders[features]
-        lengths = tp.upto(capacity)
-        bounds: Bounds = {
-            decoder.rows: rows,
-            decoder.prompt: lengths,
-            decoder.length: lengths,
-            decoder.layers: self.config.num_hidden_layers,
-        }
-        options = dict(self._options)
-        if features.logprobs:  # stay with their position, so that the logits of all positions are not kept until the end
-            options["disable"] = (*options.get("disable", ()), "vectorize(t)")
-        program = decoder.context.compile(bounds, decoder.outputs, tp.Config(**options))
+        program = self.bound(self._decoders[features], rows, capacity, features.logprobs > 0, bind)
         if bind:
-            program = self._programs[key] = program.bind(self._weights)
+            self._programs[key] = program
             if len(self._programs) > PROGRAMS_KEPT:
                 oldest = self._programs.pop(next(iter(self._programs)))
                 self._dropped = (
                     self._dropped[0] + oldest.compiles, self._dropped[1] + oldest.compile_seconds, self._dropped[2] + oldest.loads
                 )  # fmt: skip
         return program, capacity
+
+    def bound(
+        self, decoder: Decoder, rows: int, capacity: int, keeps_loop: bool = False, bind: bool = True
+    ) -> tp.Program[dict[str, np.ndarray]]:
+        """A decoder compiled for so many rows, with the weights bound if `bind` is on.
+
+        With `keeps_loop`, all that is computed at a position stays there: logits of all positions are not kept until the end.
+        """
+        lengths, layers = tp.upto(capacity), self.config.num_hidden_layers
+        bounds: Bounds = {decoder.rows: rows, decoder.prompt: lengths, decoder.length: lengths, decoder.layers: layers}
+        options = dict(self._options)
+        if keeps_loop:
+            options["disable"] = (*options.get("disable", ()), "vectorize(t)")
+        program = decoder.context.compile(bounds, decoder.outputs, tp.Config(**options))
+        return program.bind(self._weights) if bind else program
+
+    def conversation(self, features: Features, capacity: int) -> tuple[Decoder, tp.Program[dict[str, np.ndarray]]]:
+        """The program of a conversation."""
+        if features not in self._talking:
+            traced = trace_decoder(self.config, self.attention, features, self.form, is_conversation=True)
+            self._talking[features] = traced, {}
+        decoder, programs = self._talking[features]
+        if capacity not in programs:
+            programs[capacity] = self.bound(decoder, 1, capacity)
+        return decoder, programs[capacity]
 
     def length(self, features: Features) -> tp.Expr:
         """The bound of the number of positions, of the programs with these features."""
@@ -337,7 +357,7 @@ class Generator:
         """Whether a program with these features ends its loop when all rows have ended."""
         return self._decoders[features].ends_itself
 
-    def _capacity(self, positions: int) -> int:
+    def capacity_for(self, positions: int) -> int:
         """The number of positions of the program that serves so many."""
         if self.capacity is not None:
             if positions > self.capacity:

@@ -201,7 +201,7 @@ def trace_decoder(
     t >= P, and the K most likely tokens at t + 1, `top_logprobs` and `top_tokens` [K], where t >= P - 1. A row that has ended repeats its last token.
 
     With `is_conversation`, `given` is streamed, over t alone: the program asks for it when it comes to a position, so that somebody may
-    speak after the model has. Such a program goes on after end tokens.
+    speak after the model has. Such a program goes on after end tokens, with the token `follow`.
     """
     context = tp.Context("p", "t", "b", "l")  # positions before rows: results fill up as the loop over positions goes on
     with context as ((p, P), (t, T), (b, B), (layer, L)):
@@ -227,7 +227,8 @@ def trace_decoder(
         chosen = choose(scores, features, None if draw is None else draw[t + 1, b])
         ended = tp.input("ends", (config.vocab_size,), "bool").index(0, token) & (start <= t)
         text[t, b, t < P] = prompt[t, b] + 1
-        chosen = chosen if is_conversation else tp.where(ended, token, chosen)
+        after_end = tp.input("follow", (), "int32") if is_conversation else token
+        chosen = tp.where(ended, after_end, chosen)
         text[t + 1, b] = tp.where(given >= 0, given, chosen) + 1
         # The order of a loop that ends, in which layers read several slices of their past, takes isl minutes: such a run is ended from outside.
         ends_itself = not is_conversation and all(len(pattern.slices(t, T)) == 1 for pattern in model.layer.patterns)

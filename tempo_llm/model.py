@@ -12,12 +12,14 @@ from tempo_core.nn import Pattern
 from tempo_llm.attention import Attention, Layers
 from tempo_llm.checkpoint import check_dtype
 from tempo_llm.config import LlamaConfig
+from tempo_llm.conversation import Conversation
 from tempo_llm.errors import RequestError, TokenizerError
 from tempo_llm.generate import Completion, Decoding, Generation, Generator, Piece, Request
 from tempo_llm.hub import locate
 from tempo_llm.sampling import Sampling
 from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.types import FloatArray
+from tempo_llm.writer import Writer
 
 Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 """A text, texts, the token ids of one prompt, or those of several."""
@@ -172,6 +174,20 @@ class Model:
         streamed = Stream(self.generator.start(request), self._tokenizer, stops, chunk)
         return streamed if stream else streamed.finished()
 
+    def chat(
+        self,
+        system_prompt: str | None = None,
+        *,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        max_context: int | None = None,
+    ) -> Conversation:
+        """A conversation in the model's chat template: `"".join(chat.say("Hello"))` is a reply.
+
+        Keys and values stay from turn to turn. Raises TokenizerError if the model has no chat template.
+        """
+        return Conversation(self.generator, self.tokenizer, system_prompt, sampling, seed, max_context)
+
     def _prompts(self, prompts: Prompts) -> list[list[int]]:
         if isinstance(prompts, str):
             return [self._ids(prompts)]
@@ -196,7 +212,7 @@ class Stream(Iterator[Piece]):
     def __init__(self, decoding: Decoding, tokenizer: Tokenizer | None, stops: Sequence[str], chunk: int | None):
         self._decoding, self._stops = decoding, stops
         rows = decoding.rows.request.rows
-        self._writers = {place: _Writer(tokenizer, stops) for place in rows}
+        self._writers = {place: Writer(tokenizer, stops) for place in rows}
         self._row = {place: number for number, place in enumerate(rows)}
         self._pieces = decoding.pieces(chunk)
         self._lock = threading.Lock()
@@ -235,44 +251,3 @@ class Stream(Iterator[Piece]):
     def _completion(self, completion: Completion) -> Completion:
         writer = self._writers[completion.prompt, completion.sample]
         return replace(completion, text=writer.text, finish_reason="stop" if writer.is_stopped else completion.finish_reason)
-
-
-class _Writer:
-    """The text of a row: what is certain of it is written, piece by piece.
-
-    The last characters wait while they may be a part of a character, or of a stop string.
-    """
-
-    def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str]):
-        self._tokenizer, self._stops = tokenizer, stops
-        self._ids: list[int] = []
-        self._written = ""
-        self.is_stopped = False
-
-    @property
-    def text(self) -> str | None:
-        """What is written so far; None without a tokenizer."""
-        return None if self._tokenizer is None else self._written
-
-    def write(self, ids: Sequence[int], is_last: bool) -> str:
-        """The text that these further tokens add."""
-        if self._tokenizer is None or self.is_stopped:
-            return ""
-        self._ids += ids
-        text = self._tokenizer.decode(self._ids)
-        places = [place for place in (text.find(stop) for stop in self._stops) if place >= 0]
-        if places:
-            text, self.is_stopped = text[: min(places)], True
-        elif not is_last:
-            text = text.rstrip("\ufffd")
-            text = text[: len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)]
-        if len(text) <= len(self._written) or not text.startswith(self._written):
-            return ""
-        new = text[len(self._written) :]
-        self._written = text
-        return new
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many of the last characters of a text may be the first of a stop string."""
-    return next((k for k in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:k])), 0)

@@ -11,7 +11,7 @@ import pytest
 
 import tempo_llm
 from tempo_llm import CheckpointError, Model, RequestError, Sampling, TokenizerError
-from tempo_llm.model import _Writer
+from tempo_llm.writer import Writer
 from tests.llm import models, oracle
 
 pytest.importorskip("tokenizers")
@@ -55,7 +55,7 @@ def test_one_program_serves_all_prompts_and_lengths(model: Model, checkpoint: An
 
 def test_capacities_double(checkpoint: Any) -> None:
     growing = tempo_llm.load(checkpoint[0])
-    assert [growing.generator._capacity(n) for n in (1, 64, 65, 128, 129, 256)] == [64, 64, 128, 128, 256, 256]
+    assert [growing.generator.capacity_for(n) for n in (1, 64, 65, 128, 129, 256)] == [64, 64, 128, 128, 256, 256]
     with pytest.raises(RequestError, match="100 positions do not fit the capacity of 64"):
         tempo_llm.load(checkpoint[0], capacity=64).generate([1] * 90, 10)
     with pytest.raises(RequestError, match="the capacity is 257; this model takes 1 to 256 tokens"):
@@ -113,7 +113,7 @@ def test_stop_strings(model: Model) -> None:
 def test_text_waits_while_it_may_be_a_part_of_a_character_or_of_a_stop_string(model: Model) -> None:
     ids = model.tokenizer.encode("a €uro STOP it", raw=True)
     for stops, text in (((), "a €uro STOP it"), (("STOP",), "a €uro "), (("STOPS",), "a €uro STOP it")):
-        writer = _Writer(model.tokenizer, stops)
+        writer = Writer(model.tokenizer, stops)
         parts = [writer.write([token], k == len(ids) - 1) for k, token in enumerate(ids)]
         assert "".join(parts) == text == writer.text
         assert all("\ufffd" not in part for part in parts) and sum(bool(part) for part in parts) > 2
