@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from tempo_llm.config import LlamaConfig
-from tempo_llm.errors import CheckpointError, RequestError
+from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.tensor_file import TensorFile
 
 IGNORED_SUFFIX = "rotary_emb.inv_freq"  # a buffer in old checkpoints; its values follow from the configuration
@@ -103,7 +103,7 @@ def check_dtype(dtype: str) -> None:
     """Raises RequestError for a dtype that weights cannot have."""
     if dtype not in DTYPES:
         raise RequestError(
-            f"the dtype {dtype!r} is unknown; weights can be {', '.join(DTYPES)}", hint='dtype="bfloat16", for example'
+            f"the dtype {shown(dtype)} is unknown; weights can be {', '.join(DTYPES)}", hint='dtype="bfloat16", for example'
         )
 
 
@@ -192,17 +192,17 @@ def _open_shards(directory: Path, index: Path) -> dict[str, Readable]:
     try:
         weight_map: dict[str, str] = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{index} cannot be read: {error!r}", hint="it needs an object `weight_map`") from None
+        raise CheckpointError(f"{index} cannot be read: {shown(error, 300)}", hint="it needs an object `weight_map`") from None
     wrong = [shard for shard in weight_map.values() if not isinstance(shard, str) or Path(shard).name != shard or "\0" in shard]
     if wrong:
         raise CheckpointError(
-            f"{index} names {wrong[0]!r}, which is not the name of a file beside it",
+            f"{index} names {shown(wrong[0])}, which is not the name of a file beside it",
             hint="shards lie in the model's own directory",
         )
     shards = sorted(set(weight_map.values()))
     absent = [shard for shard in shards if not (directory / shard).is_file()]
     if absent:
-        raise CheckpointError(f"{index} names files that are not there: {', '.join(absent)}", hint="download the missing shards")
+        raise CheckpointError(f"{index} names files that are not there: {_shorten(absent)}", hint="download the missing shards")
     files = {shard: TensorFile(directory / shard) for shard in shards}
     lost = [name for name, shard in weight_map.items() if name not in files[shard].names]
     if lost:
@@ -229,5 +229,5 @@ def _check(tensors: Mapping[str, Readable], shapes: Mapping[str, tuple[int, ...]
 
 
 def _shorten(names: list[str], limit: int = 12) -> str:
-    listed = ", ".join(sorted(names)[:limit])
+    listed = ", ".join(name if len(name) < 100 else f"{name[:97]}..." for name in sorted(names)[:limit])
     return listed if len(names) <= limit else f"{listed}, and {len(names) - limit} more"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tempo_core.nn import RopeScaling
-from tempo_llm.errors import ModelConfigError
+from tempo_llm.errors import ModelConfigError, shown
 from tempo_llm.json_files import JsonObject
+from tempo_llm.rope import LARGEST as LARGEST_NUMBER
 from tempo_llm.rope import scaling_from_values
 
 
@@ -143,7 +143,7 @@ def _windows(values: JsonObject, family: Family, layers: int, source: str) -> tu
     if value is None:
         return ()
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ModelConfigError(f"{source}: sliding_window is {value!r}; it must be a positive integer, or null for none")
+        raise ModelConfigError(f"{source}: sliding_window is {shown(value)}; it must be a positive integer, or null for none")
     kinds = values.get("layer_types")
     if kinds is not None:
         known = ("full_attention", "sliding_attention")
@@ -154,7 +154,7 @@ def _windows(values: JsonObject, family: Family, layers: int, source: str) -> tu
     if family.window_key is not None:
         first = values.get("max_window_layers", 28)
         if not isinstance(first, int) or isinstance(first, bool) or first < 0:
-            raise ModelConfigError(f"{source}: max_window_layers is {first!r}; it must be a whole number of at least 0")
+            raise ModelConfigError(f"{source}: max_window_layers is {shown(first)}; it must be a whole number of at least 0")
     return tuple(value if layer >= first else None for layer in range(layers))
 
 
@@ -164,11 +164,13 @@ def _rope_values(values: JsonObject, source: str) -> dict[str, Any]:
     for key in ("rope_scaling", "rope_parameters"):
         part = values.get(key)
         if part is not None and not isinstance(part, Mapping):
-            raise ModelConfigError(f"{source}: {key} is {part!r}; it must be an object, such as {{}}, or null")
+            raise ModelConfigError(f"{source}: {key} is {shown(part)}; it must be an object, such as {{}}, or null")
         joined |= part or {}
     share = joined.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0))
     if share not in (None, 1, 1.0):
-        raise ModelConfigError(f"{source}: partial_rotary_factor is {share!r}, which is not supported: whole heads are turned")
+        raise ModelConfigError(
+            f"{source}: partial_rotary_factor is {shown(share)}, which is not supported: whole heads are turned"
+        )
     return joined
 
 
@@ -176,12 +178,14 @@ def _refuse_unsupported(values: JsonObject, source: str) -> None:
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ModelConfigError(
-            f"{source}: model_type is {kind!r}, which is not supported; the types are {', '.join(FAMILIES)}",
+            f"{source}: model_type is {shown(kind)}, which is not supported; the types are {', '.join(FAMILIES)}",
             hint="Llama 2, 3 and 3.x, TinyLlama and SmolLM have model_type 'llama'",
         )
     activation = values.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
-        raise ModelConfigError(f"{source}: hidden_act is {activation!r}; Llama's feed-forward layer is supported with 'silu'")
+        raise ModelConfigError(
+            f"{source}: hidden_act is {shown(activation)}; Llama's feed-forward layer is supported with 'silu'"
+        )
     if values.get("quantization_config"):
         settings = values["quantization_config"]
         method = settings.get("quant_method", "unknown") if isinstance(settings, Mapping) else "unknown"
@@ -209,24 +213,24 @@ def _size(values: JsonObject, key: str, source: str, default: int | None = None)
     value = values.get(key)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ModelConfigError(f"{source}: {key} is {value!r}; it must be a positive integer")
+        raise ModelConfigError(f"{source}: {key} is {shown(value)}; it must be a positive integer")
     if value > LARGEST[key]:
-        raise ModelConfigError(f"{source}: {key} is {value}; no model has more than {LARGEST[key]}")
+        raise ModelConfigError(f"{source}: {key} is {shown(value)}; no model has more than {LARGEST[key]}")
     return value
 
 
 def _number(values: JsonObject, key: str, source: str, default: float) -> float:
     value = values.get(key)
     value = default if value is None else value
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise ModelConfigError(f"{source}: {key} is {value!r}; it must be a positive number")
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < LARGEST_NUMBER:
+        raise ModelConfigError(f"{source}: {key} is {shown(value)}; it must be a positive number")
     return float(value)
 
 
 def _flag(values: JsonObject, key: str, source: str) -> bool:
     value = values.get(key)
     if value is not None and not isinstance(value, bool):
-        raise ModelConfigError(f"{source}: {key} is {value!r}; it must be true or false")
+        raise ModelConfigError(f"{source}: {key} is {shown(value)}; it must be true or false")
     return bool(value)
 
 
@@ -235,5 +239,5 @@ def _token_ids(values: JsonObject, source: str) -> tuple[int, ...]:
     ids = values.get("eos_token_id")
     ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
     if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
-        raise ModelConfigError(f"{source}: eos_token_id is {ids!r}; it must be an integer or a list of integers")
+        raise ModelConfigError(f"{source}: eos_token_id is {shown(ids)}; it must be an integer or a list of integers")
     return tuple(ids)

@@ -9,7 +9,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_llm.chat import Message
-from tempo_llm.errors import CheckpointError, RequestError, TokenizerError
+from tempo_llm.errors import CheckpointError, RequestError, TokenizerError, shown
 from tempo_llm.generate import Generator
 from tempo_llm.sampling import NOT_FINITE, Sampling, uniform_draws
 from tempo_llm.tokenizer import Tokenizer
@@ -63,7 +63,7 @@ class Conversation:
     def say(self, text: str, max_new_tokens: int = 1024) -> Iterator[str]:
         """The reply to a message, piece by piece; after its last piece it is in `messages`. Raises RequestError if it does not fit."""
         if max_new_tokens < 1:
-            raise RequestError(f"max_new_tokens is {max_new_tokens!r}; it must be a whole number of at least 1")
+            raise RequestError(f"max_new_tokens is {shown(max_new_tokens)}; it must be a whole number of at least 1")
         messages: list[Message] = [*self.messages, {"role": "user", "content": text}]
         tokens = self._continued(messages)
         if tokens is None:

@@ -15,7 +15,7 @@ from tempo_core.typing import Bounds
 from tempo_llm.attention import Attention
 from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
-from tempo_llm.errors import CheckpointError, RequestError
+from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.llama import Decoder, Weights, trace_decoder, trace_scorer
 from tempo_llm.sampling import NOT_FINITE, Features, Sampling, uniform_draws
 from tempo_llm.types import FloatArray, IntArray
@@ -113,7 +113,7 @@ class Request:
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not whole or (least is not None and value < least) or (most is not None and value > most):
                 limits = "" if least is None else f" of at least {least}" + ("" if most is None else f" and at most {most}")
-                raise RequestError(f"{name} is {value!r}; it must be a whole number{limits}")
+                raise RequestError(f"{name} is {shown(value)}; it must be a whole number{limits}")
         if not self.prompts:
             raise RequestError("there is no prompt", hint='give one with --prompt TEXT, or generate(["text"])')
         for number, prompt in enumerate(self.prompts):
@@ -125,8 +125,8 @@ class Request:
             _check_tokens(prompt, f"prompt {number}", config)
         _check_tokens(list(self.stop_ids), "the list of stop tokens", config)
         most = config.max_position_embeddings
-        limit = most if self.max_context is None else self.max_context
-        if not 1 <= limit <= most:
+        limit: Any = most if self.max_context is None else self.max_context
+        if not isinstance(limit, int) or not 1 <= limit <= most:
             raise RequestError(f"max_context is {self.max_context}; this model takes 1 to {most} tokens")
         longest = max(map(len, self.prompts))
         if longest + self.max_new_tokens > limit:
@@ -141,7 +141,7 @@ def _check_tokens(tokens: Sequence[int], what: str, config: LlamaConfig) -> None
     unknown = [token for token in tokens if not isinstance(token, (int, np.integer)) or not 0 <= token < config.vocab_size]
     if unknown:
         raise RequestError(
-            f"{what} has token {unknown[0]!r}, and the model knows {config.vocab_size} tokens",
+            f"{what} has token {shown(unknown[0])}, and the model knows {config.vocab_size} tokens",
             hint="token ids are whole numbers; if a tokenizer gave them, it does not belong to this model",
         )
 
@@ -168,8 +168,10 @@ class Generator:
         self.config = config
         self.attention = Attention.of_windows(config.windows) if attention is None else attention
         self.capacity = capacity
-        if capacity is not None and not 1 <= capacity <= config.max_position_embeddings:
-            raise RequestError(f"the capacity is {capacity}; this model takes 1 to {config.max_position_embeddings} tokens")
+        if capacity is not None and not (isinstance(capacity, int) and 1 <= capacity <= config.max_position_embeddings):
+            raise RequestError(
+                f"the capacity is {shown(capacity)}; this model takes 1 to {config.max_position_embeddings} tokens"
+            )
         self.form = Weights(str(weights["head.weight"].dtype), "embedding.weight" not in weights)
         self._weights = weights
         self._options = options

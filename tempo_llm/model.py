@@ -13,7 +13,7 @@ from tempo_llm.attention import Attention, Layers
 from tempo_llm.checkpoint import check_dtype
 from tempo_llm.config import LlamaConfig
 from tempo_llm.conversation import Conversation
-from tempo_llm.errors import RequestError, TokenizerError
+from tempo_llm.errors import PatternError, RequestError, TokenizerError, shown
 from tempo_llm.generate import Completion, Decoding, Generation, Generator, Piece, Request
 from tempo_llm.hub import locate
 from tempo_llm.sampling import Sampling
@@ -52,12 +52,16 @@ def load(
     return Model(generator, tokenizer, directory)
 
 
-def _attention(attention: str | Attention | Pattern | None, config: LlamaConfig) -> Attention:
+def _attention(attention: object, config: LlamaConfig) -> Attention:
     if attention is None:
         return Attention.of_windows(config.windows)
     if isinstance(attention, Pattern):
         return Attention((Layers(0, None, attention),))
-    return Attention.parse(attention) if isinstance(attention, str) else attention
+    if isinstance(attention, Attention):
+        return attention
+    if not isinstance(attention, str):
+        raise PatternError(f"{shown(attention)} is not an attention pattern", hint='attention="window=1024+sink=4", for example')
+    return Attention.parse(attention)
 
 
 class Model:
@@ -160,15 +164,17 @@ class Model:
         With `stream`, the result is an iterator over pieces of text as they come, in launches of `chunk` positions (by default, about a tenth
         of a second each); its `.generation` is the same as without. Raises RequestError.
         """
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
         if not all(isinstance(text, str) and text for text in stops):
-            raise RequestError("a stop string is empty", hint="leave it out")
+            raise RequestError(
+                f"stop is {shown(stop)}; it must be texts that are not empty", hint='stop=["END"], or leave it out'
+            )
         ids = self._prompts(prompts)
         chosen = Sampling(temperature) if sampling is None else sampling
         ends = {*stop_ids, *(() if ignore_eos else (i for i in self.config.eos_ids if i < self.config.vocab_size))}
         request = Request(ids, max_new_tokens, chosen, seed, tuple(sorted(ends)), max_context, samples, logprobs)
-        if chunk is not None and chunk < 1:
-            raise RequestError(f"a chunk is {chunk} positions; it must be at least 1")
+        if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
+            raise RequestError(f"a chunk is {shown(chunk)} positions; it must be at least 1")
         if stops and self._tokenizer is None:
             raise TokenizerError("stop strings need a tokenizer, and this model has none", hint="stop at token ids: stop_ids=[2]")
         streamed = Stream(self.generator.start(request), self._tokenizer, stops, chunk)
@@ -191,7 +197,10 @@ class Model:
     def _prompts(self, prompts: Prompts) -> list[list[int]]:
         if isinstance(prompts, str):
             return [self._ids(prompts)]
-        each: list[Any] = list(prompts)
+        try:
+            each: list[Any] = list(prompts)
+        except TypeError:
+            raise RequestError(f"the prompts are {shown(prompts)}", hint='generate("text"), or generate([1, 2, 3])') from None
         if each and all(isinstance(prompt, str) for prompt in each):
             return [self._ids(prompt) for prompt in each]
         if each and not any(isinstance(prompt, (str, Sequence)) or hasattr(prompt, "__len__") for prompt in each):

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import tempo_core as tp
 from tempo_core.nn import RopeScaling
-from tempo_llm.errors import ModelConfigError
+from tempo_llm.errors import ModelConfigError, shown
 from tempo_llm.json_files import JsonObject
+
+LARGEST = 1e30  # larger numbers are not those of float32
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,12 @@ def scaling_from_values(values: JsonObject, source: str, context: int) -> RopeSc
     kind = values.get("rope_type", values.get("type", "default"))
     row = ROPE_TYPES.get(kind) if isinstance(kind, str) else None
     if row is None:
-        raise ModelConfigError(f"{source}: rope type {kind!r} is not supported; the types are {', '.join(ROPE_TYPES)}")
+        raise ModelConfigError(f"{source}: rope type {shown(kind)} is not supported; the types are {', '.join(ROPE_TYPES)}")
     names = [key for key in (*row.required, *row.optional) if key in row.required or values.get(key) is not None]
     wrong = [key for key in names if not _is_number(values.get(key)) or values[key] <= 0]
     if wrong:
-        shown = ", ".join(f"{key} (it is {values[key]!r})" if key in values else key for key in wrong)
-        raise ModelConfigError(f"{source}: rope type {kind!r} needs {shown}, as a positive number")
+        missing = ", ".join(f"{key} (it is {shown(values[key])})" if key in values else key for key in wrong)
+        raise ModelConfigError(f"{source}: rope type {shown(kind)} needs {missing}, as a positive number")
     numbers = {key: values[key] for key in names}
     if kind == "yarn":
         scale, whole = numbers.pop("mscale", None), numbers.pop("mscale_all_dim", None)
@@ -60,4 +62,4 @@ def _amplitude(factor: float, scale: float) -> float:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST

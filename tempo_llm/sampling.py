@@ -11,7 +11,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
-from tempo_llm.errors import RequestError
+from tempo_llm.errors import RequestError, shown
 from tempo_llm.types import FloatArray
 
 NOT_FINITE = -2  # in place of a token, where the logits are not finite
@@ -58,15 +58,17 @@ class Sampling:
             value = getattr(self, name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or not low <= value <= high or not math.isfinite(value):
-                raise RequestError(f"{name} is {value!r}; it must be {words}", hint=f"{_flag(name)} takes {words}")
+                raise RequestError(f"{name} is {shown(value)}; it must be {words}", hint=f"{_flag(name)} takes {words}")
         if not isinstance(self.top_k, int):
-            raise RequestError(f"top_k is {self.top_k!r}; it must be a whole number", hint="--top-k 40, for example")
+            raise RequestError(f"top_k is {shown(self.top_k)}; it must be a whole number", hint="--top-k 40, for example")
         if self.top_p == 0 or self.repetition_penalty == 0:
             name = "top_p" if self.top_p == 0 else "repetition_penalty"
             raise RequestError(f"{name} is 0; it must be greater than 0", hint=f"leave {_flag(name)} out to do without it")
         for token, bias in self.logit_bias.items():
             if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
-                raise RequestError(f"the logit bias of token {token} is {bias!r}; it must be a number, or -inf to exclude it")
+                raise RequestError(
+                    f"the logit bias of token {token} is {shown(bias)}; it must be a number, or -inf to exclude it"
+                )
 
     def features(self, logprobs: int = 0) -> Features:
         """The parts of a program that these settings need."""
@@ -98,7 +100,7 @@ class Sampling:
             for token, value in self.logit_bias.items():
                 if not isinstance(token, int) or not 0 <= token < vocabulary:
                     raise RequestError(
-                        f"the logit bias names token {token!r}, and the model knows the tokens 0 to {vocabulary - 1}"
+                        f"the logit bias names token {shown(token)}, and the model knows the tokens 0 to {vocabulary - 1}"
                     )
                 bias[token] = max(value, _EXCLUDED)
             inputs["logit_bias"] = bias

@@ -26,6 +26,7 @@ PAGES = {  # with how many sections they have at least
     "language/cache.md": 4,
     "language/profiling.md": 3,
     "nn.md": 4,
+    "llm.md": 3,
 }
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
