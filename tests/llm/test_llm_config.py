@@ -44,7 +44,14 @@ def test_llama3_scaling_in_old_and_new_files(values: dict[str, Any], llama3_scal
     assert config.rope_theta == 500000.0
 
 
-@pytest.mark.parametrize("scaling", [None, {"type": "linear", "factor": 4.0}, "llama3"])
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [None, {"type": "linear", "factor": 4.0}, "llama3", YARN, {**YARN, "beta_fast": 4.0, "beta_slow": 2.0}],
+    ids=["default", "linear", "llama3", "yarn", "yarn-betas"],
+)
 def test_frequencies_match_the_formulas(values: dict[str, Any], llama3_scaling: dict[str, Any], scaling: Any) -> None:
     values |= {"hidden_size": 64, "rope_scaling": llama3_scaling if scaling == "llama3" else scaling}
     config = LlamaConfig.from_values(values)
@@ -53,6 +60,23 @@ def test_frequencies_match_the_formulas(values: dict[str, Any], llama3_scaling: 
     frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
     assert frequencies.dtype == np.float32
     np.testing.assert_allclose(frequencies, oracle.inverse_frequencies(values), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "amplitude"),
+    [
+        ({}, 1 + 0.1 * np.log(4)),
+        ({"attention_factor": 1.5}, 1.5),
+        ({"mscale": 0.5}, 1 + 0.1 * np.log(4)),
+        ({"mscale": 0.5, "mscale_all_dim": 2.0}, (1 + 0.05 * np.log(4)) / (1 + 0.2 * np.log(4))),
+        ({"factor": 1.0}, 1.0),
+    ],
+)
+def test_the_amplitude_of_yarn(values: dict[str, Any], change: dict[str, Any], amplitude: float) -> None:
+    scaling = LlamaConfig.from_values({**values, "rope_scaling": {**YARN, **change}}).rope_scaling
+    assert scaling.amplitude == pytest.approx(amplitude) and RopeScaling("linear", 4.0).amplitude == 1.0
+    context = LlamaConfig.from_values({**values, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}})
+    assert context.rope_scaling.original_max_position_embeddings == values["max_position_embeddings"]
 
 
 @pytest.mark.parametrize(
