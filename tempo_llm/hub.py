@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,15 +40,13 @@ def locate(model: str | Path) -> Path:
     if not name.strip() or "\0" in name:
         raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
     for candidate in (Path(model), CHECKPOINTS / name):
-        try:
-            if candidate.is_dir():
-                return candidate
-        except OSError:  # a name that is too long for a file
-            continue
-    if Path(name).is_file():
+        if os.path.isdir(candidate):  # unlike Path.is_dir, False for a name that is too long for a file
+            return candidate
+    if os.path.isfile(name):
         raise RequestError(
             f"{name} is a file, and a model is a directory", hint=f"give the directory: --model {Path(name).parent}"
         )
+    name = name if len(name) < 200 else f"{name[:197]}..."
     looked = [f"the directory {name}", f"{CHECKPOINTS}/{name}"]
     repository = REPOSITORIES.get(name.lower(), name if _REPOSITORY.fullmatch(name) else None)
     if repository is None:
