@@ -104,9 +104,9 @@ def decoding(layers: int) -> Compile:
     from tempo_llm.attention import Attention
     from tempo_llm.llama import trace_decoder
 
-    decoder = trace_decoder(llama_config("tiny", layers), Attention(), sampled=False, tied=False)
-    bounds = {decoder.rows: 1, decoder.length: 256, decoder.layers: layers}
-    return lambda: decoder.context.compile(bounds, outputs=[decoder.token])
+    decoder = trace_decoder(llama_config("tiny", layers), Attention())
+    bounds = {decoder.rows: 1, decoder.prompt: 8, decoder.length: 256, decoder.layers: layers}
+    return lambda: decoder.context.compile(bounds, outputs=decoder.outputs)
 
 
 class Clock:

@@ -23,6 +23,7 @@ from benchmarks.ppo import build_ours, recipe_of
 from tempo_core.runtime.stage import Staged
 from tempo_llm.attention import Attention
 from tempo_llm.generate import Generator
+from tempo_llm.sampling import GREEDY
 
 MOVES = frozenset({"copy", "transpose", "slice", "dynamic-slice", "gather", "concatenate", "reverse"})
 COMPUTES = frozenset({"dot", "reduce", "convolution", "scatter", "custom-call", "sort", "reduce-window"})
@@ -165,7 +166,7 @@ def ppo(envs: int, steps: int) -> tp.Program[Any]:
 
 def llama(size: str, rows: int, length: int, attention: str = "full") -> tp.Program[Any]:
     config, weights = random_model(size)
-    return Generator(config, weights, Attention.parse(attention))._program(rows, length, False)
+    return Generator(config, weights, Attention.parse(attention), length).program(rows, length, GREEDY)[0]
 
 
 def rnn(rows: int, length: int, width: int, batch: str) -> tp.Program[Any]:

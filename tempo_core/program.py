@@ -675,7 +675,7 @@ class Program(Generic[R]):
     @property
     def compiles(self) -> int:
         """XLA programs compiled so far by the staged executor."""
-        return sum(staged.compiles for staged in (self._staged, *self._donors.values()) if staged is not None)
+        return sum(staged.compiles for staged in self._all_staged())
 
     def _all_staged(self) -> list[Staged]:
         return [*([] if self._staged is None else [self._staged]), *self._opened.values(), *self._donors.values()]
@@ -683,7 +683,7 @@ class Program(Generic[R]):
     @property
     def compile_seconds(self) -> float:
         """Seconds so far in Tempo's passes and schedule, and in XLA."""
-        return sum(self.timing.values()) + (self._staged.compile_seconds if self._staged is not None else 0.0)
+        return sum(self.timing.values()) + sum(staged.compile_seconds for staged in self._all_staged())
 
     def __repr__(self) -> str:
         bounds = ", ".join(f"{bound}={self.limits.get(bound, number)}" for bound, number in self.bounds.items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tempo_core as tp
@@ -107,6 +107,12 @@ class Attention:
     """The attention patterns of a model, layer by layer. The default is every token so far, in all layers."""
 
     parts: tuple[Layers, ...] = (Layers(0, None, tp.nn.causal),)
+
+    @staticmethod
+    def of_windows(windows: Sequence[int | None]) -> Attention:
+        """The patterns of a model whose configuration gives each layer a sliding window, or None for every token so far."""
+        kinds = {size: tp.nn.causal if size is None else tp.nn.window(size) for size in windows}
+        return Attention(tuple(Layers(k, k, kinds[size]) for k, size in enumerate(windows))) if windows else Attention()
 
     @staticmethod
     def parse(text: str) -> Attention:

@@ -1,16 +1,26 @@
-"""Chat templates: a model's Jinja text, which wraps a user's message in the form that the model was trained on."""
+"""Chat templates: a model's Jinja text, which wraps messages in the form that the model was trained on."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tempo_llm.errors import TokenizerError
 from tempo_llm.json_files import JsonObject
+
+SECONDS = 10  # that a template may take
+MEMORY = 2**30  # bytes that its process may have
+LONGEST_TEMPLATE, LONGEST_TEXT = 2**20, 2**24  # characters
+WORKER = Path(__file__).with_name("template_worker.py")
+
+Message = Mapping[str, str]
+"""`{"role": "user", "content": "Hello"}`; the roles are system, user and assistant."""
 
 
 @dataclass(frozen=True)
@@ -22,42 +32,83 @@ class ChatTemplate:
 
     @staticmethod
     def find(root: Path, settings: JsonObject) -> ChatTemplate | None:
-        """The template of a model directory: `chat_template.jinja`, else `chat_template` of tokenizer_config.json."""
-        text = settings.get("chat_template")
+        """The template of a model directory: `chat_template.jinja`, else `chat_template` of tokenizer_config.json.
+
+        Raises TokenizerError if it is damaged.
+        """
+        source, text = root / "tokenizer_config.json", settings.get("chat_template")
         if isinstance(text, list):  # several, by name
-            text = {entry["name"]: entry["template"] for entry in text}.get("default")
+            try:
+                text = {entry["name"]: entry["template"] for entry in text}.get("default")
+            except (TypeError, KeyError):
+                raise TokenizerError(f"{source}: chat_template is a list of other things than names and templates") from None
         file = root / "chat_template.jinja"
         if file.exists():
-            text = file.read_text(encoding="utf-8")
+            source = file
+            try:
+                text = file.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise TokenizerError(f"{file} cannot be read: {error}", hint="use --raw to do without it") from None
         if not text:
             return None
+        if not isinstance(text, str):
+            raise TokenizerError(
+                f"{source}: chat_template is {type(text).__name__}, not a text", hint="use --raw to do without it"
+            )
+        if len(text) > LONGEST_TEMPLATE:
+            raise TokenizerError(f"{source}: the chat template has {len(text)} characters; the most are {LONGEST_TEMPLATE}")
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
         return ChatTemplate(text, {name: token for name in names if (token := token_text(settings.get(name)))})
 
     def render(self, message: str, system_prompt: str | None = None) -> str:
         """The text of a conversation with one message of the user, up to the place where the model answers."""
-        try:
-            import jinja2
-            import jinja2.sandbox
-        except ImportError:
+        return self.render_all([conversation(message, system_prompt)])[0]
+
+    def render_all(self, conversations: Sequence[Sequence[Message]]) -> list[str]:
+        """The texts of conversations, each up to the place where the model answers next.
+
+        The template runs in a process of its own, in a sandbox, for SECONDS seconds at most. Raises TokenizerError if it fails.
+        """
+        if importlib.util.find_spec("jinja2") is None:
             raise TokenizerError(
                 "this model's chat template needs the package jinja2", hint="pip install 'tempo-dl[llm]', or use --raw"
-            ) from None
-        messages = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
-        messages.append({"role": "user", "content": message})
-        # A template is downloaded code: the sandbox keeps it away from Python objects.
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
+            )
+        request = {
+            "template": self.text,
+            "conversations": [[dict(message) for message in messages] for messages in conversations],
+            "tokens": dict(self.tokens),
+            "paths": sys.path,
+            "bytes": MEMORY,
+        }
         try:
-            return environment.from_string(self.text).render(messages=messages, add_generation_prompt=True, **self.tokens)
-        except jinja2.TemplateError as error:
-            raise TokenizerError(
-                f"the model's chat template fails: {error}", hint="use --raw to send the prompt without it"
-            ) from None
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", str(WORKER)],
+                input=json.dumps(request),
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise _failed(f"it takes more than {SECONDS} seconds") from None
+        except OSError as error:
+            raise _failed(f"its process cannot be started: {error}") from None
+        answer = _answer(done.stdout)
+        if "refusal" in answer:
+            raise TokenizerError(f"the model's chat template refuses this conversation: {_one_line(answer['refusal'])}")
+        texts = answer.get("texts")
+        if texts is None:
+            raise _failed(answer.get("error", "its process ended"))
+        if max(map(len, texts), default=0) > LONGEST_TEXT:
+            raise _failed(f"its text is longer than {LONGEST_TEXT} characters")
+        return texts
+
+
+def conversation(message: str, system_prompt: str | None = None) -> list[Message]:
+    """A conversation that begins with a user's message."""
+    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+    return [*system, {"role": "user", "content": message}]
 
 
 def token_text(token: Any) -> str | None:
@@ -67,5 +118,17 @@ def token_text(token: Any) -> str | None:
     return token if isinstance(token, str) else None
 
 
-def _refuse(message: str) -> NoReturn:
-    raise TokenizerError(f"the model's chat template refuses this conversation: {message}")
+def _answer(text: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _failed(reason: str) -> TokenizerError:
+    return TokenizerError(f"the model's chat template fails: {_one_line(reason)}", hint="use --raw to send the prompt without it")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

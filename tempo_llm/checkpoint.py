@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints as input arrays of the program: float32, the weights of the layers stacked to (layers, ...).
+"""Hugging Face checkpoints as input arrays of the program, the weights of the layers stacked to (layers, ...).
 
 A matrix is stored [in, out], so that `x @ w` reads it in order: on CPU a matrix-vector product is then about twice as fast
 as with Hugging Face's [out, in]. Matrices are transposed once, here, and not in the decoding loop.
@@ -7,18 +7,26 @@ as with Hugging Face's [out, in]. Matrices are transposed once, here, and not in
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import ml_dtypes
 import numpy as np
 
 from tempo_llm.config import LlamaConfig
-from tempo_llm.errors import CheckpointError
+from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.tensor_file import TensorFile
 
 IGNORED_SUFFIX = "rotary_emb.inv_freq"  # a buffer in old checkpoints; its values follow from the configuration
+DTYPES: Mapping[str, np.dtype[np.generic]] = {
+    "float32": np.dtype(np.float32),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float16": np.dtype(np.float16),
+    "int8": np.dtype(np.int8),
+}
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
@@ -44,7 +52,7 @@ def layer_weights(config: LlamaConfig) -> dict[str, Weight]:
         "attention.query": ("self_attn.q_proj", queries, hidden, config.attention_bias),
         "attention.key": ("self_attn.k_proj", keys, hidden, config.attention_bias),
         "attention.value": ("self_attn.v_proj", keys, hidden, config.attention_bias),
-        "attention.output": ("self_attn.o_proj", hidden, queries, config.attention_bias),
+        "attention.output": ("self_attn.o_proj", hidden, queries, config.has_output_bias),
         "mlp.gate": ("mlp.gate_proj", inner, hidden, config.mlp_bias),
         "mlp.up": ("mlp.up_proj", inner, hidden, config.mlp_bias),
         "mlp.down": ("mlp.down_proj", hidden, inner, config.mlp_bias),
@@ -60,13 +68,17 @@ def layer_weights(config: LlamaConfig) -> dict[str, Weight]:
     return weights
 
 
-def load_weights(directory: str | Path, config: LlamaConfig) -> dict[str, np.ndarray]:
-    """All weights of the model in `directory`, as float32 arrays by their names in `tempo_llm.llama`.
+def load_weights(directory: str | Path, config: LlamaConfig, dtype: str = "float32") -> dict[str, np.ndarray]:
+    """All weights of the model in `directory`, by their names in `tempo_llm.llama`, in `dtype`: a key of DTYPES.
 
     The weights of the layers have shape (layers, ...). `final_norm.weight` is (hidden,), `head.weight` (hidden, vocabulary) and,
-    unless the head is tied to it, `embedding.weight` (vocabulary, hidden). Raises one `CheckpointError` that lists every missing
-    tensor, every unused one, and every one of the wrong shape.
+    unless the head is tied to it, `embedding.weight` (vocabulary, hidden). With "int8" each column of a matrix [in, out] is stored as
+    integers from -127 to 127, and its float32 `scale` [out] beside it (of the embedding, each row); vectors are float32.
+
+    Raises one `CheckpointError` that lists every missing tensor, every unused one, and every one of the wrong shape; one for a number that
+    is NaN or infinite; and RequestError for another dtype.
     """
+    check_dtype(dtype)
     tensors = _open(Path(directory))
     layers = layer_weights(config)
     tied = is_tied(tensors, config)
@@ -77,17 +89,73 @@ def load_weights(directory: str | Path, config: LlamaConfig) -> dict[str, np.nda
         shapes |= {f"model.layers.{number}.{w.source}": w.shape for w in layers.values()}
     _check(tensors, shapes, directory)
 
-    weights = {"final_norm.weight": _convert(tensors, FINAL_NORM)}
-    weights["head.weight"] = _convert(tensors, EMBEDDING if tied else HEAD)
+    weights = _stored("final_norm.weight", _read(tensors, FINAL_NORM), dtype)
+    weights |= _stored("head.weight", _read(tensors, EMBEDDING if tied else HEAD).T, dtype)
     if not tied:
-        weights["embedding.weight"] = np.ascontiguousarray(tensors[EMBEDDING].read(EMBEDDING).astype(np.float32))
+        weights |= _stored("embedding.weight", _read(tensors, EMBEDDING), dtype, axis=1)
     for name, weight in layers.items():
-        stacked = np.empty((config.num_hidden_layers, *weight.stored_shape), np.float32)
+        stacked: dict[str, np.ndarray] = {}
         for number in range(config.num_hidden_layers):
-            source = f"model.layers.{number}.{weight.source}"
-            stacked[number] = tensors[source].read(source).T
-        weights[name] = stacked
+            for key, array in _stored(name, _read(tensors, f"model.layers.{number}.{weight.source}").T, dtype).items():
+                if key not in stacked:
+                    stacked[key] = np.empty((config.num_hidden_layers, *array.shape), array.dtype)
+                stacked[key][number] = array
+        weights |= stacked
     return weights
+
+
+def check_dtype(dtype: str) -> None:
+    """Raises RequestError for a dtype that weights cannot have."""
+    if dtype not in DTYPES:
+        raise RequestError(
+            f"the dtype {shown(dtype)} is unknown; weights can be {', '.join(DTYPES)}", hint='dtype="bfloat16", for example'
+        )
+
+
+def scale_name(name: str) -> str:
+    """The name of the scales of an int8 matrix."""
+    return name.removesuffix("weight") + "scale"
+
+
+def quantized(matrix: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A float32 matrix as int8, and the float32 scales that give it back: each column (`axis` 0) or row (1) has one.
+
+    The largest number of a column becomes ±127, so that no element is wrong by more than half a scale.
+    """
+    largest = np.abs(matrix).max(axis, keepdims=True)
+    scales = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
+    return np.rint(matrix / scales).astype(np.int8), scales.squeeze(axis)
+
+
+def _stored(name: str, array: np.ndarray, dtype: str, axis: int = 0) -> dict[str, np.ndarray]:
+    """A weight in `dtype`, in order in memory, by name, with its scales if it has some."""
+    if dtype != "int8":
+        return {name: np.ascontiguousarray(array.astype(DTYPES[dtype]))}
+    if array.ndim < 2:
+        return {name: np.ascontiguousarray(array.astype(np.float32))}
+    numbers, scales = quantized(array.astype(np.float32), axis)
+    return {name: np.ascontiguousarray(numbers), scale_name(name): scales}
+
+
+def _read(tensors: Mapping[str, Readable], name: str) -> np.ndarray:
+    """A tensor of the checkpoint. Raises CheckpointError for a number that is not finite."""
+    array = tensors[name].read(name)
+    finite = np.isfinite(array)
+    if not finite.all():
+        place = [int(k) for k in np.unravel_index(int(np.argmin(finite)), array.shape)]
+        raise CheckpointError(
+            f"the tensor {name} is {array[tuple(place)]} at {place}, and {array.size - int(finite.sum())} of its {array.size} numbers "
+            "are not finite",
+            hint="the checkpoint is damaged, or its training failed: download it again",
+        )
+    return array
+
+
+def count_parameters(directory: str | Path) -> tuple[int, int]:
+    """The number of parameters in a model's files, and the bytes of these files. Raises CheckpointError."""
+    tensors = _open(Path(directory))
+    count = sum(math.prod(file.shape(name)) for name, file in tensors.items())
+    return count, sum(path.stat().st_size for path in {file.path for file in tensors.values()})
 
 
 def is_tied(names: Mapping[str, object], config: LlamaConfig) -> bool:
@@ -98,15 +166,13 @@ def is_tied(names: Mapping[str, object], config: LlamaConfig) -> bool:
     return HEAD not in names and config.tie_word_embeddings is not False
 
 
-def _convert(tensors: Mapping[str, Readable], name: str) -> np.ndarray:
-    return np.ascontiguousarray(tensors[name].read(name).T.astype(np.float32))
-
-
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
 class Readable(Protocol):
     """A file that holds tensors."""
+
+    path: Path
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
@@ -130,12 +196,18 @@ def _open(directory: Path) -> dict[str, Readable]:
 def _open_shards(directory: Path, index: Path) -> dict[str, Readable]:
     try:
         weight_map: dict[str, str] = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{index} cannot be read: {error!r}", hint="it needs an object `weight_map`") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{index} cannot be read: {shown(error, 300)}", hint="it needs an object `weight_map`") from None
+    wrong = [shard for shard in weight_map.values() if not isinstance(shard, str) or Path(shard).name != shard or "\0" in shard]
+    if wrong:
+        raise CheckpointError(
+            f"{index} names {shown(wrong[0])}, which is not the name of a file beside it",
+            hint="shards lie in the model's own directory",
+        )
     shards = sorted(set(weight_map.values()))
     absent = [shard for shard in shards if not (directory / shard).is_file()]
     if absent:
-        raise CheckpointError(f"{index} names files that are not there: {', '.join(absent)}", hint="download the missing shards")
+        raise CheckpointError(f"{index} names files that are not there: {_shorten(absent)}", hint="download the missing shards")
     files = {shard: TensorFile(directory / shard) for shard in shards}
     lost = [name for name, shard in weight_map.items() if name not in files[shard].names]
     if lost:
@@ -162,5 +234,5 @@ def _check(tensors: Mapping[str, Readable], shapes: Mapping[str, tuple[int, ...]
 
 
 def _shorten(names: list[str], limit: int = 12) -> str:
-    listed = ", ".join(sorted(names)[:limit])
+    listed = ", ".join(name if len(name) < 100 else f"{name[:97]}..." for name in sorted(names)[:limit])
     return listed if len(names) <= limit else f"{listed}, and {len(names) - limit} more"

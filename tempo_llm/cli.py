@@ -1,182 +1,355 @@
-"""The command line: `tempo-llm generate --model DIR --prompt TEXT`."""
+"""The command line: `tempo-llm generate|chat|bench|info|plan --model DIR ...`. What a command needs is imported when it runs."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
-from tempo_core.errors import TempoError
-from tempo_llm.attention import PATTERNS, Attention
 from tempo_llm.errors import LlmError, RequestError
-from tempo_llm.generate import Completion, Generation, Generator
 from tempo_llm.json_files import JsonObject
-from tempo_llm.tokenizer import Tokenizer
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Generate text with Llama models, compiled by Tempo.")
+if TYPE_CHECKING:
+    from tempo_llm.generate import Completion, Generation
+    from tempo_llm.model import Model
+    from tempo_llm.sampling import Sampling
 
-CHECKPOINTS = Path("checkpoints")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run Llama models and their relatives, compiled by Tempo.")
+
 STDIN = "-"
 PROFILE = Path("profile.svg")  # in the working directory
-_ATTENTION = f"The past tokens to attend to: {', '.join(PATTERNS)}; by layers as in 0-3:full,4-:window=1024+sink=4."
-
-_CACHE = "Where compiled programs are kept [default: $TEMPO_CACHE, else ~/.cache/tempo]."
 
 
-@app.callback()
-def _root() -> None:
-    """Generate text with Llama models, compiled by Tempo."""  # a callback keeps `generate` a command of its own
+# -- flags of several commands ------------------------------------------------------------------------------------------
+
+
+def _from_file(context: typer.Context, path: Path | None) -> Path | None:
+    """Take defaults of flags from a JSON file."""
+    if path is None:
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise typer.BadParameter(f'{path} holds no object, such as {{"temperature": 0.7}}')
+    known = {
+        flag.lstrip("-"): parameter.name for parameter in context.command.params for flag in parameter.opts if flag[:2] == "--"
+    }
+    for key in values:
+        if key.replace("_", "-") not in known:
+            near = difflib.get_close_matches(key.replace("_", "-"), known, 1)
+            raise typer.BadParameter(f"{path}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    context.default_map = {str(known[key.replace("_", "-")]): value for key, value in values.items()}
+    return path
+
+
+ModelName = Annotated[
+    str, typer.Option("--model", "-m", help="A checkpoint directory, a name under checkpoints/, or a repository of Hugging Face.")
+]
+Dtype = Annotated[str, typer.Option(help="Of weights and keys: float32, bfloat16, float16, int8 (weights alone).")]
+AttentionFlag = Annotated[
+    str | None,
+    typer.Option(
+        help="The past tokens to attend to: full, window=W, window=W+sink=K, block=B, dilated=D, dilated=D+window=W; "
+        "by layers as in 0-3:full,4-:window=1024+sink=4 [default: the model's own]."
+    ),
+]
+MaxContext = Annotated[int | None, typer.Option(help="Most tokens of prompt and continuation together.")]
+MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", "--max-tokens", "-n", help="Tokens to generate.")]
+Temperature = Annotated[float, typer.Option(help="0 takes the most likely token; above 0 tokens are drawn.")]
+TopK = Annotated[int, typer.Option(help="Draw from the K most likely tokens (0: from all).")]
+TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens that together have this probability.")]
+MinP = Annotated[float, typer.Option(help="Draw from tokens with at least this share of the greatest probability.")]
+RepetitionPenalty = Annotated[float, typer.Option(help="Above 1, tokens that were there before are less likely.")]
+FrequencyPenalty = Annotated[float, typer.Option(help="Taken off a token's logit each time that it is in the text.")]
+PresencePenalty = Annotated[float, typer.Option(help="Taken off a token's logit once if it is in the text.")]
+LogitBias = Annotated[
+    list[str] | None, typer.Option(metavar="ID=VALUE", help="Added to a token's logit; -inf excludes it; repeatable.")
+]
+Seed = Annotated[int, typer.Option(help="Draws are a function of the seed, the prompt and the position.")]
+SystemPrompt = Annotated[str | None, typer.Option(help="A system message for the chat template.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu [default: what JAX prefers].")]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        "--compile-cache",
+        metavar="DIR",
+        help="Where compiled programs are kept [default: $TEMPO_CACHE, else ~/.cache/tempo].",
+    ),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Flags as a JSON object.", callback=_from_file, is_eager=True),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")]
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """What a user can do wrong, and what a machine lacks, is one line on standard error and the exit code 1."""
+    try:
+        yield
+    except LlmError as error:
+        _fail(str(error))
+    except (typer.Exit, click.ClickException):
+        raise
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise typer.Exit(0) from None
+    except MemoryError:
+        _fail("this machine has too little memory for the request\n  hint: ask for fewer tokens or samples, or --dtype int8")
+    except Exception as error:
+        from tempo_core.errors import TempoError
+
+        if not isinstance(error, TempoError):
+            raise
+        _fail(str(error))
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def _load(
+    model: str,
+    dtype: str,
+    attention: str | None,
+    cache: Path | None,
+    no_cache: bool,
+    device: str | None = None,
+) -> Model:
+    if not model:
+        raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
+    _use_device(device)
+    from tempo_llm.model import load
+
+    return load(model, dtype, attention, cache=False if no_cache else True if cache is None else str(cache))
+
+
+def _use_device(device: str | None) -> None:
+    if device is None:
+        return
+    import jax
+
+    try:
+        jax.config.update("jax_default_device", jax.devices(device)[0])
+    except (RuntimeError, ValueError):
+        platforms = sorted({each.platform for each in jax.devices()})
+        raise RequestError(f"there is no device {device!r}; JAX sees {', '.join(platforms)}", hint="leave --device out") from None
+
+
+def _sampling(
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    repetition: float,
+    frequency: float,
+    presence: float,
+    bias: list[str] | None,
+) -> Sampling:
+    from tempo_llm.sampling import Sampling
+
+    biases: dict[int, float] = {}
+    for text in bias or []:
+        token, _, value = text.partition("=")
+        try:
+            biases[int(token)] = float(value)
+        except ValueError:
+            raise RequestError(f"the logit bias {text!r} is not a token and a number", hint="--logit-bias 42=-inf") from None
+    return Sampling(temperature, top_k, top_p, min_p, repetition, frequency, presence, biases)
+
+
+# -- generate -----------------------------------------------------------------------------------------------------------
 
 
 @app.command()
 def generate(
     source: Annotated[str, typer.Argument(help="`-` reads a prompt from standard input.", show_default=False)] = "",
-    model: Annotated[str, typer.Option("--model", "-m", help="A checkpoint directory, or a name under checkpoints/.")] = "",
+    model: ModelName = "",
     prompt: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="A prompt; repeat it for a batch.")] = None,
     file: Annotated[list[str] | None, typer.Option("--file", "-f", help="A file that holds one prompt; `-` is stdin.")] = None,
-    system_prompt: Annotated[str | None, typer.Option(help="A system message for the chat template.")] = None,
+    jsonl: Annotated[
+        str | None,
+        typer.Option(
+            "--jsonl", metavar="FILE", help="One prompt a line, as JSON: a text, or an object with `prompt`; `-` is stdin."
+        ),
+    ] = None,
+    system_prompt: SystemPrompt = None,
     raw: Annotated[bool, typer.Option("--raw", help="Give prompts as they are, without the chat template.")] = False,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", "--max-tokens", "-n", help="Tokens to generate.")] = 128,
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token; above 0 tokens are drawn.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Draws are a function of the seed, the prompt's place and the position.")] = 0,
+    special_tokens: Annotated[
+        bool, typer.Option("--special-tokens", help="Special tokens that are spelled out in prompts are not text.")
+    ] = False,
+    max_new_tokens: MaxNewTokens = 128,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    presence_penalty: PresencePenalty = 0.0,
+    logit_bias: LogitBias = None,
+    seed: Seed = 0,
+    num_samples: Annotated[int, typer.Option(help="How often each prompt is continued.")] = 1,
+    logprobs: Annotated[int, typer.Option(help="With --json or --jsonl: the K most likely tokens at each position.")] = 0,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False,
+    stop: Annotated[list[str] | None, typer.Option(help="A text that ends the continuation; repeatable.")] = None,
     stop_token_id: Annotated[list[int] | None, typer.Option(help="A further token that ends the text; repeatable.")] = None,
-    attention: Annotated[str, typer.Option(help=_ATTENTION)] = "full",
-    max_context: Annotated[int | None, typer.Option(help="Most tokens of prompt and continuation together.")] = None,
+    stream: Annotated[
+        bool | None, typer.Option("--stream/--no-stream", help="Print text as it comes [default: on a terminal].")
+    ] = None,
+    dtype: Dtype = "float32",
+    device: Device = None,
+    attention: AttentionFlag = None,
+    max_context: MaxContext = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="With --plan: each statement and each store on a line of its own.")
-    ] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Print where the time goes to standard error, and draw profile.svg.")
     ] = False,
     memory_picture: Annotated[
         Path | None,
         typer.Option("--memory-picture", metavar="FILE", help="With --plan: draw the memory over its order, as .svg."),
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print where the time goes to standard error, and draw profile.svg.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")] = False,
-    cache: Annotated[Path | None, typer.Option("--cache", metavar="DIR", help=_CACHE)] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")] = False,
+    verbose: Verbose = False,
+    cache: CacheDir = None,
+    no_cache: NoCache = False,
+    config: ConfigFile = None,
 ) -> None:
     """Continue one or more prompts."""
-    try:
-        texts = _prompts(source, prompt or [], file or [])
-        request = _Request(
-            max_new_tokens, temperature, seed, frozenset(stop_token_id or ()), ignore_eos, raw, system_prompt, max_context
+    with _errors():
+        texts = _prompts(source, prompt or [], file or [], jsonl)
+        sampling = _sampling(
+            temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
         started = time.perf_counter()
-        directory = _model_directory(model)
-        tokenizer = Tokenizer.from_directory(directory)
-        ids = _encode(tokenizer, texts, request)
-        kept = False if no_cache else True if cache is None else str(cache)
-        generator = Generator.from_directory(directory, Attention.parse(attention), cache=kept)
+        loaded = _load(model, dtype, attention, cache, no_cache, device)
+        ids = _encode(loaded, texts, raw, system_prompt, special_tokens)
         load_seconds = time.perf_counter() - started
+        generator = loaded.generator
         if plan:
-            made = generator.plan(
-                ids, max_new_tokens, temperature=temperature, max_context=max_context, full=full, as_json=as_json,
-                picture=memory_picture,
+            typer.echo(
+                generator.plan(
+                    ids, max_new_tokens, max_context=max_context, full=full, as_json=as_json, picture=memory_picture,
+                    sampling=sampling, samples=num_samples, logprobs=logprobs,
+                )
             )  # fmt: skip
-            typer.echo(made)
             return
-        result = request.run(generator, ids, profile)
-        if result.profile is not None:
+        request: dict[str, Any] = {
+            "sampling": sampling, "seed": seed, "max_context": max_context, "samples": num_samples, "logprobs": logprobs,
+        }  # fmt: skip
+        if profile:
+            ends = {*(stop_token_id or ()), *(() if ignore_eos else generator.config.eos_ids)}
+            result = _with_texts(loaded, generator.generate(ids, max_new_tokens, profile=True, stop_ids=sorted(ends), **request))
+            assert result.profile is not None
             result.profile.draw(PROFILE)
-    except (LlmError, TempoError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    answers = [tokenizer.decode(completion.token_ids) for completion in result.completions]
-    if as_json:
-        typer.echo(json.dumps(_report(str(directory), texts, answers, result, load_seconds)))
-    else:
-        typer.echo("\n\n".join(answers))
-    if result.profile is not None:
-        typer.echo(f"{result.profile}\nthe flame picture is {PROFILE}", err=True)
-    if verbose:
-        typer.echo(_timings(result, load_seconds), err=True)
+            typer.echo(f"{result.profile}\nthe flame picture is {PROFILE}", err=True)
+        else:
+            request |= {"stop": stop or (), "stop_ids": stop_token_id or (), "ignore_eos": ignore_eos}
+            is_streamed = (sys.stdout.isatty() if stream is None else stream) and not as_json and jsonl is None
+            if is_streamed and len(texts) * num_samples == 1:
+                pieces = loaded.generate(ids, max_new_tokens, stream=True, **request)
+                for piece in pieces:
+                    typer.echo(piece.text, nl=False)
+                    sys.stdout.flush()
+                typer.echo()
+                result = pieces.generation
+                _told(result, load_seconds, verbose)
+                return
+            result = loaded.generate(ids, max_new_tokens, **request)
+        if jsonl is not None:
+            for completion in result.completions:
+                typer.echo(json.dumps(_completion(texts[completion.prompt], completion)))
+        elif as_json:
+            typer.echo(json.dumps(_report(str(loaded.directory), texts, result, load_seconds)))
+        else:
+            typer.echo("\n\n".join(completion.text or "" for completion in result.completions))
+        _told(result, load_seconds, verbose)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """A request, as the flags describe it."""
+def _with_texts(model: Model, result: Generation) -> Generation:
+    from dataclasses import replace
 
-    max_new_tokens: int
-    temperature: float
-    seed: int
-    stop_ids: frozenset[int]
-    ignore_eos: bool
-    raw: bool
-    system_prompt: str | None
-    max_context: int | None
-
-    def run(self, generator: Generator, ids: list[list[int]], profile: bool) -> Generation:
-        stops = self.stop_ids if self.ignore_eos else self.stop_ids | set(generator.config.eos_ids)
-        return generator.generate(
-            ids,
-            self.max_new_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            stop_ids=stops,
-            max_context=self.max_context,
-            profile=profile,
-        )
+    decoded = (replace(each, text=model.tokenizer.decode(each.token_ids)) for each in result.completions)
+    return replace(result, completions=tuple(decoded))
 
 
-def _prompts(source: str, prompts: list[str], files: list[str]) -> list[str]:
-    """The prompts in the order --prompt, --file, `-`. Each file is one prompt, and so is standard input."""
+def _prompts(source: str, prompts: list[str], files: list[str], jsonl: str | None) -> list[str]:
+    """The prompts in the order --prompt, --file, `-`, --jsonl. Each file is one prompt, and so is standard input."""
     if source not in ("", STDIN):
         raise RequestError(f"unexpected argument {source!r}", hint="give the prompt with --prompt TEXT, --file PATH or `-`")
     texts = list(prompts)
-    for name in [*files, *([source] if source else [])]:
-        try:
-            texts.append(sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"cannot read the prompt in {name}: {error}") from None
+    texts += [_read(name) for name in [*files, *([source] if source else [])]]
+    if jsonl is not None:
+        for number, line in enumerate(_read(jsonl).splitlines(), 1):
+            if line.strip():
+                texts.append(_prompt_of_line(line, f"line {number} of {jsonl}"))
     if not texts:
         raise RequestError("there is no prompt", hint="give one with --prompt TEXT, --file PATH, or `-` for standard input")
+    for text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise RequestError("a prompt is not UTF-8 text", hint="write it into a UTF-8 file: --file PATH") from None
     return texts
 
 
-def _model_directory(model: str) -> Path:
-    """The directory `model` itself, else the model of that name under checkpoints/."""
-    if not model:
-        raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
-    for candidate in (Path(model), CHECKPOINTS / model):
-        if candidate.is_dir():
-            return candidate
-    names = sorted(path.parent.name for path in CHECKPOINTS.glob("*/config.json"))
-    raise RequestError(
-        f"{model} is neither a directory nor a model under {CHECKPOINTS}/",
-        hint=f"the models there are: {', '.join(names) or 'none'}; nothing is downloaded, so give a directory: --model DIR",
-    )
+def _prompt_of_line(line: str, where: str) -> str:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{where} is not JSON: {error}", hint='write {"prompt": "text"}') from None
+    text = value.get("prompt") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        raise RequestError(f"{where} has no prompt", hint='write {"prompt": "text"}, or "text"')
+    return text
 
 
-def _encode(tokenizer: Tokenizer, texts: list[str], request: _Request) -> list[list[int]]:
+def _read(name: str) -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8") if name == STDIN else Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot read the prompt in {name}: {error}", hint="prompts are UTF-8 text") from None
+
+
+def _encode(model: Model, texts: list[str], raw: bool, system_prompt: str | None, special: bool) -> list[list[int]]:
     """Token ids of the prompts, through the model's chat template. If it has none, a note says so."""
-    raw = request.raw
-    if not raw and tokenizer.template is None:
+    if not raw and model.tokenizer.template is None:
         typer.echo("note: this model has no chat template; prompts are given as they are (--raw)", err=True)
         raw = True
-    return [tokenizer.encode(text, raw=raw, system_prompt=request.system_prompt) for text in texts]
+    return [model.tokenizer.encode(text, raw=raw, system_prompt=system_prompt, special=special) for text in texts]
 
 
-def _report(model: str, texts: list[str], answers: list[str], result: Generation, load_seconds: float) -> JsonObject:
-    """The object of --json. If there is one prompt, its `token_ids` and `text` are at the top level too."""
-    completions = [
-        _completion(text, answer, completion) for text, answer, completion in zip(texts, answers, result.completions, strict=True)
-    ]
+def _report(model: str, texts: list[str], result: Generation, load_seconds: float) -> JsonObject:
+    """The object of --json. If there is one completion, its `token_ids` and `text` are at the top level too."""
+    completions = [_completion(texts[completion.prompt], completion) for completion in result.completions]
     only_completion = {key: completions[0][key] for key in ("token_ids", "text")} if len(completions) == 1 else {}
     return {
         "model": model,
         **only_completion,
         "completions": completions,
         "positions": result.length,
+        "capacity": result.capacity,
         "compiles": result.compiles,
         "loads": result.loads,
         "timings": {
@@ -187,23 +360,223 @@ def _report(model: str, texts: list[str], answers: list[str], result: Generation
     }
 
 
-def _completion(prompt: str, text: str, completion: Completion) -> JsonObject:
-    return {
+def _completion(prompt: str, completion: Completion) -> JsonObject:
+    report: dict[str, Any] = {
         "prompt": prompt,
+        "sample": completion.sample,
         "prompt_token_ids": list(completion.prompt_ids),
         "token_ids": list(completion.token_ids),
-        "text": text,
+        "text": completion.text,
         "finish_reason": completion.finish_reason,
     }
+    if completion.logprobs is not None:
+        report["logprobs"] = [asdict(row) for row in completion.logprobs]
+    return report
+
+
+def _told(result: Generation, load_seconds: float, verbose: bool) -> None:
+    if verbose:
+        typer.echo(_timings(result, load_seconds), err=True)
 
 
 def _timings(result: Generation, load_seconds: float) -> str:
-    rate = result.length * len(result.completions) / max(result.run_seconds, 1e-9)
+    tokens = sum(len(completion.token_ids) for completion in result.completions)
     kept = f", {result.loads} more came from the cache" if result.loads else ""
+    first = "" if result.first_token_seconds is None else f"first token after {result.first_token_seconds:.3f} s; "
     return (
-        f"loaded in {load_seconds:.2f} s; compiled {result.compiles} programs in {result.compile_seconds:.2f} s{kept}; "
-        f"{result.length} positions of {len(result.completions)} prompts in {result.run_seconds:.2f} s ({rate:.1f} positions/s)"
+        f"loaded in {load_seconds:.2f} s; compiled {result.compiles} programs in {result.compile_seconds:.2f} s{kept}; {first}"
+        f"{tokens} tokens in {result.run_seconds:.2f} s ({tokens / max(result.run_seconds, 1e-9):.1f} tokens/s); "
+        f"{result.length} positions of {result.capacity}; peak memory {_peak_memory()}"
     )
+
+
+def _peak_memory() -> str:
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return "unknown"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return f"{peak / 2**20:.0f} MiB"
+
+
+# -- chat ---------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def chat(
+    model: ModelName = "",
+    system_prompt: SystemPrompt = None,
+    max_new_tokens: MaxNewTokens = 1024,
+    temperature: Temperature = 0.7,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    presence_penalty: PresencePenalty = 0.0,
+    logit_bias: LogitBias = None,
+    seed: Seed = 0,
+    dtype: Dtype = "float32",
+    device: Device = None,
+    attention: AttentionFlag = None,
+    max_context: MaxContext = None,
+    cache: CacheDir = None,
+    no_cache: NoCache = False,
+    config: ConfigFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """Talk with a model. Keys and values stay from turn to turn. /clear begins anew, /exit or the end of input leaves."""
+    with _errors():
+        sampling = _sampling(
+            temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
+        )
+        loaded = _load(model, dtype, attention, cache, no_cache, device)
+
+        def begin() -> Any:
+            return loaded.chat(system_prompt, sampling=sampling, seed=seed, max_context=max_context)
+
+        talk, is_terminal = begin(), sys.stdin.isatty()
+        while True:
+            line = _line("> " if is_terminal else "")
+            if line is None or line.strip() == "/exit":
+                return
+            if line.strip() == "/clear":
+                talk = begin()
+                continue
+            if not line.strip():
+                continue
+            started, length = time.perf_counter(), 0
+            try:
+                for piece in talk.say(line, max_new_tokens):
+                    typer.echo(piece, nl=False)
+                    sys.stdout.flush()
+                    length += len(piece)
+            except RequestError as error:
+                typer.echo(f"error: {error}", err=True)
+            except KeyboardInterrupt:  # ends the reply, not the conversation
+                typer.echo("\n(interrupted)", err=True)
+            typer.echo()
+            if verbose:
+                seconds = time.perf_counter() - started
+                typer.echo(f"{length} characters in {seconds:.2f} s; the run began anew {talk.restarts} times", err=True)
+
+
+def _line(prompt: str) -> str | None:
+    """A line of standard input; None at its end. Raises RequestError if it is not UTF-8."""
+    typer.echo(prompt, nl=False)
+    sys.stdout.flush()
+    line = sys.stdin.buffer.readline()
+    try:
+        return line.decode("utf-8").rstrip("\r\n") if line else None
+    except UnicodeDecodeError as error:
+        raise RequestError(f"a message is not UTF-8 text: {error}") from None
+
+
+# -- info, plan, bench --------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def info(model: ModelName = "", as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """What a model directory holds: sizes, parameters, end tokens, attention, tokenizer. Its weights are not read."""
+    with _errors():
+        if not model:
+            raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
+        from tempo_llm.attention import Attention
+        from tempo_llm.checkpoint import count_parameters
+        from tempo_llm.config import LlamaConfig
+        from tempo_llm.hub import locate
+        from tempo_llm.tokenizer import Tokenizer
+
+        directory = locate(model)
+        config = LlamaConfig.from_directory(directory)
+        tokenizer = Tokenizer.if_there(directory)
+        parameters, bytes_in_files = count_parameters(directory)
+        patterns = Attention.of_windows(config.windows).by_layer(config.num_hidden_layers)
+        facts = {
+            "model": str(directory),
+            "model_type": config.model_type,
+            "parameters": parameters,
+            "bytes": bytes_in_files,
+            "layers": config.num_hidden_layers,
+            "hidden_size": config.hidden_size,
+            "intermediate_size": config.intermediate_size,
+            "heads": config.num_attention_heads,
+            "key_value_heads": config.num_key_value_heads,
+            "head_dim": config.head_dim,
+            "vocabulary": config.vocab_size,
+            "context": config.max_position_embeddings,
+            "rope": config.rope_scaling.rope_type,
+            "attention": sorted({pattern.name for pattern in patterns}),
+            "end_tokens": list(config.eos_ids),
+            "tokenizer": tokenizer is not None,
+            "chat_template": tokenizer is not None and tokenizer.template is not None,
+        }
+        if as_json:
+            typer.echo(json.dumps(facts))
+            return
+        for name, value in facts.items():
+            shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else _shown(value)
+            typer.echo(f"{name.replace('_', ' '):<20}{shown}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@app.command()
+def plan(
+    model: ModelName = "",
+    prompt_tokens: Annotated[int, typer.Option(help="The length of the prompts.")] = 128,
+    rows: Annotated[int, typer.Option(help="How many prompts.")] = 1,
+    max_new_tokens: MaxNewTokens = 128,
+    dtype: Dtype = "float32",
+    attention: AttentionFlag = None,
+    max_context: MaxContext = None,
+    full: Annotated[bool, typer.Option("--full", help="Each statement and each store on a line of its own.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object: the memory of all tensors and its peaks.")
+    ] = False,
+    cache: CacheDir = None,
+    no_cache: NoCache = False,
+) -> None:
+    """What generation would store and run, with the bytes of each cache. Nothing runs."""
+    with _errors():
+        if prompt_tokens < 1 or rows < 1:
+            raise RequestError("a plan needs at least one prompt of at least one token", hint="--rows 1 --prompt-tokens 128")
+        loaded = _load(model, dtype, attention, cache, no_cache)
+        prompts = [[0] * prompt_tokens for _ in range(min(rows, 4096))]
+        typer.echo(loaded.generator.plan(prompts, max_new_tokens, max_context=max_context, full=full, as_json=as_json))
+
+
+@app.command()
+def bench(
+    model: ModelName = "",
+    prompt_tokens: Annotated[int, typer.Option(help="The length of the prompts.")] = 128,
+    rows: Annotated[int, typer.Option(help="How many prompts.")] = 1,
+    max_new_tokens: MaxNewTokens = 128,
+    repeats: Annotated[int, typer.Option(help="How many runs are measured; medians are shown.")] = 3,
+    dtype: Dtype = "float32",
+    device: Device = None,
+    attention: AttentionFlag = None,
+    max_context: MaxContext = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    cache: CacheDir = None,
+    no_cache: NoCache = False,
+) -> None:
+    """Time to the first token, tokens per second, and the share of the speed at which this machine reads memory."""
+    with _errors():
+        if prompt_tokens < 1 or rows < 1 or repeats < 1:
+            raise RequestError("a measurement needs at least one run of one prompt of one token", hint="--repeats 3 --rows 1")
+        loaded = _load(model, dtype, attention, cache, no_cache, device)
+        from tempo_llm.bench import measure
+
+        figures = measure(loaded.generator, min(rows, 4096), prompt_tokens, max_new_tokens, repeats, max_context)
+        if as_json:
+            typer.echo(json.dumps(asdict(figures)))
+        else:
+            typer.echo(str(figures))
 
 
 def main() -> None:

@@ -29,3 +29,12 @@ class PatternError(LlmError):
 
 class RequestError(LlmError):
     """A generation request that cannot be served: no prompt, for example, or more tokens than the context holds."""
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """A value of a file or a request as text for an error, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer with thousands of digits
+        return "a very long number"
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,9 +1,139 @@
-"""The choice of the next token from the logits, as recurrent tensors."""
+"""The choice of the next token from the logits, as recurrent tensors, and the settings of that choice."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
 import tempo_core as tp
-from tempo_core import Tensor
+from tempo_core import Expr, Tensor
+from tempo_llm.errors import RequestError, shown
+from tempo_llm.types import FloatArray
+
+NOT_FINITE = -2  # in place of a token, where the logits are not finite
+_EXCLUDED = -1e30  # a logit whose probability is 0 beside any other; it is finite
+
+
+@dataclass(frozen=True)
+class Features:
+    """The parts of the choice that a program has. Their numbers are inputs, so that one program serves all settings."""
+
+    is_sampled: bool = False  # else the most likely token is taken
+    is_filtered: bool = False  # only some of the tokens may be drawn: top-k, top-p, min-p
+    is_penalized: bool = False  # by the tokens that were there before
+    is_biased: bool = False
+    logprobs: int = 0  # how many of the most likely tokens are reported
+
+
+GREEDY = Features()
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen from the logits: penalties, then `logit_bias`, then a draw.
+
+    Of probabilities softmax(logits / temperature), those outside of the `top_k` greatest, of the smallest set that together has `top_p`, and of
+    those with at least `min_p` times the greatest, become 0. Temperature 0 takes the most likely token. Token ids are the keys of `logit_bias`.
+    `repetition_penalty` divides positive logits of tokens of prompt and text, and multiplies negative ones (Keskar et al., 2019,
+    arXiv:1909.05858); `frequency_penalty` times the count of a token in the text, and `presence_penalty` if it is there, are subtracted.
+
+    Raises RequestError for a number out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, low, high, words in _RANGES:
+            value = getattr(self, name)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not low <= value <= high or not math.isfinite(value):
+                raise RequestError(f"{name} is {shown(value)}; it must be {words}", hint=f"{_flag(name)} takes {words}")
+        if not isinstance(self.top_k, int):
+            raise RequestError(f"top_k is {shown(self.top_k)}; it must be a whole number", hint="--top-k 40, for example")
+        if self.top_p == 0 or self.repetition_penalty == 0:
+            name = "top_p" if self.top_p == 0 else "repetition_penalty"
+            raise RequestError(f"{name} is 0; it must be greater than 0", hint=f"leave {_flag(name)} out to do without it")
+        for token, bias in self.logit_bias.items():
+            if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
+                raise RequestError(
+                    f"the logit bias of token {token} is {shown(bias)}; it must be a number, or -inf to exclude it"
+                )
+
+    def features(self, logprobs: int = 0) -> Features:
+        """The parts of a program that these settings need."""
+        is_sampled = self.temperature > 0
+        is_filtered = is_sampled and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0)
+        is_penalized = self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
+        return Features(is_sampled, is_filtered, is_penalized, bool(self.logit_bias), logprobs)
+
+    def inputs(
+        self, features: Features, prompts: Sequence[Sequence[int]], draws: FloatArray, vocabulary: int
+    ) -> dict[str, np.ndarray]:
+        """The inputs that a program with these features needs. `draws` [positions, rows] are those of `uniform_draws`."""
+        number = np.float32
+        inputs: dict[str, np.ndarray] = {}
+        if features.is_sampled:
+            inputs |= {"temperature": np.asarray(self.temperature, number), "draw": draws}
+        if features.is_filtered:
+            inputs |= {"top_k": np.asarray(min(self.top_k, vocabulary) or vocabulary, np.int32)}
+            inputs |= {"top_p": np.asarray(self.top_p, number), "min_p": np.asarray(self.min_p, number)}
+        if features.is_penalized:
+            names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+            inputs |= {name: np.asarray(getattr(self, name), number) for name in names}
+            in_prompt = np.zeros((len(prompts), vocabulary), bool)
+            for row, prompt in zip(in_prompt, prompts, strict=True):
+                row[list(prompt)] = True
+            inputs["in_prompt"] = in_prompt
+        if features.is_biased:
+            bias = np.zeros(vocabulary, number)
+            for token, value in self.logit_bias.items():
+                if not isinstance(token, int) or not 0 <= token < vocabulary:
+                    raise RequestError(
+                        f"the logit bias names token {shown(token)}, and the model knows the tokens 0 to {vocabulary - 1}"
+                    )
+                bias[token] = max(value, _EXCLUDED)
+            inputs["logit_bias"] = bias
+        return inputs
+
+
+_RANGES: Sequence[tuple[str, float, float, str]] = (
+    ("temperature", 0, math.inf, "0 (greedy) or a positive number"),
+    ("top_k", 0, math.inf, "a whole number of at least 0 (0: all tokens)"),
+    ("top_p", 0, 1, "a number above 0 and at most 1 (1: all tokens)"),
+    ("min_p", 0, 1, "a number from 0 to 1"),
+    ("repetition_penalty", 0, math.inf, "a positive number (1: no penalty)"),
+    ("frequency_penalty", -math.inf, math.inf, "a number (0: no penalty)"),
+    ("presence_penalty", -math.inf, math.inf, "a number (0: no penalty)"),
+)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def uniform_draws(seed: int, prompt: Sequence[int], sample: int, length: int) -> FloatArray:
+    """One number in [0, 1) for each position: float32 [length].
+
+    The numbers are a function of the seed, the prompt, the number of the sample and the position, and of nothing else: neither the other
+    prompts of a batch nor the length change them.
+    """
+    text = np.asarray([seed % 2**63, sample, *prompt], np.int64).astype("<i8").tobytes()
+    key = int.from_bytes(hashlib.sha256(text).digest()[:16], "little")
+    return np.random.Generator(np.random.Philox(key=key)).random(length, np.float32)
+
+
+# -- in the program ---------------------------------------------------------------------------------------------------
 
 
 def greedy(logits: Tensor) -> Tensor:
@@ -11,10 +141,44 @@ def greedy(logits: Tensor) -> Tensor:
     return logits.argmax(-1)
 
 
-def at_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
-    """A token drawn with probability softmax(logits / temperature): int32 scalar.
+def drawn(probabilities: Tensor, draw: Tensor) -> Tensor:
+    """The token at which the sum of `probabilities` (vocabulary,), which need not add up to 1, exceeds `draw` (in [0, 1)) times their sum."""
+    sums = probabilities.cumsum(-1)
+    token = (sums <= draw * sums.spatial[-1:].sum(-1)).astype("int32").sum(-1)
+    return tp.minimum(token, probabilities.shape[-1] - 1)
 
-    The draw is a function of the run's seed, the row and the position, so that one seed gives one text. `temperature`
-    (> 0) is a tensor, so that one program serves all temperatures.
+
+def choose(logits: Tensor, features: Features, draw: Tensor | None) -> Tensor:
+    """The next token, int32, from logits of shape (vocabulary,), after penalties and bias; NOT_FINITE if a logit is NaN or infinite.
+
+    `draw` is uniform in [0, 1). Further numbers are inputs, by the names of the fields of `Sampling`.
     """
-    return tp.random.categorical(logits / temperature)
+    chosen = greedy(logits) if draw is None else _sampled(logits / tp.input("temperature", ()), features, draw)
+    return tp.where(tp.isfinite(logits).all(-1), chosen, NOT_FINITE)
+
+
+def _sampled(scores: Tensor, features: Features, draw: Tensor) -> Tensor:
+    if not features.is_filtered:
+        return drawn(tp.softmax(scores, -1), draw)
+    order = tp.argsort(-scores, -1)  # the most likely token first
+    probabilities = tp.softmax(scores.take_along_axis(order, -1), -1)
+    before = probabilities.cumsum(-1) - probabilities
+    inside = tp.arange(scores.shape[-1]) < tp.input("top_k", (), "int32")
+    inside = inside & (before < tp.input("top_p", ())) & (probabilities >= tp.input("min_p", ()) * probabilities.max(-1))
+    kept = tp.where(inside, probabilities, 0.0)
+    return order.index(0, drawn(kept, draw))
+
+
+def penalized(logits: Tensor, token: Tensor, start: Tensor, t: Expr, b: Expr) -> Tensor:
+    """The logits after the penalties. `token` over (t, b) is of the text from position `start` on; what came before is the prompt."""
+    vocabulary = logits.shape[-1]
+    counts = tp.recurrence((vocabulary,), domain=(t, b), name="counts")
+    here = tp.one_hot(token, vocabulary) * (start <= t).astype("float32")
+    counts[t, b, t < 1] = here
+    counts[t, b] = counts[t - 1, b] + here
+    is_used = counts > 0
+    seen = is_used | tp.input("in_prompt", (vocabulary,), "bool", domain=(b,))
+    repetition = tp.input("repetition_penalty", ())
+    repeated = tp.where(logits > 0, logits / repetition, logits * repetition)
+    penalty = tp.input("frequency_penalty", ()) * counts + tp.input("presence_penalty", ()) * is_used.astype("float32")
+    return tp.where(seen, repeated, logits) - penalty

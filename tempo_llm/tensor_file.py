@@ -25,7 +25,8 @@ class TensorFile:
             self._file: Any = safe_open(self.path, framework="numpy")
         except (SafetensorError, OSError) as error:
             raise CheckpointError(
-                f"{self.path} is damaged, truncated or not a safetensors file: {error}", hint="download or copy it again"
+                f"{self.path} is damaged, truncated or not a safetensors file: {str(error)[:300]}",
+                hint="download or copy it again",
             ) from None
         self._names = tuple(self._file.keys())
 
@@ -44,4 +45,9 @@ class TensorFile:
                 f"{self.path}: tensor {name} has dtype {dtype}; supported are {', '.join(DTYPES)}",
                 hint="quantized weights are not supported: use the float checkpoint of this model",
             )
-        return self._file.get_tensor(name)
+        try:
+            return self._file.get_tensor(name)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.path}: tensor {name} cannot be read: {str(error)[:300]}", hint="download or copy it again"
+            ) from None

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tempo_llm.chat import ChatTemplate, token_text
+from tempo_llm.chat import ChatTemplate, Message, conversation, token_text
 from tempo_llm.errors import TokenizerError
 from tempo_llm.json_files import JsonObject
+
+_MARK = "\ue000"  # of the characters for private use: no text means anything by it
 
 
 class _Codec(Protocol):
@@ -20,6 +22,8 @@ class _Codec(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def token_id(self, token: str) -> int | None: ...
+
+    def special(self) -> Sequence[str]: ...
 
 
 class Tokenizer:
@@ -33,6 +37,7 @@ class Tokenizer:
         self._codec = codec
         self._settings = settings
         self.template = template
+        self._special = sorted((token for token in codec.special() if token), key=len, reverse=True)
 
     @staticmethod
     def from_directory(directory: str | Path) -> Tokenizer:
@@ -41,15 +46,57 @@ class Tokenizer:
         settings = _read_settings(root / "tokenizer_config.json")
         return Tokenizer(_read_codec(root), settings, ChatTemplate.find(root, settings))
 
-    def encode(self, prompt: str, *, raw: bool, system_prompt: str | None = None) -> list[int]:
-        """The ids of `prompt`: of its text alone if `raw`, else of a user's message in the chat template."""
+    @staticmethod
+    def if_there(directory: str | Path) -> Tokenizer | None:
+        """The tokenizer of a model directory, or None if there is none. Raises `TokenizerError` if it is damaged."""
+        root = Path(directory)
+        is_there = (root / "tokenizer.json").exists() or (root / "tokenizer.model").exists()
+        return Tokenizer.from_directory(root) if is_there else None
+
+    def encode(self, prompt: str, *, raw: bool, system_prompt: str | None = None, special: bool = False) -> list[int]:
+        """The ids of `prompt`: of its text alone if `raw`, else of a user's message in the chat template.
+
+        Special tokens that are spelled out in the prompt are encoded as text, unless `special` is on.
+        """
         if raw:
             if system_prompt is not None:
                 raise TokenizerError("a system prompt needs a chat template, and a raw prompt uses none")
-            return self._with_bos(self._codec.encode(prompt, add_special_tokens=True))
+            return self._with_bos(self._encoded(prompt if special else self._guarded(prompt), True))
+        return self.encode_conversation(conversation(prompt, system_prompt), special)
+
+    def encode_conversation(self, messages: Sequence[Message], special: bool = False) -> list[int]:
+        """The ids of a conversation in the chat template, up to the place where the model answers next."""
+        return self._encoded(self.render([messages], special)[0], False)
+
+    def render(self, conversations: Sequence[Sequence[Message]], special: bool = False) -> list[str]:
+        """The texts of conversations in the chat template. A mark, which `encode_rendered` understands, stands in the special tokens that
+        messages spell out, unless `special` is on. Raises TokenizerError if the model has no chat template, or if it fails.
+        """
         if self.template is None:
             raise TokenizerError("this model has no chat template", hint="send the prompt without a template: --raw")
-        return self._codec.encode(self.template.render(prompt, system_prompt), add_special_tokens=False)
+        guard = (lambda text: text) if special else self._guarded
+        return self.template.render_all(
+            [[{**message, "content": guard(message["content"])} for message in messages] for messages in conversations]
+        )
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """The ids of a part of what `render` gives."""
+        return self._encoded(text, False)
+
+    def _guarded(self, text: str) -> str:
+        """A text in which no special token is left: a mark stands after the first character of each."""
+        text = text.replace(_MARK, "")
+        for token in self._special:
+            text = text.replace(token, f"{token[:1]}{_MARK}{token[1:]}")
+        return text
+
+    def _encoded(self, text: str, add_special_tokens: bool) -> list[int]:
+        first, *rest = text.split(_MARK)
+        try:
+            ids = self._codec.encode(first, add_special_tokens)
+            return ids + [token for part in rest for token in self._codec.encode(part, False)]
+        except (UnicodeError, ValueError, TypeError) as error:
+            raise TokenizerError(f"the prompt cannot be encoded: {error}", hint="prompts are UTF-8 text") from None
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, without special tokens."""
@@ -68,7 +115,7 @@ def _read_settings(path: Path) -> JsonObject:
         return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise TokenizerError(f"{path} is not a JSON object: {error}") from None
 
 
@@ -93,7 +140,7 @@ class _Tokenizers:
         try:
             self._fast = Fast.from_file(str(path))
         except Exception as error:  # the package raises a bare Exception for every fault in the file
-            raise TokenizerError(f"{path} cannot be read: {error}") from None
+            raise TokenizerError(f"{path} cannot be read: {str(error)[:300]}") from None
         self._fast.no_truncation()
         self._fast.no_padding()
 
@@ -105,6 +152,9 @@ class _Tokenizers:
 
     def token_id(self, token: str) -> int | None:
         return self._fast.token_to_id(token)
+
+    def special(self) -> Sequence[str]:
+        return [token.content for token in self._fast.get_added_tokens_decoder().values() if token.special]
 
 
 class _SentencePiece:
@@ -136,8 +186,12 @@ class _SentencePiece:
         return list(self._pieces.encode(text)) if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self._pieces.decode([i for i in ids if not self._pieces.is_control(i)]))
+        known = range(self._pieces.get_piece_size())
+        return str(self._pieces.decode([i for i in ids if i in known and not self._pieces.is_control(i)]))
 
     def token_id(self, token: str) -> int | None:
         number = self._pieces.piece_to_id(token)
         return None if number == self._pieces.unk_id() else int(number)
+
+    def special(self) -> Sequence[str]:
+        return [self._pieces.id_to_piece(token) for token in (self._pieces.bos_id(), self._pieces.eos_id()) if token >= 0]

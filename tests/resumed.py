@@ -19,6 +19,7 @@ from benchmarks.classics.classic import Classic
 from benchmarks.decode import random_model
 from tempo_llm.attention import Attention
 from tempo_llm.llama import trace_decoder
+from tempo_llm.sampling import Sampling, uniform_draws
 from tempo_rl.agents import build_agent
 from tempo_rl.recipe import load_recipe
 
@@ -84,14 +85,18 @@ def classic(row: Classic) -> Live:
 def decoding() -> Live:
     """Two rows of a Llama with random weights, whose tokens are drawn."""
     config, weights = random_model("tiny")
-    decoder = trace_decoder(config, Attention(), sampled=True, tied=False)
-    bounds = {decoder.rows: 2, decoder.length: 7, decoder.layers: config.num_hidden_layers}
+    decoder = trace_decoder(config, Attention(), Sampling(1.5).features())
+    bounds = {decoder.rows: 2, decoder.prompt: 2, decoder.length: 7, decoder.layers: config.num_hidden_layers}
     prompt = {
-        "prompt": np.array([[5, 9, 0, 0, 0, 0, 0], [7, 1, 3, 0, 0, 0, 0]], "int32"),
-        "prompt_length": np.array([2, 3], "int32"),
+        "prompt": np.array([[5, 7], [9, 1]], "int32"),
+        "given": np.array([[-1, 3 if t == 2 else -1] for t in range(7)], "int32"),
+        "start": np.array([2, 3], "int32"),
+        "limit": np.array([7, 7], "int32"),
+        "ends": np.zeros(config.vocab_size, bool),
+        "draw": np.stack([uniform_draws(0, [row], 0, 7) for row in range(2)], 1),
     }
     inputs = {**weights, **prompt, "temperature": np.float32(1.5)}
-    return Live(decoder.context.compile(bounds, {"token": decoder.token}), inputs)
+    return Live(decoder.context.compile(bounds, decoder.outputs), inputs)
 
 
 PROGRAMS: dict[str, Callable[[], Live]] = {

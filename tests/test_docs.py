@@ -27,6 +27,7 @@ PAGES = {  # with how many sections they have at least
     "language/profiling.md": 3,
     "nn.md": 4,
     "rl.md": 6,
+    "llm.md": 3,
 }
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 

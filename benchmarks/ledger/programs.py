@@ -59,14 +59,15 @@ def _decoder(rows: int) -> tp.Program[Any]:
     from tempo_llm.llama import trace_decoder
 
     config, _ = random_model("tiny")
-    decoder = trace_decoder(config, Attention(), sampled=False, tied=False)
-    bounds = {decoder.rows: rows, decoder.length: 64, decoder.layers: config.num_hidden_layers}
-    return decoder.context.compile(bounds, outputs=[decoder.token])
+    decoder = trace_decoder(config, Attention())
+    lengths = tp.upto(64)
+    bounds = {decoder.rows: rows, decoder.prompt: lengths, decoder.length: lengths, decoder.layers: config.num_hidden_layers}
+    return decoder.context.compile(bounds, outputs=decoder.outputs)
 
 
 @program("llama 1 row")
 def llama_of_one_row() -> tp.Program[Any]:
-    """Greedy decoding of one row, over 64 positions."""
+    """Greedy decoding of one row, over up to 64 positions."""
     return _decoder(1)
 
 

@@ -87,7 +87,9 @@ class _Lifting:
                 fresh.put(node)
             else:
                 fresh.put(self._lifted(node))
-        return padded_again(fresh, sizes, deciding)
+        # A value that decides where one step ends may still vary with the length of another, and is padded along that one.
+        varying = {node.id for node in fresh if node.id in deciding and not all(type.is_static for type in node.outputs)}
+        return padded_again(fresh, {key: size for key, size in sizes.items() if key[0] not in varying}, deciding - varying)
 
     def _true_shape(self, type: TensorType) -> tuple[Expr, ...]:
         return tuple(size.substitute(self.values) for size in type.shape)

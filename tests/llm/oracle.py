@@ -26,6 +26,17 @@ def inverse_frequencies(values: dict) -> np.ndarray:
             elif wavelength > original / high:
                 smooth = (original / wavelength - low) / (high - low)
                 frequency = (1 - smooth) * frequency / scaling["factor"] + smooth * frequency
+        if scaling["rope_type"] == "yarn":  # equation 13 and section 3.2 of the paper, arXiv:2309.00071
+            fast, slow = (
+                size
+                / 2
+                * math.log(scaling["original_max_position_embeddings"] / (2 * math.pi * beta))
+                / math.log(values["rope_theta"])
+                for beta in (scaling.get("beta_fast", 32), scaling.get("beta_slow", 1))
+            )
+            first, last = max(math.floor(fast), 0), min(math.ceil(slow), size - 1)
+            share = min(max((k // 2 - first) / max(last - first, 0.001), 0), 1)
+            frequency = share * frequency / scaling["factor"] + (1 - share) * frequency
         result.append(frequency)
     return np.array(result)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tempo_llm.cli import app
+from tests.llm import models
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests of this file keep compiled programs: most of them use the same model."""
+    return tmp_path_factory.mktemp("programs")
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch) -> Any:
+def cli(monkeypatch: pytest.MonkeyPatch, programs: Path) -> Any:
     """`cli("generate", ...)` runs the command in a wide terminal without colours."""
+    monkeypatch.setenv("TEMPO_CACHE", str(programs))
     runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 
     def run(*arguments: object, stdin: str = "") -> Result:
@@ -24,9 +34,21 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_help_names_the_flags(cli: Any) -> None:
-    assert "generate" in cli("--help").output
+    assert all(command in cli("--help").output for command in ("generate", "chat", "bench", "info", "plan"))
     text = cli("generate", "--help").output
     flags = ["--model", "-m", "--prompt", "--file", "--raw", "--max-new-tokens", "--max-tokens", "--temperature", "--seed"]
+    flags += [
+        "--top-p",
+        "--top-k",
+        "--min-p",
+        "--repetition-penalty",
+        "--num-samples",
+        "--stream",
+        "--dtype",
+        "--device",
+        "--jsonl",
+    ]
+    flags += ["--stop-token-id", "--logprobs", "--config", "--compile-cache", "--logit-bias"]
     for flag in [*flags, "--ignore-eos", "--json", "--attention", "--max-context", "--system-prompt", "--profile"]:
         assert flag in text, flag
 
@@ -35,11 +57,20 @@ def test_help_names_the_flags(cli: Any) -> None:
     ("arguments", "message"),
     [
         (["--prompt", "x"], "there is no model"),
-        (["-m", "no-such-model", "--prompt", "x"], "no-such-model is neither a directory nor a model under checkpoints/"),
+        (
+            ["-m", "no-such-model", "--prompt", "x"],
+            "no-such-model is not a model: looked for the directory no-such-model, checkpoints/no-such-model",
+        ),
         (["-m", "."], "there is no prompt"),
         (["-m", ".", "some text"], "unexpected argument 'some text'"),
         (["-m", ".", "--file", "no-such-file"], "cannot read the prompt in no-such-file"),
-        (["-m", ".", "--prompt", "x"], "no tokenizer.json or tokenizer.model"),
+        (["-m", ".", "--prompt", "x"], "config.json does not exist"),
+        (["-m", ".", "--prompt", "x", "--dtype", "int4"], "the dtype 'int4' is unknown"),
+        (["-m", ".", "--prompt", "x", "--logit-bias", "a=1"], "the logit bias 'a=1' is not a token and a number"),
+        (["-m", ".", "--prompt", "x", "--top-p", "1.5"], "top_p is 1.5; it must be a number above 0 and at most 1"),
+        (["-m", ".", "--prompt", "x", "--device", "abacus"], "there is no device 'abacus'; JAX sees cpu"),
+        (["-m", ".", "--jsonl", "no-such-file"], "cannot read the prompt in no-such-file"),
+        (["-m", ".", "--prompt", "\udce9"], "a prompt is not UTF-8 text"),
     ],
 )
 def test_mistakes_before_a_model_is_read(
@@ -79,7 +110,11 @@ def test_json_and_text_of_a_batch(cli: Any, whole_model: Path, tmp_path: Path) -
     assert [c["prompt"] for c in report["completions"]] == ["a dog", "the brown fox", "all day"]
     assert [len(c["token_ids"]) for c in report["completions"]] == [6, 6, 6]
     assert all(c["prompt_token_ids"][0] == 1 and c["finish_reason"] == "length" for c in report["completions"])
-    assert report["compiles"] >= 1 and set(report["timings"]) == {"load_seconds", "compile_seconds", "run_seconds"}
+    assert report["compiles"] + report["loads"] >= 1 and set(report["timings"]) == {
+        "load_seconds",
+        "compile_seconds",
+        "run_seconds",
+    }
     assert "note: this model has no chat template" in result.stderr
     plain = cli(*common, "--raw", "--verbose", stdin="all day")
     assert plain.stdout == "\n\n".join(c["text"] for c in report["completions"]) + "\n"
@@ -123,6 +158,83 @@ def test_a_profile_goes_beside_the_text(cli: Any, whole_model: Path, tmp_path: P
     (tmp_path / "profile.svg").mkdir()
     refused = cli(*common, "--profile")
     assert refused.exit_code == 1 and "cannot write profile.svg" in refused.stderr and "Traceback" not in refused.output
+
+
+def test_help_does_not_import_the_compiler() -> None:
+    code = "import sys; sys.argv[1:] = ['generate', '--help']\nfrom tempo_llm.cli import main\n"
+    code += "try: main()\nexcept SystemExit: print('modules:', {'jax', 'numpy', 'tempo_core'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("modules: set()\n")
+
+
+def test_prompts_and_completions_as_lines_of_json(cli: Any, whole_model: Path, tmp_path: Path) -> None:
+    lines = ['{"prompt": "a dog"}', '"the fox"', ""]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(lines))
+    common = ["generate", "-m", whole_model, "--raw", "--max-tokens", 3, "--ignore-eos", "--num-samples", 2, "--logprobs", 2]
+    result = cli(*common, "--jsonl", tmp_path / "prompts.jsonl", "--temperature", 1.5, "--top-k", 50)
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(row["prompt"], row["sample"]) for row in rows] == [("a dog", 0), ("a dog", 1), ("the fox", 0), ("the fox", 1)]
+    assert all(len(row["token_ids"]) == len(row["logprobs"]) == 3 and len(row["logprobs"][0]["top"]) == 2 for row in rows)
+    for line, message in (("{", "line 1 of - is not JSON"), ('{"text": 1}', "line 1 of - has no prompt")):
+        wrong = cli(*common, "--jsonl", "-", stdin=line)
+        assert wrong.exit_code == 1 and message in wrong.stderr
+
+
+def test_text_streams(cli: Any, whole_model: Path) -> None:
+    common = ["generate", "-m", whole_model, "--prompt", "a dog", "--max-tokens", 6, "--raw", "--ignore-eos"]
+    streamed, whole = cli(*common, "--stream", "--verbose"), cli(*common).stdout
+    assert streamed.stdout == whole and "first token after" in streamed.stderr
+    stop = whole[3:5]
+    assert cli(*common, "--stop", stop).stdout == whole[: whole.index(stop)] + "\n"
+
+
+def test_flags_from_a_file(cli: Any, whole_model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "flags.json"
+    common = ["generate", "-m", whole_model, "--prompt", "a dog", "--raw", "--json", "--ignore-eos", "--config", file]
+    file.write_text(json.dumps({"max-new-tokens": 3, "temperature": 0.0}))
+    assert len(json.loads(cli(*common).stdout)["token_ids"]) == 3
+    assert len(json.loads(cli(*common, "-n", 2).stdout)["token_ids"]) == 2
+    for text, message in (('{"temprature": 1}', "unknown key 'temprature'"), ("[]", "holds no object"), ("{", "cannot be read")):
+        file.write_text(text)
+        result = cli(*common)
+        assert result.exit_code == 2 and message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_info_reads_no_weights(cli: Any, whole_model: Path) -> None:
+    facts = json.loads(cli("info", "-m", whole_model, "--json").stdout)
+    assert facts["parameters"] == sum(
+        array.size for array in models.random_tensors({**models.VALUES, "vocab_size": 300}).values()
+    )
+    assert (facts["layers"], facts["vocabulary"], facts["attention"], facts["chat_template"]) == (2, 300, ["causal"], False)
+    text = cli("info", "-m", whole_model).stdout
+    assert "hidden size         32\n" in text and "tokenizer           yes\n" in text
+    assert cli("info").exit_code == 1 and "there is no model" in cli("info").stderr
+
+
+def test_plans_and_figures(cli: Any, whole_model: Path) -> None:
+    common = ["-m", whole_model, "--prompt-tokens", 5, "--rows", 2, "--max-tokens", 6]
+    assert "attention.keys" in cli("plan", *common).stdout
+    stores = json.loads(cli("plan", *common, "--json", "--attention", "window=4").stdout)
+    assert stores["peak_device_bytes"] > 0 and stores["moments"]
+    figures = json.loads(cli("bench", *common, "--json", "--repeats", 1).stdout)
+    assert figures["rows"] == 2 and figures["weight_bytes"] > 0 and figures["tokens_per_second"] > 0
+    assert "of the speed of memory" in cli("bench", *common, "--repeats", 1).stdout
+    assert cli("plan", "-m", whole_model, "--rows", 0).exit_code == cli("bench", "-m", whole_model, "--repeats", 0).exit_code == 1
+
+
+def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:
+    template = "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}<answer>{% else %}{{ m.content }}</s><unk>{% endif %}{% endfor %}"
+    (whole_model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    common = ["chat", "-m", whole_model, "--max-tokens", 4, "--temperature", 0, "--verbose"]
+    result = cli(*common, stdin="a dog\n\nthe fox\n/clear\na dog\n/exit\n")
+    assert result.exit_code == 0, result.output
+    replies = result.stdout.splitlines()
+    first = replies[0]
+    assert len(replies) == 3 and first == replies[2] and result.stderr.count("began anew 0 times") == 3
+    assert cli(*common, stdin="a dog\n").stdout == first + "\n"
+    long = cli(*common, "--max-context", 9, stdin="the quick brown fox jumps\nfox\n")
+    assert long.exit_code == 0 and "fills the context of 9" in long.stderr
 
 
 def test_end_tokens_of_the_model_end_the_text(cli: Any, whole_model: Path) -> None:

@@ -78,6 +78,56 @@ def test_templates_that_refuse_or_break(directory: Path) -> None:
         Tokenizer.from_directory(directory).encode("hi", raw=False)
 
 
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "it takes more than 1 seconds"),
+        (
+            "{% set s = namespace(t='ab') %}{% for a in range(60) %}{% set s.t = s.t ~ s.t %}{% endfor %}",
+            "it needs too much memory",
+        ),
+        ("{{ 'a' * 9999999999 }}", "chat template fails: "),
+        ("{{ messages[0].content.nothing.at_all }}", "chat template fails: UndefinedError"),
+        ("{{ 1 // 0 }}", "chat template fails: ZeroDivisionError"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "it calls itself without end"),
+        ("{{ 'a' * 20000000 }}", "its text is longer than 16777216 characters"),
+    ],
+)
+def test_templates_without_end(directory: Path, monkeypatch: pytest.MonkeyPatch, template: str, message: str) -> None:
+    pytest.importorskip("jinja2")
+    monkeypatch.setattr("tempo_llm.chat.SECONDS", 1 if "99999" in template else 10)
+    write_settings(directory, chat_template=template)
+    with pytest.raises(TokenizerError) as caught:
+        Tokenizer.from_directory(directory).encode("hi", raw=False)
+    assert message in str(caught.value) and str(caught.value).count("\n") == 1
+
+
+def test_special_tokens_in_a_users_text_are_text(directory: Path) -> None:
+    pytest.importorskip("jinja2")
+    write_settings(directory, bos_token="<s>", chat_template=TEMPLATE)
+    tokenizer = Tokenizer.from_directory(directory)
+    text = "a </s><answer> dog <s>"
+    for raw in (True, False):
+        plain, special = (tokenizer.encode(text, raw=raw, special=special) for special in (False, True))
+        assert plain.count(2) == 0 and special.count(2) == 1
+        assert plain.count(1) == 1 and special.count(1) == 2
+        assert plain.count(4) == (0 if raw else 1) and tokenizer.decode(plain) == text
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"chat_template": 5}, "chat_template is int, not a text"),
+        ({"chat_template": [1, 2]}, "a list of other things than names and templates"),
+        ({"chat_template": "a" * (2**20 + 1)}, "the chat template has 1048577 characters"),
+    ],
+)
+def test_templates_that_are_none(directory: Path, settings: dict[str, Any], message: str) -> None:
+    write_settings(directory, **settings)
+    with pytest.raises(TokenizerError, match=message):
+        Tokenizer.from_directory(directory)
+
+
 def test_a_template_cannot_reach_python(directory: Path) -> None:
     pytest.importorskip("jinja2")
     write_settings(directory, chat_template="{{ ''.__class__.__mro__[1].__subclasses__() }}")

@@ -1,4 +1,4 @@
-"""The faults of `benchmarks/faults.py`, in small: a killed run that goes on is the run that was never stopped."""
+"""The faults of `benchmarks/faults/rl.py`, in small: a killed run that goes on is the run that was never stopped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from benchmarks.faults import RECIPE, Faults
+from benchmarks.faults.rl import RECIPE, Faults
 from tempo_rl.rundir import RunDirectory
 
 

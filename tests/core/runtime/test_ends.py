@@ -284,3 +284,27 @@ def test_what_needs_the_end_before_the_run() -> None:
     with pytest.raises(errors.ConfigError, match="as it was compiled"):
         program.stepping({"x": np.ones(5)}, as_written=True)
     assert [step.name for step in program.stepping({"x": np.ones(5)})]
+
+
+@pytest.mark.parametrize("backend", ["jax", "numpy"])
+def test_what_decides_an_end_varies_with_another_bound_that_a_run_chooses(backend: str) -> None:
+    """Rows go on from prompts of any length, and all of them end when each has been large."""
+    ctx = tp.Context("b", "p", "t")
+    with ctx as ((b, B), (p, P), (t, T)):
+        prompt = tp.input("prompt", (), "int32", domain=(b, p))
+        token = tp.recurrence((), "int32", domain=(b, t), name="token")
+        token[b, t, t < P] = prompt[b, t]
+        token[b, t + 1] = token * 3 % 97
+        over = token > 90
+        done = tp.recurrence((), "bool", domain=(b, t), name="done")
+        done[b, 0] = over[b, 0]
+        done[b, t + 1] = done | over[b, t + 1]
+        ctx.ends(t, when=done)
+    program = ctx.compile({B: 2, P: tp.upto(8), T: tp.upto(40)}, token, tp.Config(backend=backend))
+    for prompts in ([[1, 2, 5], [4, 5, 6]], [[1], [4]], [[95, 1, 1, 1, 1], [1, 1, 1, 93, 7]]):
+        rows = [list(row) for row in prompts]
+        while len(rows[0]) < 40 and not all(max(row) > 90 for row in rows):
+            rows = [[*row, row[-1] * 3 % 97] for row in rows]
+        end = max(next((k for k, token in enumerate(row) if token > 90), 39) for row in rows) + 1
+        results = program.run({"prompt": np.asarray(prompts, np.int32)}, bounds={T: 40})
+        np.testing.assert_array_equal(results, [row[:end] for row in rows])

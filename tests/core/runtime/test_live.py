@@ -322,3 +322,20 @@ def test_a_killed_process_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
             assert process.wait(120) == (-signal.SIGKILL if attempt < 2 else 0)
     expected = learning(tp.Config(backend="numpy"), I=400).run({"x": X}, seed=5)["w"]
     np.testing.assert_array_equal(np.load(out), expected)
+
+
+def test_what_a_run_compiles_counts() -> None:
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.recurrence((), domain=(i, t), name="x")
+        x[i, 0] = tp.ones(()) * i
+        x[i, t + 1] = x * 2.0
+    program = ctx.compile({I: 2, T: 3}, x, tp.Config(cache=False, disable=("vectorize(t)", "vectorize(i)")))
+    before = program.compiles, program.compile_seconds
+    run = program.start(by=t)
+    run.advance(t)
+    assert program.compiles > before[0] and program.compile_seconds > before[1]
+    compiles = program.compiles
+    run.finish()
+    program.start(by=t).finish()
+    assert program.compiles >= compiles > 0

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -189,17 +188,12 @@ def rl(kills: int, seed: int) -> list[str]:
         return faults.problems
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("family", choices=FAMILIES)
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "benchmarks.faults rl", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    sys.exit(1 if FAMILIES[options.family](options.kills, options.seed) else 0)
-
-
-FAMILIES: dict[str, Callable[[int, int], list[str]]] = {"rl": rl}
-
-if __name__ == "__main__":
-    main()
+    return 1 if rl(options.kills, options.seed) else 0

@@ -1,0 +1,76 @@
+"""Where a model is: a directory, a name under checkpoints/, or a repository in the cache of Hugging Face or on its hub."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tempo_llm.errors import RequestError
+
+CHECKPOINTS = Path("checkpoints")
+REPOSITORIES: Mapping[str, str] = {  # short names
+    "llama-2-7b": "meta-llama/Llama-2-7b-hf",
+    "llama-3-8b": "meta-llama/Meta-Llama-3-8B",
+    "llama-3.1-8b": "meta-llama/Llama-3.1-8B",
+    "llama-3.1-8b-instruct": "meta-llama/Llama-3.1-8B-Instruct",
+    "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
+    "llama-3.2-1b-instruct": "meta-llama/Llama-3.2-1B-Instruct",
+    "llama-3.2-3b": "meta-llama/Llama-3.2-3B",
+    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
+    "mistral-7b": "mistralai/Mistral-7B-v0.1",
+    "mistral-7b-instruct": "mistralai/Mistral-7B-Instruct-v0.3",
+    "qwen2-0.5b": "Qwen/Qwen2-0.5B",
+    "qwen2-0.5b-instruct": "Qwen/Qwen2-0.5B-Instruct",
+    "tinyllama": "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+    "smollm-135m": "HuggingFaceTB/SmolLM-135M",
+    "smollm-135m-instruct": "HuggingFaceTB/SmolLM-135M-Instruct",
+}
+FILES = ("*.json", "*.jinja", "*.safetensors", "tokenizer.model")  # what is read of a repository
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def locate(model: str | Path) -> Path:
+    """The directory of a model. A directory comes first, then `checkpoints/NAME`, then the repository in Hugging Face's cache or hub.
+
+    Raises RequestError, which says where it looked, and how to get the weights.
+    """
+    name = str(model)
+    if not name.strip() or "\0" in name:
+        raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
+    for candidate in (Path(model), CHECKPOINTS / name):
+        if os.path.isdir(candidate):  # unlike Path.is_dir, False for a name that is too long for a file
+            return candidate
+    if os.path.isfile(name):
+        raise RequestError(
+            f"{name} is a file, and a model is a directory", hint=f"give the directory: --model {Path(name).parent}"
+        )
+    name = name if len(name) < 200 else f"{name[:197]}..."
+    looked = [f"the directory {name}", f"{CHECKPOINTS}/{name}"]
+    repository = REPOSITORIES.get(name.lower(), name if _REPOSITORY.fullmatch(name) else None)
+    if repository is None:
+        raise _missing(name, looked, f"it is not a short name either: {', '.join(REPOSITORIES)}")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise _missing(name, looked, "to look in the cache and on the hub of Hugging Face: pip install huggingface_hub") from None
+    looked.append(f"the cache of Hugging Face, for {repository}")
+    try:
+        return Path(snapshot_download(repository, local_files_only=True, allow_patterns=list(FILES)))
+    except Exception:  # the package has an error class for each way in which it is not there
+        looked.append(f"https://huggingface.co/{repository}")
+    try:
+        return Path(snapshot_download(repository, allow_patterns=list(FILES)))
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise _missing(name, looked, f"the hub says: {first[:200]}", repository) from None
+
+
+def _missing(name: str, looked: list[str], reason: str, repository: str = "REPOSITORY") -> RequestError:
+    models = sorted(path.parent.name for path in CHECKPOINTS.glob("*/config.json"))
+    here = f"; the models under {CHECKPOINTS}/ are: {', '.join(models)}" if models else ""
+    return RequestError(
+        f"{name} is not a model: looked for {', '.join(looked)}{here}; {reason}",
+        hint=f"download the weights: huggingface-cli download {repository} --local-dir {CHECKPOINTS}/NAME, or give a directory: --model DIR",
+    )

@@ -1,0 +1,262 @@
+"""A model with its tokenizer: `load(path)`, then `.generate("text")` and `.logits(ids)`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from tempo_core.nn import Pattern
+from tempo_llm.attention import Attention, Layers
+from tempo_llm.checkpoint import check_dtype
+from tempo_llm.config import LlamaConfig
+from tempo_llm.conversation import Conversation
+from tempo_llm.errors import PatternError, RequestError, TokenizerError, shown
+from tempo_llm.generate import Completion, Decoding, Generation, Generator, Piece, Request
+from tempo_llm.hub import locate
+from tempo_llm.sampling import Sampling
+from tempo_llm.tokenizer import Tokenizer
+from tempo_llm.types import FloatArray
+from tempo_llm.writer import Writer
+
+Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
+"""A text, texts, the token ids of one prompt, or those of several."""
+
+
+def load(
+    model: str | Path,
+    dtype: str = "float32",
+    attention: str | Attention | Pattern | None = None,
+    *,
+    capacity: int | None = None,
+    **options: Any,
+) -> Model:
+    """The model in a checkpoint directory, under `checkpoints/`, or in a repository of Hugging Face.
+
+    `dtype` is that of weights and keys: "float32", "bfloat16", "float16", or "int8" (int8 matrices, float32 numbers otherwise). `attention`
+    is a pattern, or patterns by layers (`"0-3:full,4-:window=1024+sink=4"`); without it, the windows of the model's configuration.
+    `capacity` is the greatest number of positions of a program; without it, programs have 64, 128, 256, ..., as requests need them.
+    `options` are fields of `tempo_core.Config`, such as `cache`.
+
+    Raises RequestError if there is no such model or dtype, ModelConfigError, CheckpointError, TokenizerError and PatternError.
+    """
+    check_dtype(dtype)
+    directory = locate(model)
+    config = LlamaConfig.from_directory(directory)
+    chosen = _attention(attention, config)
+    chosen.by_layer(config.num_hidden_layers)  # reports a mistake before the weights are read
+    tokenizer = Tokenizer.if_there(directory)
+    generator = Generator.from_directory(directory, chosen, dtype, capacity, **options)
+    return Model(generator, tokenizer, directory)
+
+
+def _attention(attention: object, config: LlamaConfig) -> Attention:
+    if attention is None:
+        return Attention.of_windows(config.windows)
+    if isinstance(attention, Pattern):
+        return Attention((Layers(0, None, attention),))
+    if isinstance(attention, Attention):
+        return attention
+    if not isinstance(attention, str):
+        raise PatternError(f"{shown(attention)} is not an attention pattern", hint='attention="window=1024+sink=4", for example')
+    return Attention.parse(attention)
+
+
+class Model:
+    """A model: `generate` continues prompts, `logits` scores a text. `tokenizer` is None if the directory has none.
+
+    All prompts and lengths up to a capacity share one compiled program, to which the weights are bound once.
+    """
+
+    def __init__(self, generator: Generator, tokenizer: Tokenizer | None, directory: Path):
+        self.generator, self.directory = generator, directory
+        self._tokenizer = tokenizer
+
+    @property
+    def config(self) -> LlamaConfig:
+        return self.generator.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises TokenizerError if the model's directory has no tokenizer."""
+        if self._tokenizer is None:
+            raise TokenizerError(
+                f"no tokenizer.json or tokenizer.model in {self.directory}",
+                hint="copy it from the model's own directory, or give token ids",
+            )
+        return self._tokenizer
+
+    @property
+    def compiles(self) -> int:
+        """The number of XLA programs compiled so far for `generate`."""
+        return self.generator.costs[0]
+
+    def __repr__(self) -> str:
+        config, form = self.config, self.generator.form
+        return f"<Model {self.directory}: {config.model_type}, {config.num_hidden_layers} layers of {config.hidden_size}, {form.dtype}>"
+
+    def logits(self, ids: str | Sequence[int]) -> FloatArray:
+        """The scores of all tokens after each token of a text: float32 [len(ids), vocabulary]. Raises RequestError."""
+        return self.generator.logits(self._ids(ids) if isinstance(ids, str) else ids)
+
+    @overload
+    def generate(
+        self,
+        prompts: Prompts,
+        max_new_tokens: int = 128,
+        *,
+        stream: Literal[False] = False,
+        sampling: Sampling | None = None,
+        temperature: float = 0.0,
+        samples: int = 1,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        stop_ids: Iterable[int] = (),
+        ignore_eos: bool = False,
+        logprobs: int = 0,
+        max_context: int | None = None,
+        chunk: int | None = None,
+    ) -> Generation: ...
+    @overload
+    def generate(
+        self,
+        prompts: Prompts,
+        max_new_tokens: int = 128,
+        *,
+        stream: Literal[True],
+        sampling: Sampling | None = None,
+        temperature: float = 0.0,
+        samples: int = 1,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        stop_ids: Iterable[int] = (),
+        ignore_eos: bool = False,
+        logprobs: int = 0,
+        max_context: int | None = None,
+        chunk: int | None = None,
+    ) -> Stream: ...
+    def generate(
+        self,
+        prompts: Prompts,
+        max_new_tokens: int = 128,
+        *,
+        stream: bool = False,
+        sampling: Sampling | None = None,
+        temperature: float = 0.0,
+        samples: int = 1,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        stop_ids: Iterable[int] = (),
+        ignore_eos: bool = False,
+        logprobs: int = 0,
+        max_context: int | None = None,
+        chunk: int | None = None,
+    ) -> Generation | Stream:
+        """Continue each prompt, a text or token ids, by up to `max_new_tokens` tokens.
+
+        The text ends after an end token of the model (unless `ignore_eos`), one of `stop_ids`, or before a string of `stop`. `sampling` says
+        how tokens are chosen, or `temperature` alone: 0 takes the most likely one. `samples` continues each prompt so many times. Draws are a
+        function of `seed`, the prompt, the sample and the position. With `logprobs` K, the K most likely tokens at each position are
+        reported. Texts are given as they are: `model.tokenizer.encode(text, raw=False)` applies the chat template.
+
+        With `stream`, the result is an iterator over pieces of text as they come, in launches of `chunk` positions (by default, about a tenth
+        of a second each); its `.generation` is the same as without. Raises RequestError.
+        """
+        stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
+        if not all(isinstance(text, str) and text for text in stops):
+            raise RequestError(
+                f"stop is {shown(stop)}; it must be texts that are not empty", hint='stop=["END"], or leave it out'
+            )
+        ids = self._prompts(prompts)
+        chosen = Sampling(temperature) if sampling is None else sampling
+        ends = {*stop_ids, *(() if ignore_eos else (i for i in self.config.eos_ids if i < self.config.vocab_size))}
+        request = Request(ids, max_new_tokens, chosen, seed, tuple(sorted(ends)), max_context, samples, logprobs)
+        if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
+            raise RequestError(f"a chunk is {shown(chunk)} positions; it must be at least 1")
+        if stops and self._tokenizer is None:
+            raise TokenizerError("stop strings need a tokenizer, and this model has none", hint="stop at token ids: stop_ids=[2]")
+        streamed = Stream(self.generator.start(request), self._tokenizer, stops, chunk)
+        return streamed if stream else streamed.finished()
+
+    def chat(
+        self,
+        system_prompt: str | None = None,
+        *,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        max_context: int | None = None,
+    ) -> Conversation:
+        """A conversation in the model's chat template: `"".join(chat.say("Hello"))` is a reply.
+
+        Keys and values stay from turn to turn. Raises TokenizerError if the model has no chat template.
+        """
+        return Conversation(self.generator, self.tokenizer, system_prompt, sampling, seed, max_context)
+
+    def _prompts(self, prompts: Prompts) -> list[list[int]]:
+        if isinstance(prompts, str):
+            return [self._ids(prompts)]
+        try:
+            each: list[Any] = list(prompts)
+        except TypeError:
+            raise RequestError(f"the prompts are {shown(prompts)}", hint='generate("text"), or generate([1, 2, 3])') from None
+        if each and all(isinstance(prompt, str) for prompt in each):
+            return [self._ids(prompt) for prompt in each]
+        if each and not any(isinstance(prompt, (str, Sequence)) or hasattr(prompt, "__len__") for prompt in each):
+            return [each]  # the ids of one prompt
+        if any(isinstance(prompt, str) or not hasattr(prompt, "__len__") for prompt in each):
+            raise RequestError(
+                "prompts are texts or token ids, not both", hint='generate(["one", "two"]) or generate([[1, 2], [3]])'
+            )
+        return [list(prompt) for prompt in each]
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, raw=True)
+
+
+class Stream(Iterator[Piece]):
+    """Pieces of text as they come. After the last one, or any before, `generation` is what came so far."""
+
+    def __init__(self, decoding: Decoding, tokenizer: Tokenizer | None, stops: Sequence[str], chunk: int | None):
+        self._decoding, self._stops = decoding, stops
+        rows = decoding.rows.request.rows
+        self._writers = {place: Writer(tokenizer, stops) for place in rows}
+        self._row = {place: number for number, place in enumerate(rows)}
+        self._pieces = decoding.pieces(chunk)
+        self._lock = threading.Lock()
+
+    def __next__(self) -> Piece:
+        with self._lock:
+            return self._told(next(self._pieces))
+
+    def _told(self, piece: Piece) -> Piece:
+        """A piece with its text. A stop string in it ends the row."""
+        place = piece.prompt, piece.sample
+        writer = self._writers[place]
+        text = writer.write(piece.token_ids, piece.finish_reason is not None)
+        if writer.is_stopped and piece.finish_reason is None:
+            self._decoding.stop(self._row[place])
+        return replace(piece, text=text, finish_reason="stop" if writer.is_stopped else piece.finish_reason)
+
+    def finished(self) -> Generation:
+        """The whole: in one launch, unless there are stop strings to look for."""
+        if self._stops:
+            for _ in self:
+                pass
+        else:
+            before = [len(tokens) for tokens in self._decoding.rows.tokens]
+            self._decoding.finish()
+            for place, row in self._row.items():
+                self._writers[place].write(self._decoding.rows.tokens[row][before[row] :], True)
+        return self.generation
+
+    @property
+    def generation(self) -> Generation:
+        """What came so far, as a whole."""
+        generation = self._decoding.generation()
+        return replace(generation, completions=tuple(self._completion(each) for each in generation.completions))
+
+    def _completion(self, completion: Completion) -> Completion:
+        writer = self._writers[completion.prompt, completion.sample]
+        return replace(completion, text=writer.text, finish_reason="stop" if writer.is_stopped else completion.finish_reason)

@@ -1,0 +1,61 @@
+"""Renders a chat template in a process of its own, whose memory and time are limited: a template is downloaded code.
+
+It reads a JSON object from standard input, `{"template", "conversations", "tokens", "paths", "bytes"}`, and writes one: `{"texts"}`, or `{"error"}`.
+It imports nothing of this package, so that it starts quickly.
+"""
+
+import json
+import sys
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    sys.path.extend(request["paths"])
+    import jinja2
+    import jinja2.sandbox
+
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (request["bytes"], request["bytes"]))
+    except (ImportError, ValueError, OSError):  # not on this system
+        pass
+
+    class Refusal(Exception):
+        """The template's own refusal of a conversation."""
+
+    def refuse(message: object) -> None:
+        raise Refusal(str(message))
+
+    def now(layout: str) -> str:
+        from datetime import datetime
+
+        return datetime.now().strftime(layout)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    environment.globals.update(raise_exception=refuse, strftime_now=now)
+    answer: dict[str, object]
+    try:
+        template = environment.from_string(request["template"])
+        answer = {
+            "texts": [
+                template.render(messages=messages, add_generation_prompt=True, **request["tokens"])
+                for messages in request["conversations"]
+            ]
+        }
+    except Refusal as error:
+        answer = {"refusal": str(error)[:300]}
+    except MemoryError:
+        answer = {"error": "it needs too much memory"}
+    except RecursionError:
+        answer = {"error": "it calls itself without end"}
+    except Exception as error:  # whatever a template's expressions raise
+        answer = {"error": f"{type(error).__name__}: {error}"[:300]}
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

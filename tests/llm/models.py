@@ -1,0 +1,106 @@
+"""Tiny models for the tests: random weights in Hugging Face's layout, and a byte-pair tokenizer that is trained here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+VALUES: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+TEXT = ["the quick brown fox jumps over the lazy dog", "a lazy dog sleeps all day long", "foxes and dogs run in the brown woods"]
+
+
+def random_tensors(values: Mapping[str, Any], seed: int = 0, tied: bool = False) -> dict[str, np.ndarray]:
+    """Weights under their names in a checkpoint."""
+    random = np.random.default_rng(seed)
+    hidden, inner, vocabulary = values["hidden_size"], values["intermediate_size"], values["vocab_size"]
+    keys = hidden // values["num_attention_heads"] * values["num_key_value_heads"]
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
+    if not tied:
+        shapes["lm_head.weight"] = (vocabulary, hidden)
+    for layer in range(values["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        shapes |= {f"{at}.{name}_layernorm.weight": (hidden,) for name in ("input", "post_attention")}
+        matrices = {"q": (hidden, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, hidden)}
+        linear = {f"self_attn.{name}_proj": shape for name, shape in matrices.items()}
+        linear |= {"mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
+        for name, shape in linear.items():
+            shapes[f"{at}.{name}.weight"] = shape
+            is_biased = values.get("attention_bias" if "attn" in name else "mlp_bias")
+            if is_biased or (values["model_type"] == "qwen2" and name[-6] in "qkv" and "attn" in name):
+                shapes[f"{at}.{name}.bias"] = shape[:1]
+    return {name: random.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def tensor_bytes(tensors: Mapping[str, np.ndarray]) -> bytes:
+    """A safetensors file, written by hand from the format's description."""
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        kind = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64", "int8": "I8"}[tensor.dtype.name]
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + tensor.nbytes]}
+        data += tensor.tobytes()
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def write_model(directory: Path, values: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
+    """A checkpoint directory without a tokenizer."""
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps(values))
+    (directory / "model.safetensors").write_bytes(tensor_bytes(tensors))
+    return directory
+
+
+def train_tokenizer(directory: Path) -> int:
+    """Trains a byte-level BPE tokenizer that prepends `<s>`, and returns the size of its vocabulary."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<unk>", "<s>", "</s>", "<user>", "<answer>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return tokenizer.get_vocab_size()
+
+
+def whole_model(directory: Path, **settings: Any) -> tuple[Path, dict[str, Any], dict[str, np.ndarray]]:
+    """A model directory with everything in it, its `config.json`, and its weights."""
+    values = {**VALUES, "vocab_size": 300, **settings}
+    tensors = random_tensors(values)
+    write_model(directory, values, tensors)
+    assert train_tokenizer(directory) <= values["vocab_size"]
+    return directory, values, tensors

@@ -1,0 +1,156 @@
+"""The choice of tokens: the settings against plain NumPy, what draws depend on, and mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tempo_core as tp
+from tempo_llm import RequestError, Sampling
+from tempo_llm.sampling import NOT_FINITE, choose, penalized, uniform_draws
+
+VOCABULARY = 12
+
+
+def plain_choice(
+    sampling: Sampling, logits: np.ndarray, prompt: list[int], text: list[int], draw: float
+) -> tuple[int, np.ndarray]:
+    """The next token, and the probability of each token, one token after the other in float64."""
+    scores = logits.astype(np.float64)
+    for token in range(VOCABULARY):
+        if token in prompt or token in text:
+            penalty = sampling.repetition_penalty
+            scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
+        scores[token] -= sampling.frequency_penalty * text.count(token) + sampling.presence_penalty * (token in text)
+        scores[token] += sampling.logit_bias.get(token, 0.0)
+    if sampling.temperature == 0:
+        return int(scores.argmax()), np.eye(VOCABULARY)[scores.argmax()]
+    weights = np.exp((scores - scores.max()) / sampling.temperature)
+    weights /= weights.sum()
+    order = sorted(range(VOCABULARY), key=lambda token: -weights[token])
+    kept, together = np.zeros(VOCABULARY), 0.0
+    for rank, token in enumerate(order):
+        fits = (not sampling.top_k or rank < sampling.top_k) and together < sampling.top_p
+        if fits and weights[token] >= sampling.min_p * weights[order[0]]:
+            kept[token] = weights[token]
+        together += weights[token]
+    kept /= kept.sum()
+    filtered = sampling.top_k or sampling.top_p < 1 or sampling.min_p
+    sequence = order if filtered else range(VOCABULARY)
+    reached = 0.0
+    for token in sequence:
+        reached += kept[token]
+        if reached > draw:
+            return token, kept
+    return token, kept
+
+
+SETTINGS = {
+    "greedy": Sampling(),
+    "temperature": Sampling(0.8),
+    "top k": Sampling(1.3, top_k=3),
+    "top p": Sampling(1.1, top_p=0.7),
+    "min p": Sampling(1.5, min_p=0.2),
+    "all three": Sampling(2.0, top_k=7, top_p=0.9, min_p=0.05),
+    "repetition": Sampling(repetition_penalty=1.8),
+    "frequency and presence": Sampling(0.9, frequency_penalty=0.6, presence_penalty=-0.4),
+    "bias": Sampling(logit_bias={3: 4.0, 5: float("-inf")}),
+    "everything": Sampling(1.2, 6, 0.8, 0.02, 1.3, 0.2, 0.5, {1: -2.0}),
+}
+
+
+def run_choice(sampling: Sampling, logits: np.ndarray, prompt: list[int], draws: np.ndarray) -> list[int]:
+    """The tokens that the program chooses, one after the other. `logits` has those of each position."""
+    features = sampling.features()
+    context = tp.Context("t", "b")
+    with context as ((t, T), (b, B)):
+        given = tp.input("logits", (VOCABULARY,), domain=(t,))
+        token = tp.recurrence((), "int32", domain=(t, b), name="token")
+        start = tp.full((), 1, "int32")
+        scores = given[t]
+        if features.is_penalized:
+            scores = penalized(given, token, start, t, b)
+        if features.is_biased:
+            scores = scores + tp.input("logit_bias", (VOCABULARY,))
+        draw = tp.input("draw", (), domain=(t, b))[t + 1, b] if features.is_sampled else None
+        token[0, b] = tp.full((), prompt[-1], "int32")
+        token[t + 1, b] = choose(scores, features, draw)
+    count = len(logits) + 1
+    feeds = sampling.inputs(features, [prompt], draws[:, None], VOCABULARY)
+    padded = np.concatenate([logits, logits[:1]])
+    (tokens,) = context.run({T: count, B: 1}, [token], {"logits": padded, **feeds})
+    return np.asarray(tokens)[1:, 0].tolist()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_tokens_are_those_of_plain_numpy(name: str) -> None:
+    sampling, prompt = SETTINGS[name], [4, 7]
+    random = np.random.default_rng(list(SETTINGS).index(name))
+    logits = random.normal(0, 2, (24, VOCABULARY)).astype(np.float32)
+    draws = random.random(25, np.float32)
+    text: list[int] = []
+    for position, row in enumerate(logits):
+        text.append(plain_choice(sampling, row, prompt, text, float(draws[position + 1]))[0])
+    assert run_choice(sampling, logits, prompt, draws) == text
+
+
+def test_settings_change_the_text() -> None:
+    """No setting of the table above is without effect on its random numbers."""
+    random = np.random.default_rng(8)
+    logits = random.normal(0, 2, (24, VOCABULARY)).astype(np.float32)
+    draws = random.random(25, np.float32)
+    texts = [tuple(run_choice(sampling, logits, [4, 7], draws)) for sampling in SETTINGS.values()]
+    assert len(set(texts)) == len(texts)
+
+
+def test_draws_have_the_probabilities() -> None:
+    logits = np.tile(np.log(np.arange(1, VOCABULARY + 1, dtype=np.float32)), (2000, 1))
+    draws = uniform_draws(3, [1, 2], 0, 2001)
+    counts = np.bincount(run_choice(Sampling(1.0), logits, [0], draws), minlength=VOCABULARY)
+    expected = np.arange(1, VOCABULARY + 1) / np.arange(1, VOCABULARY + 1).sum()
+    assert np.abs(counts / 2000 - expected).max() < 0.03
+
+
+def test_logits_that_are_not_finite_choose_no_token() -> None:
+    logits = np.zeros((3, VOCABULARY), np.float32)
+    logits[1, 4], logits[2, 5] = np.nan, np.inf
+    assert run_choice(Sampling(), logits, [0], np.zeros(4, np.float32)) == [0, NOT_FINITE, NOT_FINITE]
+
+
+def test_draws_depend_on_seed_prompt_sample_and_position_only() -> None:
+    draws = uniform_draws(7, [1, 2, 3], 0, 50)
+    assert draws.dtype == np.float32 and (draws >= 0).all() and (draws < 1).all()
+    np.testing.assert_array_equal(uniform_draws(7, [1, 2, 3], 0, 20), draws[:20])
+    others = [uniform_draws(8, [1, 2, 3], 0, 50), uniform_draws(7, [1, 2, 4], 0, 50), uniform_draws(7, [1, 2, 3], 1, 50)]
+    assert all((other != draws).all() for other in others)
+    assert uniform_draws(-1, [5], 0, 3).tolist() == uniform_draws(2**63 - 1, [5], 0, 3).tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1.0}, "temperature is -1.0; it must be 0 \\(greedy\\) or a positive number"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": float("inf")}, "temperature is inf"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
+        ({"top_k": -1}, "top_k is -1"),
+        ({"top_k": 2.5}, "top_k is 2.5; it must be a whole number"),
+        ({"top_p": 0}, "top_p is 0; it must be greater than 0"),
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"min_p": -0.1}, "min_p is -0.1"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0"),
+        ({"presence_penalty": float("inf")}, "presence_penalty is inf"),
+        ({"logit_bias": {3: float("nan")}}, "logit bias of token 3 is nan"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        Sampling(**settings)
+
+
+def test_a_bias_of_an_unknown_token() -> None:
+    sampling = Sampling(logit_bias={VOCABULARY: 1.0})
+    with pytest.raises(RequestError, match="the logit bias names token 12"):
+        sampling.inputs(sampling.features(), [[1]], np.zeros((3, 1), np.float32), VOCABULARY)
