@@ -213,7 +213,7 @@ PROGRAMS: dict[str, tuple[Callable[[], tp.Program[Any]], Callable[[], tp.Program
     "gradient of an RNN, batch as a step": (lambda: rnn(64, 250, 128, "step"), lambda: rnn(16, 24, 32, "step")),
     "gradient of an RNN, batch as a dimension": (lambda: rnn(64, 250, 128, "dimension"), lambda: rnn(16, 24, 32, "dimension")),
     "Kalman filter": (lambda: kalman(1000, 64, 4), lambda: kalman(24, 16, 2)),
-    "window attention": (lambda: llama("100M", 1, 512, "window=64"), lambda: llama("tiny", 1, 64, "window=16")),
+    "window attention": (lambda: llama("100M", 1, 512, "window=64"), lambda: llama("tiny", 1, 128, "window=16")),
 }
 
 

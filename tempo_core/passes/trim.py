@@ -24,8 +24,8 @@ class Trim(Pass):
     If only `h[5]` is a result, its recurrence ends there; if only `h[0]` is one, it is not needed at all. An end that is a
     number of points before the end of the step (in `x[t + 1] = f(x)`, f(x) is needed up to T - 2) counts as T - 2. Without the
     trimmed point, the last iteration would run a part of the body, and would be compiled apart from the loop. Such a step is
-    left alone if much of its work is needed at the last point: there, the trimmed operations would be the reason for a second
-    copy of the body.
+    left alone if the run finds out its end, or if much of its work is needed at the last point: there, the trimmed operations would be
+    the reason for a second copy of the body.
 
     Rewrite: `y[t] = g(x[t]); x[t + 1] = f(y[t], u[t + 1])` -> the same with `y` over `t where t <= T - 2`
     """
@@ -41,7 +41,8 @@ class Trim(Pass):
 def _trimmed(graph: Graph, step: Symbol) -> Graph:
     intervals = needed_points(graph, step)
     conditions = _far_ends(graph, step, intervals)
-    near = _before_last(graph, step, intervals)
+    ends = step.bound_symbol in graph.ends()  # then no iteration knows that it is the last one before it looks at the condition
+    near = {} if ends else _before_last(graph, step, intervals)
     graph = graph.copy()
     for node in graph:
         if step not in node.domain or must_run(node):

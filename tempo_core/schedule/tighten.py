@@ -56,7 +56,7 @@ def _last_iteration(guards: Sequence[tuple[Bool, ...]], loop: Loop, limits: Limi
     """
     single = [_only(parts, loop.counter) for parts in guards]
     ends = [
-        [end for end in (_end(part, loop.counter) for part in parts) if end is not None]
+        [end for end in (_end(part, loop.counter) for part in (*parts, *_where_equal(parts, loop.counter))) if end is not None]
         for parts, only in zip(guards, single, strict=True)
         if only is None
     ]
@@ -67,6 +67,17 @@ def _last_iteration(guards: Sequence[tuple[Bool, ...]], loop: Loop, limits: Limi
             if all(only is None or is_nonnegative(last - only, limits) for only in single):
                 return last
     return None
+
+
+def _where_equal(parts: Sequence[Bool], counter: Symbol) -> list[Bool]:
+    """What a guard says of a counter that it sets equal to another symbol: `t <= n` for `(t == p) & (p <= n)`."""
+    values = {}
+    for part in parts:
+        if isinstance(part, Comparison) and part.kind == "==" and len(part.symbols) == 2 and counter in part.symbols:
+            (other,) = part.symbols - {counter}
+            if part.expr.coefficient(counter) == -part.expr.coefficient(other) and abs(part.expr.coefficient(other)) == 1:
+                values[other] = other.expr - part.expr * part.expr.coefficient(other)
+    return [part.substitute(values) for part in parts if values and counter not in part.symbols]
 
 
 def _only(parts: Sequence[Bool], counter: Symbol) -> Expr | None:
