@@ -48,7 +48,7 @@ class Conversation:
         self._most = most if max_context is None else max_context
         self._ends = frozenset(token for token in generator.config.eos_ids if token < generator.config.vocab_size)
         self._after_reply = self._tokens_after_a_reply()
-        self._used: dict[int, tp.Program[dict[str, np.ndarray]]] = {}
+        self._used: dict[tuple[int, int], tp.Program[dict[str, np.ndarray]]] = {}
         self._run: Any = None
         self._capacity = 0
         self._tokens: list[int] = []  # those that the run has reached
@@ -129,8 +129,9 @@ class Conversation:
         self._capacity = generator.capacity_for(last)
         self._given, self._asked, self._tokens = {}, -1, []
         self.restarts += 1
-        decoder, program = generator.conversation(features, self._capacity)
-        self._used[self._capacity] = program
+        at_once = generator.prompt_capacity(len(tokens), self._capacity)
+        decoder, program = generator.conversation(features, self._capacity, at_once)
+        self._used[self._capacity, at_once] = program
         ends = np.zeros(generator.config.vocab_size, bool)
         ends[list(self._ends)] = True
         draws = uniform_draws(self._seed, (), 0, self._capacity)[:, None] if features.is_sampled else np.zeros((0, 1), np.float32)

@@ -102,6 +102,11 @@ class Request:
         """For each row of the program, the number of its prompt and of its sample."""
         return [(prompt, sample) for prompt in range(len(self.prompts)) for sample in range(self.samples)]
 
+    @property
+    def shortest(self) -> int:
+        """The number of tokens of the shortest prompt."""
+        return min(map(len, self.prompts))
+
     def needed(self, config: LlamaConfig) -> int:
         """The number of positions of the longest row. Raises RequestError for a request that cannot be served."""
         for name, value, least, most in (
@@ -176,8 +181,8 @@ class Generator:
         self._weights = weights
         self._options = options
         self._decoders: dict[Features, Decoder] = {}
-        self._programs: dict[tuple[int, int, Features], tp.Program[dict[str, np.ndarray]]] = {}
-        self._talking: dict[Features, tuple[Decoder, dict[int, tp.Program[dict[str, np.ndarray]]]]] = {}
+        self._programs: dict[tuple[int, int, int, Features], tp.Program[dict[str, np.ndarray]]] = {}
+        self._talking: dict[Features, tuple[Decoder, dict[tuple[int, int], tp.Program[dict[str, np.ndarray]]]]] = {}
         self._scorers: dict[int, tp.Program[Any]] = {}
         self._dropped = (0, 0.0, 0)  # what programs cost that are not kept any more
 
@@ -231,7 +236,7 @@ class Generator:
     def _profiled(self, request: Request) -> Generation:
         needed = request.needed(self.config)
         features = request.sampling.features(request.logprobs)
-        program, capacity = self.program(len(request.rows), needed, features)
+        program, capacity = self.program(len(request.rows), needed, features, request.shortest)
         before = self.costs
         measured = program.profile(self.inputs(request, needed, features), bounds={self.length(features): needed})
         rows = Rows(self, request, needed)
@@ -271,7 +276,9 @@ class Generator:
         """
         chosen = Sampling(temperature) if sampling is None else sampling
         request = Request(prompts, max_new_tokens, chosen, 0, (), max_context, samples, logprobs)
-        program, _ = self.program(len(request.rows), request.needed(self.config), chosen.features(logprobs), bind=False)
+        program, _ = self.program(
+            len(request.rows), request.needed(self.config), chosen.features(logprobs), request.shortest, bind=False
+        )
         made = program.plan()
         if picture is not None:
             made.draw(picture)
@@ -306,17 +313,20 @@ class Generator:
     # -- programs -----------------------------------------------------------------------------------------------------
 
     def program(
-        self, rows: int, positions: int, features: Features, bind: bool = True
+        self, rows: int, positions: int, features: Features, prompt: int = 1, bind: bool = True
     ) -> tuple[tp.Program[dict[str, np.ndarray]], int]:
-        """The program for so many rows and at least so many positions, and its capacity. If `bind` is off, without its weights."""
-        capacity = self.capacity_for(positions)
-        key = (rows, capacity, features)
+        """The program for so many rows, at least so many positions, and prompts of at least `prompt` tokens, and its capacity.
+
+        All positions up to the capacity of the prompt are computed at once. If `bind` is off, the program is without its weights.
+        """
+        capacity, at_once = self.capacity_for(positions), self.prompt_capacity(prompt, positions)
+        key = (rows, capacity, at_once, features)
         if key in self._programs:
             self._programs[key] = self._programs.pop(key)  # the last one used is the last one to go
             return self._programs[key], capacity
         if features not in self._decoders:
             self._decoders[features] = trace_decoder(self.config, self.attention, features, self.form)
-        program = self.bound(self._decoders[features], rows, capacity, features.logprobs > 0, bind)
+        program = self.bound(self._decoders[features], rows, capacity, at_once, features.logprobs > 0, bind)
         if bind:
             self._programs[key] = program
             if len(self._programs) > PROGRAMS_KEPT:
@@ -327,29 +337,29 @@ class Generator:
         return program, capacity
 
     def bound(
-        self, decoder: Decoder, rows: int, capacity: int, keeps_loop: bool = False, bind: bool = True
+        self, decoder: Decoder, rows: int, capacity: int, at_once: int, keeps_loop: bool = False, bind: bool = True
     ) -> tp.Program[dict[str, np.ndarray]]:
-        """A decoder compiled for so many rows, with the weights bound if `bind` is on.
+        """A decoder compiled for so many rows and positions, `at_once` of a prompt, with the weights bound if `bind` is on.
 
         With `keeps_loop`, all that is computed at a position stays there: logits of all positions are not kept until the end.
         """
-        lengths, layers = tp.upto(capacity), self.config.num_hidden_layers
-        bounds: Bounds = {decoder.rows: rows, decoder.prompt: lengths, decoder.length: lengths, decoder.layers: layers}
+        lengths: Bounds = {decoder.prompt: tp.upto(at_once), decoder.length: tp.upto(capacity)}
+        bounds = {**lengths, decoder.rows: rows, decoder.layers: self.config.num_hidden_layers}
         options = dict(self._options)
         if keeps_loop:
             options["disable"] = (*options.get("disable", ()), "vectorize(t)")
         program = decoder.context.compile(bounds, decoder.outputs, tp.Config(**options))
         return program.bind(self._weights) if bind else program
 
-    def conversation(self, features: Features, capacity: int) -> tuple[Decoder, tp.Program[dict[str, np.ndarray]]]:
-        """The program of a conversation."""
+    def conversation(self, features: Features, capacity: int, at_once: int) -> tuple[Decoder, tp.Program[dict[str, np.ndarray]]]:
+        """The program of a conversation of up to so many positions, which begins with up to `at_once` tokens."""
         if features not in self._talking:
             traced = trace_decoder(self.config, self.attention, features, self.form, is_conversation=True)
             self._talking[features] = traced, {}
         decoder, programs = self._talking[features]
-        if capacity not in programs:
-            programs[capacity] = self.bound(decoder, 1, capacity)
-        return decoder, programs[capacity]
+        if (capacity, at_once) not in programs:
+            programs[capacity, at_once] = self.bound(decoder, 1, capacity, at_once)
+        return decoder, programs[capacity, at_once]
 
     def length(self, features: Features) -> tp.Expr:
         """The bound of the number of positions, of the programs with these features."""
@@ -358,6 +368,13 @@ class Generator:
     def ends_itself(self, features: Features) -> bool:
         """Whether a program with these features ends its loop when all rows have ended."""
         return self._decoders[features].ends_itself
+
+    def prompt_capacity(self, prompt: int, positions: int) -> int:
+        """The number of a prompt's positions that the program for so many positions computes at once: at least `prompt`."""
+        doubled = LEAST_CAPACITY
+        while doubled < prompt:
+            doubled *= 2
+        return min(doubled, self.capacity_for(positions))
 
     def capacity_for(self, positions: int) -> int:
         """The number of positions of the program that serves so many."""
@@ -501,8 +518,8 @@ class Decoding:
         features = request.sampling.features(request.logprobs)
         self.rows = Rows(generator, request, needed)
         self._generator, self._before, started = generator, generator.costs, time.perf_counter()
-        program, self.capacity = generator.program(len(request.rows), needed, features)
-        self._shortest = min(map(len, request.prompts))
+        program, self.capacity = generator.program(len(request.rows), needed, features, request.shortest)
+        self._shortest = request.shortest
         self._run = program.start(
             generator.inputs(request, needed, features), by="t", bounds={generator.length(features): needed}
         )
