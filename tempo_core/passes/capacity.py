@@ -88,7 +88,8 @@ class _Lifting:
             else:
                 fresh.put(self._lifted(node))
         # A value that decides where one step ends may still vary with the length of another, and is padded along that one.
-        varying = {node.id for node in fresh if node.id in deciding and not all(type.is_static for type in node.outputs)}
+        sizes_of = {node.id: {size for type in node.outputs for size in type.shape} for node in fresh if node.id in deciding}
+        varying = {n for n, shape in sizes_of.items() if any(size.steps & set(chosen) for size in shape)}
         return padded_again(fresh, {key: size for key, size in sizes.items() if key[0] not in varying}, deciding - varying)
 
     def _true_shape(self, type: TensorType) -> tuple[Expr, ...]:

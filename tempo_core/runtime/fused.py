@@ -125,7 +125,7 @@ def _is_repeated(op: Op) -> bool:
 
 def _reads_one(op: Op) -> bool:
     """Whether a cheap operation reads one array, or no more than it gives."""
-    if op.name in _EXPENSIVE or _is_kernel(op):
+    if op.name in _EXPENSIVE or _is_kernel(op) or len(op.outputs) != 1:
         return False
     (result,) = op.outputs
     rank, size = len(result.shape), math.prod(result.shape)

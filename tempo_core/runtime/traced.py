@@ -325,7 +325,7 @@ def _part(value: Value, params: Mapping[str, Any]) -> Value | None:
     if op.name == "pad":
         is_all = op.inputs[0].shape == sizes and not any(between for _, _, between in op.padding)
         return op.inputs[0] if is_all and starts == tuple(low for low, _, _ in op.padding) else None
-    if op.name != "concatenate" or op.axis is None:
+    if op.name != "concatenate" or op.axis is None or any(len(operand.shape) != len(starts) for operand in op.inputs):
         return None
     begin = 0
     for operand in op.inputs:

@@ -190,6 +190,7 @@ def dependence(
     that it shows reads outside of the domain.
 
     >>> t = Symbol("t", "T")
+    >>> from tempo_core.symbolic.domain import Range
     >>> past = (Range(Expr.of(0), t.expr + 1),)
     >>> text = "[T] -> { y[t] -> x[s] : t < T and 0 <= s <= t }"
     >>> dependence("y", Domain((t,)), "x", Domain((t,)), past).is_equal(isl.Map.read_from_str(CONTEXT, text))
