@@ -26,8 +26,8 @@ from tempo_core.passes.precompute import Precompute
 from tempo_core.passes.recompute import Recompute
 from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
-from tempo_core.passes.tile import Tile
 from tempo_core.passes.split import Split
+from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
 from tempo_core.passes.wavefront import Wavefront
