@@ -76,12 +76,12 @@ def prefill(results: Results, name: str, config: Any, weights: dict[str, np.ndar
 def traced(config: Any) -> tuple[Any, tuple[Any, ...], Any]:
     """The decoding program of a model: its context, its bounds (rows, prompt, positions, layers), and the tokens."""
     import tempo_core as tp
-    from tempo_llm.llama import Llama
+    from tempo_llm.llama import FLOAT32, Llama
 
     context = tp.Context("b", "p", "t", "l")
     with context as ((b, B), (p, P), (t, T), (layer, L)):
         prompt = tp.input("prompt", (), "int32", domain=(b, p))
-        model = Llama(config, layer, (tp.nn.causal,) * config.num_hidden_layers, tied=False)
+        model = Llama(config, layer, (tp.nn.causal,) * config.num_hidden_layers, FLOAT32)
         token = tp.recurrence((), "int32", domain=(b, t), name="token")
         hidden = tp.recurrence((config.hidden_size,), domain=(b, t, layer), name="hidden")
         after = model.layer(hidden, over=t)
