@@ -172,14 +172,14 @@ class Lowering(Placement):
             return None
         if not prices.pays_to_move_at_once(most - start, 0):
             return None
-        found = moves(loop, self.graph, self.liveness, self.unrolled, self.bounds, live)
-        if found is None or not prices.pays_to_move_at_once(most - start, sum(map(self._moved_bytes, found.groups))):
+        moved = moves(loop, self.graph, self.liveness, self.unrolled, self.bounds, live)
+        if moved is None or not prices.pays_to_move_at_once(most - start, sum(map(self._moved_bytes, moved.groups))):
             return None
         inside = None if is_static(stop) else jnp.arange(start, most) < stop
-        for group in found.groups:
+        for group in moved.groups:
             for values in group.written_out:
                 self._move(group, (start, most), loop, inside, stores, inputs, {**counters, **values}, seed)
-        return found
+        return moved
 
     def _most(self, stop: Expr) -> int | None:
         """The greatest value of a loop's end, in terms of the bounds that a run chooses."""

@@ -229,8 +229,8 @@ def inside_limits(item: Item, limits: Limits, facts: tuple[Expr, ...] = ()) -> I
     if isinstance(item, Loop):
         starts, stops = _arguments(item.start, Maximum), _arguments(item.stop, Minimum)
         ends = (*(item.counter.expr - start for start in starts), *(stop - 1 - item.counter.expr for stop in stops))
-        known = (*facts, *(end for end in ends if not is_nonnegative(end, _limited(item, limits))))
-        return replace(item, body=as_block(inside_limits(item.body, _limited(item, limits), known)))
+        inside = (*facts, *(end for end in ends if not is_nonnegative(end, _limited(item, limits))))
+        return replace(item, body=as_block(inside_limits(item.body, _limited(item, limits), inside)))
     if isinstance(item, If):
         orelse = None if item.orelse is None else as_block(inside_limits(item.orelse, limits, facts))
         return If(_decided_by(facts, item.condition, limits), as_block(inside_limits(item.then, limits, facts)), orelse)
