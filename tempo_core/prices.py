@@ -70,6 +70,10 @@ LEAST_SHARE_TO_CUT_AT_VALUE = 0.5
 # Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
 MOST_STATEMENTS_FOR_ISL = 60
 
+# Schedule: the most dependences that are looked at to cut points off statements which no loop orders, round by round. Each takes about a
+# millisecond. Beyond, there is an error instead of a program.
+MOST_NEEDS_CUT = 50_000
+
 # isl's scheduler sees statements with more pieces as one piece around all their points.
 MOST_PIECES_TO_SCHEDULE = 3
 

@@ -365,10 +365,6 @@ class Generator:
         """The bound of the number of positions, of the programs with these features."""
         return self._decoders[features].length
 
-    def ends_itself(self, features: Features) -> bool:
-        """Whether a program with these features ends its loop when all rows have ended."""
-        return self._decoders[features].ends_itself
-
     def prompt_capacity(self, prompt: int, positions: int) -> int:
         """The number of a prompt's positions that the program for so many positions computes at once: at least `prompt`."""
         doubled = LEAST_CAPACITY
@@ -523,7 +519,6 @@ class Decoding:
         self._run = program.start(
             generator.inputs(request, needed, features), by="t", bounds={generator.length(features): needed}
         )
-        self._ends_itself = generator.ends_itself(features)
         self._started, self._first_token_seconds = started, 0.0
         self._is_streamed = False
 
@@ -550,11 +545,8 @@ class Decoding:
             chunk = count or (_next_chunk(chunk, seconds) if chunk else 1)
 
     def finish(self) -> None:
-        """Go on to the end, in one launch; in several where the program does not end by itself when all rows have ended."""
-        if not self._ends_itself:
-            for _ in self.pieces():
-                pass
-        elif not self.rows.done:
+        """Go on to the end, in one launch: the program ends by itself when all rows have ended."""
+        if not self.rows.done:
             self.rows.take(self._run.finish())
 
     def generation(self) -> Generation:

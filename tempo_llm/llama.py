@@ -177,7 +177,6 @@ class Decoder:
     prompt: Expr
     length: Expr
     layers: Expr
-    ends_itself: bool  # whether the loop over t ends when all rows have ended
 
 
 def trace_decoder(
@@ -230,9 +229,7 @@ def trace_decoder(
         after_end = tp.input("follow", (), "int32") if is_conversation else token
         chosen = tp.where(ended, after_end, chosen)
         text[t + 1, b] = tp.where(given >= 0, given, chosen) + 1
-        # The order of a loop that ends, in which layers read several slices of their past, takes isl minutes: such a run is ended from outside.
-        ends_itself = not is_conversation and all(len(pattern.slices(t, T)) == 1 for pattern in model.layer.patterns)
-        if ends_itself:
+        if not is_conversation:
             context.ends(t, when=ended | (t + 1 >= limit))
 
         outputs: dict[str, Tensor] = {"text": text}
@@ -242,7 +239,7 @@ def trace_decoder(
             of_token = logprobs[t - 1, b].index(0, token)
             outputs |= {"logprob": of_token[t, b, t >= P]}
             outputs |= {"top_logprobs": values[t, b, t >= P - 1], "top_tokens": tokens[t, b, t >= P - 1]}
-    return Decoder(context, model, outputs, B, P, T, L, ends_itself)
+    return Decoder(context, model, outputs, B, P, T, L)
 
 
 @dataclass(frozen=True)

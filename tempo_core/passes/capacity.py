@@ -90,7 +90,11 @@ class _Lifting:
         # A value that decides where one step ends may still vary with the length of another, and is padded along that one.
         sizes_of = {node.id: {size for type in node.outputs for size in type.shape} for node in fresh if node.id in deciding}
         varying = {n for n, shape in sizes_of.items() if any(size.steps & set(chosen) for size in shape)}
-        return padded_again(fresh, {key: size for key, size in sizes.items() if key[0] not in varying}, deciding - varying)
+        endless: dict[int, dict[Symbol, Expr]] = {}  # what decides an end takes values as if there were none
+        for bound, nodes in self.deciding.items():
+            for n in nodes:
+                endless.setdefault(n, {})[self.last[bound]] = self.most[bound] - 1
+        return padded_again(fresh, sizes, deciding - varying, endless)
 
     def _true_shape(self, type: TensorType) -> tuple[Expr, ...]:
         return tuple(size.substitute(self.values) for size in type.shape)

@@ -17,7 +17,7 @@ from tempo_core.passes import ragged
 from tempo_core.passes.base import NEUTRAL, Builder, Pass, literal, operand_domains, positions, zeros_outside
 from tempo_core.symbolic.condition import TRUE, Comparison
 from tempo_core.symbolic.domain import Domain, Range
-from tempo_core.symbolic.expr import Expr, maximum
+from tempo_core.symbolic.expr import Expr, Symbol, maximum
 from tempo_core.symbolic.proof import provably_nonnegative
 from tempo_core.symbolic.relation import maximum_over
 
@@ -43,12 +43,18 @@ class Pad(Pass):
         return _Padding(graph.copy()).run()
 
 
-def padded_again(graph: Graph, lengths: Mapping[tuple[int, int], Lengths], done: Container[int] = ()) -> Graph:
+def padded_again(
+    graph: Graph,
+    lengths: Mapping[tuple[int, int], Lengths],
+    done: Container[int] = (),
+    endless: Mapping[int, Mapping[Symbol, Expr]] | None = None,
+) -> Graph:
     """A graph with static shapes of one that was padded before, in which more sizes have come to vary.
 
     `lengths` are the true shapes of values that are padded already, by (node id, output); `done` are nodes that stay as they are.
+    `endless` nodes, by id, read values as if some steps had the given values: they take them whole, not as far as a run goes.
     """
-    return _Padding(graph.copy(), lengths, again=True, done=done).run()
+    return _Padding(graph.copy(), lengths, again=True, done=done, endless=endless).run()
 
 
 def _is_static(graph: Graph, node: Node) -> bool:
@@ -66,10 +72,14 @@ class _Padding:
         lengths: Mapping[tuple[int, int], Lengths] | None = None,
         again: bool = False,
         done: Container[int] = (),
+        endless: Mapping[int, Mapping[Symbol, Expr]] | None = None,
     ):
         """If the graph was padded before, a range with a size delivers so many elements. Nodes that are `done` stay as they are."""
-        self.graph, self.again, self.done = graph, again, done
-        self.lengths = dict(lengths or {})  # the true shapes of padded outputs, in the node's steps, by (node id, output)
+        self.graph, self.again, self.done, self.endless = graph, again, done, endless or {}
+        whole = dict(lengths or {})
+        # The true shapes of padded outputs, in the node's steps, by (node id, output), and those of nodes that are still to be padded.
+        self.lengths = {key: shape for key, shape in whole.items() if key[0] not in self.endless or key[0] in done}
+        self.to_come = {key: shape for key, shape in whole.items() if key not in self.lengths}
         self.masks: dict[tuple[object, ...], tuple[Edge, Edge]] = {}  # of `_Work.masked`: operands of one shape share theirs
 
     def run(self) -> Graph:
@@ -83,6 +93,9 @@ class _Padding:
                 self._announce(node, node.op.type)
             else:
                 self._visit(node)
+            self.lengths |= {
+                (node_id, k): self.to_come[node_id, k] for k in range(len(node.outputs)) if (node_id, k) in self.to_come
+            }
         for node_id in merges:
             self._visit(self.graph[node_id])
         return self.graph
@@ -94,16 +107,17 @@ class _Padding:
             self.graph.put(replace(merge, op=ops.Merge(static), outputs=(static,)))
             self.lengths[(merge.id, 0)] = type.shape
 
-    def _true_shape(self, edge: Edge) -> tuple[Expr, ...]:
-        """The shape that an edge delivered before padding, in the reader's steps."""
+    def _true_shape(self, edge: Edge, reader: int) -> tuple[Expr, ...]:
+        """The shape that an edge delivered to a node before padding, in the node's steps."""
         source = self.graph[edge.source]
         shape = self.lengths.get((edge.source, edge.output), source.outputs[edge.output].shape)
         at = edge.points(source.domain)
         spans = tuple(i.length if self.again else i.true_length for i in edge.index if isinstance(i, Range))
-        return spans + tuple(size.substitute(at) for size in shape)
+        sizes = spans + tuple(size.substitute(at) for size in shape)
+        return tuple(size.substitute(self.endless[reader]) for size in sizes) if reader in self.endless else sizes
 
     def _visit(self, node: Node) -> None:
-        true_shapes = [self._true_shape(e) for e in node.inputs]
+        true_shapes = [self._true_shape(e, node.id) for e in node.inputs]
         operands = []
         for edge, shape, domain in zip(node.inputs, true_shapes, operand_domains(node, node.domain), strict=True):
             operands.append(self._fitted(self._padded_read(edge, node.domain), shape, Builder(self.graph, node, domain)))

@@ -16,7 +16,7 @@ from tempo_core.errors import CausalityError, quoted
 from tempo_core.ir.naming import head, names
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import nested_times
-from tempo_core.schedule.split import CycleError, cycle_of
+from tempo_core.schedule.split import CycleError, TooManyCutsError, cycle_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.sets import CONTEXT, fixed
@@ -24,6 +24,7 @@ from tempo_core.symbolic.sets import CONTEXT, fixed
 _UNIT, _ANY = 1, -1  # greatest coefficients in time vectors; above 1 loops have strides, where isl's AST may lose the order
 _LARGE = 8  # a schedule for bounds of at least this holds for all larger bounds
 _OPERATIONS = 20_000_000  # isl's limit in the search for a cycle: a second or two
+_SHOWN = 8  # the number of reads that an error shows
 _WALKS = 200  # the number of walks that the search for a short cycle may compose
 
 Row = tuple[tuple[int, ...], tuple[int, ...], int]  # coefficients of a statement's steps, of the parameters, and the constant
@@ -120,6 +121,22 @@ def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
         return _attempt(constraints.assuming(bounds, exact=True), splitting=True)
     except CycleError as error:
         raise _explain(constraints, bounds, error) from None
+    except TooManyCutsError as error:
+        raise _short_cycle(constraints, bounds) or _without_order(constraints, error) from None
+
+
+def _without_order(constraints: Constraints, error: TooManyCutsError) -> CausalityError:
+    """The error for statements whose points would have to be ordered one by one."""
+    dependences = list(dict.fromkeys((n.dependence.reader, n.dependence.source, n.dependence.read) for n in error.needs))
+    described = [_describe(constraints, (*three, error.needs[0].relation)) for three in dependences]
+    more = f"\n    and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
+    return CausalityError(
+        "no loops order these reads, and there are too many points to order one by one:\n"
+        + "\n".join(f"    {line}" for line in described[:_SHOWN])
+        + more,
+        where=next((line for reader, *_ in dependences if (line := _line(constraints, reader))), None),
+        hint="let each tensor read the others at earlier points only, or at later points only; or try smaller bounds",
+    )
 
 
 def _attempt(constraints: Constraints, splitting: bool = False) -> Schedule:
@@ -246,6 +263,16 @@ Dependence = tuple[Statement, Statement, Read | None, isl.Map]
 
 def _explain(constraints: Constraints, bounds: Mapping[Symbol, int], error: CycleError) -> CausalityError:
     """The error for a graph without a schedule. It shows a cycle of reads from a point back to itself, a short cycle if possible."""
+    short = _short_cycle(constraints, bounds)
+    if short is not None:
+        return short
+    around, start, point = cycle_of(error.needs)
+    walk = list(dict.fromkeys((d.reader, d.source, d.read, d.relation) for d in around))  # every read is shown once
+    return _self_dependence(constraints, walk, _sample(start, point))
+
+
+def _short_cycle(constraints: Constraints, bounds: Mapping[Symbol, int]) -> CausalityError | None:
+    """The error that shows a short cycle of reads, if one is found soon."""
     CONTEXT.reset_operations()
     CONTEXT.set_max_operations(_OPERATIONS)
     try:
@@ -259,12 +286,10 @@ def _explain(constraints: Constraints, bounds: Mapping[Symbol, int], error: Cycl
             if cycle is not None:
                 return _self_dependence(constraints, cycle, sample)
     except isl.Error:
-        pass  # too many walks; the cycle below may be longer
+        pass  # too many walks
     finally:
         CONTEXT.set_max_operations(0)
-    around, start, point = cycle_of(error.needs)
-    walk = list(dict.fromkeys((d.reader, d.source, d.read, d.relation) for d in around))  # every read is shown once
-    return _self_dependence(constraints, walk, _sample(start, point))
+    return None
 
 
 def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: str) -> CausalityError:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import islpy as isl
 
 from tempo_core.ir.dependence import strongly_connected
+from tempo_core.prices import MOST_NEEDS_CUT
 from tempo_core.schedule.constraints import Read, Statement
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.sets import coalesced
@@ -62,6 +63,14 @@ class Need(NamedTuple):
     dependence: Dependence
 
 
+class TooManyCutsError(Exception):
+    """The statements that `needs` relate were cut so often that an order would take too long to find."""
+
+    def __init__(self, needs: Sequence[Need]):
+        super().__init__("too many cuts")
+        self.needs = tuple(needs)
+
+
 class CycleError(Exception):
     """Some points all wait for each other; `needs` relate them."""
 
@@ -75,7 +84,7 @@ def arrange(
 ) -> list[tuple[Piece, tuple[Row, ...]]]:
     """Pieces of the statements, whose bounds are numbers, with the time of each inside loops over the `fixed` steps.
 
-    Raises CycleError where some point depends on itself.
+    Raises CycleError where some point depends on itself, and TooManyCutsError where an order would take too long to find.
     """
     arrangement: list[tuple[Piece, tuple[Row, ...]]] = []
     pieces = [Piece(s, s.points) for s in statements]
@@ -103,6 +112,7 @@ def _at_one(relation: isl.Map, dependence: Dependence, step: Symbol) -> isl.Map:
 class _Arrangement:
     def __init__(self, arrangement: list[tuple[Piece, tuple[Row, ...]]]):
         self.arrangement = arrangement
+        self.needs_cut = 0
 
     def arrange(
         self, pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...], rows: tuple[Row, ...], refined: bool = False
@@ -133,6 +143,9 @@ class _Arrangement:
         first = 0
         tails: list[list[Piece]] = []
         while pieces:
+            self.needs_cut += len(needs)
+            if self.needs_cut > MOST_NEEDS_CUT:
+                raise TooManyCutsError(needs)
             heads, pieces, needs = _cut(pieces, needs, readers=True)
             ends, pieces, needs = _cut(pieces, needs, readers=False)
             if not heads and not ends:

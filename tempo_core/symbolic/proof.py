@@ -6,39 +6,97 @@ Exact questions go to isl (`relation.py`). These proofs keep conditions that hol
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterable
 
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Index, Point
-from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, minimum
+
+_MOST_ENTRIES = 256  # of rows together: more are not written out
+_MOST_CHOICES = 512  # of one proof: after so many expressions without min and max it gives up
 
 
 def distribute(expression: Expr) -> list[list[Expr]] | None:
-    """The expression as the minimum of rows, each the maximum of its entries. None if it has no such form."""
+    """The expression as the minimum of rows, each the maximum of its entries. None if it has no such form, or a very long one."""
     for atom in expression.atoms:
         if not isinstance(atom, (Minimum, Maximum)):
             continue
-        factor = sum((c for m, c in expression.terms if m == ((atom, 1),)), 0)
-        rest = expression - Expr.of_atom(atom) * factor
+        factor, rest = _taken_out(atom, expression)
         if atom in rest.atoms:
             return None
-        choices = [distribute(rest + argument * factor) for argument in atom.args]
-        if any(choice is None for choice in choices):
-            return None
-        rows = [choice for choice in choices if choice is not None]
+        choices = []
+        for argument in atom.args:
+            rows = distribute(rest + argument * factor)
+            if rows is None:
+                return None
+            choices.append(rows)
         if isinstance(atom, Minimum) == (factor > 0):
-            return [row for choice in rows for row in choice]
-        combined = rows[0]
-        for choice in rows[1:]:
-            combined = [a + b for a in combined for b in choice]
+            combined = [row for rows in choices for row in rows]
+        else:
+            combined = choices[0]
+            for rows in choices[1:]:
+                if len(combined) * len(rows) > _MOST_ENTRIES:
+                    return None
+                combined = [a + b for a in combined for b in rows]
+        if sum(map(len, combined)) > _MOST_ENTRIES:
+            return None
         return combined
     return [[expression]]
+
+
+def _taken_out(atom: Minimum | Maximum, expression: Expr) -> tuple[int, Expr]:
+    """The number that `atom` is multiplied by in a sum, and the sum without this term."""
+    factor = sum((c for m, c in expression.terms if m == ((atom, 1),)), 0)
+    return factor, expression - Expr.of_atom(atom) * factor
 
 
 @functools.lru_cache(maxsize=65536)
 def provably_nonnegative(expression: Expr) -> bool:
     """True only if `expression >= 0` for all bounds >= 1 and all steps within their bounds."""
-    rows = distribute(expression)
-    return rows is not None and all(any(map(_nonnegative_polynomial, row)) for row in rows)
+    return _Proof().of(expression)
+
+
+class _Proof:
+    """A search through the choices that the `min` and `max` of an expression leave, which gives up after some of them."""
+
+    def __init__(self) -> None:
+        self.remaining = _MOST_CHOICES
+
+    def of(self, expression: Expr) -> bool:
+        """Whether the expression is surely not negative. A least value is one of all choices, a greatest value one that we choose."""
+        if self.remaining <= 0:
+            return False
+        choice: tuple[Minimum | Maximum, int, Expr] | None = None
+        for atom in expression.atoms:
+            if not isinstance(atom, (Minimum, Maximum)):
+                continue
+            factor, rest = _taken_out(atom, expression)
+            if atom in rest.atoms:
+                return False
+            if isinstance(atom, Minimum) == (factor > 0):
+                return all(self.of(rest + argument * factor) for argument in atom.args)
+            choice = choice or (atom, factor, rest)
+        if choice is None:
+            self.remaining -= 1
+            return _nonnegative_polynomial(expression)
+        atom, factor, rest = choice
+        if any(self.of(rest + argument * factor) for argument in atom.args):
+            return True
+        pairs = itertools.combinations(
+            atom.args, 2
+        )  # of two values, the greater one is at least their mean: max(2*t, 2) >= t + 1
+        return any(self.of(rest * 2 + (a + b) * factor) for a, b in pairs)
+
+
+def least_of(limits: Iterable[Expr]) -> Expr:
+    """The minimum of some expressions, without those that another one is never above."""
+    kept: list[Expr] = []
+    for limit in limits:
+        if any(provably_nonnegative(limit - other) for other in kept):
+            continue
+        kept = [other for other in kept if not provably_nonnegative(other - limit)] + [limit]
+    return minimum(*kept)
 
 
 def _nonnegative_polynomial(expression: Expr) -> bool:

@@ -17,7 +17,7 @@ from tempo_core.symbolic.domain import Domain, Index, Range
 from tempo_core.symbolic.expr import Atom, Expr, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.factor import Product, products
 from tempo_core.symbolic.groups import Groups
-from tempo_core.symbolic.proof import distribute, provably_nonnegative
+from tempo_core.symbolic.proof import distribute, least_of, provably_nonnegative
 from tempo_core.symbolic.sets import AFFINE_HINT, CONTEXT, Frame, bounds_of, dependence, domain_set
 from tempo_core.symbolic.translate import single_expression, symbols_by_name
 
@@ -136,7 +136,7 @@ def _maximum_by_parts(expr: Expr, domain: Domain) -> Expr:
     rows = distribute(expr)
     if rows is None or rows == [[expr]]:
         return _interval(expr, lambda part: (minimum_over(part, domain), maximum_over(part, domain)))[1]
-    return minimum(*(maximum(*(maximum_over(entry, domain) for entry in row)) for row in rows))
+    return least_of(maximum(*(maximum_over(entry, domain) for entry in row)) for row in rows)
 
 
 def _upper_bound(expr: Expr) -> Expr:
@@ -144,7 +144,7 @@ def _upper_bound(expr: Expr) -> Expr:
     rows = distribute(expr)
     if rows is None:
         return _interval(expr)[1]
-    return minimum(*(maximum(*(_interval(entry)[1] for entry in row)) for row in rows))
+    return least_of(maximum(*(_interval(entry)[1] for entry in row)) for row in rows)
 
 
 Limits = Callable[[Expr], tuple[Expr, Expr]]

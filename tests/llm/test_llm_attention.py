@@ -11,6 +11,7 @@ import pytest
 import tempo_core as tp
 from tempo_llm import Attention, Generator, Layers, LlamaConfig, PatternError, load_weights
 from tempo_llm.attention import PATTERNS, parse_pattern
+from tempo_llm.generate import Request
 from tempo_llm.llama import runs
 from tests.llm import oracle
 from tests.llm.masks import SAMPLES
@@ -60,6 +61,21 @@ def test_a_pattern_generates_the_oracles_tokens(values: dict[str, Any], random_t
     assert list(tokens) == expected != oracle.greedy(values, tensors, PROMPT, 10)
 
 
+@pytest.mark.parametrize("name", ["block=B", "window=W+sink=K"])
+def test_a_pattern_ends_and_streams(values: dict[str, Any], random_tensors: Any, write_model: Any, name: str) -> None:
+    """The loop ends inside of the program, also where layers read several slices of their past; pieces are there as they come."""
+    tensors = random_tensors(values)
+    generator = make_generator(values, tensors, write_model(values, tensors), SAMPLES[name].spelling, capacity=32)
+    expected = oracle.greedy(values, tensors, PROMPT, 10, [SAMPLES[name].attends] * 2)
+    stop = next(token for token in expected if expected.index(token) >= 3)
+    ended = generator.generate([PROMPT], 20, stop_ids=[stop])
+    count = expected.index(stop) + 1
+    assert list(ended.completions[0].token_ids) == expected[:count] and ended.length == len(PROMPT) + count
+    decoding = generator.start(Request([PROMPT], 10))
+    pieces = [piece.token_ids for piece in decoding.pieces(2)]
+    assert [token for piece in pieces for token in piece] == expected and len(pieces) > 3
+
+
 LAYERED = {  # one pattern per layer, by their names in PATTERNS
     "0-1:full,2-:window=3+sink=2": ["full", "full", "window=W+sink=K", "window=W+sink=K"],
     "0:window=3, 1:block=4, 2:window=3, 3:dilated=3": ["window=W", "block=B", "window=W", "dilated=D"],
@@ -81,13 +97,13 @@ def test_layers_with_different_patterns(
 def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
     values: dict[str, Any], random_tensors: Any, write_model: Any
 ) -> None:
-    """Two layers keep all 40 positions, and two keep the last 4 and the first 2."""
+    """Two layers keep all 40 positions, and two keep the last 4 and the first 2, beside the prompt's keys [P_max, B, ...]."""
     values |= {"num_hidden_layers": 4}
     tensors = random_tensors(values)
     generator = make_generator(values, tensors, write_model(values, tensors), "0-1:full,2-:window=4+sink=2", capacity=40)
     text = generator.plan([PROMPT], 30, max_context=40, full=True)
     slots = re.findall(
-        r"^ *attention\.keys\S* +\S+ +(?:block|window) +(?:1 x )*(\d+ x \d+)", text.replace(", ", ","), re.MULTILINE
+        r"^ *attention\.keys\S* +float32\[B,\S+ +(?:block|window) +(?:1 x )*(\d+ x \d+)", text.replace(", ", ","), re.MULTILINE
     )
     assert sorted(slots) == ["2 x 2", "4 x 2", "40 x 2"], text
 

@@ -308,3 +308,37 @@ def test_what_decides_an_end_varies_with_another_bound_that_a_run_chooses(backen
         end = max(next((k for k, token in enumerate(row) if token > 90), 39) for row in rows) + 1
         results = program.run({"prompt": np.asarray(prompts, np.int32)}, bounds={T: 40})
         np.testing.assert_array_equal(results, [row[:end] for row in rows])
+
+
+FIRSTS: dict[str, Callable[[Any], Any]] = {
+    "block": lambda t: t // 4 * 4,
+    "window": lambda t: tp.max(t - 2, 0),
+    "past": lambda t: 0,
+}
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+@pytest.mark.parametrize("backend", ["jax", "numpy"])
+def test_what_decides_an_end_reads_a_varying_part_of_its_past(backend: str, first: str) -> None:
+    """No value that decides where a step ends is masked by that end: it would wait for itself."""
+    ctx = tp.Context("p", "t")
+    with ctx as ((p, P), (t, T)):
+        x = tp.recurrence((), domain=(t,), name="x")
+        x[t, t < P] = tp.input("prompt", (), domain=(p,))[t]
+        y = x * 0.5 + 1.0
+        past = y[FIRSTS[first](t) : t + 1]
+        x[t + 1] = (tp.softmax(past, 0) * past).sum(0)
+        ctx.ends(t, when=x > 1.5)
+    program = ctx.compile({P: tp.upto(8), T: tp.upto(30)}, {"x": x, "sum": y[0:T].sum(0)}, tp.Config(backend=backend))
+    firsts = {"block": lambda k: k // 4 * 4, "window": lambda k: max(k - 2, 0), "past": lambda k: 0}
+    for prompt in ([0.1] * 3, [-3.0, 0.1, -2.0, 0.3, 0.2, -7.0], [1.25, 1.75], [-80.0]):
+        row = list(prompt)
+        while len(row) < 30 and not max(row) > 1.5:
+            k = len(row) - 1
+            values = np.asarray(row[firsts[first](k) :]) * 0.5 + 1.0
+            weights = np.exp(values - values.max())
+            row.append(float((weights * values).sum() / weights.sum()))
+        row = row[: next((k for k, value in enumerate(row) if value > 1.5), 29) + 1]
+        results = program.run({"prompt": np.asarray(prompt, "float32")}, bounds={T: 30})
+        np.testing.assert_allclose(results["x"], row, rtol=1e-5)
+        np.testing.assert_allclose(results["sum"], sum(value * 0.5 + 1.0 for value in row), rtol=1e-5)

@@ -6,7 +6,7 @@ import pytest
 
 from tempo_core.errors import CausalityError
 from tempo_core.ir.graph import Graph
-from tempo_core.schedule import instances, schedule
+from tempo_core.schedule import instances, schedule, split
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Symbol, minimum
@@ -80,6 +80,14 @@ def test_chains_of_points_are_unrolled():
     moves = [(5 * k + 1) % 16 - k for k in range(12)]
     graph = joined(*((distance, k == TE) for k, distance in enumerate(moves)))
     check(schedule(graph, bounds(16)))
+
+
+def test_too_many_points_to_order_one_by_one_is_an_error(monkeypatch):
+    monkeypatch.setattr(split, "MOST_NEEDS_CUT", 1)
+    with pytest.raises(
+        CausalityError, match=r"no loops order these reads, and there are too many points(.|\n)*a\[t\] reads f\[t\]"
+    ):
+        schedule(mirrored_parity((TE,), (TE,)), bounds(8))
 
 
 def test_a_window_that_is_masked_at_the_present():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tempo_core.errors import TempoError
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
-from tempo_core.symbolic.proof import provably_nonnegative
+from tempo_core.symbolic.proof import distribute, least_of, provably_nonnegative
 
 t, s = Symbol("t", "T"), Symbol("s", "S")
 T, S = t.bound_expr, s.bound_expr
@@ -54,3 +54,23 @@ def test_divisors_that_may_be_negative() -> None:
     assert not provably_nonnegative(t.expr % (T - 5))
     assert provably_nonnegative(t.expr // T)
     assert provably_nonnegative((t.expr - 5) % T)
+
+
+def test_the_greater_of_two_values_is_at_least_their_mean() -> None:
+    assert provably_nonnegative(maximum(2 * T - 2, 2) - T)
+    assert not provably_nonnegative(
+        maximum(2 * T - 3, 2) - T
+    )  # with T = 2: 2; with T = 3: 3; it holds, but the mean does not show it
+
+
+def test_a_sum_of_many_extremes_is_given_up_and_not_written_out() -> None:
+    """Each min and max doubles the choices: 2 ** 40 of them are neither listed nor tried."""
+    extremes = [maximum(t.expr - k, T - 3 * k) for k in range(1, 41)]
+    sum_of_all = sum(extremes, Expr.of(0))
+    assert distribute(sum_of_all) is None and distribute(-sum_of_all) is None
+    assert not provably_nonnegative(sum_of_all)
+
+
+def test_a_limit_keeps_no_expression_that_another_one_is_never_above() -> None:
+    several = (T, maximum(2 * T - 2, T), maximum(T, 5), maximum(2 * T - 2, 2), Expr.of(5))
+    assert least_of(several) == minimum(T, 5)
