@@ -54,7 +54,7 @@ class Unrolled:
 def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: Mapping[Symbol, int], on_cpu: bool) -> Unrolled:
     """The loops of a program that are to be written out, and the arrays that are to be split."""
     candidates = {id(loop): loop for loop, _ in _loops(root) if _may_be_written_out(loop, graph)}
-    if not any(around for loop, around in _loops(root) if id(loop) in candidates):
+    if not candidates:
         return Unrolled()
     accesses = [access for execute, around in _statements(root) for access in _accesses(execute, around, graph, storage, bounds)]
     axes = _split(accesses, candidates.values())
@@ -69,6 +69,8 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
 
     repeated = [loop for loop, around in _loops(root) if id(loop) in candidates and around and pays(loop)]
     arrays = {array for loop in repeated for array, _ in of_loop[id(loop)]}
+    # An inner loop of few iterations may have become statements at numbers already.
+    arrays |= {a.array for a in accesses if a.array in axes and a.around and a.at[axes[a.array]].is_constant}
     # The last iteration of an outer loop may stand behind it, with a copy of the inner loop.
     touching = [loop for key, loop in candidates.items() if arrays & {array for array, _ in of_loop.get(key, ())} and pays(loop)]
     axes = _split(accesses, touching)

@@ -11,7 +11,7 @@ from tempo_core.ir.overview import overview
 from tempo_llm import Generator, Sampling
 from tempo_llm.sampling import GREEDY
 
-MOST = 50  # for the prompt and for the tokens after it together: lines of the schedule and of the table, boxes of the drawing, and labels in it
+MOST = 20  # for the prompt and for the tokens after it together: lines of the schedule and of the table, boxes of the drawing, and labels in it
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_the_plan_of_a_llama(generator: Generator, golden: Any) -> None:
     full = generator.plan([[1, 2, 3], [1, 2]], 40, full=True)
     assert full.count("\n") >= text.count("\n") and "@" not in full
     program, _ = generator.program(2, 43, GREEDY, bind=False)
-    assert program.text("schedule").count("\n") < MOST
+    assert program.text("schedule").count("\n") < 2 * MOST  # times of the program's statements, in two forms
 
 
 @pytest.mark.parametrize("sampled", [False, True])
