@@ -47,22 +47,22 @@ def directory(config: Config) -> Path | None:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the compiler decided. `digest` is "" if it cannot be kept; `is_taken` says whether it came from disk."""
+    """What the compiler decided. `digest` is "" if it cannot be kept; `is_loaded` says whether it came from disk."""
 
     value: Any
     digest: str = ""
-    is_taken: bool = False
+    is_loaded: bool = False
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A scheduled program, what of it was `taken` from disk ("passes", "schedule"), and its XLA programs on disk.
+    """A scheduled program, what of it was `loaded` from disk ("passes", "schedule"), and its XLA programs on disk.
 
-    `taken` and `executables` are None if there is no cache.
+    `loaded` and `executables` are None if there is no cache.
     """
 
     scheduled: Scheduled
-    taken: tuple[str, ...] | None = None
+    loaded: tuple[str, ...] | None = None
     executables: Executables | None = None
 
 
@@ -93,15 +93,15 @@ class Cache:
         if not scheduled:
             root, storage = decision.value
             scheduled.append(Scheduled(graph.value, root, storage, dict(bounds)))
-        taken = tuple(what for what, each in (("passes", graph), ("schedule", decision)) if each.is_taken)
+        loaded = tuple(what for what, each in (("passes", graph), ("schedule", decision)) if each.is_loaded)
         program = fingerprint((key, decision.digest)) if decision.digest else ""
-        return Kept(scheduled[0], taken, Executables(self.entries, program))
+        return Kept(scheduled[0], loaded, Executables(self.entries, program))
 
     def _decision(self, name: str, make: Callable[[], Any]) -> Decision:
         data = self.entries.read(name)
         if data is not None:
             try:
-                return Decision(pickled.loads(data, self.functions, self.lines), _digest(data), is_taken=True)
+                return Decision(pickled.loads(data, self.functions, self.lines), _digest(data), is_loaded=True)
             except pickled.PickleError as error:
                 self.entries.discard(name, str(error))
         value = make()

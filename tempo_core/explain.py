@@ -259,8 +259,8 @@ def _heading(node: Node, sources: Sources) -> str:
     """The tensor that an operation belongs to, and its line."""
     name = node.name or ", ".join(targets(node.where))
     line = span([node.where])
-    own = name if name else "an operation without a name"
-    return f"{own}  {line}" if line else own
+    title = name if name else "an operation without a name"
+    return f"{title}  {line}" if line else title
 
 
 def _tensors(group: Sequence[_Story]) -> set[str]:

@@ -580,8 +580,8 @@ class Program(Generic[R]):
     def compared_to(self, other: Program[Any]) -> str:
         """A message that says which parts are compiled anew here, and which parts of `other` are used again."""
         changed = ", ".join(f"{b}: {other.bounds[b]} -> {n}" for b, n in self.bounds.items() if n != other.bounds[b])
-        is_taken = "schedule" in (self._kept.taken or ())
-        reuse = "passes reused" + ("" if is_taken else f", scheduled anew in {self.timing['schedule']:.2g} s")
+        is_loaded = "schedule" in (self._kept.loaded or ())
+        reuse = "passes reused" + ("" if is_loaded else f", scheduled anew in {self.timing['schedule']:.2g} s")
         if self._staged is None:
             return f"{changed}: {reuse}; interpreted, nothing to compile"
         self._staged.lower_all()
@@ -659,9 +659,9 @@ class Program(Generic[R]):
         return "; ".join(filter(None, (self.reuse, self._from_cache())))
 
     def _from_cache(self) -> str:
-        if self._kept.taken is None:
+        if self._kept.loaded is None:
             return ""
-        parts = list(self._kept.taken)
+        parts = list(self._kept.loaded)
         total = self.loads + self.compiles
         if total:
             parts.append(f"{self.loads} of {total} XLA programs")

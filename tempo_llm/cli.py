@@ -43,14 +43,14 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
         raise typer.BadParameter(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(values, dict):
         raise typer.BadParameter(f'{path} holds no object, such as {{"temperature": 0.7}}')
-    known = {
+    option_of = {
         flag.lstrip("-"): parameter.name for parameter in context.command.params for flag in parameter.opts if flag[:2] == "--"
     }
     for key in values:
-        if key.replace("_", "-") not in known:
-            near = difflib.get_close_matches(key.replace("_", "-"), known, 1)
+        if key.replace("_", "-") not in option_of:
+            near = difflib.get_close_matches(key.replace("_", "-"), option_of, 1)
             raise typer.BadParameter(f"{path}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    context.default_map = {str(known[key.replace("_", "-")]): value for key, value in values.items()}
+    context.default_map = {str(option_of[key.replace("_", "-")]): value for key, value in values.items()}
     return path
 
 

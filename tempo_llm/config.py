@@ -146,8 +146,8 @@ def _windows(values: JsonObject, family: Family, layers: int, source: str) -> tu
         raise ModelConfigError(f"{source}: sliding_window is {shown(value)}; it must be a positive integer, or null for none")
     kinds = values.get("layer_types")
     if kinds is not None:
-        known = ("full_attention", "sliding_attention")
-        if not isinstance(kinds, list) or len(kinds) != layers or any(kind not in known for kind in kinds):
+        supported = ("full_attention", "sliding_attention")
+        if not isinstance(kinds, list) or len(kinds) != layers or any(kind not in supported for kind in kinds):
             raise ModelConfigError(f"{source}: layer_types must name {layers} layers, each full_attention or sliding_attention")
         return tuple(value if kind == "sliding_attention" else None for kind in kinds)
     first = 0

@@ -116,8 +116,8 @@ class Conversation:
         if self._run is None or last > self._capacity:
             return False
         fixed = self._asked + 1  # up to there, the program has asked what is given
-        known = [*self._tokens, *([self._after_reply[1]] if self._ended and self._after_reply else [])]
-        return len(known) >= fixed and list(tokens[:fixed]) == known[:fixed]
+        tokens_so_far = [*self._tokens, *([self._after_reply[1]] if self._ended and self._after_reply else [])]
+        return len(tokens_so_far) >= fixed and list(tokens[:fixed]) == tokens_so_far[:fixed]
 
     @property
     def _ended(self) -> bool:

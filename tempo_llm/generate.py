@@ -479,8 +479,8 @@ class Rows:
             new = self.tokens[row][first - len(prompt) :]
             if new:
                 number, sample = self._rows[row]
-                known = tuple(self.logprobs[row][first - len(prompt) :]) if self.request.logprobs else None
-                pieces.append(Piece(number, sample, tuple(new), self.reasons[row], known))
+                logprobs = tuple(self.logprobs[row][first - len(prompt) :]) if self.request.logprobs else None
+                pieces.append(Piece(number, sample, tuple(new), self.reasons[row], logprobs))
         return pieces
 
     def completions(self) -> tuple[Completion, ...]:

@@ -186,8 +186,8 @@ class _SentencePiece:
         return list(self._pieces.encode(text)) if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
-        known = range(self._pieces.get_piece_size())
-        return str(self._pieces.decode([i for i in ids if i in known and not self._pieces.is_control(i)]))
+        vocabulary = range(self._pieces.get_piece_size())
+        return str(self._pieces.decode([i for i in ids if i in vocabulary and not self._pieces.is_control(i)]))
 
     def token_id(self, token: str) -> int | None:
         number = self._pieces.piece_to_id(token)

@@ -223,9 +223,9 @@ def load(path: str | Path, env: AnyEnvironment | None = None, trust: bool = Fals
     for kind in (PPO, A2C, REINFORCE):
         if kind.name == name:
             return kind.load(path, env, trust)
-    known = ", ".join(ALGORITHMS)
+    names = ", ".join(ALGORITHMS)
     raise CheckpointError(
-        f"{path} holds an agent of the algorithm {name}", hint=f"tempo_rl.load knows {known}; play it with tempo-rl eval"
+        f"{path} holds an agent of the algorithm {name}", hint=f"tempo_rl.load knows {names}; play it with tempo-rl eval"
     )
 
 

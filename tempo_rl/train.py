@@ -313,10 +313,10 @@ def root(error: BaseException) -> BaseException:
 def _own_line(error: BaseException) -> str:
     """Where an error was raised: the innermost line that is not of an installed package."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and "tempo_core" not in frame.filename] or list(
+    of_user = [frame for frame in frames if "site-packages" not in frame.filename and "tempo_core" not in frame.filename] or list(
         frames
     )
-    return f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
+    return f"\n  at {of_user[-1].filename}:{of_user[-1].lineno}: {of_user[-1].line}" if of_user else ""
 
 
 def _compile(agent: Agent, config: tp.Config, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:

@@ -64,8 +64,8 @@ def _places(context: BaseContext, node: Node, span: Range) -> Tensor:
 
 def _sum_at_places(points: Tensor, g: Tensor, places: Tensor, readers: Domain, step: Symbol) -> Tensor:
     """For each point of `step` the sum of `g` over the readers that pick it."""
-    own = {s for s in points.domain.steps if s != step}
-    keys = tuple(s.expr if s in own else slice(Expr.of(0), s.bound_expr, 1) for s in readers.steps)
+    point_steps = {s for s in points.domain.steps if s != step}
+    keys = tuple(s.expr if s in point_steps else slice(Expr.of(0), s.bound_expr, 1) for s in readers.steps)
     values, targets = (apply(ops.Identity(), each, domain=Domain(readers.steps))[keys] for each in (g, places))
     count = product(targets.shape)
     values = reshape(values, (count, *values.shape[targets.rank :]))

@@ -138,8 +138,10 @@ class _Points:
         assert x is not None and m is not None
         of_readers = m if guard is None else where(guard, math.inf, m)  # readers with another kernel do not count
         least = self.in_readers(of_readers).min(0)
-        own = where(isfinite(of_readers), w * exp(where(isfinite(of_readers), least - of_readers, 0)), 0)
-        sums = self.carried(own, lambda later: exp(where(isfinite(self.later(least)), least - self.later(least), 0)) * later)
+        contributions = where(isfinite(of_readers), w * exp(where(isfinite(of_readers), least - of_readers, 0)), 0)
+        sums = self.carried(
+            contributions, lambda later: exp(where(isfinite(self.later(least)), least - self.later(least), 0)) * later
+        )
         is_finite = isfinite(least)
         to_element = where(is_finite, exp(where(is_finite, x - least, 0)) * sums, 0)
         terms = exp(self._distances(x, m))

@@ -85,9 +85,9 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Classes and functions of the compiler, tuples, and what stands for objects of which there is one."""
         if module.startswith("tempo_core."):
-            found = super().find_class(module, name)
-            if dataclasses.is_dataclass(found) or is_of_library(found):
-                return found
+            named = super().find_class(module, name)
+            if dataclasses.is_dataclass(named) or is_of_library(named):
+                return named
         if (module, name) == ("builtins", "tuple"):
             return tuple
         raise pickle.UnpicklingError(f"{module}.{name} is not a class of the compiler")

@@ -62,7 +62,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     if delay is None:
         return False
     on_cycle = {v.node for v in cycle.vertices}
-    target, own = _completed(graph, merge, on_cycle) or (merge, None)
+    target, addend = _completed(graph, merge, on_cycle) or (merge, None)
     build = Builder(graph, value, value.domain)
     linear = linear_form(graph, build, value, target, step, on_cycle)
     if linear is None:
@@ -71,7 +71,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     if coefficient is None or delay + distance not in (-1, 1):
         return False
     reverse = delay + distance == 1
-    if not reverse and any(e is not None and comes_in_order(graph, e.source, step) for e in (coefficient, term, own)):
+    if not reverse and any(e is not None and comes_in_order(graph, e.source, step) for e in (coefficient, term, addend)):
         return False
     factors = read_at(coefficient, value.domain, edge)
     if term is None:
@@ -79,7 +79,7 @@ def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) 
     inside = read_at(term, value.domain, edge)
     if factors is None or inside is None or not _is_alone(graph, merge, step, branch, on_cycle):
         return False
-    terms = _terms(graph, merge, branch, inside, own)
+    terms = _terms(graph, merge, branch, inside, addend)
     outer = Builder(graph, target, Domain(tuple(s for s in domain.steps if s != step)))
     place = Builder(graph, target, Domain(domain.steps))
     if constant_number(graph, factors.source) == 1 and _goes_on_everywhere(merge, branch, step, reverse):
@@ -122,19 +122,19 @@ def _completed(graph: Graph, merge: Node, on_cycle: set[int]) -> tuple[Node, Edg
     node, slot = readers[0]
     if not isinstance(node.op, ops.Binary) or node.op.fn != "add" or node.domain != merge.domain:
         return None
-    own = node.inputs[1 - slot]
-    if own.source in on_cycle or node.id not in on_cycle or not is_identity(node.inputs[slot], merge, node.domain):
+    addend = node.inputs[1 - slot]
+    if addend.source in on_cycle or node.id not in on_cycle or not is_identity(node.inputs[slot], merge, node.domain):
         return None
-    return node, own
+    return node, addend
 
 
-def _terms(graph: Graph, merge: Node, branch: int, inside: Edge, own: Edge | None) -> Edge:
-    """What each point adds: `inside` where the recurrence goes on, the values of the other branches elsewhere, and `own`."""
+def _terms(graph: Graph, merge: Node, branch: int, inside: Edge, addend: Edge | None) -> Edge:
+    """What each point adds: `inside` where the recurrence goes on, the values of the other branches elsewhere, and `addend`."""
     others = [inside, *(e for number, e in enumerate(merge.inputs) if number != branch)]
-    if own is not None and all(constant_number(graph, e.source) == 0 for e in others):
-        return own
+    if addend is not None and all(constant_number(graph, e.source) == 0 for e in others):
+        return addend
     merged = _merged(graph, merge, branch, inside, None)
-    return merged if own is None else Builder(graph, merge).add(ops.Binary("add"), merged, own)
+    return merged if addend is None else Builder(graph, merge).add(ops.Binary("add"), merged, addend)
 
 
 def _goes_on_everywhere(merge: Node, branch: int, step: Symbol, reverse: bool) -> bool:

@@ -64,10 +64,10 @@ def _united(all_regions: list[Region]) -> list[Region]:
 
 def _union(condition: Bool, other: Bool) -> Bool | None:
     """The conjunction that holds where one of two conjunctions does, if they differ in one part, which one of them negates."""
-    own, theirs = (set(a.parts) - set(b.parts) for a, b in ((condition, other), (other, condition)))
-    if len(own) != 1 or len(theirs) != 1 or own != {~part for part in theirs}:
+    ours, theirs = (set(a.parts) - set(b.parts) for a, b in ((condition, other), (other, condition)))
+    if len(ours) != 1 or len(theirs) != 1 or ours != {~part for part in theirs}:
         return None
-    return conjunction(*(part for part in condition.parts if part not in own))
+    return conjunction(*(part for part in condition.parts if part not in ours))
 
 
 def _parts(condition: Bool, steps: tuple[Symbol, ...]) -> tuple[Bool, Bool]:

@@ -153,13 +153,13 @@ def _contraction(
     if query is None or query.source == running.value.id:
         return None
     if isinstance(reader.op, ops.Dot):
-        found = [_of_dot(graph, running, reader, reader.op, slot, query, delay)]
+        candidates = [_of_dot(graph, running, reader, reader.op, slot, query, delay)]
     elif isinstance(reader.op, ops.Binary) and reader.op.fn == "mul":
-        found = [_of_sum(graph, running, reader, query, node, delay) for node, _ in users[reader.id]]
+        candidates = [_of_sum(graph, running, reader, query, node, delay) for node, _ in users[reader.id]]
     else:
         return None
-    contractions = [each for each in found if each is not None and _is_readable(graph, each.query, running.step, is_there)]
-    return contractions if len(contractions) == len(found) else None
+    contractions = [each for each in candidates if each is not None and _is_readable(graph, each.query, running.step, is_there)]
+    return contractions if len(contractions) == len(candidates) else None
 
 
 def _delay(edge: Edge, running: RunningSum) -> int | None:

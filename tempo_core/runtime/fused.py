@@ -74,18 +74,18 @@ def _decide(computation: Computation, reduced: set[int], needed: set[int]) -> No
     for op in reversed(computation.ops):
         if op.inner:
             for carry in op.carries:
-                for value in (carry.initial, carry.taken, carry.result):
+                for value in (carry.initial, carry.received, carry.result):
                     value.in_memory = True
             for value in op.outputs:
                 value.in_memory = True
             for inner in op.inner:
                 _decide(inner, reduced, needed)
-        own = _is_kernel(op)
+        is_kernel = _is_kernel(op)
         for value in op.outputs:
             is_stored = _is_stored(op, value, places)
-            value.in_memory = value.in_memory or own or id(value) in needed or is_stored
-            value.is_repeated = value.in_memory and not (own or is_stored or id(value) in reduced or not _is_repeated(op))
-        op.is_kernel = own or any(value.in_memory for value in op.outputs)
+            value.in_memory = value.in_memory or is_kernel or id(value) in needed or is_stored
+            value.is_repeated = value.in_memory and not (is_kernel or is_stored or id(value) in reduced or not _is_repeated(op))
+        op.is_kernel = is_kernel or any(value.in_memory for value in op.outputs)
         again = [value for value in op.outputs if value.is_repeated or not op.is_kernel]
         kernels: set[int] = set().union({id(op)} if op.is_kernel else (), *(value.kernels for value in again))
         indices: set[tuple[int, int]] = set().union({(id(op), 0)} if op.is_kernel else (), *(v.indices for v in again))

@@ -250,9 +250,9 @@ class _Layout:
                     computation.begin if zeros or carry.initial.is_literal else op.begin
                 )  # what waits for nothing is computed first
                 place = self._new(carry.result, begin, last, id(carry.result) in self.outside)
-            self.place[id(carry.taken)] = self.place[id(carry.result)] = place
+            self.place[id(carry.received)] = self.place[id(carry.result)] = place
             carried.append((place, place.is_carried, carry))
-            place.is_carried, place.holds = True, carry.taken
+            place.is_carried, place.holds = True, carry.received
         if op.name == "condition":
             for value in op.outputs:
                 self.place[id(value)] = self._new(value, op.begin, max(value.last, op.end), id(value) in self.outside)
@@ -265,7 +265,7 @@ class _Layout:
         end = max(value.last, op.begin)
         if carry is not None:
             end = max(end, computation.end)
-            over = carry.taken
+            over = carry.received
             if over.last < op.begin or (over.last == op.begin and _is_in_place(op, value, over)):
                 return self.place[id(over)]
         for operand in chain(*reads(op)):

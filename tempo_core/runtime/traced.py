@@ -101,7 +101,7 @@ class Carry:
     """One value of a loop: what it begins with, what an iteration takes over, what it hands on, and the result."""
 
     initial: Value
-    taken: Value
+    received: Value
     handed: Value
     result: Value
 
@@ -252,26 +252,26 @@ class Trace:
         inner.around = (*at.around, inner)
         variables = jaxpr.invars[len(consts) :]
         stays = [jaxpr.outvars[k] is variable for k, variable in enumerate(variables[:count])]
-        taken = [value if stays[k] else self._value(variables[k].aval, statement, inner) for k, value in enumerate(initial)]
+        received = [value if stays[k] else self._value(variables[k].aval, statement, inner) for k, value in enumerate(initial)]
         elements = [self._value(variable.aval, statement, inner) for variable in variables[count:]]
         for row, element in zip(rows, elements, strict=True):
             self._add("row", [row], [element], inner)
-        handed = self._run(jaxpr, body.consts, [*consts, *taken, *elements], inner, statement)
+        handed = self._run(jaxpr, body.consts, [*consts, *received, *elements], inner, statement)
         loop = Op("loop", [*consts, *initial, *rows], [], [inner])
         loop.pointers = len(consts) + len(initial) + len(handed) - count + len(rows) + (condition is None)
-        loop.counters = 0 if condition else 1 if any(map(_counts, taken, handed)) else 2
+        loop.counters = 0 if condition else 1 if any(map(_counts, received, handed)) else 2
         if condition is not None:
             test = Computation(at.level + 1)
             test.around = (*at.around, test)
             loop.inner.insert(0, test)
             loop.inputs += condition[1]
-            test.results = self._run(condition[0].jaxpr, condition[0].consts, [*condition[1], *taken], test, statement)
+            test.results = self._run(condition[0].jaxpr, condition[0].consts, [*condition[1], *received], test, statement)
         results = []
         for k, value in enumerate(initial):
             result = value if stays[k] else self._value(variables[k].aval, statement, at)
             results.append(result)
             if not stays[k]:
-                loop.carries.append(Carry(value, taken[k], handed[k], result))
+                loop.carries.append(Carry(value, received[k], handed[k], result))
         for variable, value in zip(jaxpr.outvars[count:], handed[count:], strict=True):
             statement = value.statement
             zeros, result = (self._value(variable.aval, statement, at, length) for _ in range(2))
@@ -282,7 +282,7 @@ class Trace:
             results.append(result)
         inner.results = [carry.handed for carry in loop.carries]
         for carry in loop.carries:
-            carry.taken.is_carried = True
+            carry.received.is_carried = True
             carry.result.producer = loop
             carry.result.statement = carry.handed.statement
             loop.outputs.append(carry.result)
@@ -340,10 +340,10 @@ def _is_bitcast(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return [size for size in shape if size != 1] == [size for size in other if size != 1] and math.prod(shape) == math.prod(other)
 
 
-def _counts(taken: Value, handed: Value) -> bool:
+def _counts(received: Value, handed: Value) -> bool:
     """Whether a carried value is a counter: XLA keeps one of them for a loop."""
     producer = handed.producer
-    return not taken.shape and producer is not None and producer.name == "add" and any(v is taken for v in producer.inputs)
+    return not received.shape and producer is not None and producer.name == "add" and any(v is received for v in producer.inputs)
 
 
 def _needed(jaxpr: Any) -> set[int]:

@@ -176,8 +176,8 @@ class _Counting:
         self._walk(staged, staged.items, ())
         self.moments.append(Moment("the end of the run"))
         end = len(self.moments) - 1
-        at = {id(item): number for item, number in self.found}
-        launches = [(item, number) for item, number in self.found if isinstance(item, Segment)]
+        at = {id(item): number for item, number in self.placed}
+        launches = [(item, number) for item, number in self.placed if isinstance(item, Segment)]
         self._inputs(staged, launches, end)
         created = {key: number for segment, number in launches for key in segment.creates}
         passed = {key for segment, _ in launches for keys in segment.stores_passed for key in keys}
@@ -196,7 +196,7 @@ class _Counting:
                     self._store(key, storage, DEVICE, readers[0], end)
             else:
                 self._store(key, storage, DEVICE, created.get(key, 0), end)
-        calls = {item.slot: item for item, _ in self.found if isinstance(item, HostCall)}
+        calls = {item.slot: item for item, _ in self.placed if isinstance(item, HostCall)}
         for segment, number in launches:
             for fetch in segment.fetches:
                 node = self.graph[fetch.execute.node]
@@ -248,9 +248,9 @@ class _Counting:
                 self._add(name, node.outputs[0], "input", (), DEVICE, first, last, node.where)
 
     def _walk(self, staged: Staged, items: Sequence[HostItem], loops: tuple[str, ...]) -> None:
-        self.found: list[tuple[HostItem, int]]
+        self.placed: list[tuple[HostItem, int]]
         if not loops and not self.moments:
-            self.found = []
+            self.placed = []
         for item in items:
             if isinstance(item, (Segment, Chunks)):
                 segment = item if isinstance(item, Segment) else item.segment
@@ -268,7 +268,7 @@ class _Counting:
                 self._walk(staged, [*item.then, *item.orelse], loops)
 
     def _moment(self, item: HostItem, moment: Moment) -> None:
-        self.found.append((item, len(self.moments)))
+        self.placed.append((item, len(self.moments)))
         self.moments.append(moment)
 
     def _of_program(self, staged: Staged, segment: Segment, loops: tuple[str, ...]) -> Moment:

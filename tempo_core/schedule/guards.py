@@ -31,8 +31,8 @@ def _as_written(statement: Statement) -> Bool:
     """The condition of a statement's points: those of its domain and its branch hold, and none of those of earlier branches."""
     domain = statement.node.domain
     inside = [part for step in domain.steps for part in (step.expr >= 0, step.expr <= step.bound_expr - 1)]
-    *earlier, own = statement.conditions or (TRUE,)
-    return conjunction(*inside, domain.condition, own, *(~condition for condition in earlier))
+    *earlier, condition_of_branch = statement.conditions or (TRUE,)
+    return conjunction(*inside, domain.condition, condition_of_branch, *(~condition for condition in earlier))
 
 
 def _always_holds(part: Bool, statement: Statement, box: isl.Set, bounds: Bounds) -> bool:

@@ -58,9 +58,9 @@ def bounded_times(
     last: dict[tuple[tuple[Index, ...], _Body], Place] = {}
     for read in reads:
         body, place = _run(schedule, read.reader, outer_domain(read.reader))
-        own = body._replace(domain=writers[0].node.domain)
-        if read.reader.node.id == read.edge.source and body.fixes_point and own in first:
-            place = first[own]  # of the branches that define the iteration's point, one runs: it reads before it writes
+        of_writer = body._replace(domain=writers[0].node.domain)
+        if read.reader.node.id == read.edge.source and body.fixes_point and of_writer in first:
+            place = first[of_writer]  # of the branches that define the iteration's point, one runs: it reads before it writes
         key = (read.edge.index, body)
         last[key] = max(place, last.get(key, place))
     write_times = [_times(schedule, bounds, name, body, place) for body, place in first.items()]

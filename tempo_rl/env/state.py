@@ -122,8 +122,8 @@ def _layers(env: Environment) -> Iterator[Environment]:
 def _attributes(layer: Environment) -> tuple[str, ...] | None:
     """The attributes with a layer's state, or None if it has `state` and `restore` of its own. A subclass may have more state."""
     kind = type(layer)
-    known = ATTRIBUTES.get(f"{kind.__module__}:{kind.__qualname__}")
-    if known is None and not all(callable(getattr(kind, name, None)) for name in ("state", "restore")):
+    attributes = ATTRIBUTES.get(f"{kind.__module__}:{kind.__qualname__}")
+    if attributes is None and not all(callable(getattr(kind, name, None)) for name in ("state", "restore")):
         what = "wrapper" if isinstance(layer, gymnasium.Wrapper) else "environment"
         spec = layer.unwrapped.spec
         of = f" of {spec.id}" if spec is not None else ""
@@ -131,7 +131,7 @@ def _attributes(layer: Environment) -> tuple[str, ...] | None:
             f"the {what} {kind.__qualname__}{of} does not say what its state is, so that the run cannot be saved",
             hint="give the class two methods: state() -> arrays by name, and restore(arrays)",
         )
-    return known
+    return attributes
 
 
 def _values(layer: Any) -> Iterator[tuple[str, Any]]:
