@@ -257,6 +257,7 @@ def test_rollouts_go_on_across_iterations_and_reinforce_starts_afresh() -> None:
     assert fresh.observations[8].tolist() == [[0, 0], [0, 0]]
 
 
+@pytest.mark.slow
 def test_the_micro_recipe_bootstraps_from_the_last_observation_alone() -> None:
     """Episodes that end with the rollout need the value of one final observation: the same numbers as with all of them."""
     small = ["num_envs=3", "num_steps=4", "total_timesteps=24", "hidden=[5, 4]", "env.kwargs.observation_shape=6"]

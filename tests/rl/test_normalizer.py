@@ -122,6 +122,7 @@ def test_rewards_are_scaled_by_the_deviation_of_discounted_returns() -> None:
         np.testing.assert_allclose(result[:, at], (inputs["reward"][:, at] / deviation).clip(-10, 10), rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_ppo_stops_an_iteration_where_the_divergence_is_too_large() -> None:
     keys = KEYS | {"num_minibatches": 2, "update_epochs": 2, "learning_rate": 0.05, "hidden": [8]}
     moved = {}

@@ -87,7 +87,7 @@ BOTH = [(name, sizes) for name in PROGRAMS for sizes in SIZES if sizes[1] >= PRO
 
 
 @pytest.mark.parametrize(("name", "sizes"), BOTH)
-def test_after_each_pass_of_the_pipeline(name: str, sizes: tuple[int, int]) -> None:
+def test_after_the_passes_of_the_pipeline(name: str, sizes: tuple[int, int]) -> None:
     program = source(name, sizes)
     graph = program.graph
     for each in pipeline():
@@ -98,7 +98,7 @@ def test_after_each_pass_of_the_pipeline(name: str, sizes: tuple[int, int]) -> N
 
 @pytest.mark.parametrize("alone", ALONE)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_each_pass_alone(name: str, alone: str) -> None:
+def test_a_pass_alone(name: str, alone: str) -> None:
     program = source(name, SIZES[0])
     graph = program.graph
     for each in ALONE[alone]:

@@ -195,6 +195,7 @@ def test_jax_differentiates_large_stores_of_which_ranges_are_read(monkeypatch: p
     assert_same(np.asarray(gradient), program.run({"w": W})["dw"], 1e-5)
 
 
+@pytest.mark.slow
 def test_a_loop_of_unknown_length_goes_forwards_only() -> None:
     attention = Attention()
     f = attention.program.as_jax()

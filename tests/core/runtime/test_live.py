@@ -308,6 +308,7 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     """Killed again and again, at any moment: each process goes on where the last saved state was."""
     path, out = tmp_path / "state", tmp_path / "w.npy"
