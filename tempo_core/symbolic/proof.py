@@ -83,10 +83,8 @@ class _Proof:
         atom, factor, rest = choice
         if any(self.of(rest + argument * factor) for argument in atom.args):
             return True
-        pairs = itertools.combinations(
-            atom.args, 2
-        )  # of two values, the greater one is at least their mean: max(2*t, 2) >= t + 1
-        return any(self.of(rest * 2 + (a + b) * factor) for a, b in pairs)
+        # Of two values, the greater one is at least their mean: max(2*t, 2) >= t + 1.
+        return any(self.of(rest * 2 + (a + b) * factor) for a, b in itertools.combinations(atom.args, 2))
 
 
 def least_of(limits: Iterable[Expr]) -> Expr:

@@ -58,9 +58,7 @@ def test_divisors_that_may_be_negative() -> None:
 
 def test_the_greater_of_two_values_is_at_least_their_mean() -> None:
     assert provably_nonnegative(maximum(2 * T - 2, 2) - T)
-    assert not provably_nonnegative(
-        maximum(2 * T - 3, 2) - T
-    )  # with T = 2: 2; with T = 3: 3; it holds, but the mean does not show it
+    assert not provably_nonnegative(maximum(2 * T - 5, 2) - T)  # -1 for T = 3 and T = 4
 
 
 def test_a_sum_of_many_extremes_is_given_up_and_not_written_out() -> None:
