@@ -32,9 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m "not slow and not gpu"`.
-SHARES = ((30, 3), (12, 2))  # of a function with so many tests, by its parameters, each n-th runs
+SHARES = ((30, 6), (12, 4), (4, 2))  # of a function with so many tests, by its parameters, each n-th runs
 THINNED = {  # each n-th test of every function with parameters, for families whose tests take long
-    "core/passes/test_meaning.py": 3,
+    "core/passes/test_meaning.py": 5,
     "core/test_prefixes.py": 4,
     "core/test_window_gradients.py": 4,
     "core/test_past_products.py": 3,

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.mutate.__main__ import Tally, reasons
 from benchmarks.mutate.running import Mutant, Outcome
 
@@ -41,6 +43,7 @@ def test_rows_that_are_wrong_or_gone_are_noticed() -> None:
         assert test in text
 
 
+@pytest.mark.slow
 def test_the_usual_run_leaves_out_the_code_of_rows() -> None:
     usual, deep = (
         {tuple(name.split(" | ")[:3:2]) for name in mutate("--list", *more)[1].splitlines()} for more in ([], ["--deep"])
@@ -55,6 +58,7 @@ def test_the_usual_run_leaves_out_the_code_of_rows() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_change_of_nothing_survives() -> None:
     code, text = mutate("--table", "tiling", "--row", "Permute", "--unchanged")
     assert code == 1, text

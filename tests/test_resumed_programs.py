@@ -23,7 +23,7 @@ STOPS = {  # how often each program is stopped: once an iteration of its outermo
     "Q-learning with a replay window": 7,  # the loss of the last of 8 iterations needs no update
     "decoding": 5,  # the positions after the prompt
 }
-SLOW = ("PPO, environment in JAX", "PPO, environment on the host")
+SLOW = ("PPO, environment in JAX", "PPO, environment on the host", "LSTM")
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ def test_resumed_at_every_iteration(name: str, tmp_path: Path) -> None:
     assert assert_resumed_everywhere(name, tmp_path) == STOPS[name]
 
 
+@pytest.mark.slow
 def test_resumed_within_episodes(tmp_path: Path) -> None:
     """Between the resets of each iteration, the environments on the host have a state of their own."""
     assert assert_resumed_everywhere("REINFORCE", tmp_path, "t", 5) == 10

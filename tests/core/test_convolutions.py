@@ -106,6 +106,7 @@ def _inside(op: Dataflow) -> list[Any]:
     return [inner for inner, _, _ in op.body.instructions]
 
 
+@pytest.mark.slow
 def test_channels_features_and_other_steps() -> None:
     """y[b, t] = sum over k, c of x[b, t + k, c] w[k, c, f]: 20 points of 3 channels, for each row."""
     ctx = tp.Context("b", "t")

@@ -82,7 +82,7 @@ LAYERED = {  # one pattern per layer, by their names in PATTERNS
 }
 
 
-@pytest.mark.parametrize(("attention", "backend"), [(text, "numpy") for text in LAYERED] + [(next(iter(LAYERED)), "jax")])
+@pytest.mark.parametrize(("attention", "backend"), list(zip(LAYERED, ["jax", "numpy"], strict=True)))
 def test_layers_with_different_patterns(
     values: dict[str, Any], random_tensors: Any, write_model: Any, attention: str, backend: str
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_second_start_compiles_nothing(cli: Any, whole_model: Path, tmp_path: 
     assert json.loads(cli(*common, "--no-cache").stdout)["compiles"] == first["compiles"]
 
 
+@pytest.mark.slow
 def test_a_profile_goes_beside_the_text(cli: Any, whole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     common = ["generate", "-m", whole_model, "--prompt", "a dog", "--max-tokens", 4, "--max-context", 24, "--raw", "--ignore-eos"]

@@ -65,6 +65,7 @@ def test_a_template_that_rewrites_earlier_turns_begins_anew(talkative: Any, tmp_
         assert reply == other.tokenizer.decode(expected) and chat.restarts == turn
 
 
+@pytest.mark.slow
 def test_draws_follow_the_seed(talkative: Any) -> None:
     replies = ["".join(talkative[0].chat(sampling=Sampling(1.5), seed=seed).say("a dog", max_new_tokens=8)) for seed in (1, 1, 2)]
     assert replies[0] == replies[1] != replies[2]

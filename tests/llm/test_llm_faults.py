@@ -14,6 +14,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
 
+@pytest.mark.slow
 def test_forty_damaged_models() -> None:
     endings, found = faults.run(40, seed=1)
     assert found == []

@@ -76,6 +76,7 @@ def test_text_ends_after_a_stop_token(values: dict[str, Any], make_generator: An
     assert completion.finish_reason == "stop"
 
 
+@pytest.mark.slow
 def test_draws_follow_the_seed(values: dict[str, Any], make_generator: Any) -> None:
     generator, tensors = make_generator(values)
 

@@ -206,7 +206,17 @@ def plain_jax() -> Iterator[None]:
     "extra",
     [
         {"algorithm": "ppo", "num_minibatches": 1, "update_epochs": 3},
-        {"algorithm": "ppo", "num_minibatches": 1, "update_epochs": 3, "clip_vloss": True, "norm_adv": False, "anneal_lr": False},
+        pytest.param(
+            {
+                "algorithm": "ppo",
+                "num_minibatches": 1,
+                "update_epochs": 3,
+                "clip_vloss": True,
+                "norm_adv": False,
+                "anneal_lr": False,
+            },
+            marks=pytest.mark.slow,
+        ),
         {"algorithm": "actor_critic"},
         {"algorithm": "reinforce"},
     ],
@@ -249,6 +259,7 @@ def test_minibatches_use_every_row_once_an_epoch() -> None:
     np.testing.assert_allclose(recorder.rows[0]["loss"], expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_rollouts_go_on_across_iterations_and_reinforce_starts_afresh() -> None:
     going, _ = train(make_recipe(SMALL | {"algorithm": "actor_critic"}))
     assert len(going.observations) == 15  # one reset, 14 steps

@@ -94,6 +94,7 @@ def test_a_run_leaves_its_files(name: str, done: Done) -> None:
     assert load_recipe(str(run.config)) == checkpoint.recipe
 
 
+@pytest.mark.slow
 def test_a_profiled_run_is_the_same_run(done: Done, tmp_path: Path) -> None:
     said: list[str] = []
     run = create_run(tmp_path / "run")
@@ -103,7 +104,9 @@ def test_a_profiled_run_is_the_same_run(done: Done, tmp_path: Path) -> None:
     assert run.profile.read_text().startswith("<svg") and "device program 0" in run.profile.read_text()
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "ppo_functional" else ()) for name in TINY]
+)
 def test_one_seed_gives_one_log(name: str, done: Done, tmp_path: Path, programs: Programs) -> None:
     log = done(name)[1].metrics.read_bytes()
     assert run_tiny(name, tmp_path / "again", cache=programs(name))[1].metrics.read_bytes() == log
@@ -125,6 +128,7 @@ def test_staged_and_interpreted_runs_agree(name: str, done: Done, tmp_path: Path
     assert_same_numbers(done(name)[1], run_tiny(name, tmp_path / "interpreted", "executor=interpreted")[1])
 
 
+@pytest.mark.slow
 def test_passes_can_be_switched_off(done: Done, tmp_path: Path) -> None:
     assert_same_numbers(done("reinforce")[1], run_tiny("reinforce", tmp_path / "plain", "disable=[fuse, lift]")[1])
 
@@ -382,7 +386,10 @@ def test_overwrite_keeps_the_old_run_until_the_new_one_is_compiled(done: Done, t
     assert len(run.all_checkpoints()) == 4
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), pytest.param((1, 5, 1, 1), marks=pytest.mark.slow), (3, 1, 1, 2)])
+@pytest.mark.parametrize(
+    "sizes",
+    [pytest.param((1, 1, 1, 1), marks=pytest.mark.slow), pytest.param((1, 5, 1, 1), marks=pytest.mark.slow), (3, 1, 1, 2)],
+)
 def test_smallest_sizes(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
     num_envs, num_steps, update_epochs, num_minibatches = sizes
     small = {"num_envs": num_envs, "num_steps": num_steps, "update_epochs": update_epochs, "num_minibatches": 1}
@@ -396,6 +403,7 @@ def test_smallest_sizes(sizes: tuple[int, int, int, int], tmp_path: Path) -> Non
     assert outcome.result["env_steps"] == recipe.total_timesteps
 
 
+@pytest.mark.slow
 def test_continuous_actions_learn_something_finite(tmp_path: Path) -> None:
     pytest.importorskip("flax", reason="Gymnasium's functional environments need it")
     small = {"num_envs": 2, "num_steps": 4, "total_timesteps": 16, "eval_episodes": 1, "hidden": [4]}

@@ -23,6 +23,7 @@ def mypy(file: Path, python: Path) -> Errors:
         "mypy",
         "--strict",
         "--config-file=",
+        f"--cache-dir={python.parent / 'mypy'}",  # the second file takes what was read for the first
         f"--python-executable={python}",
         "--no-error-summary",
         file.name,

@@ -116,6 +116,7 @@ def test_prefill_and_decoding_are_one_program(pattern: tp.nn.Pattern):
     assert_all_same(split.run(fed(9)), whole.run(fed(9)), 1e-5)
 
 
+@pytest.mark.slow
 def test_a_prompt_whose_length_a_run_chooses():
     ctx, names, token = decoder(tp.nn.causal)
     program = ctx.compile({names["P"]: tp.upto(8), names["T"]: tp.upto(12)}, [token])
