@@ -310,6 +310,19 @@ def pays_to_compute_in_scan(elements: int, read: int, operations: int) -> bool:
     return read * LEAST_SHRINKING <= elements and operations <= MOST_OPERATIONS_IN_A_SCAN
 
 
+# Pick in the scan: a cumulative sum of many elements, of which readers take few at each position, is a loop that picks them as it goes.
+# It saves to write all elements at all positions, and to read them back. TABLE
+FEWEST_ELEMENTS_TO_PICK_FROM = 128
+
+
+def pays_to_pick_in_scan(elements: int, kept: int, has_loop: bool) -> bool:
+    """Whether the loop of a scan with so many elements at each position computes what reads them, with so many results there.
+
+    With `has_loop`, the scan is a loop over its positions anyway; else it would be computed in blocks.
+    """
+    return kept * LEAST_SHRINKING <= elements and (has_loop or elements >= FEWEST_ELEMENTS_TO_PICK_FROM)
+
+
 # Scan along a dimension that lies within others: each number comes in a cache line of 16, and with many pieces the line is gone before the
 # scan comes to its next number. Measured on two CPU cores, in milliseconds, for two arrays [pieces, length, together], where they lie and
 # transposed first: (1024, 2000, 1) 28 and 19; (256, 1000, 1) 1.06 and 0.99; (16, 1000, 1) 0.065 and 0.075; (2, 100000, 1) 0.72 and 0.89;
