@@ -64,7 +64,10 @@ def readers(body: ops.Dataflowed) -> dict[int, Readers]:
 def _readers(body: ops.Dataflowed, number: int) -> Readers | None:
     op, sources, (slot,) = body.instructions[number]
     assert isinstance(op, SCANS)
-    inside, neighbours, steps, ends = {slot}, {}, [], {}
+    inside = {slot}
+    neighbours: dict[int, bool] = {}
+    steps: list[Reader] = []
+    ends: dict[int, int] = {}
     made_before_end: set[int] = set(range(len(body.input_types)))
     for _, _, targets in body.instructions[:number]:
         made_before_end.update(targets)
@@ -136,7 +139,9 @@ class PickedScans:
         self.at = at
         groups = [group for group in readers(body).values() if _pays(at, group, body)]
         self.by_end = {end: group for group in groups for end in group.ends}
-        self.in_loop = {slot for group in groups for slot in (group.slot, *group.neighbours, *(step.target for step in group.steps))}
+        self.in_loop = {
+            slot for group in groups for slot in (group.slot, *group.neighbours, *(step.target for step in group.steps))
+        }
 
     def results(self, slot: int, slots: list[Array], producers: Producers) -> Values:
         """The results of all readers of a scan, `slot` among them; none if it is a value inside of the loop, or a later result."""
@@ -150,8 +155,7 @@ def _pays(at: Setting, group: Readers, body: ops.Dataflowed) -> bool:
     sizes = at.shape(body.slot_types[group.slot].shape)
     kept = sum(math.prod(at.shape(body.slot_types[end].shape)) for end in group.ends)
     length = sizes[group.scan.axis]
-    has_loop = isinstance(group.scan, ops.LinearScan)
-    return length > 0 and pays_to_pick_in_scan(math.prod(sizes) // length, kept // length, has_loop)
+    return length > 0 and pays_to_pick_in_scan(math.prod(sizes) // length, kept // length)
 
 
 def _picked(at: Setting, group: Readers, slots: list[Array], producers: Producers) -> Values:
@@ -180,13 +184,9 @@ def _picked(at: Setting, group: Readers, slots: list[Array], producers: Producer
     if group.neighbours:
         first = jnp.int32(length - 1 if scan.reverse else 0)
         own = combine(start, first).astype(like.dtype)
-        values = {group.slot: own} | {
-            slot: own if clamped else jnp.zeros_like(own) for slot, clamped in group.neighbours.items()
-        }
+        values = {group.slot: own} | {slot: own if clamped else jnp.zeros_like(own) for slot, clamped in group.neighbours.items()}
         fixed = _results(at, group, values, outer, first)
-        results = tuple(
-            lax.dynamic_update_index_in_dim(all, one, first, 0) for all, one in zip(results, fixed, strict=True)
-        )
+        results = tuple(lax.dynamic_update_index_in_dim(all, one, first, 0) for all, one in zip(results, fixed, strict=True))
     return {slot: jnp.moveaxis(result, 0, axis) for (slot, axis), result in zip(group.ends.items(), results, strict=True)}
 
 
