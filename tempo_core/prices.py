@@ -94,18 +94,26 @@ MOST_COPIED_OPERATIONS = 200
 WORTH_A_LAUNCH = (ops.Dot, ops.Conv, ops.Argsort, ops.LinearScan, ops.DiscountedSum)
 
 # Long loops of the device run as several launches, so that signals are served between them. The estimate below may be a few times
-# too low: a loop is cut from half of the wanted length on.
+# too low: a loop is cut from half of the wanted length on. A cut costs: XLA does not know how often such a loop runs, and the host waits for
+# each launch. A stencil of 1,000 iterations, 5 milliseconds forward and 5 backward, took 19 in ten launches.
 LONG_LOOP = 0.5
 
-# Seconds on one CPU core: of any operation, of one element of a result, of one multiplication with its addition.
+# Seconds on one CPU core: of any operation; of one that XLA makes a part of its reader; of one element of a result; of one that a vector
+# instruction computes, or that only moves; of one multiplication with its addition. Loops of the classics take between a third and thrice
+# of what follows from these; tables of single numbers, which XLA makes one piece of machine code, take a hundredth.
 # A user's function, which may hold any number of operations, counts as some.
-SECONDS_OF_AN_OPERATION, SECONDS_OF_AN_ELEMENT, SECONDS_OF_A_PRODUCT = 5e-7, 1e-9, 5e-11
+SECONDS_OF_AN_OPERATION, SECONDS_OF_A_FUSED_OPERATION = 5e-7, 1e-7
+SECONDS_OF_AN_ELEMENT, SECONDS_OF_A_FAST_ELEMENT, SECONDS_OF_A_PRODUCT = 1e-9, 2e-10, 5e-11
 OPERATIONS_OF_A_FUNCTION = 30
 
 # XLA makes these a part of the operation that reads them, which computes only the elements that it reads. Elementwise operations are
 # one with their operands too: only the elements of their results count.
 FREE_IN_AN_ISLAND = (ops.Broadcast, ops.Iota, ops.Constant, ops.Eval, ops.Identity, ops.Reshape, ops.Permute, ops.Slice)
-READ_WITH_THEIR_RESULT = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Gather)
+READ_WITH_THEIR_RESULT = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Gather, ops.Slice, ops.Pad, ops.Concat)
+FAST_OPS = (ops.Compare, ops.Where, ops.Cast, ops.Slice, ops.Pad, ops.Concat, ops.Merge)
+FAST_FUNCTIONS = (
+    "neg", "abs", "sign", "not", "isfinite", "isnan", "add", "sub", "mul", "maximum", "minimum", "and", "or", "xor",
+)  # fmt: skip
 
 
 def is_worth_cutting_at_value(guarded: int, body: int) -> bool:
@@ -266,7 +274,9 @@ def rough_seconds(node: Node, operands: Sequence[TensorType], env: Mapping[Symbo
 
 def _seconds(op: ops.Op, operands: Sequence[TensorType], results: Sequence[TensorType], env: Mapping[Symbol, int]) -> float:
     written = sum(_elements(type, env) for type in results)
-    seconds = SECONDS_OF_AN_OPERATION + written * SECONDS_OF_AN_ELEMENT
+    is_fast = isinstance(op, FAST_OPS) or (isinstance(op, (ops.Unary, ops.Binary)) and op.fn in FAST_FUNCTIONS)
+    seconds = SECONDS_OF_A_FUSED_OPERATION if isinstance(op, READ_WITH_THEIR_RESULT) else SECONDS_OF_AN_OPERATION
+    seconds += written * (SECONDS_OF_A_FAST_ELEMENT if is_fast else SECONDS_OF_AN_ELEMENT)
     if isinstance(op, READ_WITH_THEIR_RESULT):
         return seconds
     read = sum(_elements(type, env) for type in operands)
@@ -334,7 +344,7 @@ def pays_to_scan_transposed(pieces: int, together: int) -> bool:
 
 # Recompute: elementwise functions that take a few nanoseconds for many elements, and give the same bits wherever XLA computes them.
 # (A product of floats may become one operation with a sum that reads it, which rounds once instead of twice.)
-CHEAP_FUNCTIONS = ("neg", "abs", "sign", "not", "isfinite", "isnan", "add", "sub", "maximum", "minimum", "and", "or", "xor")
+CHEAP_FUNCTIONS = tuple(fn for fn in FAST_FUNCTIONS if fn != "mul")
 CHEAP_FUNCTIONS_OF_INTEGERS = (*CHEAP_FUNCTIONS, "mul", "floordiv", "mod")
 CHEAP_OPS = (
     ops.Compare, ops.Where, ops.Cast, ops.Broadcast, ops.Iota, ops.Eval, ops.Constant, ops.Identity, ops.Reshape, ops.Permute, ops.Slice,
