@@ -35,7 +35,7 @@ def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ..
     for number, (instruction, sources, targets) in enumerate(op.body.instructions):
         with instruction_scope(number):
             island.run(instruction, sources, targets)
-    return tuple(island.array(s) for s in op.body.results)
+    return tuple(island.apart.result(s, island.array(s)) for s in op.body.results)
 
 
 class _Island:
