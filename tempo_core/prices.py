@@ -272,11 +272,17 @@ def rough_seconds(node: Node, operands: Sequence[TensorType], env: Mapping[Symbo
     )
 
 
+def is_fast(op: ops.Op) -> bool:
+    """Whether a vector instruction computes an operation, or it only moves or repeats values."""
+    return isinstance(op, (*FAST_OPS, *FREE_IN_AN_ISLAND)) or (
+        isinstance(op, (ops.Unary, ops.Binary)) and op.fn in FAST_FUNCTIONS
+    )
+
+
 def _seconds(op: ops.Op, operands: Sequence[TensorType], results: Sequence[TensorType], env: Mapping[Symbol, int]) -> float:
     written = sum(_elements(type, env) for type in results)
-    is_fast = isinstance(op, FAST_OPS) or (isinstance(op, (ops.Unary, ops.Binary)) and op.fn in FAST_FUNCTIONS)
     seconds = SECONDS_OF_A_FUSED_OPERATION if isinstance(op, READ_WITH_THEIR_RESULT) else SECONDS_OF_AN_OPERATION
-    seconds += written * (SECONDS_OF_A_FAST_ELEMENT if is_fast else SECONDS_OF_AN_ELEMENT)
+    seconds += written * (SECONDS_OF_A_FAST_ELEMENT if is_fast(op) else SECONDS_OF_AN_ELEMENT)
     if isinstance(op, READ_WITH_THEIR_RESULT):
         return seconds
     read = sum(_elements(type, env) for type in operands)
@@ -311,13 +317,16 @@ def pays_to_reduce_twice(length: int, on_cpu: bool) -> bool:
 
 # Scan over values that are computed in it: XLA's CPU compiler writes the operands of a loop to memory. To compute them in the loop saves a
 # write and a read of each element, and costs the operations again if something else reads the values too.
+# Fast operations (of a mask: is this the greatest number so far?) cost less than the write and the read even if nothing shrinks.
 LEAST_SHRINKING = 4
+MOST_READ_BY_FAST_OPERATIONS = 2
 MOST_OPERATIONS_IN_A_SCAN = 24
 
 
-def pays_to_compute_in_scan(elements: int, read: int, operations: int) -> bool:
+def pays_to_compute_in_scan(elements: int, read: int, operations: int, is_fast: bool) -> bool:
     """Whether a scan computes an operand of so many elements as it goes, by so many operations on arrays of `read` elements."""
-    return read * LEAST_SHRINKING <= elements and operations <= MOST_OPERATIONS_IN_A_SCAN
+    is_little = read * LEAST_SHRINKING <= elements or (is_fast and operations and read <= MOST_READ_BY_FAST_OPERATIONS * elements)
+    return bool(is_little) and operations <= MOST_OPERATIONS_IN_A_SCAN
 
 
 # Pick in the scan: where readers of a scan take few of its elements at each position, its loop picks them as it goes. It saves to write all
