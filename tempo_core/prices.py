@@ -94,18 +94,26 @@ MOST_COPIED_OPERATIONS = 200
 WORTH_A_LAUNCH = (ops.Dot, ops.Conv, ops.Argsort, ops.LinearScan, ops.DiscountedSum)
 
 # Long loops of the device run as several launches, so that signals are served between them. The estimate below may be a few times
-# too low: a loop is cut from half of the wanted length on.
+# too low: a loop is cut from half of the wanted length on. A cut costs: XLA does not know how often such a loop runs, and the host waits for
+# each launch. A stencil of 1,000 iterations, 5 milliseconds forward and 5 backward, took 19 in ten launches.
 LONG_LOOP = 0.5
 
-# Seconds on one CPU core: of any operation, of one element of a result, of one multiplication with its addition.
+# Seconds on one CPU core: of any operation; of one that XLA makes a part of its reader; of one element of a result; of one that a vector
+# instruction computes, or that only moves; of one multiplication with its addition. Loops of the classics take between a third and thrice
+# of what follows from these; tables of single numbers, which XLA makes one piece of machine code, take a hundredth.
 # A user's function, which may hold any number of operations, counts as some.
-SECONDS_OF_AN_OPERATION, SECONDS_OF_AN_ELEMENT, SECONDS_OF_A_PRODUCT = 5e-7, 1e-9, 5e-11
+SECONDS_OF_AN_OPERATION, SECONDS_OF_A_FUSED_OPERATION = 5e-7, 1e-7
+SECONDS_OF_AN_ELEMENT, SECONDS_OF_A_FAST_ELEMENT, SECONDS_OF_A_PRODUCT = 1e-9, 2e-10, 5e-11
 OPERATIONS_OF_A_FUNCTION = 30
 
 # XLA makes these a part of the operation that reads them, which computes only the elements that it reads. Elementwise operations are
 # one with their operands too: only the elements of their results count.
 FREE_IN_AN_ISLAND = (ops.Broadcast, ops.Iota, ops.Constant, ops.Eval, ops.Identity, ops.Reshape, ops.Permute, ops.Slice)
-READ_WITH_THEIR_RESULT = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Gather)
+READ_WITH_THEIR_RESULT = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Gather, ops.Slice, ops.Pad, ops.Concat)
+FAST_OPS = (ops.Compare, ops.Where, ops.Cast, ops.Slice, ops.Pad, ops.Concat, ops.Merge)
+FAST_FUNCTIONS = (
+    "neg", "abs", "sign", "not", "isfinite", "isnan", "add", "sub", "mul", "maximum", "minimum", "and", "or", "xor",
+)  # fmt: skip
 
 
 def is_worth_cutting_at_value(guarded: int, body: int) -> bool:
@@ -264,9 +272,17 @@ def rough_seconds(node: Node, operands: Sequence[TensorType], env: Mapping[Symbo
     )
 
 
+def is_fast(op: ops.Op) -> bool:
+    """Whether a vector instruction computes an operation, or it only moves or repeats values."""
+    return isinstance(op, (*FAST_OPS, *FREE_IN_AN_ISLAND)) or (
+        isinstance(op, (ops.Unary, ops.Binary)) and op.fn in FAST_FUNCTIONS
+    )
+
+
 def _seconds(op: ops.Op, operands: Sequence[TensorType], results: Sequence[TensorType], env: Mapping[Symbol, int]) -> float:
     written = sum(_elements(type, env) for type in results)
-    seconds = SECONDS_OF_AN_OPERATION + written * SECONDS_OF_AN_ELEMENT
+    seconds = SECONDS_OF_A_FUSED_OPERATION if isinstance(op, READ_WITH_THEIR_RESULT) else SECONDS_OF_AN_OPERATION
+    seconds += written * (SECONDS_OF_A_FAST_ELEMENT if is_fast(op) else SECONDS_OF_AN_ELEMENT)
     if isinstance(op, READ_WITH_THEIR_RESULT):
         return seconds
     read = sum(_elements(type, env) for type in operands)
@@ -301,13 +317,25 @@ def pays_to_reduce_twice(length: int, on_cpu: bool) -> bool:
 
 # Scan over values that are computed in it: XLA's CPU compiler writes the operands of a loop to memory. To compute them in the loop saves a
 # write and a read of each element, and costs the operations again if something else reads the values too.
+# Fast operations (of a mask: is this the greatest number so far?) cost less than the write and the read even if nothing shrinks.
 LEAST_SHRINKING = 4
+MOST_READ_BY_FAST_OPERATIONS = 2
 MOST_OPERATIONS_IN_A_SCAN = 24
 
 
-def pays_to_compute_in_scan(elements: int, read: int, operations: int) -> bool:
+def pays_to_compute_in_scan(elements: int, read: int, operations: int, is_fast: bool) -> bool:
     """Whether a scan computes an operand of so many elements as it goes, by so many operations on arrays of `read` elements."""
-    return read * LEAST_SHRINKING <= elements and operations <= MOST_OPERATIONS_IN_A_SCAN
+    is_little = read * LEAST_SHRINKING <= elements or (is_fast and operations and read <= MOST_READ_BY_FAST_OPERATIONS * elements)
+    return bool(is_little) and operations <= MOST_OPERATIONS_IN_A_SCAN
+
+
+# Pick in the scan: where readers of a scan take few of its elements at each position, its loop picks them as it goes. It saves to write all
+# elements at all positions, and to read them back. Measured on two CPU cores, in milliseconds, the whole program of counts of the past, in the
+# loop and after a cumulative sum in blocks: 6,000 positions of 16 elements 0.5 and 1.0, of 64 1.2 and 2.1, of 128 0.9 and 1.7, of 1,024 3.3
+# and 20.
+def pays_to_pick_in_scan(elements: int, kept: int) -> bool:
+    """Whether the loop of a scan with so many elements at each position computes what reads them, with so many results there."""
+    return kept * LEAST_SHRINKING <= elements
 
 
 # Scan along a dimension that lies within others: each number comes in a cache line of 16, and with many pieces the line is gone before the
@@ -325,7 +353,7 @@ def pays_to_scan_transposed(pieces: int, together: int) -> bool:
 
 # Recompute: elementwise functions that take a few nanoseconds for many elements, and give the same bits wherever XLA computes them.
 # (A product of floats may become one operation with a sum that reads it, which rounds once instead of twice.)
-CHEAP_FUNCTIONS = ("neg", "abs", "sign", "not", "isfinite", "isnan", "add", "sub", "maximum", "minimum", "and", "or", "xor")
+CHEAP_FUNCTIONS = tuple(fn for fn in FAST_FUNCTIONS if fn != "mul")
 CHEAP_FUNCTIONS_OF_INTEGERS = (*CHEAP_FUNCTIONS, "mul", "floordiv", "mod")
 CHEAP_OPS = (
     ops.Compare, ops.Where, ops.Cast, ops.Broadcast, ops.Iota, ops.Eval, ops.Constant, ops.Identity, ops.Reshape, ops.Permute, ops.Slice,
@@ -370,6 +398,16 @@ DEAR_FUNCTIONS = (
 def is_dear_in_padding(op: ops.Op) -> bool:
     """Whether an operation of an island is so dear that a padding should read it from memory."""
     return isinstance(op, (ops.Unary, ops.Binary)) and op.fn in DEAR_FUNCTIONS
+
+
+# Apart: the fewest paddings whose sum is computed by itself. The gradient of a stencil at [200, 200], with four paddings and two readers of
+# their sum, takes 34 microseconds an iteration so, and 86 where XLA writes each padding to memory.
+LEAST_PADDINGS_OF_A_SUM = 2
+
+
+def pays_to_keep_sum_apart(paddings: int) -> bool:
+    """Whether a value that is computed from so many paddings in a loop, element by element, should be in memory for its readers."""
+    return paddings >= LEAST_PADDINGS_OF_A_SUM
 
 
 # Slice: XLA's CPU compiler takes about a nanosecond for each element of a gather, and less than half of it for those of a slice out of a padded

@@ -1,4 +1,5 @@
-"""Values that XLA's CPU compiler computes by themselves: what is dear is not computed together with a padding, element by element.
+"""Values that XLA's CPU compiler computes by themselves: what is dear is not computed together with a padding, element by element, and a
+sum of paddings is computed once for all of its readers.
 
 XLA computes a padding as a part of its reader: for each element it asks whether the element lies inside, so it makes no vector instructions
 of what it computes there. An exponential then takes ten times as long. A branch on a loop's counter, which XLA does not decide, holds its
@@ -16,7 +17,7 @@ from jax import lax
 
 from tempo_core.backends.base import Array, Setting, is_static
 from tempo_core.ir import ops
-from tempo_core.prices import is_dear_in_padding
+from tempo_core.prices import is_dear_in_padding, pays_to_keep_sum_apart
 
 _OF_ITS_READER = (
     ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity, ops.Reshape, ops.Permute, ops.Broadcast, ops.Slice, ops.Flip,
@@ -30,6 +31,9 @@ class Apart:
         self.at, self._counter = at, _counter(at)
         self._dear: set[int] = set()
         self._padded: set[int] = set()
+        self._paddings: dict[
+            int, frozenset[int]
+        ] = {}  # by slot: the results of `Pad` that a value is computed from, element by element
         self._pads = False  # the operation at hand
 
     def from_memory(self, op: ops.Op, sources: Sequence[int], shape: Sequence[int]) -> set[int]:
@@ -50,6 +54,19 @@ class Apart:
             self._dear.update(targets)
         if self._pads or (is_fused and not is_dear and not self._padded.isdisjoint(sources)):
             self._padded.update(targets)
+
+        if isinstance(op, ops.Pad):
+            self._paddings[targets[0]] = frozenset(targets)
+        elif is_fused:
+            self._paddings[targets[0]] = frozenset().union(*(self._paddings.get(s, frozenset()) for s in sources))
+
+    def result(self, slot: int, x: Array) -> Array:
+        """A result of the island: in memory, if it is computed from several paddings (a gradient of shifted reads).
+
+        XLA computes it again in each of its readers. Then it does not compute the paddings there, but writes each of them to memory.
+        """
+        is_apart = self._counter is not None and pays_to_keep_sum_apart(len(self._paddings.get(slot, ())))
+        return self.put(x) if is_apart else x
 
     def _is_padding(self, op: ops.Op, shape: Sequence[int]) -> bool:
         """Whether elements of an op's result lie outside of its operand, or of one of them."""

@@ -17,7 +17,7 @@ from tempo_core.backends import shared
 from tempo_core.backends.base import Setting
 from tempo_core.ir import ops
 from tempo_core.ir.elements import ELEMENTWISE, without
-from tempo_core.prices import pays_to_compute_in_scan, pays_to_scan_transposed
+from tempo_core.prices import is_fast, pays_to_compute_in_scan, pays_to_scan_transposed
 
 Element = Callable[[Array], Array]  # the value at a position along a dimension
 Producers = dict[int, tuple[ops.Op, tuple[int, ...]]]  # by slot: what computed its value, of which slots
@@ -28,7 +28,7 @@ class Elements:
     """The values of an island at single positions along one of their dimensions.
 
     `producers` has the op and the operands of each value. `arrays` counts the elements of the arrays that are read, and `operations` the
-    operations on what is read.
+    operations on what is read; `is_fast` says whether vector instructions compute all of them.
     """
 
     at: Setting
@@ -36,12 +36,14 @@ class Elements:
     producers: Producers
     arrays: dict[int, int] = field(default_factory=dict)
     operations: int = 0
+    is_fast: bool = True
 
     def of(self, slot: int, axis: int) -> Element:
         """The elements of a value along a dimension."""
         element = self._computed(slot, axis)
         if element is not None:
             self.operations += 1
+            self.is_fast &= is_fast(self.producers[slot][0])
             return element
         array = self.slots[slot]
         self.arrays[slot] = array.size
@@ -62,6 +64,8 @@ class Elements:
             return lambda position: jnp.asarray(position, jnp.int32)
         if isinstance(op, ops.Slice) and op.stride == 1:
             return self._of_slice(op, sources[0], axis)
+        if isinstance(op, ops.Pad) and axis == op.axis:
+            return self._shifted(sources[0], axis, self.at.value(-op.low))
         if isinstance(op, ops.Dot) and not op.left_contract and axis < len(op.left_batch):
             left, right = op.left_batch[axis], op.right_batch[axis]
             inner_dot = ops.Dot((), (), without(op.left_batch, left), without(op.right_batch, right))
@@ -69,10 +73,13 @@ class Elements:
         return None
 
     def _of_slice(self, op: ops.Slice, source: int, axis: int) -> Element:
-        """Positions outside of the dimension have zeros."""
         if axis != op.axis:
             return self._apply(replace(op, axis=op.axis - (axis < op.axis)), [self.of(source, axis)])
-        element, start, size = self.of(source, axis), self.at.value(op.start), self.slots[source].shape[axis]
+        return self._shifted(source, axis, self.at.value(op.start))
+
+    def _shifted(self, source: int, axis: int, start: int | Array) -> Element:
+        """The elements `start` positions further on, with zeros for those outside of the dimension."""
+        element, size = self.of(source, axis), self.slots[source].shape[axis]
 
         def shifted(position: Array) -> Array:
             place = position + start
@@ -121,7 +128,9 @@ def operand(at: Setting, slots: list[Array], producers: Producers, slot: int, ax
     """The elements of a scan's operand: computed in the scan if this reads much less, else read from the array."""
     elements, array = Elements(at, slots, producers), slots[slot]
     element = elements.of(slot, axis)
-    if array.shape[axis] and pays_to_compute_in_scan(array.size, sum(elements.arrays.values()), elements.operations):
+    if array.shape[axis] and pays_to_compute_in_scan(
+        array.size, sum(elements.arrays.values()), elements.operations, elements.is_fast
+    ):
         return element
     return element_of(array, axis)
 

@@ -2,7 +2,8 @@
 
 Slices and padding one after the other are one slice and one padding (`parts`), paddings read dear values from memory (`apart`), gathers at
 positions that follow each other are slices (`shifted`), values that are repeated in their block are read in a dimension of blocks
-(`blocked`), and recurrences compute large operands as they go (`elementwise_scans`).
+(`blocked`), recurrences compute large operands as they go (`elementwise_scans`), and so do scans with what takes a part of their elements
+(`picked_scans`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tempo_core.backends.apart import Apart
 from tempo_core.backends.base import Array, Parts, Setting, is_static
 from tempo_core.backends.blocked import Blocked
 from tempo_core.backends.parts import Part
+from tempo_core.backends.picked_scans import PickedScans
 from tempo_core.backends.scopes import instruction_scope
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_slice
@@ -33,7 +35,7 @@ def dataflow(at: Setting, op: ops.Dataflow, *operands: Array) -> tuple[Array, ..
     for number, (instruction, sources, targets) in enumerate(op.body.instructions):
         with instruction_scope(number):
             island.run(instruction, sources, targets)
-    return tuple(island.array(s) for s in op.body.results)
+    return tuple(island.apart.result(s, island.array(s)) for s in op.body.results)
 
 
 class _Island:
@@ -51,6 +53,8 @@ class _Island:
         self.uses = Counter(s for _, sources, _ in body.instructions for s in sources)
         self.on_cpu = jax.default_backend() == "cpu"
         self.is_traced = any(isinstance(x, jax.core.Tracer) for x in operands)
+        # Outside of a program, each call would compile the loop of a scan.
+        self.picked = PickedScans(at, body) if self.on_cpu and self.is_traced else None
 
     def array(self, slot: int) -> Array:
         if self.arrays[slot] is None:
@@ -58,6 +62,11 @@ class _Island:
         return self.arrays[slot]
 
     def run(self, op: ops.Op, sources: Sequence[int], targets: Sequence[int]) -> None:
+        if self.picked is not None and targets[0] in self.picked.in_loop:
+            self._compute_parts()
+            for slot, result in self.picked.results(targets[0], self.arrays, self.producers).items():
+                self.arrays[slot] = result
+            return
         from_memory = self.apart.from_memory(op, sources, self._shape(sources[0]) if sources else ())
         is_there = self._is_in_blocks(op, sources, targets[0], from_memory) or self._takes_part(
             op, sources, targets[0], from_memory
@@ -72,9 +81,8 @@ class _Island:
         self.apart.note(op, sources, targets)
 
     def _results(self, op: ops.Op, sources: Sequence[int], from_memory: set[int]) -> tuple[Array, ...]:
-        if isinstance(op, ops.LinearScan) and self.on_cpu and self.is_traced:  # else each call would compile the scan's loop
-            for part in self.parts:
-                self.array(part)
+        if isinstance(op, ops.LinearScan) and self.on_cpu and self.is_traced:
+            self._compute_parts()
             return (elementwise_scans.scanned(self.at, op, self.arrays, self.producers, sources),)
         values = [self.apart.put(self.array(s)) if s in from_memory else self.array(s) for s in sources]
         if isinstance(op, ops.Gather) and sources[1] in self.starts and not op.batch:
@@ -83,6 +91,10 @@ class _Island:
                 scalar, sign = self.starts[sources[1]]
                 return (shifted.sliced(x, op.axis, positions, sign * self.array(scalar)),)
         return tuple(self.at.backend.kernel(op, values, self.at.env, self.at.seed))
+
+    def _compute_parts(self) -> None:
+        for part in self.parts:
+            self.array(part)
 
     def _is_in_blocks(self, op: ops.Op, sources: Sequence[int], target: int, from_memory: set[int]) -> bool:
         """Compute the result in a shape that has a dimension of blocks, if an operand has that shape."""

@@ -88,3 +88,33 @@ def test_two_small_parts_are_selected():
         a, b = np.ones((8, width), np.float32), np.full((8, 3), np.nan, np.float32)
         assert np.array_equal(joined(a, b), np.concatenate([a, b], 1), equal_nan=True)
         assert operation in joined.lower(a, b).as_text()
+
+
+def test_a_sum_of_paddings_is_computed_once_for_all_its_readers():
+    """The gradient of a stencil: in its loop, no operation only pads."""
+    ctx = tp.Context("k", "i", "j")
+    with ctx as ((k, n_k), (i, n_i), (j, n_j)):
+        source = tp.input("source", domain=(i, j))
+        u = tp.recurrence((), domain=(k, i, j), name="u")
+        u[0, i, j] = 0.0
+        u[k, 0, j] = 0.0
+        u[k, n_i - 1, j] = 0.0
+        u[k, i, 0] = 0.0
+        u[k, i, n_j - 1] = 0.0
+        around = u[k - 1, i - 1, j] + u[k - 1, i + 1, j] + u[k - 1, i, j - 1] + u[k - 1, i, j + 1]
+        u[k, i, j] = 0.25 * (around + source)
+        last = u[n_k - 1, i, j]
+        outputs = tp.grad((last**2)[0:n_i, 0:n_j].sum(), wrt=[source])
+    fed = {"source": np.random.default_rng(1).normal(size=(12, 13)).astype(np.float32)}
+    bounds = {n_k: 9, n_i: 12, n_j: 13}
+    compiled = ctx.compile(bounds, outputs)
+    gradient = compiled.run(fed)
+    only_pad = [
+        instruction
+        for module in modules(compiled)
+        for loop in module.loops()
+        for instruction in module.operations(loop.body)
+        if {"pad"} <= {i.opcode for i in module.inside(instruction)} <= {"pad", "slice", "parameter", "constant"}
+    ]
+    assert not only_pad
+    assert_all_same(gradient, ctx.compile(bounds, outputs, config=tp.Config(backend="numpy")).run(fed))

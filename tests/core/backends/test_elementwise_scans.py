@@ -12,6 +12,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import reference
 from tempo_core.backends.jax_backend import JaxBackend
+from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Dataflowed
 from tempo_core.ir.types import TensorType
@@ -103,3 +104,29 @@ def test_a_product_without_contraction_is_a_multiplication() -> None:
     left, right = normal(3, 2, 4, seed=0).astype("float32"), normal(5, 3, seed=1).astype("float32")
     assert "dot" not in function.lower(left, right).as_text()
     np.testing.assert_array_equal(function(left, right), np.einsum("bij,kb->bijk", left, right))
+
+
+def mask_island(reverse: bool) -> ops.Dataflow:
+    """The number of equal elements in a row: the coefficient is whether the element before (with `reverse`: after) is the same."""
+    whole, length = type_of(LENGTH, WIDTH), Expr.of(LENGTH)
+    by, first, last = (1, 0, LENGTH - 1) if reverse else (-1, 1, LENGTH)
+    slots, instructions = [whole], []
+    for op, sources in (
+        (ops.Slice(0, Expr.of(by), length + by), (0,)),
+        (ops.Compare("eq"), (0, 1)),
+        (ops.Cast("float32"), (2,)),
+        (ops.Slice(0, Expr.of(first), Expr.of(last)), (3,)),
+        (ops.Pad(0, Expr.of(first), Expr.of(LENGTH - last)), (4,)),
+        (ops.LinearScan(0, reverse), (5, 0)),
+    ):
+        instructions.append((op, sources, (len(slots),)))
+        slots += op.infer(tuple(slots[s] for s in sources))
+    return ops.Dataflow(Dataflowed((whole,), tuple(instructions), (6,), tuple(slots)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_masks_of_neighbours_are_not_written_to_memory(reverse: bool) -> None:
+    op, x = mask_island(reverse), np.random.default_rng(0).integers(0, 2, (LENGTH, WIDTH)).astype(np.float32)
+    compiled = jax.jit(lambda x: JaxBackend().kernel(op, [x], {}, 0)).lower(x).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < x.nbytes
+    np.testing.assert_array_equal(compiled(x)[0], NumpyBackend().kernel(op, [x], {}, 0)[0])
