@@ -30,6 +30,7 @@ class Keys(TypedDict, total=False):
     num_envs: int
     num_steps: int
     hidden: list[int]
+    activation: Literal["tanh", "relu"]
     shared: bool
     norm_obs: bool
     norm_reward: bool
@@ -73,6 +74,24 @@ class ReinforceKeys(Keys, total=False):
     """The keys of `REINFORCE`."""
 
     norm_returns: bool
+    baseline: bool
+    vf_coef: float
+
+
+class DQNKeys(Keys, total=False):
+    """The keys of `DQN`."""
+
+    buffer_size: int
+    batch_size: int
+    gradient_steps: int
+    learning_starts: int
+    target_network_frequency: int
+    tau: float
+    double_q: bool
+    huber_delta: float
+    start_e: float
+    end_e: float
+    exploration_fraction: float
 
 
 class Algorithm:
@@ -217,10 +236,20 @@ class REINFORCE(Algorithm):
         super().__init__(env, keys)
 
 
+class DQN(Algorithm):
+    """Deep Q-learning (Mnih et al., 2015) with double Q-learning, for one choice among some actions (Discrete)."""
+
+    name = "dqn"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[DQNKeys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
 def load(path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Algorithm:
     """The agent in a file or run directory, of whichever algorithm. Raises as `Algorithm.load` does."""
     name = load_checkpoint(find_checkpoint(Path(path)), trust).recipe.algorithm
-    for kind in (PPO, A2C, REINFORCE):
+    for kind in (PPO, A2C, REINFORCE, DQN):
         if kind.name == name:
             return kind.load(path, env, trust)
     names = ", ".join(ALGORITHMS)

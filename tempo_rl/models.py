@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import tempo_core as tp
-from tempo_rl.distributions import Categorical, Distribution, Gaussian, MultiCategorical
+from tempo_rl.distributions import Categorical, Distribution, EpsilonGreedy, Gaussian, MultiCategorical
 from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
+from tempo_rl.errors import EnvError
 from tempo_rl.normalizer import Normalizer
-from tempo_rl.recipe import Recipe
+from tempo_rl.recipe import DQNRecipe, Recipe
 from tempo_rl.references import load_class
 
 Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
 
 
+ACTIVATIONS: Mapping[str, Callable[[tp.Tensor], tp.Tensor]] = {"tanh": tp.tanh, "relu": tp.relu}
+
+
 @dataclass(frozen=True)
 class Network:
-    """Linear layers with tanh between them. Their parameters are read at the point `index` (None: at the reader's own point).
+    """Linear layers with tanh or another function between them. Their parameters are read at the point `index` (None: at the reader's own point).
 
-    A trunk has a tanh after its last layer too.
+    A trunk has it after its last layer too.
     """
 
     layers: tuple[tp.nn.Linear, ...]
     index: Index | None = None
     is_trunk: bool = False
+    activation: str = "tanh"
 
     @staticmethod
-    def build(name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[tp.Expr], fed: bool) -> Network:
+    def build(
+        name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[tp.Expr], fed: bool, activation: str = "tanh"
+    ) -> Network:
         """Layers `name.0`, `name.1`, ... with orthogonal weights: `last_gain` for the last layer, sqrt(2) for the others."""
         count = len(sizes) - 1
         gains = [math.sqrt(2.0)] * (count - 1) + [last_gain]
@@ -37,7 +44,8 @@ class Network:
             tuple(
                 tp.nn.Linear(sizes[k], sizes[k + 1], domain=tuple(domain), gain=gains[k], fed=fed, name=f"{name}.{k}")
                 for k in range(count)
-            )
+            ),
+            activation=activation,
         )
 
     def __call__(self, x: tp.Tensor) -> tp.Tensor:
@@ -45,11 +53,15 @@ class Network:
         for k, layer in enumerate(self.layers):
             x = (layer if self.index is None else layer[self.index])(x)
             if self.is_trunk or k < len(self.layers) - 1:
-                x = tp.tanh(x)
+                x = ACTIVATIONS[self.activation](x)
         return x
 
     def parameters(self) -> dict[str, tp.Tensor]:
         return {name: value for layer in self.layers for name, value in layer.parameters().items()}
+
+    def using(self, parameters: Mapping[str, tp.Tensor]) -> Network:
+        """The network with other tensors as its parameters, by name."""
+        return replace(self, layers=tuple(layer.using({n: parameters[n] for n in layer.parameters()}) for layer in self.layers))
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,7 @@ class ActorCritic:
         critic: bool = True,
         fed: bool = False,
         shared: bool = False,
+        activation: str = "tanh",
     ) -> Self:
         """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names.
 
@@ -82,10 +95,10 @@ class ActorCritic:
         n_in, trunk = math.prod(observations.shape), None
         n_out = _outputs(actions)
         if shared and hidden:
-            trunk = replace(Network.build("trunk", (n_in, *hidden), math.sqrt(2.0), domain, fed), is_trunk=True)
+            trunk = replace(Network.build("trunk", (n_in, *hidden), math.sqrt(2.0), domain, fed, activation), is_trunk=True)
             n_in, hidden = hidden[-1], ()
-        policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed)
-        value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed) if critic else None
+        policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed, activation)
+        value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed, activation) if critic else None
         if not isinstance(actions, Continuous):
             return cls(observations, actions, policy, value, trunk=trunk)
         if fed:
@@ -145,6 +158,43 @@ class ActorCritic:
         return features if self.trunk is None else self.trunk(features)
 
 
+@dataclass(frozen=True)
+class ActionValues(ActorCritic):
+    """The values Q(observation, action) of all actions, for agents that take the best one. The policy is greedy, but for `epsilon`."""
+
+    epsilon: tp.Tensor | float = 0.0
+
+    @classmethod
+    def build(
+        cls,
+        observations: Observations,
+        actions: Actions,
+        hidden: Sequence[int] = (64, 64),
+        domain: Sequence[tp.Expr] = (),
+        critic: bool = True,
+        fed: bool = False,
+        shared: bool = False,
+        activation: str = "tanh",
+    ) -> Self:
+        """A model with parameters over `domain`, as `ActorCritic.build`. Raises `EnvError` unless an action is one choice (Discrete)."""
+        if not isinstance(actions, Discrete):
+            raise EnvError(
+                "values of actions need one choice among some (Discrete)", hint="train another agent, such as PPO or A2C"
+            )
+        return super().build(observations, actions, hidden, domain, False, fed, False, activation)
+
+    def values(self, observation: tp.Tensor) -> tp.Tensor:
+        """The values of all actions, (..., count), for `observation` (..., *observations.shape)."""
+        return self.policy_network(self._features(observation))
+
+    def policy(self, observation: tp.Tensor) -> EpsilonGreedy:
+        return EpsilonGreedy(self.values(observation), self.epsilon)
+
+    def using(self, parameters: Mapping[str, tp.Tensor]) -> Self:
+        """The model with other tensors as its parameters, by name: a target network."""
+        return replace(self, policy_network=self.policy_network.using(parameters))
+
+
 def _outputs(actions: Actions) -> int:
     """How many numbers a policy network gives."""
     if isinstance(actions, Discrete):
@@ -161,10 +211,12 @@ def build_model(
     fed: bool = False,
 ) -> ActorCritic:
     """The recipe's model: `ActorCritic`, or the subclass that its key `policy` names. Raises `EnvError` for one that does not exist."""
-    kind = ActorCritic
+    kind: type[ActorCritic] = ActionValues if isinstance(recipe, DQNRecipe) else ActorCritic
     if recipe.policy is not None:
-        kind = load_class(recipe.policy, ActorCritic)
-    model = kind.build(observations, actions, recipe.hidden, domain, critic, fed, recipe.shared)
+        kind = load_class(recipe.policy, kind)
+    model = kind.build(observations, actions, recipe.hidden, domain, critic, fed, recipe.shared, recipe.activation)
+    if isinstance(model, ActionValues) and isinstance(recipe, DQNRecipe):
+        model = replace(model, epsilon=recipe.end_e)
     if not recipe.norm_obs:
         return model
     return replace(model, normalizer=Normalizer.build("observation", observations.shape, domain[:1], fed))
