@@ -31,6 +31,9 @@ class Keys(TypedDict, total=False):
     num_steps: int
     hidden: list[int]
     activation: Literal["tanh", "relu"]
+    network: Literal["mlp", "cnn", "gru", "lstm"]
+    convolutions: list[tuple[int, int, int]]
+    frames: int
     shared: bool
     norm_obs: bool
     norm_reward: bool
@@ -148,6 +151,7 @@ class Algorithm:
         """The action for one observation of the environment's shape, or the actions (B, ...) for a batch (B, ...).
 
         They are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
+        A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
         Raises `RLError` if the agent is not trained, or for another shape.
         """
         policy = self._opened_policy()
@@ -161,6 +165,10 @@ class Algorithm:
             )
         action = policy.actions.outward(policy(array[None] if is_one else array, deterministic, seed))
         return action[0] if is_one else action
+
+    def forget(self, done: np.ndarray | None = None) -> None:
+        """Begin new episodes for `predict`, where `done` (B,) of a batch, or everywhere. It matters for policies with a memory alone."""
+        self._opened_policy().forget(done)
 
     def save(self, path: str | Path) -> Path:
         """Write the policy and its recipe to a file, for `load` and `tempo-rl eval`. Raises `CheckpointError`, and `RLError` if not trained."""

@@ -70,6 +70,11 @@ class Recipe(_Strict):
     num_steps: Count = 128
     hidden: list[Count] = Field(default_factory=lambda: [64, 64])
     activation: Literal["tanh", "relu"] = "tanh"  # between layers
+    network: Literal["mlp", "cnn", "gru", "lstm"] = "mlp"  # linear layers; convolutions before them; a memory after them
+    convolutions: list[tuple[Count, Count, Count]] = Field(
+        default_factory=lambda: [(16, 3, 2), (32, 3, 2)]
+    )  # features, kernel, stride
+    frames: Count = 1  # the last observations of an episode that are seen at once
     shared: bool = False  # whether the policy and the value share the hidden layers
     norm_obs: bool = False  # observations by their running mean and variance
     norm_reward: bool = False  # rewards by the running variance of discounted returns
@@ -109,6 +114,16 @@ class Recipe(_Strict):
         return self
 
     @model_validator(mode="after")
+    def _check_network(self) -> Recipe:
+        if self.network in ("gru", "lstm") and self.algorithm in ALGORITHMS and self.algorithm != "ppo":
+            raise ValueError(
+                f"network={self.network} is for ppo; {self.algorithm} has no memory: network=mlp with frames=4, for example"
+            )
+        if self.network == "cnn" and not self.convolutions:
+            raise ValueError("network=cnn needs convolutions, such as convolutions=[[16, 3, 2]]")
+        return self
+
+    @model_validator(mode="after")
     def _check_functional(self) -> Recipe:
         if is_functional(self.env.id):
             for key, is_set in (("env.wrappers", self.env.wrappers), ("env.vectorization", self.env.vectorization != "sync")):
@@ -142,6 +157,11 @@ class PPORecipe(Recipe):
             raise ValueError(
                 f"num_minibatches={self.num_minibatches} does not divide the batch of num_envs={self.num_envs} "
                 f"x num_steps={self.num_steps} = {batch}"
+            )
+        if self.network in ("gru", "lstm") and self.num_envs % self.num_minibatches:
+            raise ValueError(
+                f"network={self.network} learns from whole sequences: num_minibatches={self.num_minibatches} does not divide "
+                f"num_envs={self.num_envs}"
             )
         if self.norm_adv and self.minibatch_size < 2:
             raise ValueError(f"norm_adv=true needs minibatches of 2 or more; num_minibatches={self.num_minibatches} makes them 1")

@@ -256,6 +256,70 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any]) -> None:
             w = {**w, name: recorder.parameters[iteration][name]}  # so that rounding does not add up
 
 
+def gru(w: Arrays, x: Any, h: Any) -> Any:
+    """The memory after the observation x [..., 2] (a layer of the trunk first)."""
+    x = jnp.tanh(x @ w["trunk.0.weight"] + w["trunk.0.bias"])
+    a, b = (v @ w[f"memory.{name}.weight"] + w[f"memory.{name}.bias"] for v, name in ((x, "input"), (h, "state")))
+    n = h.shape[-1]
+    reset, update = (jax.nn.sigmoid(a[..., k * n : (k + 1) * n] + b[..., k * n : (k + 1) * n]) for k in (0, 1))
+    new = jnp.tanh(a[..., 2 * n :] + reset * b[..., 2 * n :])
+    return (1 - update) * new + update * h
+
+
+def remembered(w: Arrays, d: Arrays, h: Any) -> tuple[Any, Any, Any]:
+    """What is remembered at each step [T, B, ...], what would be after the final observation, and the state after the rollout."""
+    outputs, finals = [], []
+    for t in range(len(d["obs"])):
+        h = gru(w, d["obs"][t], h)
+        outputs.append(h)
+        finals.append(gru(w, d["final_observation"][t], h))
+        h = jnp.where((d["terminated"][t] | d["truncated"][t])[:, None], 0.0, h)
+    return jnp.stack(outputs), jnp.stack(finals), h
+
+
+@pytest.mark.usefixtures("plain_jax")
+def test_a_memory_learns_through_whole_sequences() -> None:
+    """Two iterations of PPO in plain JAX: episodes end inside of rollouts, and go on from one to the next with what they remember."""
+    recipe = make_recipe(
+        SMALL | {"algorithm": "ppo", "network": "gru", "hidden": [3, 4], "num_minibatches": 1, "update_epochs": 2}
+    )
+    assert isinstance(recipe, PPORecipe)
+    recorder, w = train(recipe)
+    adam, start = Adam(w), np.zeros((2, 4), np.float32)
+
+    def linear(w: Arrays, name: str, h: Any) -> Any:
+        return h @ w[f"{name}.0.weight"] + w[f"{name}.0.bias"]
+
+    def likely(w: Arrays, h: Any, action: Any) -> tuple[Any, Any]:
+        log_p = jax.nn.log_softmax(linear(w, "policy", h))
+        return jnp.take_along_axis(log_p, action[..., None], -1)[..., 0], -(jnp.exp(log_p) * log_p).sum(-1)
+
+    for iteration in range(2):
+        d = recorder.rollout(recipe, iteration)
+        played, finals, following = remembered(w, d, start)
+        v, next_v = (np.asarray(linear(w, "value", h)[..., 0]) for h in (played, finals))
+        advantage = numpy_gae(d, v, next_v, recipe.gamma, recipe.gae_lambda)
+        old, returns = likely(w, played, d["action"])[0], advantage + v
+        normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+        def loss(w: Arrays, d: Any = d, start: Any = start, old: Any = old, normal: Any = normal, returns: Any = returns) -> Any:
+            h, _, _ = remembered(w, d, start)
+            log_prob, entropy = likely(w, h, d["action"])
+            ratio = jnp.exp(log_prob - old)
+            surrogate = jnp.minimum(ratio * normal, jnp.clip(ratio, 0.8, 1.2) * normal).mean()
+            error = (linear(w, "value", h)[..., 0] - returns) ** 2
+            return -surrogate - recipe.ent_coef * entropy.mean() + recipe.vf_coef * 0.5 * error.mean()
+
+        losses = []
+        for _ in range(2):
+            losses.append(float(loss(w)))
+            w = adam.step(w, jax.grad(loss)(w), recipe.learning_rate * (1 - iteration / 2), 0.3)
+        np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
+        for name, expected in w.items():
+            np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+        w, start = dict(recorder.parameters[iteration]), np.asarray(following)
+
+
 @pytest.fixture
 def each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates of DQN draw all rows of the replay buffer in turn: the numbers from 0 to 1 for its rows are evenly spaced."""
@@ -441,8 +505,11 @@ def test_advantages_and_returns_by_hand(case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize(("name", "least"), [("dqn", 400.0), ("actor_critic", 450.0), ("reinforce_baseline", 300.0)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("dqn", 400.0), ("actor_critic", 450.0), ("reinforce_baseline", 300.0), ("ppo_gru", 400.0), ("ppo_pixels", 4.0)],
+)
 def test_the_recipe_learns(name: str, least: float, seed: int, tmp_path: Path) -> None:
-    """The greedy return on CartPole, of which 500 is the greatest."""
+    """The greedy return, of which 500 is the greatest on CartPole, and 5 with the pictures."""
     outcome = run_training(load_recipe(name, [f"seed={seed}"]), create_run(tmp_path / "run"))
     assert outcome.evaluation is not None and outcome.evaluation.mean >= least

@@ -210,6 +210,7 @@ class OwnRecipe(Recipe):
     """A recipe with one more key."""
 
     norm_returns: bool = True
+    baseline: bool = False
     bonus: float = 0.5
 
 

@@ -14,7 +14,9 @@ from tempo_rl.recipe import PPORecipe, ReinforceRecipe, dump_recipe, load_recipe
 PPO = {"algorithm": "ppo"}
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo_functional", "ppo_micro", "reinforce", "dqn"])
+@pytest.mark.parametrize(
+    "name", ["ppo", "ppo_functional", "ppo_micro", "reinforce", "dqn", "ppo_gru", "ppo_pixels", "actor_critic"]
+)
 def test_shipped_recipes_are_valid_and_survive_being_dumped(name: str) -> None:
     recipe = load_recipe(str(shipped_recipes()[name]))
     assert make_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
