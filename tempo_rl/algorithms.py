@@ -49,6 +49,9 @@ class Keys(TypedDict, total=False):
     eval_episodes: int
     executor: Literal["staged", "interpreted"]
     disable: list[str]
+    eval_every: int
+    jsonl: bool
+    tensorboard: bool
     track: bool
     wandb: WandbRecipe
 

@@ -52,6 +52,7 @@ class Policy:
     ):
         self.recipe, self.observations, self.actions, self.parameters = recipe, observations, actions, parameters
         self._config = tp.Config(cache=cache)
+        self._unbound: dict[tuple[int, bool], tp.Program[list[tp.typing.Array]]] = {}
         self._programs: dict[tuple[int, bool], tp.Program[list[tp.typing.Array]]] = {}
         self._memory: dict[str, np.ndarray] = {}
         self._widths: dict[str, int] = {}
@@ -72,6 +73,12 @@ class Policy:
         for state in self._memory.values():
             state[slice(None) if done is None else done] = 0.0
 
+    def use(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Play with other parameters, in the same compiled programs."""
+        self.parameters = parameters
+        self._programs.clear()
+        self.forget()
+
     def _compiled(self, batch: int, deterministic: bool) -> tp.Program[list[tp.typing.Array]]:
         ctx = tp.Context()
         with ctx:
@@ -82,8 +89,10 @@ class Policy:
             policy = model.policy_of(after[0]) if states else model.policy(observation)
             action = policy.mode() if deterministic else policy.sample()
         weights = self._checked({name: tuple(map(int, w.shape)) for name, w in model.inputs().items()})
-        self._widths = model.states
-        return ctx.compile({}, (action, *after), self._config).bind(weights)
+        self._widths, key = model.states, (batch, deterministic)
+        if key not in self._unbound:
+            self._unbound[key] = ctx.compile({}, (action, *after), self._config)
+        return self._unbound[key].bind(weights)
 
     def _checked(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
         missing = sorted(set(shapes) - set(self.parameters))
@@ -153,6 +162,23 @@ def evaluate(
         return play(env, Policy(recipe, env.observations, env.actions, parameters, cache), episodes, deterministic)
     finally:
         env.close()
+
+
+class Evaluator:
+    """Evaluations of several parameters, one after the other: the environments and the compiled policy are made once."""
+
+    def __init__(self, recipe: Recipe, cache: str | bool | None = None):
+        self.recipe = recipe
+        self._env = vector_environment(recipe, min(recipe.eval_episodes, 32), evaluation_seed(recipe.seed))
+        self._policy = Policy(recipe, self._env.observations, self._env.actions, {}, cache)
+
+    def __call__(self, parameters: Mapping[str, np.ndarray]) -> Evaluation:
+        """Greedy episodes, in the same environments for all parameters."""
+        self._policy.use(parameters)
+        return play(self._env, self._policy, self.recipe.eval_episodes)
+
+    def close(self) -> None:
+        self._env.close()
 
 
 def evaluation_seed(seed: int) -> int:

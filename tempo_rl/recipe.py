@@ -90,6 +90,11 @@ class Recipe(_Strict):
     eval_episodes: Annotated[int, Field(ge=0)] = 20
     executor: Literal["staged", "interpreted"] = "staged"
     disable: list[str] = Field(default_factory=list)  # passes that are switched off
+    eval_every: Annotated[int, Field(ge=0)] = (
+        0  # iterations between evaluations of eval_episodes episodes while training; 0: none
+    )
+    jsonl: bool = False  # whether metrics.jsonl is written beside metrics.csv
+    tensorboard: bool = False
     track: bool = False
     wandb: WandbRecipe = Field(default_factory=WandbRecipe)
 
@@ -111,6 +116,12 @@ class Recipe(_Strict):
                 f"total_timesteps={self.total_timesteps} is less than one iteration of num_envs={self.num_envs} "
                 f"x num_steps={self.num_steps} = {self.num_envs * self.num_steps} steps"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_evaluations(self) -> Recipe:
+        if self.eval_every and not self.eval_episodes:
+            raise ValueError(f"eval_every={self.eval_every} needs eval_episodes, such as eval_episodes=20")
         return self
 
     @model_validator(mode="after")
