@@ -30,6 +30,10 @@ class Keys(TypedDict, total=False):
     num_envs: int
     num_steps: int
     hidden: list[int]
+    activation: Literal["tanh", "relu"]
+    network: Literal["mlp", "cnn", "gru", "lstm"]
+    convolutions: list[tuple[int, int, int]]
+    frames: int
     shared: bool
     norm_obs: bool
     norm_reward: bool
@@ -45,6 +49,9 @@ class Keys(TypedDict, total=False):
     eval_episodes: int
     executor: Literal["staged", "interpreted"]
     disable: list[str]
+    eval_every: int
+    jsonl: bool
+    tensorboard: bool
     track: bool
     wandb: WandbRecipe
 
@@ -73,6 +80,24 @@ class ReinforceKeys(Keys, total=False):
     """The keys of `REINFORCE`."""
 
     norm_returns: bool
+    baseline: bool
+    vf_coef: float
+
+
+class DQNKeys(Keys, total=False):
+    """The keys of `DQN`."""
+
+    buffer_size: int
+    batch_size: int
+    gradient_steps: int
+    learning_starts: int
+    target_network_frequency: int
+    tau: float
+    double_q: bool
+    huber_delta: float
+    start_e: float
+    end_e: float
+    exploration_fraction: float
 
 
 class Algorithm:
@@ -129,6 +154,7 @@ class Algorithm:
         """The action for one observation of the environment's shape, or the actions (B, ...) for a batch (B, ...).
 
         They are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
+        A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
         Raises `RLError` if the agent is not trained, or for another shape.
         """
         policy = self._opened_policy()
@@ -142,6 +168,10 @@ class Algorithm:
             )
         action = policy.actions.outward(policy(array[None] if is_one else array, deterministic, seed))
         return action[0] if is_one else action
+
+    def forget(self, done: np.ndarray | None = None) -> None:
+        """Begin new episodes for `predict`, where `done` (B,) of a batch, or everywhere. It matters for policies with a memory alone."""
+        self._opened_policy().forget(done)
 
     def save(self, path: str | Path) -> Path:
         """Write the policy and its recipe to a file, for `load` and `tempo-rl eval`. Raises `CheckpointError`, and `RLError` if not trained."""
@@ -217,10 +247,20 @@ class REINFORCE(Algorithm):
         super().__init__(env, keys)
 
 
+class DQN(Algorithm):
+    """Deep Q-learning (Mnih et al., 2015) with double Q-learning, for one choice among some actions (Discrete)."""
+
+    name = "dqn"
+
+    def __init__(self, env: AnyEnvironment | EnvRecipe, **keys: Unpack[DQNKeys]):
+        """`env` is an id, an environment, a function that makes one, or an environment in JAX. Raises `RecipeError` and `EnvError`."""
+        super().__init__(env, keys)
+
+
 def load(path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Algorithm:
     """The agent in a file or run directory, of whichever algorithm. Raises as `Algorithm.load` does."""
     name = load_checkpoint(find_checkpoint(Path(path)), trust).recipe.algorithm
-    for kind in (PPO, A2C, REINFORCE):
+    for kind in (PPO, A2C, REINFORCE, DQN):
         if kind.name == name:
             return kind.load(path, env, trust)
     names = ", ".join(ALGORITHMS)

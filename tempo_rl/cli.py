@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -106,6 +107,10 @@ def train(
         ),
     ] = "off",
     time_limit: Annotated[float | None, typer.Option(min=0.0, help="Minutes after which to stop and save.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, and all else to the standard error.")
+    ] = False,
+    picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Draw returns.png of the run at its end.")] = True,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -115,36 +120,48 @@ def train(
     """
     flags = {"seed": seed, "total_timesteps": total_timesteps, "num_envs": num_envs, "save_every": save_every, "track": track}
     flag_overrides = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
+
+    def say(text: str) -> None:
+        typer.echo(text, err=as_json)
+
     with errors_as_messages():
         loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides])
         from tempo_rl.resume import chosen_run
         from tempo_rl.train import TrainingError
         from tempo_rl.train import train as run_training
 
-        run, checkpoint = chosen_run(loaded, Path(recipe).stem, out, overwrite, resume, typer.echo)
+        run, checkpoint = chosen_run(loaded, Path(recipe).stem, out, overwrite, resume, say)
         if run is None:
             return
         show_progress = sys.stderr.isatty() if progress is None else progress
-        typer.echo(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
+        say(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
         kept, seconds = chosen_cache(cache, no_cache), None if time_limit is None else time_limit * 60.0
         try:
             outcome = run_training(
-                loaded, run, show_progress, typer.echo, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds
+                loaded, run, show_progress, say, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds
             )
         except TrainingError as error:
-            _say_result(loaded, error.outcome.result)
+            _say_result(loaded, error.outcome.result, as_json)
             raise
-    _say_result(loaded, outcome.result)
+    _say_result(loaded, outcome.result, as_json)
+    if picture:
+        from tempo_rl.plot import draw
+
+        with errors_as_messages():
+            say(f"the returns are drawn in {draw([run.path], run.picture)}")
     if outcome.stopped is not None:
         typer.echo(
             f"stopped by {outcome.stopped} after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True
         )
         typer.echo(f"go on with: tempo-rl train {recipe} --out {run.path} --resume auto", err=True)
         raise typer.Exit(128 + signal.Signals[outcome.stopped] if outcome.stopped in signal.Signals.__members__ else 0)
-    typer.echo(f"play with it: tempo-rl eval {run.path}")
+    say(f"play with it: tempo-rl eval {run.path}")
 
 
-def _say_result(recipe: Recipe, result: Result) -> None:
+def _say_result(recipe: Recipe, result: Result, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
     typer.echo(
         f"{result['env_steps']:,} steps in {result['seconds']:.1f} s ({result['steps_per_second']:,.0f} steps/s); "
         f"compiled {result['compiles']} XLA programs, {result['compile_seconds']:.1f} s of compiling"
@@ -184,6 +201,21 @@ def evaluate(
         f"greedy evaluation over {episodes} episodes: return {result.mean:.1f} ± {result.std:.1f} "
         f"(least {result.returns.min():.1f}, greatest {result.returns.max():.1f}), mean length {result.lengths.mean():.1f}"
     )
+
+
+@app.command("plot")
+def plot_runs(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories. Those of one recipe are drawn as one mean.")
+    ],
+    out: Annotated[Path, typer.Option(help="The picture: .png, .svg or .pdf.")] = Path("returns.png"),
+    metric: Annotated[str, typer.Option(help="A column of metrics.csv.")] = "episodic_return",
+) -> None:
+    """Draw the returns of runs over environment steps, with the 95 % interval of the mean where seeds differ."""
+    with errors_as_messages():
+        from tempo_rl.plot import draw
+
+        typer.echo(f"drawn in {draw(runs, out, metric)}")
 
 
 @app.command()
@@ -263,6 +295,7 @@ def doctor() -> None:
         ("gymnasium", "rl", "environments"),
         ("flax", "rl", "functional environments"),
         ("wandb", "wandb", "--track"),
+        ("tensorboardX", "tensorboard", "tensorboard=true"),
     ):
         if versions().get(package) is None:
             typer.echo(f"missing: {package}, for {what}: pip install 'tempo-dl[{extra}]'")

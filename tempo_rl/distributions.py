@@ -78,6 +78,39 @@ def _sum(terms: list[tp.Tensor]) -> tp.Tensor:
 
 
 @dataclass(frozen=True)
+class EpsilonGreedy:
+    """The action of the greatest value, or, with probability `epsilon`, any of the `values.shape[-1]` actions; actions are int32."""
+
+    values: tp.Tensor
+    epsilon: tp.Tensor | float
+
+    def sample(self) -> tp.Tensor:
+        """One draw for every batch element and every point of the values' domain."""
+        points = tuple(step.expr for step in self.values.domain.steps)
+        batch, count = self.values.shape[:-1], self.values.shape[-1]
+        explores = tp.random.uniform(batch, domain=points) < self.epsilon
+        anything = tp.random.categorical(tp.zeros((*batch, count)), domain=points)
+        return tp.where(explores, anything, self.mode())
+
+    def mode(self) -> tp.Tensor:
+        """The action of the greatest value."""
+        return self.values.argmax(-1)
+
+    def log_prob(self, action: tp.Tensor) -> tp.Tensor:
+        """log p(action)."""
+        return tp.log((self._probabilities() * action.one_hot(self.values.shape[-1])).sum(-1))
+
+    def entropy(self) -> tp.Tensor:
+        """-sum p log p, in nats."""
+        p = self._probabilities()
+        return -(p * tp.log(tp.where(p > 0.0, p, 1.0))).sum(-1)
+
+    def _probabilities(self) -> tp.Tensor:
+        count = self.values.shape[-1]
+        return self.mode().one_hot(count) * (1.0 - self.epsilon) + self.epsilon * (tp.ones(()) / count)
+
+
+@dataclass(frozen=True)
 class Gaussian:
     """Independent normals of mean `mean` (..., A) and standard deviation exp(`log_std`) (A,)."""
 

@@ -37,6 +37,8 @@ class Evaluation:
 class Policy:
     """The policy of some parameters: actions (B, ...) for observations (B, ...). It is compiled once for each B.
 
+    A policy with a memory remembers what it observed, one episode for each of the B, until `forget`, or until B changes.
+
     Raises `RLError` if parameters are missing or of other shapes than the recipe's model on these spaces.
     """
 
@@ -50,24 +52,47 @@ class Policy:
     ):
         self.recipe, self.observations, self.actions, self.parameters = recipe, observations, actions, parameters
         self._config = tp.Config(cache=cache)
-        self._programs: dict[tuple[int, bool], tp.Program[tp.typing.Array]] = {}
+        self._unbound: dict[tuple[int, bool], tp.Program[list[tp.typing.Array]]] = {}
+        self._programs: dict[tuple[int, bool], tp.Program[list[tp.typing.Array]]] = {}
+        self._memory: dict[str, np.ndarray] = {}
+        self._widths: dict[str, int] = {}
 
     def __call__(self, observations: np.ndarray, deterministic: bool = True, seed: int = 0) -> np.ndarray:
         """The most likely actions, or, if not `deterministic`, actions drawn with `seed`."""
         key = (len(observations), deterministic)
         if key not in self._programs:
             self._programs[key] = self._compiled(*key)
-        return np.asarray(self._programs[key].run({"observation": observations}, seed=seed))
+        if any(len(state) != len(observations) for state in self._memory.values()) or not self._memory:
+            self._memory = {name: np.zeros((len(observations), width), np.float32) for name, width in self._widths.items()}
+        action, *after = self._programs[key].run({"observation": observations, **self._memory}, seed=seed)
+        self._memory = {name: np.array(state) for name, state in zip(self._memory, after, strict=True)}
+        return np.asarray(action)
 
-    def _compiled(self, batch: int, deterministic: bool) -> tp.Program[tp.typing.Array]:
+    def forget(self, done: np.ndarray | None = None) -> None:
+        """Begin new episodes where `done` (B,), or all of them."""
+        for state in self._memory.values():
+            state[slice(None) if done is None else done] = 0.0
+
+    def use(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Play with other parameters, in the same compiled programs."""
+        self.parameters = parameters
+        self._programs.clear()
+        self.forget()
+
+    def _compiled(self, batch: int, deterministic: bool) -> tp.Program[list[tp.typing.Array]]:
         ctx = tp.Context()
         with ctx:
             model = build_model(self.recipe, self.observations, self.actions, critic=False, fed=True)
             observation = tp.input("observation", (batch, *self.observations.shape), self.observations.dtype)
-            policy = model.policy(observation)
+            states = [tp.input(name, (batch, width)) for name, width in model.states.items()]
+            after = model.remembered(model.features(observation), states) if states else ()
+            policy = model.policy_of(after[0]) if states else model.policy(observation)
             action = policy.mode() if deterministic else policy.sample()
         weights = self._checked({name: tuple(map(int, w.shape)) for name, w in model.inputs().items()})
-        return ctx.compile({}, action, self._config).bind(weights)
+        self._widths, key = model.states, (batch, deterministic)
+        if key not in self._unbound:
+            self._unbound[key] = ctx.compile({}, (action, *after), self._config)
+        return self._unbound[key].bind(weights)
 
     def _checked(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
         missing = sorted(set(shapes) - set(self.parameters))
@@ -84,7 +109,7 @@ class Policy:
 
 def play(
     env: VectorEnvironment,
-    policy: Callable[[np.ndarray, bool, int], np.ndarray],
+    policy: Policy | Callable[[np.ndarray, bool, int], np.ndarray],
     episodes: int,
     deterministic: bool = True,
     most_steps: int = MOST_STEPS,
@@ -108,7 +133,10 @@ def play(
         step = env.step(policy(observation, deterministic, at))
         at += 1
         observation = step.observation
-        for k in np.flatnonzero(step.terminated | step.truncated):
+        done = step.terminated | step.truncated
+        if isinstance(policy, Policy):
+            policy.forget(done)
+        for k in np.flatnonzero(done):
             if len(returns[k]) < quota[k]:
                 returns[k].append(float(step.episode_return[k]))
                 lengths[k].append(int(step.episode_length[k]))
@@ -134,6 +162,23 @@ def evaluate(
         return play(env, Policy(recipe, env.observations, env.actions, parameters, cache), episodes, deterministic)
     finally:
         env.close()
+
+
+class Evaluator:
+    """Evaluations of several parameters, one after the other: the environments and the compiled policy are made once."""
+
+    def __init__(self, recipe: Recipe, cache: str | bool | None = None):
+        self.recipe = recipe
+        self._env = vector_environment(recipe, min(recipe.eval_episodes, 32), evaluation_seed(recipe.seed))
+        self._policy = Policy(recipe, self._env.observations, self._env.actions, {}, cache)
+
+    def __call__(self, parameters: Mapping[str, np.ndarray]) -> Evaluation:
+        """Greedy episodes, in the same environments for all parameters."""
+        self._policy.use(parameters)
+        return play(self._env, self._policy, self.recipe.eval_episodes)
+
+    def close(self) -> None:
+        self._env.close()
 
 
 def evaluation_seed(seed: int) -> int:

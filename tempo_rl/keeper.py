@@ -54,7 +54,8 @@ class Keeper:
         """How many iterations to run before the next look at signals and at the time."""
         every, left = self._every(), self.recipe.iterations - self.monitor.iterations
         count = max(1, int(STRETCH / self._seconds)) if self._seconds else 1
-        return max(1, min(count, left, every - self.monitor.iterations % every))
+        stops = [every, self.recipe.eval_every or every]
+        return max(1, min(count, left, *(stop - self.monitor.iterations % stop for stop in stops)))
 
     def ran(self, count: int, seconds: float) -> None:
         """Note how long some iterations took."""

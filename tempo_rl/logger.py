@@ -1,8 +1,10 @@
-"""Loggers of each iteration's numbers: a CSV file, and Weights & Biases if the recipe asks for it."""
+"""Loggers of each iteration's numbers: a CSV file; JSONL, TensorBoard, and Weights & Biases if the recipe asks for them."""
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,63 +17,100 @@ from tempo_rl.recipe import Recipe
 Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
 
 
-class CSVLogger:
-    """A CSV file with one row per iteration. No column depends on the clock: equal runs give equal files.
+class LineFile:
+    """A file with one line per iteration. No line depends on the clock: equal runs give equal files.
 
-    A row is in the file as a whole line, or not at all: what a crash or a full disk leaves of a row is removed. `rows` is the number of
-    rows that a resumed run goes on from; later ones are dropped.
+    A line is in the file as a whole, or not at all: what a crash or a full disk leaves of a line is removed. `rows` is the number of
+    lines that a resumed run goes on from; later ones are dropped.
     """
 
     def __init__(self, path: Path, rows: int | None = None):
         self.path = path
         self._rows = rows
-        self._columns: tuple[str, ...] = ()
         self._handle: int | None = None
         self._size = 0  # of the whole lines, in bytes
-
-    def log(self, row: Row) -> None:
-        """Append `row`; the first row gives the columns their names. Raises `RunError`."""
-        if self._handle is None:
-            self._handle = self._open(tuple(row))
-        if tuple(row) != self._columns:
-            raise RunError(f"{self.path} has the columns {', '.join(self._columns)}, a row has {', '.join(row)}")
-        self._append((",".join(_text(value) for value in row.values()) + "\n").encode())
 
     def close(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
-    def _append(self, line: bytes) -> None:
-        assert self._handle is not None
+    def append(self, line: str, header: str = "") -> None:
+        """Append `line`. The file begins with `header`, and is opened with the first line. Raises `RunError`."""
+        if self._handle is None:
+            self._handle = self._open(header.encode())
+        data = line.encode()
         try:
-            if os.write(self._handle, line) != len(line):
+            if os.write(self._handle, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._handle, self._size)
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
-        self._size += len(line)
+        self._size += len(data)
 
-    def _open(self, columns: tuple[str, ...]) -> int:
-        header = ",".join(columns) + "\n"
+    def _open(self, header: bytes) -> int:
         lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()
-        if lines and lines[0] != header.encode():
+        if lines and header and lines[0] != header:
             raise RunError(f"{self.path} has other columns than this run's", hint="log to another file")
-        content = b"".join(lines[: None if self._rows is None else self._rows + 1]) or header.encode()
+        kept = None if self._rows is None else self._rows + bool(header)
+        content = b"".join(lines[:kept]) or header
         try:
             write_whole(self.path, content)
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
-        self._columns, self._size = columns, len(content)
+        self._size = len(content)
         return handle
+
+
+class CSVLogger(LineFile):
+    """A CSV file with one row per iteration."""
+
+    _columns: tuple[str, ...] = ()
+
+    def log(self, row: Row) -> None:
+        """Append `row`; the first row gives the columns their names. Raises `RunError`."""
+        self._columns = self._columns or tuple(row)
+        if tuple(row) != self._columns:
+            raise RunError(f"{self.path} has the columns {', '.join(self._columns)}, a row has {', '.join(row)}")
+        self.append(",".join(_text(value) for value in row.values()) + "\n", ",".join(self._columns) + "\n")
 
 
 def _text(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{float(value):.9g}"
+
+
+class JSONLLogger(LineFile):
+    """A file with one JSON object per iteration; null where a number is not finite."""
+
+    def log(self, row: Row) -> None:
+        """Append `row`. Raises `RunError`."""
+        values = {name: value if math.isfinite(value) else None for name, value in row.items()}
+        self.append(json.dumps(values) + "\n")
+
+
+class TensorBoardLogger:
+    """TensorBoard's event files, over environment steps. A resumed run hides the later steps of the one before."""
+
+    def __init__(self, directory: Path, step: int = 0):
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            hint = "pip install 'tempo-dl[tensorboard]', or tensorboard=false"
+            raise RunError("tensorboard=true needs the package tensorboardX", hint=hint) from error
+        self._writer = SummaryWriter(logdir=str(directory), **({"purge_step": step} if step else {}))
+
+    def log(self, row: Row) -> None:
+        step = int(row["env_steps"])
+        for name, value in row.items():
+            if name not in ("iteration", "env_steps") and math.isfinite(value):
+                self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class WandbLogger:

@@ -1,35 +1,44 @@
-"""Policies and value functions: multilayer perceptrons whose parameters are recurrent tensors."""
+"""Policies and value functions, whose parameters are recurrent tensors: perceptrons, convolutions, and networks with a memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import tempo_core as tp
-from tempo_rl.distributions import Categorical, Distribution, Gaussian, MultiCategorical
+from tempo_rl.distributions import Categorical, Distribution, EpsilonGreedy, Gaussian, MultiCategorical
 from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
+from tempo_rl.errors import EnvError
 from tempo_rl.normalizer import Normalizer
-from tempo_rl.recipe import Recipe
+from tempo_rl.recipe import DQNRecipe, Recipe
 from tempo_rl.references import load_class
 
 Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
 
 
+Convolution = tuple[int, int, int]  # features, kernel, stride
+MEMORIES: Mapping[str, type[tp.nn.GRUCell | tp.nn.LSTMCell]] = {"gru": tp.nn.GRUCell, "lstm": tp.nn.LSTMCell}
+ACTIVATIONS: Mapping[str, Callable[[tp.Tensor], tp.Tensor]] = {"tanh": tp.tanh, "relu": tp.relu}
+
+
 @dataclass(frozen=True)
 class Network:
-    """Linear layers with tanh between them. Their parameters are read at the point `index` (None: at the reader's own point).
+    """Linear layers with tanh or another function between them. Their parameters are read at the point `index` (None: at the reader's own point).
 
-    A trunk has a tanh after its last layer too.
+    A trunk has it after its last layer too.
     """
 
     layers: tuple[tp.nn.Linear, ...]
     index: Index | None = None
     is_trunk: bool = False
+    activation: str = "tanh"
 
     @staticmethod
-    def build(name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[tp.Expr], fed: bool) -> Network:
+    def build(
+        name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[tp.Expr], fed: bool, activation: str = "tanh"
+    ) -> Network:
         """Layers `name.0`, `name.1`, ... with orthogonal weights: `last_gain` for the last layer, sqrt(2) for the others."""
         count = len(sizes) - 1
         gains = [math.sqrt(2.0)] * (count - 1) + [last_gain]
@@ -37,7 +46,8 @@ class Network:
             tuple(
                 tp.nn.Linear(sizes[k], sizes[k + 1], domain=tuple(domain), gain=gains[k], fed=fed, name=f"{name}.{k}")
                 for k in range(count)
-            )
+            ),
+            activation=activation,
         )
 
     def __call__(self, x: tp.Tensor) -> tp.Tensor:
@@ -45,16 +55,80 @@ class Network:
         for k, layer in enumerate(self.layers):
             x = (layer if self.index is None else layer[self.index])(x)
             if self.is_trunk or k < len(self.layers) - 1:
-                x = tp.tanh(x)
+                x = ACTIVATIONS[self.activation](x)
         return x
 
     def parameters(self) -> dict[str, tp.Tensor]:
         return {name: value for layer in self.layers for name, value in layer.parameters().items()}
 
+    def using(self, parameters: Mapping[str, tp.Tensor]) -> Network:
+        """The network with other tensors as its parameters, by name."""
+        return replace(self, layers=tuple(layer.using({n: parameters[n] for n in layer.parameters()}) for layer in self.layers))
+
+
+@dataclass(frozen=True)
+class Convolutions:
+    """Convolutions of images (..., height, width, channels), each followed by `activation`. Frames (..., frames, height, width, channels)
+    that are stacked become channels; images (..., height, width) have one."""
+
+    shape: tuple[int, ...]  # of an observation
+    layers: tuple[tp.nn.Conv2d, ...]
+    index: Index | None = None
+    activation: str = "relu"
+
+    @staticmethod
+    def build(
+        shape: tuple[int, ...], convolutions: Sequence[Convolution], domain: Sequence[tp.Expr], fed: bool, activation: str
+    ) -> Convolutions:
+        """A layer of (features, kernel, stride) for each of `convolutions`. Raises `EnvError` for observations that are not images."""
+        if not 2 <= len(shape) <= 4:
+            raise EnvError(
+                f"network=cnn takes images (height, width), (height, width, channels) or frames of them, not observations {shape}",
+                hint="write network=mlp",
+            )
+        layers, n_in = list[tp.nn.Conv2d](), 1 if len(shape) == 2 else shape[-1] * (shape[0] if len(shape) == 4 else 1)
+        for k, (n_out, kernel, stride) in enumerate(convolutions):
+            name, start = f"convolution.{k}", tp.nn.he_uniform()
+            layers.append(tp.nn.Conv2d(n_in, n_out, kernel, tuple(domain), stride, "SAME", fed=fed, name=name, initial=start))
+            n_in = n_out
+        return Convolutions(shape, tuple(layers), None, activation)
+
+    @property
+    def size(self) -> int:
+        """The number of features."""
+        height, width = self.shape[-3:-1] if len(self.shape) > 2 else self.shape
+        for layer in self.layers:
+            stride = layer.stride if isinstance(layer.stride, int) else layer.stride[0]
+            height, width = -(-height // stride), -(-width // stride)
+        return height * width * self.layers[-1].n_out
+
+    def __call__(self, x: tp.Tensor) -> tp.Tensor:
+        """`x` (..., *shape) -> (..., size)."""
+        batch = x.shape[: x.rank - len(self.shape)]
+        if len(self.shape) == 2:
+            x = x.expand_dims(-1)
+        if len(self.shape) == 4:
+            frames, height, width, channels = self.shape
+            x = tp.moveaxis(x, -4, -2).reshape(*batch, height, width, frames * channels)
+        for layer in self.layers:
+            x = ACTIVATIONS[self.activation]((layer if self.index is None else layer[self.index])(x))
+        return x.reshape(*batch, self.size)
+
+    def parameters(self) -> dict[str, tp.Tensor]:
+        return {name: value for layer in self.layers for name, value in layer.parameters().items()}
+
+    def using(self, parameters: Mapping[str, tp.Tensor]) -> Convolutions:
+        """The convolutions with other tensors as their parameters, by name."""
+        return replace(self, layers=tuple(layer.using({n: parameters[n] for n in layer.parameters()}) for layer in self.layers))
+
 
 @dataclass(frozen=True)
 class ActorCritic:
-    """A policy and a value function, which share the layers of `trunk`, if there is one. `model[i, 0, 0]` reads the parameters at one point."""
+    """A policy and a value function. `model[i, 0, 0]` reads the parameters at one point.
+
+    They share the layers of `encoder`, `trunk` and `memory`, as far as there are such: observations go through convolutions, then through
+    linear layers, then into a recurrent cell, whose state is the memory of the episode.
+    """
 
     observations: Observations
     actions: Actions
@@ -63,6 +137,8 @@ class ActorCritic:
     log_std: tp.Tensor | None = None  # for continuous actions: one number per action dimension
     trunk: Network | None = None
     normalizer: Normalizer | None = None  # of observations
+    encoder: Convolutions | None = None
+    memory: tp.nn.GRUCell | tp.nn.LSTMCell | None = None
 
     @classmethod
     def build(
@@ -74,25 +150,38 @@ class ActorCritic:
         critic: bool = True,
         fed: bool = False,
         shared: bool = False,
+        activation: str = "tanh",
+        network: str = "mlp",
+        convolutions: Sequence[Convolution] = (),
     ) -> Self:
         """A model with parameters over `domain`. With `fed`, they are inputs of the program with the same names.
 
-        With `shared`, the hidden layers are a trunk of both networks.
+        `network` is "mlp", "cnn" (`convolutions` first), "gru" or "lstm" (a cell of the last width of `hidden` instead of the last layer).
+        With `shared`, and in all networks but "mlp", the hidden layers are a trunk of policy and value.
         """
-        n_in, trunk = math.prod(observations.shape), None
-        n_out = _outputs(actions)
-        if shared and hidden:
-            trunk = replace(Network.build("trunk", (n_in, *hidden), math.sqrt(2.0), domain, fed), is_trunk=True)
+        encoder, memory, trunk, width = None, None, None, 0
+        n_in, n_out = math.prod(observations.shape), _outputs(actions)
+        if network == "cnn":
+            encoder = Convolutions.build(observations.shape, convolutions, domain, fed, activation)
+            n_in = encoder.size
+        if network in MEMORIES:
+            *hidden, width = hidden or (64,)
+        if (shared or network != "mlp") and hidden:
+            trunk = replace(Network.build("trunk", (n_in, *hidden), math.sqrt(2.0), domain, fed, activation), is_trunk=True)
             n_in, hidden = hidden[-1], ()
-        policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed)
-        value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed) if critic else None
+        if network in MEMORIES:
+            memory = MEMORIES[network](n_in, width, domain=tuple(domain), fed=fed, name="memory")
+            n_in = width
+        policy = Network.build("policy", (n_in, *hidden, n_out), 0.01, domain, fed, activation)
+        value = Network.build("value", (n_in, *hidden, 1), 1.0, domain, fed, activation) if critic else None
         if not isinstance(actions, Continuous):
-            return cls(observations, actions, policy, value, trunk=trunk)
+            return cls(observations, actions, policy, value, trunk=trunk, encoder=encoder, memory=memory)
         if fed:
-            return cls(observations, actions, policy, value, tp.input("log_std", shape=(n_out,)), trunk)
-        log_std = tp.recurrence((n_out,), domain=tuple(domain), name="log_std")
-        tp.carry(log_std, tp.zeros((n_out,)))
-        return cls(observations, actions, policy, value, log_std, trunk)
+            log_std: tp.Tensor = tp.input("log_std", shape=(n_out,))
+            return cls(observations, actions, policy, value, log_std, trunk, encoder=encoder, memory=memory)
+        learned = tp.recurrence((n_out,), domain=tuple(domain), name="log_std")
+        tp.carry(learned, tp.zeros((n_out,)))
+        return cls(observations, actions, policy, value, learned, trunk, encoder=encoder, memory=memory)
 
     def inputs(self) -> dict[str, tp.Tensor]:
         """All that a policy is made of, by name: the parameters, and the statistics of observations."""
@@ -106,11 +195,17 @@ class ActorCritic:
             value_network=None if self.value_network is None else replace(self.value_network, index=index),
             log_std=None if self.log_std is None else self.log_std[index],
             trunk=None if self.trunk is None else replace(self.trunk, index=index),
+            encoder=None if self.encoder is None else replace(self.encoder, index=index),
+            memory=None if self.memory is None else self.memory[index],
         )
 
     def policy(self, observation: tp.Tensor) -> Distribution:
-        """The distribution of actions for `observation` (..., *observations.shape)."""
-        output = self.policy_network(self._features(observation))
+        """The distribution of actions for `observation` (..., *observations.shape), without a memory."""
+        return self.policy_of(self.features(observation))
+
+    def policy_of(self, features: tp.Tensor) -> Distribution:
+        """The distribution of actions for `features`, or for what is remembered."""
+        output = self.policy_network(features)
         if isinstance(self.actions, MultiDiscrete):
             return MultiCategorical(output, self.actions.counts)
         if self.log_std is None:
@@ -118,13 +213,30 @@ class ActorCritic:
         return Gaussian(output, self.log_std)
 
     def value(self, observation: tp.Tensor) -> tp.Tensor:
-        """The estimate of the value, in the batch's shape: without a feature dimension."""
+        """The estimate of the value, in the batch's shape: without a feature dimension. The model has no memory."""
+        return self.value_of(self.features(observation))
+
+    def value_of(self, features: tp.Tensor) -> tp.Tensor:
+        """The estimate of the value for `features`, or for what is remembered."""
         assert self.value_network is not None, "this model has no value function"
-        return self.value_network(self._features(observation)).squeeze(-1)
+        return self.value_network(features).squeeze(-1)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """The parts of the memory by name, with their widths; none without a memory."""
+        return {} if self.memory is None else {f"memory.{part}": self.memory.hidden for part in self.memory.states}
+
+    def remembered(self, features: tp.Tensor, states: Sequence[tp.Tensor]) -> tuple[tp.Tensor, ...]:
+        """What is read and then remembered: the state of the memory (..., width) after `features`, its output first."""
+        assert self.memory is not None, "this model has no memory"
+        after = self.memory(features, *states)
+        return after if isinstance(after, tuple) else (after,)
 
     def parameters(self) -> dict[str, tp.Tensor]:
         """All parameters by name, as tensors over the model's domain."""
-        parameters = {} if self.trunk is None else self.trunk.parameters()
+        parameters: dict[str, tp.Tensor] = {}
+        for part in (self.encoder, self.trunk, self.memory):
+            parameters |= {} if part is None else part.parameters()
         parameters |= self.policy_network.parameters()
         if self.value_network is not None:
             parameters |= self.value_network.parameters()
@@ -132,17 +244,65 @@ class ActorCritic:
             parameters["log_std"] = self.log_std
         return parameters
 
-    def _features(self, observation: tp.Tensor) -> tp.Tensor:
+    def features(self, observation: tp.Tensor) -> tp.Tensor:
+        """The numbers (..., n) of `observation` (..., *observations.shape) that policy, value and memory take."""
         if self.normalizer is not None:
             observation = self.normalizer(observation.astype("float32"))
         elif self.observations.dtype == "uint8":
             observation = observation.astype("float32") * (1.0 / 255.0)
+        if self.encoder is not None:
+            features = self.encoder(observation if observation.dtype == "float32" else observation.astype("float32"))
+            return features if self.trunk is None else self.trunk(features)
         rank = len(self.observations.shape)
         if rank != 1:
             batch = observation.shape[: observation.rank - rank]
             observation = observation.reshape(*batch, math.prod(self.observations.shape))
         features = observation if observation.dtype == "float32" else observation.astype("float32")
         return features if self.trunk is None else self.trunk(features)
+
+
+@dataclass(frozen=True)
+class ActionValues(ActorCritic):
+    """The values Q(observation, action) of all actions, for agents that take the best one. The policy is greedy, but for `epsilon`."""
+
+    epsilon: tp.Tensor | float = 0.0
+
+    @classmethod
+    def build(
+        cls,
+        observations: Observations,
+        actions: Actions,
+        hidden: Sequence[int] = (64, 64),
+        domain: Sequence[tp.Expr] = (),
+        critic: bool = True,
+        fed: bool = False,
+        shared: bool = False,
+        activation: str = "tanh",
+        network: str = "mlp",
+        convolutions: Sequence[Convolution] = (),
+    ) -> Self:
+        """A model with parameters over `domain`, as `ActorCritic.build`. Raises `EnvError` unless an action is one choice (Discrete)."""
+        if not isinstance(actions, Discrete):
+            raise EnvError(
+                "values of actions need one choice among some (Discrete)", hint="train another agent, such as PPO or A2C"
+            )
+        return super().build(observations, actions, hidden, domain, False, fed, False, activation, network, convolutions)
+
+    def values(self, observation: tp.Tensor) -> tp.Tensor:
+        """The values of all actions, (..., count), for `observation` (..., *observations.shape)."""
+        return self.policy_network(self.features(observation))
+
+    def policy(self, observation: tp.Tensor) -> EpsilonGreedy:
+        return EpsilonGreedy(self.values(observation), self.epsilon)
+
+    def using(self, parameters: Mapping[str, tp.Tensor]) -> Self:
+        """The model with other tensors as its parameters, by name: a target network."""
+        return replace(
+            self,
+            policy_network=self.policy_network.using(parameters),
+            encoder=None if self.encoder is None else self.encoder.using(parameters),
+            trunk=None if self.trunk is None else self.trunk.using(parameters),
+        )
 
 
 def _outputs(actions: Actions) -> int:
@@ -161,10 +321,23 @@ def build_model(
     fed: bool = False,
 ) -> ActorCritic:
     """The recipe's model: `ActorCritic`, or the subclass that its key `policy` names. Raises `EnvError` for one that does not exist."""
-    kind = ActorCritic
+    kind: type[ActorCritic] = ActionValues if isinstance(recipe, DQNRecipe) else ActorCritic
     if recipe.policy is not None:
-        kind = load_class(recipe.policy, ActorCritic)
-    model = kind.build(observations, actions, recipe.hidden, domain, critic, fed, recipe.shared)
+        kind = load_class(recipe.policy, kind)
+    model = kind.build(
+        observations,
+        actions,
+        recipe.hidden,
+        domain,
+        critic,
+        fed,
+        recipe.shared,
+        recipe.activation,
+        recipe.network,
+        recipe.convolutions,
+    )
+    if isinstance(model, ActionValues) and isinstance(recipe, DQNRecipe):
+        model = replace(model, epsilon=recipe.end_e)
     if not recipe.norm_obs:
         return model
     return replace(model, normalizer=Normalizer.build("observation", observations.shape, domain[:1], fed))

@@ -69,6 +69,12 @@ class Recipe(_Strict):
     num_envs: Count = 16
     num_steps: Count = 128
     hidden: list[Count] = Field(default_factory=lambda: [64, 64])
+    activation: Literal["tanh", "relu"] = "tanh"  # between layers
+    network: Literal["mlp", "cnn", "gru", "lstm"] = "mlp"  # linear layers; convolutions before them; a memory after them
+    convolutions: list[tuple[Count, Count, Count]] = Field(
+        default_factory=lambda: [(16, 3, 2), (32, 3, 2)]
+    )  # features, kernel, stride
+    frames: Count = 1  # the last observations of an episode that are seen at once
     shared: bool = False  # whether the policy and the value share the hidden layers
     norm_obs: bool = False  # observations by their running mean and variance
     norm_reward: bool = False  # rewards by the running variance of discounted returns
@@ -84,6 +90,11 @@ class Recipe(_Strict):
     eval_episodes: Annotated[int, Field(ge=0)] = 20
     executor: Literal["staged", "interpreted"] = "staged"
     disable: list[str] = Field(default_factory=list)  # passes that are switched off
+    eval_every: Annotated[int, Field(ge=0)] = (
+        0  # iterations between evaluations of eval_episodes episodes while training; 0: none
+    )
+    jsonl: bool = False  # whether metrics.jsonl is written beside metrics.csv
+    tensorboard: bool = False
     track: bool = False
     wandb: WandbRecipe = Field(default_factory=WandbRecipe)
 
@@ -105,6 +116,22 @@ class Recipe(_Strict):
                 f"total_timesteps={self.total_timesteps} is less than one iteration of num_envs={self.num_envs} "
                 f"x num_steps={self.num_steps} = {self.num_envs * self.num_steps} steps"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_evaluations(self) -> Recipe:
+        if self.eval_every and not self.eval_episodes:
+            raise ValueError(f"eval_every={self.eval_every} needs eval_episodes, such as eval_episodes=20")
+        return self
+
+    @model_validator(mode="after")
+    def _check_network(self) -> Recipe:
+        if self.network in ("gru", "lstm") and self.algorithm in ALGORITHMS and self.algorithm != "ppo":
+            raise ValueError(
+                f"network={self.network} is for ppo; {self.algorithm} has no memory: network=mlp with frames=4, for example"
+            )
+        if self.network == "cnn" and not self.convolutions:
+            raise ValueError("network=cnn needs convolutions, such as convolutions=[[16, 3, 2]]")
         return self
 
     @model_validator(mode="after")
@@ -142,6 +169,11 @@ class PPORecipe(Recipe):
                 f"num_minibatches={self.num_minibatches} does not divide the batch of num_envs={self.num_envs} "
                 f"x num_steps={self.num_steps} = {batch}"
             )
+        if self.network in ("gru", "lstm") and self.num_envs % self.num_minibatches:
+            raise ValueError(
+                f"network={self.network} learns from whole sequences: num_minibatches={self.num_minibatches} does not divide "
+                f"num_envs={self.num_envs}"
+            )
         if self.norm_adv and self.minibatch_size < 2:
             raise ValueError(f"norm_adv=true needs minibatches of 2 or more; num_minibatches={self.num_minibatches} makes them 1")
         return self
@@ -159,9 +191,58 @@ class ReinforceRecipe(Recipe):
 
     algorithm: Literal["reinforce"] = "reinforce"
     norm_returns: bool = True
+    baseline: bool = False  # an estimate of the return, learned beside the policy, is subtracted from it
+    vf_coef: NonNegative = 0.5
 
 
-ALGORITHMS: dict[str, type[Recipe]] = {"ppo": PPORecipe, "actor_critic": ActorCriticRecipe, "reinforce": ReinforceRecipe}
+class DQNRecipe(Recipe):
+    """Deep Q-learning. An iteration acts for `num_steps` steps, and then makes `gradient_steps` updates."""
+
+    algorithm: Literal["dqn"] = "dqn"
+    num_envs: Count = 8
+    num_steps: Count = 8
+    activation: Literal["tanh", "relu"] = "relu"
+    learning_rate: Positive = 1e-3
+    anneal_lr: bool = False
+    max_grad_norm: Positive | None = 10.0
+    buffer_size: Count = 10_000  # environment steps, rounded up to whole iterations, from which updates draw
+    batch_size: Count = 128
+    gradient_steps: Count = 8
+    learning_starts: Annotated[int, Field(ge=0)] = 1_000  # environment steps before the first update
+    target_network_frequency: Count = 500  # environment steps, rounded up to whole iterations, between two targets
+    tau: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # 1: the target network becomes a copy; less: it goes a part of the way
+    double_q: bool = True
+    huber_delta: Positive = (
+        10.0  # greater errors weigh as this one; far below the scale of returns, values are medians instead of means
+    )
+    start_e: Unit = 1.0  # the probability of a random action at first,
+    end_e: Unit = 0.05  # at the end,
+    exploration_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5  # and the part of the run in which it falls
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> DQNRecipe:
+        for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
+            if is_set:
+                raise ValueError(f"{key} is for agents with a policy and its entropy; DQN has the values of actions alone")
+        return self
+
+    @property
+    def replay_iterations(self) -> int:
+        """The iterations from which updates draw, the present one included."""
+        return -(-self.buffer_size // (self.num_envs * self.num_steps))
+
+    @property
+    def target_iterations(self) -> int:
+        """The iterations from one target network to the next."""
+        return -(-self.target_network_frequency // (self.num_envs * self.num_steps))
+
+
+ALGORITHMS: dict[str, type[Recipe]] = {
+    "ppo": PPORecipe,
+    "actor_critic": ActorCriticRecipe,
+    "reinforce": ReinforceRecipe,
+    "dqn": DQNRecipe,
+}
 
 
 def recipe_folders() -> list[Path]:

@@ -10,7 +10,16 @@ from tempo_rl.errors import CheckpointError, RunError
 from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory, create_run, is_finished, new_run_path, unfinished_run
 
-MAY_DIFFER = ("save_every", "keep", "track", "wandb", "eval_episodes")  # keys that the program does not depend on
+MAY_DIFFER = (
+    "save_every",
+    "keep",
+    "track",
+    "wandb",
+    "eval_episodes",
+    "eval_every",
+    "jsonl",
+    "tensorboard",
+)  # keys that the program does not depend on
 
 
 def chosen_run(

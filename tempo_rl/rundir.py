@@ -1,4 +1,4 @@
-"""Run directories: `config.yaml`, `metrics.csv`, `checkpoints/`, `result.json`, and `profile.svg` of a profiled run.
+"""Run directories: `config.yaml`, `metrics.csv`, `checkpoints/`, `result.json`, and what the recipe or the command asks for besides.
 
 One process at a time trains in a directory: it holds a lock, which ends with the process. Nothing that a run did not write is deleted.
 """
@@ -21,8 +21,8 @@ from tempo_rl.recipe import Recipe, dump_recipe, make_recipe
 Mode: TypeAlias = Literal["new", "overwrite", "resume"]
 
 MARK = "# The recipe of this run, as tempo-rl resolved it.\n"
-RESULTS = ("metrics.csv", "result.json", "profile.svg")
-OWN = ("config.yaml", *RESULTS, "checkpoints", ".lock", "wandb")
+RESULTS = ("metrics.csv", "metrics.jsonl", "evaluations.csv", "result.json", "profile.svg", "returns.png")
+OWN = ("config.yaml", *RESULTS, "checkpoints", ".lock", "wandb", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,16 @@ class RunDirectory:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.csv"
+
+    @property
+    def evaluations(self) -> Path:
+        """The evaluations while training."""
+        return self.path / "evaluations.csv"
+
+    @property
+    def picture(self) -> Path:
+        """The returns over the steps."""
+        return self.path / "returns.png"
 
     @property
     def checkpoints(self) -> Path:

@@ -22,9 +22,9 @@ from tempo_rl.checkpoint import Checkpoint, save_checkpoint
 from tempo_rl.compiles import CompileCounter
 from tempo_rl.env.program import ProgramEnvironment
 from tempo_rl.errors import RLError, RunError
-from tempo_rl.evaluate import Evaluation, evaluate
+from tempo_rl.evaluate import Evaluation, Evaluator, evaluate
 from tempo_rl.keeper import Keeper
-from tempo_rl.logger import CSVLogger, WandbLogger
+from tempo_rl.logger import CSVLogger, JSONLLogger, TensorBoardLogger, WandbLogger
 from tempo_rl.monitor import Callback, Logger, StopRequest, TrainingMonitor
 from tempo_rl.progress import Progress
 from tempo_rl.recipe import Recipe
@@ -161,6 +161,8 @@ class _Training:
         self.program: tp.Program | None = None
         self.keeper = Keeper(run, recipe, self.monitor)
         self.resumed_at = 0  # iterations
+        self.evaluator: Evaluator | None = None
+        self.evaluations: CSVLogger | None = None
 
     def run(self, show_plan: bool, profile: bool, resume: Checkpoint | None) -> Outcome:
         began = time.perf_counter()
@@ -183,6 +185,9 @@ class _Training:
                     error = problem
             finally:
                 _close(agent.environment)
+                if self.evaluator is not None and self.evaluations is not None:
+                    self.evaluator.close()
+                    self.evaluations.close()
                 for logger in self.loggers:
                     logger.close()
         stopped = self.request.reason if self.monitor.iterations < self.recipe.iterations else None
@@ -192,6 +197,15 @@ class _Training:
 
     def _open_loggers(self, resume: Checkpoint | None) -> None:
         self.loggers.append(CSVLogger(self.directory.metrics, None if resume is None else resume.iterations))
+        rows, steps = (None, 0) if resume is None else (resume.iterations, resume.env_steps)
+        if self.recipe.jsonl:
+            self.loggers.append(JSONLLogger(self.directory.path / "metrics.jsonl", rows))
+        if self.recipe.tensorboard:
+            self.loggers.append(TensorBoardLogger(self.directory.path / "tensorboard", steps))
+        if self.recipe.eval_every:
+            before = None if rows is None else rows // self.recipe.eval_every
+            self.evaluations = CSVLogger(self.directory.evaluations, before)
+            self.evaluator = Evaluator(self.recipe, self.cache)
         if self.recipe.track:
             self.loggers.append(WandbLogger(self.recipe, self.directory.path))
 
@@ -205,12 +219,23 @@ class _Training:
             count, began = 1 if self.callbacks else keeper.count(), time.perf_counter()
             live.advance(count=count)
             keeper.ran(count, time.perf_counter() - began)
+            self._evaluate()
             self.request.by_callback = monitor.stop_requested
             keeper.keep(live, at_once=self.request.reason is not None)
             restarts = getattr(agent.environment, "restarts", "")
             if restarts and not is_told:
                 self.say(f"note: {restarts}; if the run is resumed, its episodes start anew")
                 is_told = True
+
+    def _evaluate(self) -> None:
+        """Evaluate the parameters after this iteration, if it is time to, and log it."""
+        monitor = self.monitor
+        if self.evaluator is None or self.evaluations is None or monitor.latest is None:
+            return
+        if monitor.iterations % self.recipe.eval_every == 0:
+            result = self.evaluator(monitor.latest)
+            row = {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, "return_mean": result.mean}
+            self.evaluations.log({**row, "return_std": result.std, "length_mean": float(result.lengths.mean())})
 
     def _resumed(self, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
         file = self.directory.checkpoints / ".resumed.safetensors"
@@ -338,7 +363,7 @@ def _result(evaluation: Evaluation | None, timing: Timing) -> Result:
 def versions() -> dict[str, str | None]:
     """The versions of Python and of the packages for a run; None for a package that is not installed."""
     numbers: dict[str, str | None] = {"python": platform.python_version()}
-    for name in ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb"):
+    for name in ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb", "tensorboardX"):
         try:
             numbers[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

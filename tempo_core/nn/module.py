@@ -7,11 +7,13 @@ input of the same name over those steps.
 from __future__ import annotations
 
 import copy
+import difflib
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, overload
 
-from tempo_core.errors import ArgumentError, TempoError
+from tempo_core.errors import ArgumentError, ShapeError, TempoError
 from tempo_core.frontend.arguments import checked, shown
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.context import BaseContext
@@ -197,22 +199,41 @@ class Module(Generic[Out]):
 
     def __getitem__(self: M, index: Key) -> M:
         """The module with its parameters read at one point of their domain: `model[I - 1](x)`."""
-        return _indexed(self, index, {})
+        return _viewed(self, lambda name, p: p[index] if p.domain.steps else p, {})
+
+    def using(self: M, parameters: Mapping[str, Tensor]) -> M:
+        """The module with other tensors in place of its parameters, by full name: of a target network, or averages of weights.
+
+            average = {name: tp.recurrence(w.shape, domain=(i,), name=f"average.{name}") for name, w in model.parameters().items()}
+            y = model.using(average)(x)
+
+        Parameters that are not named stay. The tensors may have other domains. Raises ArgumentError for a name that is not a
+        parameter of the module, and ShapeError for another shape or dtype.
+        """
+        ours = self.parameters()
+        for name, tensor in parameters.items():
+            if name not in ours:
+                near = ", ".join(difflib.get_close_matches(name, ours, n=1) or ours)
+                raise ArgumentError(f"{self.name or type(self).__name__} has no parameter {name}", hint=f"it has {near}")
+            if (tensor.shape, tensor.dtype) != (ours[name].shape, ours[name].dtype):
+                raise ShapeError(f"{tensor!r} cannot take the place of the parameter {name}, which is {ours[name]!r}")
+        return _viewed(self, lambda name, p: parameters.get(name, p), {})
 
 
-def _indexed(module: M, index: Key, views: dict[int, Module[object]]) -> M:
+def _viewed(module: M, replaced: Callable[[str, Tensor], Tensor], views: dict[int, Module[object]]) -> M:
+    """A copy of a module, whose parameters are `replaced(full name, parameter)`."""
     if id(module) in views:
         return views[id(module)]  # type: ignore[return-value]
     view = copy.copy(module)
     views[id(module)] = view
-    tensors = {id(p): p[index] if p.domain.steps else p for p in module._parameters.values()}
+    tensors = {id(p): replaced(_joined(module.name, name), p) for name, p in module._parameters.items()}
     view.__dict__["_parameters"] = {name: tensors[id(p)] for name, p in module._parameters.items()}
-    view.__dict__["_children"] = {name: _indexed(child, index, views) for name, child in module._children.items()}
+    view.__dict__["_children"] = {name: _viewed(child, replaced, views) for name, child in module._children.items()}
     for attribute, value in module.__dict__.items():
         if isinstance(value, Tensor) and id(value) in tensors:
             view.__dict__[attribute] = tensors[id(value)]
         elif isinstance(value, Module) and attribute != "_parent":
-            view.__dict__[attribute] = _indexed(value, index, views)
+            view.__dict__[attribute] = _viewed(value, replaced, views)
     return view
 
 

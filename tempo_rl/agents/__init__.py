@@ -7,16 +7,22 @@ from typing import Any
 
 from tempo_rl.agents.actor_critic import actor_critic
 from tempo_rl.agents.base import Agent, Monitor
+from tempo_rl.agents.dqn import dqn
 from tempo_rl.agents.ppo import ppo
 from tempo_rl.agents.reinforce import reinforce
 from tempo_rl.errors import RecipeError
 from tempo_rl.recipe import Recipe
 from tempo_rl.references import load_reference
 
-__all__ = ["AGENTS", "Agent", "Monitor", "actor_critic", "build_agent", "ppo", "reinforce"]
+__all__ = ["AGENTS", "Agent", "Monitor", "actor_critic", "build_agent", "dqn", "ppo", "reinforce"]
 
 # Each function takes the recipe class of its algorithm; `recipe.ALGORITHMS` has the same names.
-AGENTS: Mapping[str, Callable[[Any, Monitor], Agent]] = {"ppo": ppo, "actor_critic": actor_critic, "reinforce": reinforce}
+AGENTS: Mapping[str, Callable[[Any, Monitor], Agent]] = {
+    "ppo": ppo,
+    "actor_critic": actor_critic,
+    "reinforce": reinforce,
+    "dqn": dqn,
+}
 
 
 def build_agent(recipe: Recipe, monitor: Monitor) -> Agent:

@@ -60,11 +60,11 @@ def learned_from(
 ) -> Transition[tp.Tensor]:
     """The step with the reward that agents learn from: scaled by the running deviation of discounted returns, if the recipe says so.
 
-    `point` is (b, i, t); returns begin anew with `kept`, as episodes do.
+    `point` is (b, i, t), and `over` has a slice for each step but i; returns begin anew with `kept`, as episodes do.
     """
     if not recipe.norm_reward:
         return step
-    _, i, _ = point
+    (i,) = (index for index in over if isinstance(index, tp.Expr))
     before = tp.recurrence((), domain=tuple(point), name="discounted return")
     current = before * recipe.gamma + step.reward
     tp.carry(before, 0.0, tp.where(step.terminated | step.truncated, 0.0, current), kept=tuple(kept))

@@ -2,6 +2,9 @@
 
 Steps: b environments, i iterations, t rollout time, e epochs, m minibatches. The parameters are a recurrence over
 (i, e, m): acting reads the parameters from the start of an iteration; learning reads and updates the latest ones.
+
+With a memory (network gru or lstm), the state of the memory is one more recurrence over (b, i, t), which begins anew with each episode. A
+minibatch has whole sequences then: each update runs the memory over them again, and gradients flow back through time.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import tempo_core as tp
 from tempo_rl.agents.advantage import generalized_advantage
 from tempo_rl.agents.base import Agent, Monitor, episode_metrics, followed, learned_from, report
 from tempo_rl.env import make_environment
-from tempo_rl.models import build_model
+from tempo_rl.models import ActorCritic, build_model
 from tempo_rl.recipe import PPORecipe
 
 
@@ -26,14 +29,22 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         start = (b, i) if recipe.fresh_episodes else (b,)
         first = env.reset(domain=start)
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
-        policy, value = actor.policy(obs), actor.value(obs)
+        states = [tp.recurrence((n,), domain=(b, i, t), name=name) for name, n in model.states.items()]
+        features = actor.features(obs)
+        after = actor.remembered(features, states) if states else ()
+        seen = after[0] if states else features
+        policy, value = actor.policy_of(seen), actor.value_of(seen)
         action = policy.sample()
         log_prob = policy.log_prob(action)
         step = env.step(action)
         tp.carry(obs, first, step.observation, kept=start)
+        done = step.terminated | step.truncated
+        for state, following in zip(states, after, strict=True):
+            tp.carry(state, 0.0, tp.where(done, 0.0, following), kept=start)
 
         # Advantages: a truncated episode bootstraps from its final observation, a terminated one does not.
-        next_value = actor.value(step.final_observation)
+        final = actor.features(step.final_observation)
+        next_value = actor.value_of(actor.remembered(final, after)[0] if states else final)
         if recipe.fresh_episodes and env.never_ends_within(recipe.num_steps):
             next_value = values_after(value, next_value, (b, i, t), T)
         rollout = (slice(0, B), i, slice(0, T))
@@ -42,20 +53,25 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         returns = advantage + value
 
         # Learning: every epoch goes through the rollouts in a new order, a minibatch at a time.
-        size = recipe.minibatch_size
-        order = tp.random.permutation(B * T, domain=(i, e))
+        size = recipe.num_envs // recipe.num_minibatches if states else recipe.minibatch_size
+        order = tp.random.permutation(B if states else B * T, domain=(i, e))
         rows = order.spatial[m * size : m * size + size]
 
         def minibatch(x: tp.Tensor) -> tp.Tensor:
             if recipe.num_minibatches == 1:
                 return x[0:B, i, 0:T].detach()  # all rows: their order does not matter
+            if states:
+                return x[0:B, i, 0:T].take(rows, axis=0).detach()
             return x[0:B, i, 0:T].reshape(B * T, *x.shape).take(rows, axis=0).detach()
 
-        batch_obs, batch_advantage = minibatch(obs), minibatch(advantage)
+        batch_advantage = minibatch(advantage)
         if recipe.norm_adv:
             centred = batch_advantage - batch_advantage.mean()
             batch_advantage = centred / (tp.sqrt((centred * centred).mean()) + 1e-8)
-        batch_policy, batch_value = model.policy(batch_obs), model.value(batch_obs)
+        batch_seen = model.features(minibatch(obs))
+        if states:
+            batch_seen = sequences(model, batch_seen, minibatch(done), [minibatch(s) for s in states], (i, t, e, m), T)
+        batch_policy, batch_value = model.policy_of(batch_seen), model.value_of(batch_seen)
         log_ratio = batch_policy.log_prob(minibatch(action)) - minibatch(log_prob)
         ratio = tp.exp(log_ratio)
         clipped = tp.clip(ratio, 1.0 - recipe.clip_coef, 1.0 + recipe.clip_coef)
@@ -104,6 +120,24 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         M: recipe.num_minibatches,
     }
     return Agent(ctx, bounds, env, model)
+
+
+def sequences(
+    model: ActorCritic,
+    features: tp.Tensor,
+    done: tp.Tensor,
+    states: list[tp.Tensor],
+    point: tuple[tp.Expr, tp.Expr, tp.Expr, tp.Expr],
+    T: tp.Expr,
+) -> tp.Tensor:
+    """What is remembered [envs, T, width] when the memory runs over sequences [envs, T, ...] again, from the states at their start."""
+    i, t, e, m = point
+    before = [tp.recurrence(s.spatial[:, 0].shape, domain=point, name=f"replayed {s.name}") for s in states]
+    after = model.remembered(features.index(1, t), before)
+    ended = done.index(1, t).expand_dims(-1)
+    for now, state, following in zip(before, states, after, strict=True):
+        tp.carry(now, state.spatial[:, 0], tp.where(ended, 0.0, following), kept=(i, e, m))
+    return tp.moveaxis(after[0][i, 0:T, e, m], 0, 1)
 
 
 def values_after(value: tp.Tensor, final_value: tp.Tensor, point: tuple[tp.Expr, tp.Expr, tp.Expr], T: tp.Expr) -> tp.Tensor:

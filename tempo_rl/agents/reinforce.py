@@ -1,4 +1,7 @@
-"""REINFORCE (Williams, 1992): every iteration plays T steps in fresh episodes, then follows the gradient of log-probabilities."""
+"""REINFORCE (Williams, 1992): every iteration plays T steps in fresh episodes, then follows the gradient of log-probabilities.
+
+With a baseline, actions are weighted by how much better the return was than its estimate, which is learned beside the policy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
     ctx = tp.Context("b", "i", "t")
     with ctx as ((b, B), (i, I), (t, T)):
         env = make_environment(recipe, batch=(b, B))
-        model = build_model(recipe, env.observations, env.actions, domain=(i,), critic=False)
+        model = build_model(recipe, env.observations, env.actions, domain=(i,), critic=recipe.baseline)
 
         first = env.reset(domain=(b, i))
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
@@ -34,6 +37,9 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
         returns[b, i, t] = learned.reward + tp.where(done, 0.0, recipe.gamma) * returns[b, i, t + 1]
 
         weight = returns.detach()
+        if recipe.baseline:
+            error = returns.detach() - model.value(obs)
+            weight = error.detach()
         if recipe.norm_returns:
             played = weight[rollout]
             mean = played.mean()
@@ -41,10 +47,14 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
         entropy = policy.entropy()[rollout].mean()
         policy_loss = -(policy.log_prob(action) * weight)[rollout].mean()
         loss = policy_loss - recipe.ent_coef * entropy
+        metrics = {"policy_loss": policy_loss, "entropy": entropy}
+        if recipe.baseline:
+            metrics["value_loss"] = 0.5 * (error * error)[rollout].mean()
+            loss = loss + recipe.vf_coef * metrics["value_loss"]
         loss.backward()
         learning_rate = recipe.learning_rate * (1.0 - i / I) if recipe.anneal_lr else recipe.learning_rate
         updated = tp.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-5, max_grad_norm=recipe.max_grad_norm).step()
 
-        metrics = {"loss": loss, "policy_loss": policy_loss, "entropy": entropy} | episode_metrics(step, rollout)
+        metrics = {"loss": loss} | metrics | episode_metrics(step, rollout)
         report(monitor, metrics, updated | followed(model, obs, rollout))
     return Agent(ctx, {B: recipe.num_envs, I: recipe.iterations, T: recipe.num_steps}, env, model)

@@ -60,6 +60,13 @@ def make_vector(
 
 def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
     """The recipe's environments over the batch step. If they do not say their state, a resumed run begins new episodes."""
+    from tempo_rl.env.stacked import StackedEnv
+
+    env = _in_program(recipe, batch)
+    return env if recipe.frames == 1 else StackedEnv(env, recipe.frames)
+
+
+def _in_program(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
     env, source = recipe.env, recipe.env.source
     if is_functional(env.id) if source is None else source.is_functional:
         from tempo_rl.env.functional_env import FunctionalEnv
@@ -72,6 +79,13 @@ def make_environment(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
 
 def vector_environment(recipe: Recipe, num_envs: int, seed: int = 0) -> VectorEnvironment:
     """The recipe's environments on the host, stepped with arrays: for evaluation."""
+    from tempo_rl.env.stacked import StackedVector
+
+    env = _on_host(recipe, num_envs, seed)
+    return env if recipe.frames == 1 else StackedVector(env, recipe.frames)
+
+
+def _on_host(recipe: Recipe, num_envs: int, seed: int) -> VectorEnvironment:
     source = recipe.env.source
     if is_functional(recipe.env.id) if source is None else source.is_functional:
         from tempo_rl.env.functional_env import FunctionalVectorEnvironment

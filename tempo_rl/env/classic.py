@@ -18,13 +18,17 @@ PI = float(np.pi)
 
 
 class CartPole:
-    """State and observation: place, speed, angle, angular speed. Actions push left (0) or right (1). The reward is 1 a step."""
+    """State and observation: place, speed, angle, angular speed. Actions push left (0) or right (1). The reward is 1 a step.
+
+    With `hide_speeds`, the observation is place and angle: an agent needs a memory, or several frames.
+    """
 
     GRAVITY, POLE, TOTAL, HALF_LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
     WIDTH, ANGLE = 2.4, 24 * PI / 360
 
-    def __init__(self) -> None:
-        high = np.array([2 * self.WIDTH, np.inf, 2 * self.ANGLE, np.inf], np.float32)
+    def __init__(self, hide_speeds: bool = False) -> None:
+        self.hide_speeds = hide_speeds
+        high = np.array([2 * self.WIDTH, np.inf, 2 * self.ANGLE, np.inf], np.float32)[:: 2 if hide_speeds else 1]
         self.observation_space = gymnasium.spaces.Box(-high, high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Discrete(2)
 
@@ -41,7 +45,7 @@ class CartPole:
         return state + self.SECONDS * change
 
     def observation(self, state: jax.Array, rng: jax.Array, params: None = None) -> jax.Array:
-        return state
+        return state[::2] if self.hide_speeds else state
 
     def reward(
         self, state: jax.Array, action: jax.Array, next_state: jax.Array, rng: jax.Array, params: None = None

@@ -11,6 +11,7 @@ FUNCTIONAL: dict[str, tuple[str, int | None]] = {
     "phys2d/Pendulum-v0": ("gymnasium.envs.phys2d.pendulum:PendulumFunctional", 200),
     "jax/Acrobot-v1": ("tempo_rl.env.classic:Acrobot", 500),
     "jax/CartPole-v1": ("tempo_rl.env.classic:CartPole", 500),
+    "jax/Catch-v0": ("tempo_rl.env.catch:Catch", 1000),
     "jax/MountainCarContinuous-v0": ("tempo_rl.env.classic:MountainCarContinuous", 999),
     "jax/Pendulum-v1": ("tempo_rl.env.classic:Pendulum", 200),
     "Trivial": ("tempo_rl.env.trivial:Trivial", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,9 +14,12 @@ import pytest
 import tempo_core as tp
 from tempo_rl.agents import AGENTS, build_agent
 from tempo_rl.agents.advantage import bootstrapped_return, generalized_advantage
+from tempo_rl.distributions import EpsilonGreedy
 from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.transition import Transition
-from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, PPORecipe, Recipe, ReinforceRecipe, load_recipe, make_recipe
+from tempo_rl.recipe import ALGORITHMS, ActorCriticRecipe, DQNRecipe, PPORecipe, Recipe, ReinforceRecipe, load_recipe, make_recipe
+from tempo_rl.rundir import create_run
+from tempo_rl.train import train as run_training
 from tests.rl.scripted import ID
 
 Arrays = Mapping[str, Any]
@@ -173,11 +177,29 @@ def reinforce_losses(recipe: ReinforceRecipe, w0: Arrays, d: Arrays) -> Callable
     for t in reversed(range(len(returns))):
         going = 1.0 - (d["terminated"][t] | d["truncated"][t])
         later = returns[t] = d["reward"][t] + recipe.gamma * going * later
-    weight = (returns - returns.mean()) / (returns.std() + 1e-8)
+    weight = returns - np.asarray(value(w0, d["obs"])) if recipe.baseline else returns
+    weight = (weight - weight.mean()) / (weight.std() + 1e-8)
 
     def loss(w: Arrays) -> Any:
         log_prob, entropy = policy(w, d["obs"], d["action"])
-        return -(log_prob * weight).mean() - recipe.ent_coef * entropy.mean()
+        value_loss = 0.5 * ((returns - value(w, d["obs"])) ** 2).mean() if recipe.baseline else 0.0
+        return -(log_prob * weight).mean() - recipe.ent_coef * entropy.mean() + recipe.vf_coef * value_loss
+
+    return loss
+
+
+def dqn_losses(recipe: DQNRecipe, target: Arrays, d: Arrays) -> Callable[[Arrays], Any]:
+    """The loss over all rows of `d`."""
+    following = np.asarray(network(target, "policy", d["final_observation"]))
+
+    def loss(w: Arrays) -> Any:
+        chooser = network(w, "policy", d["final_observation"]) if recipe.double_q else following
+        best = jnp.take_along_axis(following, chooser.argmax(-1)[..., None], -1)[..., 0]
+        aim = d["reward"] + recipe.gamma * (1.0 - d["terminated"]) * best
+        chosen = jnp.take_along_axis(network(w, "policy", d["obs"]), d["action"][..., None], -1)[..., 0]
+        size = jnp.abs(chosen - jax.lax.stop_gradient(aim))
+        delta = recipe.huber_delta
+        return jnp.where(size <= delta, 0.5 * size**2, delta * size - 0.5 * delta**2).mean()
 
     return loss
 
@@ -186,6 +208,7 @@ LOSSES: dict[str, Callable[..., Callable[[Arrays], Any]]] = {
     "ppo": ppo_losses,
     "actor_critic": actor_critic_losses,
     "reinforce": reinforce_losses,
+    "dqn": dqn_losses,
 }
 
 
@@ -219,8 +242,9 @@ def plain_jax() -> Iterator[None]:
         ),
         {"algorithm": "actor_critic"},
         {"algorithm": "reinforce"},
+        {"algorithm": "reinforce", "baseline": True, "vf_coef": 0.3},
     ],
-    ids=["ppo", "ppo_value_clipping", "actor_critic", "reinforce"],
+    ids=["ppo", "ppo_value_clipping", "actor_critic", "reinforce", "reinforce_baseline"],
 )
 def test_updates_are_those_of_plain_jax(extra: dict[str, Any]) -> None:
     """Two iterations, with full-batch epochs, so that the order of the data does not matter."""
@@ -240,6 +264,156 @@ def test_updates_are_those_of_plain_jax(extra: dict[str, Any]) -> None:
         for name, expected in w.items():
             np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
             w = {**w, name: recorder.parameters[iteration][name]}  # so that rounding does not add up
+
+
+def gru(w: Arrays, x: Any, h: Any) -> Any:
+    """The memory after the observation x [..., 2] (a layer of the trunk first)."""
+    x = jnp.tanh(x @ w["trunk.0.weight"] + w["trunk.0.bias"])
+    a, b = (v @ w[f"memory.{name}.weight"] + w[f"memory.{name}.bias"] for v, name in ((x, "input"), (h, "state")))
+    n = h.shape[-1]
+    reset, update = (jax.nn.sigmoid(a[..., k * n : (k + 1) * n] + b[..., k * n : (k + 1) * n]) for k in (0, 1))
+    new = jnp.tanh(a[..., 2 * n :] + reset * b[..., 2 * n :])
+    return (1 - update) * new + update * h
+
+
+def remembered(w: Arrays, d: Arrays, h: Any) -> tuple[Any, Any, Any]:
+    """What is remembered at each step [T, B, ...], what would be after the final observation, and the state after the rollout."""
+    outputs, finals = [], []
+    for t in range(len(d["obs"])):
+        h = gru(w, d["obs"][t], h)
+        outputs.append(h)
+        finals.append(gru(w, d["final_observation"][t], h))
+        h = jnp.where((d["terminated"][t] | d["truncated"][t])[:, None], 0.0, h)
+    return jnp.stack(outputs), jnp.stack(finals), h
+
+
+@pytest.mark.usefixtures("plain_jax")
+def test_a_memory_learns_through_whole_sequences() -> None:
+    """Two iterations of PPO in plain JAX: episodes end inside of rollouts, and go on from one to the next with what they remember."""
+    recipe = make_recipe(
+        SMALL | {"algorithm": "ppo", "network": "gru", "hidden": [3, 4], "num_minibatches": 1, "update_epochs": 2}
+    )
+    assert isinstance(recipe, PPORecipe)
+    recorder, w = train(recipe)
+    adam, start = Adam(w), np.zeros((2, 4), np.float32)
+
+    def linear(w: Arrays, name: str, h: Any) -> Any:
+        return h @ w[f"{name}.0.weight"] + w[f"{name}.0.bias"]
+
+    def likely(w: Arrays, h: Any, action: Any) -> tuple[Any, Any]:
+        log_p = jax.nn.log_softmax(linear(w, "policy", h))
+        return jnp.take_along_axis(log_p, action[..., None], -1)[..., 0], -(jnp.exp(log_p) * log_p).sum(-1)
+
+    for iteration in range(2):
+        d = recorder.rollout(recipe, iteration)
+        played, finals, following = remembered(w, d, start)
+        v, next_v = (np.asarray(linear(w, "value", h)[..., 0]) for h in (played, finals))
+        advantage = numpy_gae(d, v, next_v, recipe.gamma, recipe.gae_lambda)
+        old, returns = likely(w, played, d["action"])[0], advantage + v
+        normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+        def loss(w: Arrays, d: Any = d, start: Any = start, old: Any = old, normal: Any = normal, returns: Any = returns) -> Any:
+            h, _, _ = remembered(w, d, start)
+            log_prob, entropy = likely(w, h, d["action"])
+            ratio = jnp.exp(log_prob - old)
+            surrogate = jnp.minimum(ratio * normal, jnp.clip(ratio, 0.8, 1.2) * normal).mean()
+            error = (linear(w, "value", h)[..., 0] - returns) ** 2
+            return -surrogate - recipe.ent_coef * entropy.mean() + recipe.vf_coef * 0.5 * error.mean()
+
+        losses = []
+        for _ in range(2):
+            losses.append(float(loss(w)))
+            w = adam.step(w, jax.grad(loss)(w), recipe.learning_rate * (1 - iteration / 2), 0.3)
+        np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
+        for name, expected in w.items():
+            np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+        w, start = dict(recorder.parameters[iteration]), np.asarray(following)
+
+
+@pytest.fixture
+def each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates of DQN draw all rows of the replay buffer in turn: the numbers from 0 to 1 for its rows are evenly spaced."""
+    uniform = tp.random.uniform
+
+    def spaced(shape: Any = (), low: float = 0.0, high: float = 1.0, domain: Any = ()) -> tp.Tensor:
+        if shape != (ROWS,):
+            return uniform(shape, low, high, domain)
+        return tp.constant((np.arange(ROWS, dtype=np.float32) + 0.5) / ROWS)
+
+    monkeypatch.setattr(tp.random, "uniform", spaced)
+
+
+ROWS = 28
+
+
+@pytest.mark.usefixtures("plain_jax", "each_row_once")
+@pytest.mark.parametrize("double_q", [True, False])
+def test_q_learning_draws_from_the_last_iterations_and_follows_its_target(double_q: bool) -> None:
+    """Four iterations of 14 steps, a buffer of 28, two updates an iteration; the target goes half the way in every second one."""
+    keys = {"algorithm": "dqn", "total_timesteps": 56, "buffer_size": 27, "batch_size": ROWS, "gradient_steps": 2}
+    keys |= {"learning_starts": 15, "target_network_frequency": 28, "tau": 0.5, "double_q": double_q, "learning_rate": 0.1}
+    keys |= {"activation": "tanh", "huber_delta": 20.0}  # rewards are between 0 and 33
+    recipe = make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys)
+    assert isinstance(recipe, DQNRecipe) and (recipe.replay_iterations, recipe.target_iterations) == (2, 2)
+    recorder, w = train(recipe)
+    adam, target = Adam(w), w
+    for iteration in range(4):
+        parts = [recorder.rollout(recipe, k) for k in range(max(0, iteration - 1), iteration + 1)]
+        loss = dqn_losses(recipe, target, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        losses = []
+        for _ in range(2):
+            losses.append(float(loss(w)))
+            w = adam.step(w, jax.grad(loss)(w), 0.1 if iteration else 0.0, 0.3)
+        np.testing.assert_allclose(recorder.rows[iteration]["loss"], np.mean(losses), rtol=1e-4, atol=1e-5)
+        for name, expected in w.items():
+            np.testing.assert_allclose(recorder.parameters[iteration][name], expected, rtol=1e-3, atol=2e-5, err_msg=name)
+        w = dict(recorder.parameters[iteration])  # so that rounding does not add up
+        if iteration % 2:
+            target = {name: (value + w[name]) / 2 for name, value in target.items()}
+    assert np.abs(recorder.parameters[0]["policy.0.weight"] - recorder.parameters[3]["policy.0.weight"]).max() > 0.05
+
+
+def test_the_replay_buffer_is_a_window_of_the_past() -> None:
+    """The stores of a long run have the size of the buffer, and grow with it alone."""
+
+    def bytes_of(buffer_size: int, iterations: int) -> int:
+        keys = {"buffer_size": buffer_size, "total_timesteps": 8 * iterations}
+        recipe = make_recipe({"algorithm": "dqn", "env": {"id": "jax/CartPole-v1"}, "num_envs": 2, "num_steps": 4} | keys)
+        tensors = build_agent(recipe, Recorder()).compile().plan().tensors
+        assert next(tensor.bytes for tensor in tensors if tensor.name == "obs") == buffer_size * 4 * 4
+        return sum(tensor.bytes for tensor in tensors)
+
+    row = 4 * 4 + 4 + 4 + 1 + 4 * 4  # observation, action, reward, end, final observation
+    assert bytes_of(80, 20) == bytes_of(80, 400)
+    assert 80 * row <= bytes_of(160, 400) - bytes_of(80, 400) <= 2 * 80 * row  # the rows, and at most a copy of them
+
+
+def test_exploration_falls_in_a_line_and_stays() -> None:
+    keys = {
+        "algorithm": "dqn",
+        "total_timesteps": 14 * 8,
+        "start_e": 0.9,
+        "end_e": 0.1,
+        "exploration_fraction": 0.5,
+        "gradient_steps": 1,
+        "batch_size": 2,
+    }
+    recorder, _ = train(make_recipe({k: v for k, v in SMALL.items() if k != "ent_coef"} | keys))
+    np.testing.assert_allclose([row["epsilon"] for row in recorder.rows], [0.9, 0.7, 0.5, 0.3, 0.1, 0.1, 0.1, 0.1], rtol=1e-5)
+
+
+def test_greedy_actions_but_for_epsilon() -> None:
+    ctx = tp.Context("n")
+    with ctx as ((n, N),):
+        q = tp.input("q", (3,))
+        policy = EpsilonGreedy(q + 0.0 * n, 0.3)
+        outputs = [policy.sample(), policy.mode(), policy.log_prob(policy.sample())[0], policy.entropy()[0]]
+        outputs.append(tp.exp(policy.log_prob(tp.constant(np.int32(0))))[0])
+    drawn, best, _, entropy, chance = ctx.run({N: 4000}, outputs, {"q": np.array([1.0, 3.0, 2.0], "float32")})
+    assert (best == 1).all()
+    np.testing.assert_allclose(np.bincount(drawn) / 4000, [0.1, 0.8, 0.1], atol=0.02)
+    p = np.array([0.1, 0.8, 0.1])
+    np.testing.assert_allclose([entropy, chance], [-(p * np.log(p)).sum(), 0.1], rtol=1e-5)
 
 
 @pytest.mark.usefixtures("plain_jax")
@@ -338,3 +512,15 @@ def test_advantages_and_returns_by_hand(case: str) -> None:
     np.testing.assert_allclose(result, advantage)
     result = feed(values, lambda step, v, n, point: bootstrapped_return(step, n, 0.5, point) + 0.0 * v)
     np.testing.assert_allclose(result, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("dqn", 400.0), ("actor_critic", 450.0), ("reinforce_baseline", 300.0), ("ppo_gru", 400.0), ("ppo_pixels", 4.0)],
+)
+def test_the_recipe_learns(name: str, least: float, seed: int, tmp_path: Path) -> None:
+    """The greedy return, of which 500 is the greatest on CartPole, and 5 with the pictures."""
+    outcome = run_training(load_recipe(name, [f"seed={seed}"]), create_run(tmp_path / "run"))
+    assert outcome.evaluation is not None and outcome.evaluation.mean >= least

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 import tempo_rl
 from tempo_rl import A2C, PPO, REINFORCE, ActorCritic, Agent, Algorithm, Iteration, Monitor, Recipe
 from tempo_rl.agents.reinforce import reinforce
-from tempo_rl.algorithms import A2CKeys, PPOKeys, ReinforceKeys
+from tempo_rl.algorithms import A2CKeys, DQNKeys, PPOKeys, ReinforceKeys
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.cli import app
 from tempo_rl.env import vector_environment
 from tempo_rl.env.source import source_of
 from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
-from tempo_rl.recipe import ActorCriticRecipe, PPORecipe, ReinforceRecipe, make_recipe
+from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, ReinforceRecipe, make_recipe
 from tests.rl.scripted import ID, Scripted
 
 SMALL: Any = {"num_envs": 2, "num_steps": 4, "total_timesteps": 24, "hidden": [3], "eval_episodes": 0}
@@ -32,7 +32,7 @@ ENDS = [("terminated", 3)]
 
 @pytest.mark.parametrize(
     ("recipe", "keys"),
-    [(PPORecipe, PPOKeys), (ActorCriticRecipe, A2CKeys), (ReinforceRecipe, ReinforceKeys)],
+    [(PPORecipe, PPOKeys), (ActorCriticRecipe, A2CKeys), (ReinforceRecipe, ReinforceKeys), (DQNRecipe, DQNKeys)],
     ids=lambda c: c.__name__,
 )
 def test_the_typed_keys_are_those_of_the_recipe(recipe: type[Recipe], keys: type) -> None:
@@ -210,6 +210,7 @@ class OwnRecipe(Recipe):
     """A recipe with one more key."""
 
     norm_returns: bool = True
+    baseline: bool = False
     bonus: float = 0.5
 
 

@@ -19,7 +19,7 @@ def run(*arguments: str) -> Result:
 def test_help_names_every_command() -> None:
     result = run("--help")
     assert result.exit_code == 0
-    for command in ("train", "eval", "plan", "ls", "cp", "validate", "doctor"):
+    for command in ("train", "eval", "plan", "plot", "ls", "cp", "validate", "doctor"):
         assert command in result.output
 
 
@@ -27,7 +27,7 @@ def test_train_help_names_the_flags() -> None:
     result = run("train", "--help")
     assert result.exit_code == 0
     for flag in ("--out", "--seed", "--total-timesteps", "--num-envs", "--save-every", "--track", "--no-progress", "--plan", "--profile",
-        "--cache", "--no-cache",
+        "--cache", "--no-cache", "--json", "--no-picture",
     ):  # fmt: skip
         assert flag in result.output
 

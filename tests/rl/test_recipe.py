@@ -14,7 +14,9 @@ from tempo_rl.recipe import PPORecipe, ReinforceRecipe, dump_recipe, load_recipe
 PPO = {"algorithm": "ppo"}
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo_functional", "ppo_micro", "reinforce"])
+@pytest.mark.parametrize(
+    "name", ["ppo", "ppo_functional", "ppo_micro", "reinforce", "dqn", "ppo_gru", "ppo_pixels", "actor_critic"]
+)
 def test_shipped_recipes_are_valid_and_survive_being_dumped(name: str) -> None:
     recipe = load_recipe(str(shipped_recipes()[name]))
     assert make_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
@@ -62,7 +64,7 @@ def test_algorithms_have_their_own_keys() -> None:
         ("num_envs=0", "num_envs is 0"),
         ("num_minibatches=3", "num_minibatches=3 does not divide the batch of num_envs=16 x num_steps=128 = 2048"),
         ("total_timesteps=100", "total_timesteps=100 is less than one iteration"),
-        ("algorithm=dqn", "algorithm is 'dqn'\n  hint: write one of ppo, actor_critic, reinforce"),
+        ("algorithm=sac", "algorithm is 'sac'\n  hint: write one of ppo, actor_critic, reinforce"),
         ("seed", "'seed' is not an override\n  hint: write key=value"),
         ("seed.deep=1", "seed: |seed.deep|seed is"),
         ("hidden=[a", "hidden is not YAML"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core.errors import DTypeError, IndexingError, ShapeError, TempoError
+from tempo_core.errors import ArgumentError, DTypeError, IndexingError, ShapeError, TempoError
 
 nn = tp.nn
 
@@ -72,6 +72,33 @@ def test_a_module_that_is_fed_over_a_step_takes_its_weights_stacked() -> None:
         expected.append(expected[-1] @ weight[k] + bias[k])
     results = ctx.run({L: 4}, h, {"net.0.0.weight": weight, "net.0.0.bias": bias}, config=tp.Config(backend="numpy"))
     np.testing.assert_allclose(results, expected, rtol=1e-5)
+
+
+def test_a_module_using_other_tensors_leaves_the_module_as_it_is() -> None:
+    ctx = tp.Context("i")
+    with ctx as ((i, I),):
+        model = network(False, (i,))
+        tp.optim.SGD(model.parameters(), lr=0.1)
+        for w in model.parameters().values():
+            tp.carry(w, following=w)
+        ones = {name: tp.ones(w.shape) * i for name, w in model.parameters().items() if name.startswith("actor.2")}
+        x = tp.ones((4,))
+        outputs = [
+            model(x)[I - 1],
+            model.using(ones)(x),
+            model.using({})(x)[I - 1],
+            model.using({n: 0.0 * w for n, w in ones.items()})(x),
+        ]
+        assert model.using(ones).parameters()["actor.2.weight"] is ones["actor.2.weight"]
+        assert list(model.using(ones).parameters()) == NAMES
+        with pytest.raises(ArgumentError, match=r"actor has no parameter actor\.2\.wait\n(.*\n)*.*it has actor\.2\.weight"):
+            model.using({"actor.2.wait": x})
+        with pytest.raises(ShapeError, match=r"cannot take the place of the parameter actor\.2\.bias"):
+            model.using({"actor.2.bias": x})
+    plain, other, same, none = ctx.run({I: 3}, outputs)
+    np.testing.assert_array_equal(plain, same)
+    assert (np.asarray(none) == 0).all() and not np.allclose(other[1], plain)
+    np.testing.assert_allclose(other[2], 2 * other[1], rtol=1e-5)  # the last layer, with all weights and biases i
 
 
 def test_modules_without_a_name_do_not_meet() -> None:
