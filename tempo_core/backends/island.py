@@ -1,9 +1,9 @@
 """Islands of operations in JAX: what XLA's CPU compiler would compute together, element by element, and should not.
 
-Slices and padding one after the other are one slice and one padding (`parts`), paddings read dear values from memory (`apart`), gathers at
-positions that follow each other are slices (`shifted`), values that are repeated in their block are read in a dimension of blocks
-(`blocked`), recurrences compute large operands as they go (`elementwise_scans`), and so do scans with what takes a part of their elements
-(`picked_scans`).
+Slices and padding one after the other are one slice and one padding (`parts`). Paddings read dear values from memory, and their sums are in
+memory (`apart`). Gathers at positions that follow each other are slices (`shifted`), and values that are repeated in their block are read in a
+dimension of blocks (`blocked`). Recurrences compute large operands as they go (`elementwise_scans`), and so do scans with what takes a part of
+their elements (`picked_scans`).
 """
 
 from __future__ import annotations
