@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -109,15 +110,33 @@ def _at_end(weight: Tensor, updates: Expr) -> Tensor:
     return weight[(e, updates - 1, *(slice(0, _last(layer) + 1) for layer in layers))]
 
 
+class _Reporter:
+    """The sink of a training program. Its state, the number of reports so far, is saved with the run."""
+
+    def __init__(self, receive: Receiver, metrics: Sequence[str], parameters: Sequence[str]):
+        self.receive, self.metrics, self.parameters, self.count = receive, metrics, parameters, 0
+
+    def report(self, *values: np.ndarray, e: int) -> None:
+        arrays = {name: np.asarray(value) for name, value in zip((*self.metrics, *self.parameters), values, strict=True)}
+        self.count = int(e) + 1
+        self.receive(int(e), {name: arrays[name] for name in self.metrics}, {name: arrays[name] for name in self.parameters})
+
+    def state(self) -> Mapping[str, np.ndarray]:
+        return {"count": np.asarray(self.count)}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.count = int(arrays["count"])
+
+
+def reports_of(run: tp.Run[Any]) -> int:
+    """How many reports a run of a training program has behind it."""
+    return int(run.state["function/report/count"])
+
+
 def _report(receive: Receiver, metrics: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
     """Hand the metrics and parameters of each report to the host, through one sink."""
-    names = [*metrics, *parameters]
-
-    def report(*values: np.ndarray, e: int) -> None:
-        arrays = {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
-        receive(int(e), {name: arrays[name] for name in metrics}, {name: arrays[name] for name in parameters})
-
-    tp.sink(report, *metrics.values(), *parameters.values(), name="report")
+    reporter = _Reporter(receive, list(metrics), list(parameters))
+    tp.sink(reporter.report, *metrics.values(), *parameters.values(), name="report")
 
 
 def first_weights(config: LlamaConfig, seed: int) -> dict[str, np.ndarray]:

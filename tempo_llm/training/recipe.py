@@ -91,6 +91,7 @@ class TrainRecipe(Strict):
         50  # updates between two rows of metrics.csv, each with an evaluation on held-out rows; the run is saved there
     )
     eval_rows: Count = 64
+    eval_prompts: Count = 50  # held-out lessons that the trained model completes at the end
     executor: Literal["staged", "interpreted"] = "staged"
     track: bool = False
     wandb: WandbRecipe = Field(default_factory=lambda: WandbRecipe(project="tempo-llm"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import signal
 import time
@@ -18,7 +19,7 @@ from tempo_llm.model import load
 from tempo_llm.saving import save_model
 from tempo_llm.training.card import card, tokenizer_settings
 from tempo_llm.training.lessons import Lesson
-from tempo_llm.training.program import Arrays, first_weights, trace_evaluation, trace_training
+from tempo_llm.training.program import Arrays, first_weights, reports_of, trace_evaluation, trace_training
 from tempo_llm.training.progress import Progress
 from tempo_llm.training.recipe import TrainRecipe
 from tempo_llm.training.rundir import RunFiles
@@ -27,9 +28,6 @@ from tempo_llm.types import IntArray
 from tempo_runs.errors import RecipeError, RunError
 from tempo_runs.logger import CSVLogger, WandbLogger
 from tempo_runs.stop import StopRequest
-
-PROMPTS = 50  # held-out lessons that the trained model completes
-MOST_NEW_TOKENS = 48
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,14 @@ class Prepared:
         begin, end = self.tokenizer.token_to_id(BEGIN), self.tokenizer.token_to_id(END)
         sizes = {"model_type": "llama", "vocab_size": self.tokenizer.get_vocab_size(), **recipe.model.model_dump()}
         self.config = LlamaConfig.from_values({**sizes, "bos_token_id": begin, "eos_token_id": end}, source="the recipe")
+
+    def questions(self) -> list[Lesson]:
+        """The held-out lessons that the trained model completes: of each kind, those that fit its context."""
+        lessons = mixed(self.text.prompts, len(self.text.prompts))
+        room = self.recipe.model.max_position_embeddings
+        longest = max((len(self.tokenizer.encode(lesson.completion).ids) for lesson in lessons), default=0)
+        fitting = (lesson for lesson in lessons if len(self.tokenizer.encode(lesson.prompt).ids) + longest <= room)
+        return list(itertools.islice(fitting, self.recipe.eval_prompts))
 
     @property
     def files(self) -> dict[str, str]:
@@ -189,7 +195,7 @@ class _Training:
             self.run.begin(self.recipe)
             return program.start(inputs, by="e"), 0
         live = program.resume(self.run.state, inputs)
-        done = int(live.state.get("counter/e", np.int64(0)))
+        done = reports_of(live)
         self.say(f"resumed after update {done * self.recipe.report_every} of {self.recipe.updates}")
         return live, done
 
@@ -203,13 +209,16 @@ class _Training:
         problems += [
             f"{name} is not finite after update {last}" for name, w in reports.parameters.items() if not np.isfinite(w).all()
         ]
+        if not problems:
+            self.loss, self.held_out_loss = float(losses.mean()), evaluation.loss(reports.parameters)
+            if not math.isfinite(self.held_out_loss):
+                problems.append(f"the held-out loss is {self.held_out_loss} after update {last}")
         if problems:
             kept = f"{self.run.path} holds the state and the model after update {first - 1}" if first else "nothing was saved"
             raise RunError(
                 f"training diverged: {problems[0]} (counted from 0); {kept}",
                 hint="lower learning_rate or max_grad_norm, for example learning_rate=1e-4, and train anew",
             )
-        self.loss, self.held_out_loss = float(losses.mean()), evaluation.loss(reports.parameters)
         return {
             "update": first + recipe.report_every,
             "tokens": (reports.number + 1) * self.tokens,
@@ -230,11 +239,11 @@ class _Training:
         """Evaluate what is saved, and write result.json and the model's card."""
         recipe, prepared = self.recipe, self.prepared
         stopped = self.request.reason if done < recipe.reports else None
-        asked = mixed(prepared.text.prompts, PROMPTS) if stopped is None else []
+        asked = prepared.questions() if stopped is None else []
         exact = None
         if done and stopped is None:
             model = load(self.run.model, **self.options)
-            self.held_out_loss = evaluation.loss({name: np.float32(w) for name, w in model.generator.weights.items()})
+            self.held_out_loss = evaluation.loss({name: w.astype(np.float32) for name, w in model.generator.weights.items()})
             exact = (
                 sum(is_exact(lesson, text) for lesson, text in zip(asked, completions(model, asked), strict=True))
                 if asked
@@ -262,7 +271,8 @@ def summary(outcome: Outcome) -> str:
 
 def exit_code(outcome: Outcome) -> int:
     """Of a process that was stopped: 128 and the number of the signal; 0 if its time was up."""
-    return 128 + signal.Signals[outcome.stopped] if outcome.stopped in signal.Signals.__members__ else 0
+    name = outcome.stopped or ""
+    return 128 + signal.Signals[name] if name in signal.Signals.__members__ else 0
 
 
 def _loaded(model: Any) -> dict[str, np.ndarray]:
@@ -270,10 +280,14 @@ def _loaded(model: Any) -> dict[str, np.ndarray]:
 
 
 def completions(model: Any, asked: Sequence[Lesson]) -> list[str]:
-    """What the model writes after the prompts of lessons, greedily, in one batch."""
+    """What the model writes after the prompts of lessons, greedily, in one batch, up to an end token.
+
+    It may write as much as the longest completion, and the end token behind it.
+    """
     if not asked:
         return []
-    generation = model.generate([lesson.prompt for lesson in asked], MOST_NEW_TOKENS)
+    most = max(len(model.tokenizer.encode(lesson.completion, raw=True)) for lesson in asked)  # with a begin token
+    generation = model.generate([lesson.prompt for lesson in asked], most)
     return [completion.text or "" for completion in generation.completions]
 
 
