@@ -79,7 +79,7 @@ def shipped_checkpoints() -> Path:
 def _missing(name: str, looked: list[str], reason: str, repository: str = "REPOSITORY") -> RequestError:
     folders = (CHECKPOINTS, shipped_checkpoints())
     models = sorted({path.parent.name for folder in folders for path in folder.glob("*/config.json")})
-    here = f"; the models there are: {', '.join(models)}" if models else ""
+    here = f"; the models here are: {', '.join(models)}" if models else ""
     return RequestError(
         f"{name} is not a model: looked for {', '.join(looked)}{here}; {reason}",
         hint=f"download the weights: huggingface-cli download {repository} --local-dir {CHECKPOINTS}/NAME, or give a directory: --model DIR",

@@ -139,10 +139,10 @@ def _report(receive: Receiver, metrics: Mapping[str, Tensor], parameters: Mappin
     tp.sink(reporter.report, *metrics.values(), *parameters.values(), name="report")
 
 
-def first_weights(config: LlamaConfig, seed: int) -> dict[str, np.ndarray]:
+def first_weights(config: LlamaConfig, seed: int, deviation: float = 0.02) -> dict[str, np.ndarray]:
     """Normally distributed matrices, float32, by the names of `checkpoint.load_weights`; norms are ones.
 
-    The deviation is 0.02, and less for the matrices whose results are added to the hidden state: 0.02 / sqrt(2 * layers).
+    The matrices whose results are added to the hidden state have a smaller `deviation`, divided by sqrt(2 * layers).
     """
     random = np.random.default_rng(seed)
     layers, hidden = config.num_hidden_layers, config.hidden_size
@@ -152,7 +152,8 @@ def first_weights(config: LlamaConfig, seed: int) -> dict[str, np.ndarray]:
         shapes["embedding.weight"] = (config.vocab_size, hidden)
     weights: dict[str, np.ndarray] = {}
     for name, shape in shapes.items():
-        deviation = 0.02 / (2 * layers) ** 0.5 if name in ("attention.output.weight", "mlp.down.weight") else 0.02
+        is_added = name in ("attention.output.weight", "mlp.down.weight")
+        scale = deviation / (2 * layers) ** 0.5 if is_added else deviation
         ones = name.endswith("norm.weight")
-        weights[name] = (np.ones(shape) if ones else random.normal(0.0, deviation, shape)).astype(np.float32)
+        weights[name] = (np.ones(shape) if ones else random.normal(0.0, scale, shape)).astype(np.float32)
     return weights

@@ -74,6 +74,7 @@ class TrainRecipe(Strict):
         512  # tokens: 256 bytes, two marks of begin and end, and pieces of words
     )
     seed: Annotated[int, Field(ge=0)] = 0  # of the initial weights and of the order of the rows
+    initial_deviation: Positive = 0.02  # of the first weights
     updates: Count = 3000
     length: Annotated[int, Field(ge=2)] = 96
     batch_size: Count = 16

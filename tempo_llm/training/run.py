@@ -80,7 +80,10 @@ class Prepared:
     def inputs(self) -> dict[str, np.ndarray]:
         """The inputs of the program of training."""
         dtype = DTYPES[self.recipe.dtype]
-        weights = {name: array.astype(dtype) for name, array in first_weights(self.config, self.recipe.seed).items()}
+        weights = {
+            name: array.astype(dtype)
+            for name, array in first_weights(self.config, self.recipe.seed, self.recipe.initial_deviation).items()
+        }
         return {"rows": self.rows, "row": order_of_rows(self.recipe, len(self.rows)), **weights}
 
 

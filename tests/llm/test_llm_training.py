@@ -184,7 +184,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path, whole: tuple
 
 
 def test_another_recipe_does_not_go_on(whole: tuple[Path, training.Outcome], tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="another recipe: learning_rate is 0.02 here, and 0.01 there"):
+    with pytest.raises(RunError, match=r"another recipe: learning_rate is 0\.02 here, and 0\.01 there"):
         chosen_run(tiny("learning_rate=0.02"), "tiny", whole[0], False, "auto")
     with pytest.raises(RunError, match=r"holds a run already\n.*--resume auto"):
         chosen_run(tiny(), "tiny", whole[0], False, "off")
@@ -212,8 +212,8 @@ def test_gradients_of_parts_of_a_batch_add_up_to_those_of_the_whole() -> None:
 
 
 def test_training_that_diverges_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def large(config: LlamaConfig, seed: int) -> dict[str, np.ndarray]:
-        return {name: weight * np.float32(1e30) for name, weight in first_weights(config, seed).items()}
+    def large(config: LlamaConfig, seed: int, deviation: float) -> dict[str, np.ndarray]:
+        return {name: weight * np.float32(1e30) for name, weight in first_weights(config, seed, deviation).items()}
 
     monkeypatch.setattr(training, "first_weights", large)
     message = r"training diverged: the loss is nan in update \d \(counted from 0\); nothing was saved\n.*lower learning_rate"
