@@ -1,4 +1,4 @@
-"""The command line: `tempo-llm generate|chat|bench|info|plan --model DIR ...`. What a command needs is imported when it runs."""
+"""The command line: `tempo-llm generate|chat|bench|info|plan --model DIR ...`, `tempo-llm train RECIPE ...`. What a command needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from tempo_llm.errors import LlmError, RequestError
+from tempo_llm.errors import RequestError
 from tempo_llm.json_files import JsonObject
+from tempo_runs.errors import UserError
 
 if TYPE_CHECKING:
     from tempo_llm.generate import Completion, Generation
@@ -102,7 +103,7 @@ def _errors() -> Iterator[None]:
     """What a user can do wrong, and what a machine lacks, is one line on standard error and the exit code 1."""
     try:
         yield
-    except LlmError as error:
+    except UserError as error:
         _fail(str(error))
     except (typer.Exit, click.ClickException):
         raise
@@ -577,6 +578,76 @@ def bench(
             typer.echo(json.dumps(asdict(figures)))
         else:
             typer.echo(str(figures))
+
+
+# -- train --------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe: tiny_llama.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Overrides such as learning-rate=1e-3 or model.hidden-size=64."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory [default: runs/RECIPE-seedS-NNN].")] = None,
+    seed: Annotated[int | None, typer.Option(help="The recipe's seed.")] = None,
+    resume: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|PATH|off",
+            help="Go on with a run: that of --out or the newest unfinished one of this recipe and seed (auto), or a run directory.",
+        ),
+    ] = "off",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
+    track: Annotated[
+        bool | None, typer.Option("--track/--no-track", help="Log to Weights & Biases (offline without a key).")
+    ] = None,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(min=0.0, help="Minutes after which to stop and save.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="With --plan: each statement and each store on a line of its own.")
+    ] = False,
+    device: Device = None,
+    cache: CacheDir = None,
+    no_cache: NoCache = False,
+) -> None:
+    """Train a model by RECIPE; the run directory gets config.yaml, metrics.csv, state.safetensors, result.json and model/."""
+    with _errors():
+        try:
+            from tempo_llm.training.recipe import load_recipe
+        except ImportError as error:
+            raise RequestError(f"training needs the package {error.name}", hint="pip install 'tempo-dl[llm]'") from None
+        flags = {"seed": seed, "track": track}
+        given = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
+        loaded = load_recipe(recipe, [*(overrides or []), *given])
+        _use_device(device)
+        from tempo_llm.training import run as training
+        from tempo_llm.training.rundir import chosen_run
+
+        kept = False if no_cache else True if cache is None else str(cache)
+        if plan:
+            typer.echo(training.plan(loaded, full, cache=kept))
+            return
+        run, goes_on = chosen_run(loaded, Path(recipe).stem, out, overwrite, resume)
+        if goes_on and run.is_finished():
+            typer.echo(f"{run.path} is finished; try it: tempo-llm generate --model {run.model} --prompt TEXT")
+            return
+        typer.echo(
+            f"{loaded.updates:,} updates of {loaded.batch_size} x {loaded.length} tokens, seed {loaded.seed}, into {run.path}"
+        )
+        shown = sys.stderr.isatty() if progress is None else progress
+        limit = None if time_limit is None else time_limit * 60.0
+        outcome = training.train(loaded, run, goes_on, shown, typer.echo, limit, cache=kept)
+        typer.echo(training.summary(outcome))
+        if outcome.stopped is not None:
+            typer.echo(f"stopped by {outcome.stopped} after update {outcome.updates:,}; saved in {run.path}", err=True)
+            typer.echo(f"go on with: tempo-llm train {recipe} --resume {run.path}, and the same overrides", err=True)
+            raise typer.Exit(training.exit_code(outcome))
+        typer.echo(f"try it: tempo-llm generate --model {run.model} --prompt TEXT")
 
 
 def main() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from tempo_runs.errors import UserError
 
-class LlmError(Exception):
+
+class LlmError(UserError):
     """Base of the errors of `tempo_llm`. `message` says what is wrong, `hint` what to do about it."""
-
-    def __init__(self, message: str, *, hint: str | None = None):
-        self.message, self.hint = message, hint
-        super().__init__(message if hint is None else f"{message}\n  hint: {hint}")
 
 
 class ModelConfigError(LlmError):

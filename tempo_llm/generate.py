@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -304,6 +304,11 @@ class Generator:
             program = scorer.context.compile(bounds, scorer.logits, tp.Config(**self._options))
             self._scorers = {capacity: program.bind(self._weights)}
         return self._scorers[capacity].run({"token": np.asarray(ids, np.int32)})
+
+    @property
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """The weights by the names of `checkpoint.load_weights`."""
+        return self._weights
 
     @property
     def weight_bytes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 
 from tempo_llm.errors import RequestError
@@ -32,14 +33,15 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def locate(model: str | Path) -> Path:
-    """The directory of a model. A directory comes first, then `checkpoints/NAME`, then the repository in Hugging Face's cache or hub.
+    """The directory of a model. A directory comes first, then `checkpoints/NAME`, then a model of that name that comes with this package
+    (`tiny-llama`), then the repository in Hugging Face's cache or hub.
 
     Raises RequestError, which says where it looked, and how to get the weights.
     """
     name = str(model)
     if not name.strip() or "\0" in name:
         raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
-    for candidate in (Path(model), CHECKPOINTS / name):
+    for candidate in (Path(model), CHECKPOINTS / name, shipped_checkpoints() / name):
         if os.path.isdir(candidate):  # unlike Path.is_dir, False for a name that is too long for a file
             return candidate
     if os.path.isfile(name):
@@ -47,7 +49,7 @@ def locate(model: str | Path) -> Path:
             f"{name} is a file, and a model is a directory", hint=f"give the directory: --model {Path(name).parent}"
         )
     name = name if len(name) < 200 else f"{name[:197]}..."
-    looked = [f"the directory {name}", f"{CHECKPOINTS}/{name}"]
+    looked = [f"the directory {name}", f"{CHECKPOINTS}/{name}", "the models of this package"]
     repository = REPOSITORIES.get(name.lower(), name if _REPOSITORY.fullmatch(name) else None)
     if repository is None:
         raise _missing(name, looked, f"it is not a short name either: {', '.join(REPOSITORIES)}")
@@ -67,9 +69,17 @@ def locate(model: str | Path) -> Path:
         raise _missing(name, looked, f"the hub says: {first[:200]}", repository) from None
 
 
+def shipped_checkpoints() -> Path:
+    """The folder of the models that come with this package: inside of it in a wheel, beside it in a checkout."""
+    package = Path(str(resources.files("tempo_llm")))
+    in_wheel = package / "checkpoints"
+    return in_wheel if in_wheel.is_dir() else package.parent / "checkpoints"
+
+
 def _missing(name: str, looked: list[str], reason: str, repository: str = "REPOSITORY") -> RequestError:
-    models = sorted(path.parent.name for path in CHECKPOINTS.glob("*/config.json"))
-    here = f"; the models under {CHECKPOINTS}/ are: {', '.join(models)}" if models else ""
+    folders = (CHECKPOINTS, shipped_checkpoints())
+    models = sorted({path.parent.name for folder in folders for path in folder.glob("*/config.json")})
+    here = f"; the models here are: {', '.join(models)}" if models else ""
     return RequestError(
         f"{name} is not a model: looked for {', '.join(looked)}{here}; {reason}",
         hint=f"download the weights: huggingface-cli download {repository} --local-dir {CHECKPOINTS}/NAME, or give a directory: --model DIR",

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
+from tempo_runs.errors import RecipeError, RunError
+from tempo_runs.errors import UserError as RLError
 
-class RLError(Exception):
-    """Base of the errors that `tempo_rl` raises for a user's mistake. `hint` says what to do instead."""
-
-    def __init__(self, message: str, *, hint: str | None = None):
-        self.message, self.hint = message, hint
-        super().__init__(message if hint is None else f"{message}\n  hint: {hint}")
-
-
-class RecipeError(RLError):
-    """A recipe, or an override, that cannot be used."""
+__all__ = ["CheckpointError", "EnvError", "RLError", "RecipeError", "RunError"]
 
 
 class EnvError(RLError):
@@ -21,7 +14,3 @@ class EnvError(RLError):
 
 class CheckpointError(RLError):
     """A checkpoint that is missing, damaged, or of another program."""
-
-
-class RunError(RLError):
-    """A run directory that cannot be read or written, or a training that had to stop."""

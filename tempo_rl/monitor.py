@@ -1,25 +1,19 @@
-"""The work of training on the host after each iteration: check it, log it and show it; and the signals that stop training."""
+"""The work of training on the host after each iteration: check it, log it and show it."""
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from tempo_rl.errors import RunError
-from tempo_rl.logger import Row
 from tempo_rl.recipe import Recipe
+from tempo_runs.logger import Row
 
-SIGNALS: tuple[signal.Signals, ...] = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
 RECENT = 10  # iterations whose mean return says how good the parameters are
 
 
@@ -109,41 +103,3 @@ class TrainingMonitor:
             f"training diverged in iteration {iteration} (counted from 0): {problems[0]}",
             hint="metrics.csv shows where it began; lower learning_rate or max_grad_norm, for example learning_rate=1e-4",
         )
-
-
-class StopRequest:
-    """Why training should stop after the iterations that run now: a signal, or its time is up."""
-
-    def __init__(self, say: Callable[[str], None], seconds: float | None = None):
-        self.by_callback = False
-        self._say, self._deadline = say, None if seconds is None else time.monotonic() + seconds
-        self.signal: signal.Signals | None = None
-        self.can_finish = False  # whether iterations run that can be finished and saved
-
-    @property
-    def reason(self) -> str | None:
-        if self.signal is not None:
-            return self.signal.name
-        if self.by_callback:
-            return "a callback"
-        return "the time limit" if self._deadline is not None and time.monotonic() >= self._deadline else None
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Inside, the first signal asks to stop after the iteration; the second, or one before iterations run, stops at once."""
-        try:
-            before = {number: signal.signal(number, self._handle) for number in SIGNALS}
-        except ValueError:  # this is not the main thread, and only the main thread handles signals
-            yield
-            return
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        is_first, self.signal = self.signal is None, signal.Signals(number)
-        if not (is_first and self.can_finish):
-            raise KeyboardInterrupt
-        self._say(f"{self.signal.name}: finishing the iteration and saving it; once more stops at once")

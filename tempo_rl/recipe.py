@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
-from importlib import resources
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
+from typing import Annotated, Literal, Self, get_type_hints
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from tempo_rl.env.registry import is_functional
 from tempo_rl.env.source import Source
 from tempo_rl.errors import RecipeError
-from tempo_rl.plain import read_yaml
 from tempo_rl.references import load_reference
+from tempo_runs.recipe import (
+    Count,
+    NonNegative,
+    Plain,
+    Positive,
+    Strict,
+    Unit,
+    WandbRecipe,
+    dump_recipe,
+    merged,
+    read_recipe,
+    validated,
+)
+from tempo_runs.recipe import find_recipe as find_of_kind
+from tempo_runs.recipe import shipped_recipes as shipped_of_kind
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
-Plain: TypeAlias = Mapping[str, Any]
-"""The content of a YAML file: values, lists and further mappings, by name."""
-
-Unit = Annotated[float, Field(ge=0.0, le=1.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-Count = Annotated[int, Field(ge=1)]
+__all__ = ["ALGORITHMS", "Recipe", "WandbRecipe", "dump_recipe", "find_recipe", "load_recipe", "make_recipe", "shipped_recipes"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
-
-
-class EnvRecipe(_Strict):
+class EnvRecipe(Strict):
     """The environment. `kwargs` are its arguments; `wrappers` are `module:Class` references, applied in order.
 
     `source` is an environment that Python code gave in place of an id (`tempo_rl.env.source`); no file holds it.
@@ -50,16 +48,7 @@ class EnvRecipe(_Strict):
         return self._source
 
 
-class WandbRecipe(_Strict):
-    """Weights & Biases, when `track` is on; offline without an API key."""
-
-    project: str = "tempo-rl"
-    entity: str | None = None
-    group: str | None = None
-    tags: list[str] = Field(default_factory=list)
-
-
-class Recipe(_Strict):
+class Recipe(Strict):
     """The keys of every algorithm. An iteration is `num_envs * num_steps` environment steps."""
 
     algorithm: str
@@ -245,65 +234,30 @@ ALGORITHMS: dict[str, type[Recipe]] = {
 }
 
 
-def recipe_folders() -> list[Path]:
-    """The folders in which a recipe is looked up by name: `recipes/` of the working directory, then the shipped recipes.
-
-    In a wheel the shipped recipes are inside this package; in a checkout they are beside it.
-    """
-    package = Path(str(resources.files("tempo_rl")))
-    in_wheel, in_checkout = package / "recipes", package.parent / "recipes"
-    return [Path("recipes"), in_wheel if in_wheel.is_dir() else in_checkout]
+KIND = "algorithm"  # the key that makes a recipe one of `tempo_rl`
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """The recipes in `recipe_folders`, by name."""
-    paths: dict[str, Path] = {}
-    for folder in recipe_folders():
-        for path in sorted(folder.glob("*.yaml")):
-            paths.setdefault(path.stem, path)
-    return paths
+    """The recipes of agents in `recipes/` of the working directory and those that are shipped, by name."""
+    return shipped_of_kind(KIND)
 
 
 def find_recipe(name: str) -> Path:
     """A recipe's path: `name` itself, or the shipped recipe of that name. Raises `RecipeError`."""
-    path = Path(name)
-    try:
-        if path.is_file():
-            return path
-    except OSError as error:  # a name of hundreds of letters
-        raise RecipeError(f"there is no recipe {name[:40]}...: {error.strerror}") from error
-    shipped = shipped_recipes()
-    if name in shipped:
-        return shipped[name]
-    near = difflib.get_close_matches(path.stem, shipped, n=1)
-    hint = f"did you mean {shipped[near[0]]}?" if near else f"the shipped recipes are: {', '.join(sorted(shipped)) or 'none'}"
-    raise RecipeError(f"there is no recipe {name}", hint=hint)
+    return find_of_kind(name, KIND)
 
 
 def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     """The recipe file `name`, with `key=value` overrides applied. Raises `RecipeError`, naming the key at fault."""
     path = find_recipe(name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} cannot be read: {error}") from error
-    data = read_yaml(text, str(path))
-    if not isinstance(data, dict):
-        raise RecipeError(f"{path} holds no keys", hint="write `algorithm: ppo`, then the keys that differ from their defaults")
+    data = read_recipe(path, "write `algorithm: ppo`, then the keys that differ from their defaults")
     return make_recipe(data, overrides, str(path))
 
 
 def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:
     """A validated recipe from plain data. Raises `RecipeError`, which names `where` the data comes from."""
-    merged: dict[str, Any] = _plain(data)
-    for override in overrides:
-        _apply(merged, override)
-    model = _recipe_class(merged.get("algorithm"), where)
-    _refuse_unknown(merged, model, "", where)
-    try:
-        return model.model_validate(merged)
-    except ValidationError as error:
-        raise RecipeError(f"{where}: " + "; ".join(map(_explain, error.errors()))) from error
+    values = merged(data, overrides)
+    return validated(_recipe_class(values.get(KIND), where), values, where)
 
 
 def _recipe_class(algorithm: object, where: str) -> type[Recipe]:
@@ -324,52 +278,3 @@ def _recipe_class(algorithm: object, where: str) -> type[Recipe]:
 
 
 _SIGNATURE = "write def my_algorithm(recipe: Recipe, monitor: Monitor) -> Agent"
-
-
-def _plain(data: Plain) -> dict[str, Any]:
-    return {str(k).replace("-", "_"): _plain(v) if isinstance(v, Mapping) and k != "kwargs" else v for k, v in data.items()}
-
-
-def _apply(data: dict[str, Any], override: str) -> None:
-    """Set one dotted `key=value`. Values are YAML; keys may be written with - or _."""
-    key, sign, text = override.partition("=")
-    key = key.strip().removeprefix("--")
-    if not sign or not key:
-        raise RecipeError(f"{override!r} is not an override", hint="write key=value, such as learning-rate=1e-3")
-    value = read_yaml(text, key)
-    *outer, last = key.split(".")
-    target = data
-    for part in outer:
-        target = target.setdefault(part.replace("-", "_"), {})
-        if not isinstance(target, dict):
-            raise RecipeError(f"{key}: {part} holds a value, not further keys")
-    target[last if outer[-1:] == ["kwargs"] else last.replace("-", "_")] = value
-
-
-def _refuse_unknown(data: Plain, model: type[BaseModel], prefix: str, where: str) -> None:
-    for key, value in data.items():
-        field = model.model_fields.get(key)
-        if field is None:
-            raise RecipeError(f"{where}: unknown key {prefix}{key}", hint=_nearest(key, model, prefix))
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and isinstance(value, Mapping):
-            _refuse_unknown(value, field.annotation, f"{prefix}{key}.", where)
-
-
-def _nearest(key: str, model: type[BaseModel], prefix: str) -> str:
-    nested = [f"{name}.{key}" for name, f in model.model_fields.items() if key in getattr(f.annotation, "model_fields", {})]
-    if nested:
-        return f"did you mean {nested[0]}?"
-    near = difflib.get_close_matches(key, model.model_fields, n=1, cutoff=0.5)
-    return f"did you mean {prefix}{near[0]}?" if near else f"the keys are {', '.join(model.model_fields)}"
-
-
-def _explain(error: ErrorDetails) -> str:
-    location = ".".join(map(str, error["loc"]))
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    return f"{location} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
-
-
-def dump_recipe(recipe: Recipe) -> str:
-    """The recipe as YAML, with the value of every key."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)

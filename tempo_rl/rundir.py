@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeAlias
 
 from tempo_core.files import write_whole
 from tempo_rl.errors import CheckpointError, RecipeError, RunError
-from tempo_rl.plain import read_yaml
 from tempo_rl.recipe import Recipe, dump_recipe, make_recipe
+from tempo_runs.lock import lock
+from tempo_runs.plain import read_yaml
 
 Mode: TypeAlias = Literal["new", "overwrite", "resume"]
 
@@ -122,7 +123,7 @@ class RunDirectory:
                 f"{self.path} cannot be written: {error.strerror or error}", hint="choose another: --out DIR"
             ) from error
         try:
-            _lock(handle, self.path)
+            lock(handle, self.path)
             yield
         finally:
             os.close(handle)
@@ -167,25 +168,6 @@ class RunDirectory:
 def _is_own(name: str) -> bool:
     """Whether a run writes files of this name. A process that is killed leaves temporary ones."""
     return name in OWN or (name.startswith(".") and name.endswith(".tmp"))
-
-
-def _lock(handle: int, path: Path) -> None:
-    """Lock an open file for this process. The system takes the lock away when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
-        raise RunError(
-            f"process {owner or 'of another machine'} trains in {path} now",
-            hint="wait for it, or choose another directory: --out DIR",
-        ) from error
-    with suppress(OSError):  # the number is for people
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
 
 def create_run(path: Path, overwrite: bool = False) -> RunDirectory:

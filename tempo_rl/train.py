@@ -24,11 +24,12 @@ from tempo_rl.env.program import ProgramEnvironment
 from tempo_rl.errors import RLError, RunError
 from tempo_rl.evaluate import Evaluation, Evaluator, evaluate
 from tempo_rl.keeper import Keeper
-from tempo_rl.logger import CSVLogger, JSONLLogger, TensorBoardLogger, WandbLogger
-from tempo_rl.monitor import Callback, Logger, StopRequest, TrainingMonitor
+from tempo_rl.monitor import Callback, Logger, TrainingMonitor
 from tempo_rl.progress import Progress
 from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory
+from tempo_runs.logger import CSVLogger, JSONLLogger, TensorBoardLogger, WandbLogger
+from tempo_runs.stop import StopRequest
 
 Error = TypeVar("Error", bound=BaseException)
 
@@ -207,7 +208,9 @@ class _Training:
             self.evaluations = CSVLogger(self.directory.evaluations, before)
             self.evaluator = Evaluator(self.recipe, self.cache)
         if self.recipe.track:
-            self.loggers.append(WandbLogger(self.recipe, self.directory.path))
+            self.loggers.append(
+                WandbLogger(self.recipe.wandb, self.recipe.model_dump(mode="json"), self.directory.path, "env_steps")
+            )
 
     def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
         """Run the iterations, and save them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -31,7 +32,18 @@ def test_the_command_finds_its_recipes_from_an_empty_folder(unpacked: Path, tmp_
     result = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     if command == ["ls"]:
-        assert {line.split()[0] for line in result.stdout.splitlines()} == {p.stem for p in (ROOT / "recipes").glob("*.yaml")}
+        recipes = {p.stem for p in (ROOT / "recipes").glob("*.yaml") if "algorithm:" in p.read_text(encoding="utf-8")}
+        assert {line.split()[0] for line in result.stdout.splitlines()} == recipes
         assert str(unpacked) in result.stdout
     else:
         assert "algorithm: ppo" in result.stdout
+
+
+def test_the_model_in_the_box_is_found_from_an_empty_folder(unpacked: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(unpacked)}
+    run = [sys.executable, "-m", "tempo_llm.cli", "info", "--model", "tiny-llama", "--json"]
+    result = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    facts = json.loads(result.stdout)
+    assert facts["model"].startswith(str(unpacked)) and facts["tokenizer"]
+    assert (unpacked / "tempo_runs/recipes/tiny_llama.yaml").is_file()

@@ -199,7 +199,12 @@ class Module(Generic[Out]):
 
     def __getitem__(self: M, index: Key) -> M:
         """The module with its parameters read at one point of their domain: `model[I - 1](x)`."""
-        return _viewed(self, lambda name, p: p[index] if p.domain.steps else p, {})
+
+        def read(name: str, parameter: Tensor) -> tuple[Tensor, Tensor]:
+            at = parameter[index] if parameter.domain.steps else parameter
+            return at, at
+
+        return _replaced(self, read, {})
 
     def using(self: M, parameters: Mapping[str, Tensor]) -> M:
         """The module with other tensors in place of its parameters, by full name: of a target network, or averages of weights.
@@ -217,23 +222,55 @@ class Module(Generic[Out]):
                 raise ArgumentError(f"{self.name or type(self).__name__} has no parameter {name}", hint=f"it has {near}")
             if (tensor.shape, tensor.dtype) != (ours[name].shape, ours[name].dtype):
                 raise ShapeError(f"{tensor!r} cannot take the place of the parameter {name}, which is {ours[name]!r}")
-        return _viewed(self, lambda name, p: parameters.get(name, p), {})
+        
+        def other(name: str, parameter: Tensor) -> tuple[Tensor, Tensor]:
+            tensor = parameters.get(name, parameter)
+            return tensor, tensor
+
+        return _replaced(self, other, {})
+
+    def updated(self: M, over: Domain, dtype: str | None = None) -> M:
+        """The module with parameters that an optimizer updates over the steps `over`. They begin as the values that are fed.
+
+        The module is `fed`; steps with which its inputs vary, such as layers, stay: `model = Model(domain=(l,), fed=True).updated((i,))` has
+        parameters over (i, l), for `tp.optim.Adam(model.parameters(), kept=(l,))`. With `dtype`, the parameters have that dtype, and are
+        converted where the module computes with them: float32 parameters keep the small updates of a bfloat16 module.
+        Raises TempoError for a module that is not fed.
+        """
+        for module in self.modules():
+            if module._parameters and not module.fed:
+                raise TempoError(
+                    f"the parameters of {module.name or type(module).__name__} are not fed: they have initial values already",
+                    hint=f"{type(module).__name__}(..., fed=True), or domain=(i,) in place of updated((i,))",
+                )
+
+        def begun(name: str, fed: Tensor) -> tuple[Tensor, Tensor]:
+            inner = [s.expr for s in fed.domain.steps]
+            weights = recurrence(fed.shape, dtype or fed.dtype, [*(s.expr for s in domain_steps(over)), *inner], name)
+            carry(weights, fed.astype(weights.dtype), kept=inner)
+            fed.context.parameters[name] = weights
+            return weights, weights.astype(fed.dtype)
+
+        return _replaced(self, begun, {})
 
 
-def _viewed(module: M, replaced: Callable[[str, Tensor], Tensor], views: dict[int, Module[object]]) -> M:
-    """A copy of a module, whose parameters are `replaced(full name, parameter)`."""
+def _replaced(module: M, replacement: Callable[[str, Tensor], tuple[Tensor, Tensor]], views: dict[int, Module[object]]) -> M:
+    """The module with other tensors in place of its parameters.
+
+    From a parameter's full name and itself, `replacement` gives the new parameter, and the tensor that the module computes with.
+    """
     if id(module) in views:
         return views[id(module)]  # type: ignore[return-value]
     view = copy.copy(module)
     views[id(module)] = view
-    tensors = {id(p): replaced(_joined(module.name, name), p) for name, p in module._parameters.items()}
-    view.__dict__["_parameters"] = {name: tensors[id(p)] for name, p in module._parameters.items()}
-    view.__dict__["_children"] = {name: _viewed(child, replaced, views) for name, child in module._children.items()}
+    tensors = {id(p): replacement(_joined(module.name, name), p) for name, p in module._parameters.items()}
+    view.__dict__["_parameters"] = {name: tensors[id(p)][0] for name, p in module._parameters.items()}
+    view.__dict__["_children"] = {name: _replaced(child, replacement, views) for name, child in module._children.items()}
     for attribute, value in module.__dict__.items():
         if isinstance(value, Tensor) and id(value) in tensors:
-            view.__dict__[attribute] = tensors[id(value)]
+            view.__dict__[attribute] = tensors[id(value)][1]
         elif isinstance(value, Module) and attribute != "_parent":
-            view.__dict__[attribute] = _viewed(value, replaced, views)
+            view.__dict__[attribute] = _replaced(value, replacement, views)
     return view
 
 

@@ -5,22 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tempo_core.frontend.functions as fn
+from tempo_core.frontend.sources import domain_steps
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Domain
+from tempo_core.symbolic.expr import Expr, Symbol
 
 
-def global_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """The Euclidean norm of all elements of all tensors."""
-    squares = [fn.total(fn.square(g)) for g in tensors]
+def global_norm(tensors: Sequence[Tensor], over: Domain = ()) -> Tensor:
+    """The Euclidean norm of all elements of all tensors, at all points of the steps in `over`."""
+    steps = _steps(tensors, over)
+    squares = [fn.total(_at_all_points(fn.square(g), steps)) for g in tensors]
     norm = squares[0]
     for square in squares[1:]:
         norm = norm + square
     return fn.sqrt(norm)
 
 
-def clip_by_global_norm(gradients: Sequence[Tensor], max_norm: float) -> list[Tensor]:
-    """Gradients scaled so that their global norm is at most `max_norm` (Pascanu et al., 2013, arXiv:1211.5063)."""
-    scale = fn.minimum_of(max_norm / (global_norm(gradients) + 1e-6), 1.0)
+def clip_by_global_norm(gradients: Sequence[Tensor], max_norm: float, over: Domain = ()) -> list[Tensor]:
+    """Gradients scaled so that their global norm is at most `max_norm` (Pascanu et al., 2013, arXiv:1211.5063).
+
+    `over` are steps whose points are clipped together, such as layers.
+    """
+    scale = fn.minimum_of(max_norm / (global_norm(gradients, over) + 1e-6), 1.0)
     return [g * scale for g in gradients]
+
+
+def _steps(tensors: Sequence[Tensor], over: Domain) -> tuple[Symbol, ...]:
+    if not over:
+        return ()
+    with tensors[0].context:
+        return domain_steps(over)
+
+
+def _at_all_points(x: Tensor, over: tuple[Symbol, ...]) -> Tensor:
+    """`x` with a dimension for each step of `over` that it varies with."""
+    index = tuple(slice(Expr.of(0), s.bound_expr) if s in over else s.expr for s in x.domain.steps)
+    return x[index] if set(over) & set(x.domain.steps) else x
 
 
 def clip_by_value(gradients: Sequence[Tensor], max_value: float) -> list[Tensor]:

@@ -16,10 +16,12 @@ from tempo_core.errors import ArgumentError, TempoError
 from tempo_core.frontend.arguments import checked, is_number, shown
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.recurrence import Recurrence, recurrence
+from tempo_core.frontend.sources import domain_steps
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Domain
 from tempo_core.optim.clipping import clip_by_global_norm, clip_by_value
 from tempo_core.optim.schedules import Schedule, update_count
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, Symbol
 
 Parameters = Mapping[str, Tensor] | Sequence[Tensor]
 LearningRate = float | Tensor | Expr | Schedule
@@ -30,6 +32,9 @@ class Optimizer:
 
     `params` are parameters by name (`module.parameters()`), or a sequence of recurrences, all over the same steps. `lr` is a
     number, a recurrent tensor, or a schedule of `tp.optim.schedules`. Gradients are clipped by value, then by global norm.
+
+    Parameters may vary with steps over which they are not updated, such as the layers of a model: each point of the steps in `kept` has
+    parameters of its own, and one update changes them all. The global norm is that of all of them.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -45,6 +50,7 @@ class Optimizer:
         max_grad_norm: float | None = None,
         max_grad_value: float | None = None,
         weight_decay: float = 0.0,
+        kept: Domain = (),
     ):
         if not isinstance(params, (Mapping, list, tuple)):
             hint = "model.parameters()" if hasattr(params, "parameters") else "a dict of parameters by name, or a list of them"
@@ -67,22 +73,35 @@ class Optimizer:
                 )
             self.params[name] = param
         first = next(iter(self.params.values()))
+        with first.context:
+            self.kept: tuple[Symbol, ...] = domain_steps(kept)
+        self.steps = self._update_steps(first)
         for name, param in self.params.items():
-            if param.domain.steps != first.domain.steps:
+            if self._update_steps(param) != self.steps:
                 raise TempoError(
                     f"the parameters {first.name} over {first.domain} and {name} over {param.domain} take different updates",
-                    hint="make one optimizer for each domain: tp.optim.Adam([w])",
+                    hint="make one optimizer for each domain: tp.optim.Adam([w]); or, if one of them varies with layers l that are updated "
+                    "together: tp.optim.Adam(parameters, kept=(l,))",
                 )
-        self.steps = first.domain.steps
         self.lr = lr(update_count(self.steps)) if callable(lr) else lr
         self.max_grad_norm, self.max_grad_value, self.weight_decay = max_grad_norm, max_grad_value, weight_decay
+
+    def _update_steps(self, param: Tensor) -> tuple[Symbol, ...]:
+        """The steps over which a parameter is updated."""
+        return tuple(step for step in param.domain.steps if step not in self.kept)
+
+    def _kept_of(self, param: Tensor) -> tuple[Expr, ...]:
+        """The steps with which a parameter varies, and over which it is not updated."""
+        return tuple(step.expr for step in param.domain.steps if step in self.kept)
 
     def gradients(self) -> list[Tensor]:
         """The gradients of the parameters, clipped."""
         gradients = [fn.widened(p.grad) for p in self.params.values()]
         if self.max_grad_value is not None:
             gradients = clip_by_value(gradients, self.max_grad_value)
-        return gradients if self.max_grad_norm is None else clip_by_global_norm(gradients, self.max_grad_norm)
+        if self.max_grad_norm is None:
+            return gradients
+        return clip_by_global_norm(gradients, self.max_grad_norm, tuple(step.expr for step in self.kept))
 
     def decayed_gradients(self) -> list[Tensor]:
         """The clipped gradients of the loss and of `weight_decay / 2` times the squared norm of the parameters."""
@@ -97,17 +116,22 @@ class Optimizer:
         `name` is the parameter's name and the state's: for `policy.weight.m`, the state is `adam.m(policy.weight)`.
         """
         param, _, kind = name.rpartition(".")
-        return self.carried(f"{kind}({param})", fn.zeros(like.shape, fn.widened(like).dtype))
+        return self.carried(f"{kind}({param})", fn.zeros(like.shape, fn.widened(like).dtype), like)
 
-    def carried(self, name: str, first: Tensor) -> Recurrence:
-        """State over the parameters' steps that begins as `first`. Its later points are still to be assigned, by `tp.carry`.
+    def carried(self, name: str, first: Tensor, like: Recurrence | None = None) -> Recurrence:
+        """State over the steps of updates, or over those of the parameter `like`, that begins as `first`.
 
-        Its name begins with the optimizer's: `adam.m(w)`.
+        Its later points are still to be assigned, by `go_on`. Its name begins with the optimizer's: `adam.m(w)`.
         """
         full_name = f"{type(self).__name__.lower()}.{name}"
-        state = recurrence(first.shape, first.dtype, [s.expr for s in self.steps], full_name)
-        carry(state, first)
+        steps = self.steps if like is None else like.domain.steps
+        state = recurrence(first.shape, first.dtype, [s.expr for s in steps], full_name)
+        carry(state, first, kept=self._kept_of(state))
         return state
+
+    def go_on(self, state: Recurrence, following: Tensor) -> None:
+        """Assign the value of a parameter, or of state, after each update."""
+        carry(state, following=following, kept=self._kept_of(state))
 
     def step(self) -> dict[str, Tensor]:
         """Assign the next value of every parameter. Gives these values by name, at the point from which they are computed."""
@@ -116,7 +140,7 @@ class Optimizer:
             for name, change in self.changes().items():
                 param = self.params[name]
                 updated[name] = (fn.widened(param) - change).astype(param.dtype)
-                carry(param, following=updated[name])
+                self.go_on(param, updated[name])
         return updated
 
     def changes(self) -> dict[str, Tensor]:

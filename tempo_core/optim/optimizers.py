@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
-from tempo_core.frontend.carry import carry
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.types import Domain
 from tempo_core.optim.optimizer import LearningRate, Optimizer, Parameters
 
 
@@ -24,8 +24,9 @@ class SGD(Optimizer):
         nesterov: bool = False,
         weight_decay: float = 0.0,
         max_grad_value: float | None = None,
+        kept: Domain = (),
     ):
-        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay)
+        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay, kept)
         if nesterov and not momentum:
             raise TempoError("nesterov=True without momentum", hint="SGD(..., momentum=0.9, nesterov=True)")
         self.momentum, self.nesterov = momentum, nesterov
@@ -37,7 +38,7 @@ class SGD(Optimizer):
             if self.momentum:
                 velocity = self.state(param, f"{name}.velocity")
                 direction = self.momentum * velocity + gradient
-                carry(velocity, following=direction)
+                self.go_on(velocity, direction)
                 if self.nesterov:
                     direction = gradient + self.momentum * direction
             changes[name] = self.lr * direction
@@ -56,8 +57,9 @@ class Adam(Optimizer):
         max_grad_norm: float | None = None,
         weight_decay: float = 0.0,
         max_grad_value: float | None = None,
+        kept: Domain = (),
     ):
-        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay)
+        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay, kept)
         self.betas, self.eps = betas, eps
 
     def changes(self) -> dict[str, Tensor]:
@@ -73,8 +75,8 @@ class Adam(Optimizer):
             new_first = first_decay * first + (1 - first_decay) * gradient
             new_second = second_decay * second + (1 - second_decay) * fn.square(gradient)
             step_size = self.lr * (new_first / corrections[0])
-            carry(first, following=new_first)
-            carry(second, following=new_second)
+            self.go_on(first, new_first)
+            self.go_on(second, new_second)
             changes[name] = step_size / (fn.sqrt(new_second / corrections[1]) + self.eps)
         return changes
 
@@ -85,7 +87,7 @@ class Adam(Optimizer):
         for beta, name in zip(self.betas, ("beta1_power", "beta2_power"), strict=True):
             powers = self.carried(name, fn.constant(beta, dtype))
             corrections.append(1 - powers)
-            carry(powers, following=powers * beta)
+            self.go_on(powers, powers * beta)
         return corrections
 
 
@@ -101,8 +103,9 @@ class AdamW(Adam):
         max_grad_norm: float | None = None,
         weight_decay: float = 0.01,
         max_grad_value: float | None = None,
+        kept: Domain = (),
     ):
-        super().__init__(params, lr, betas, eps, max_grad_norm, weight_decay, max_grad_value)
+        super().__init__(params, lr, betas, eps, max_grad_norm, weight_decay, max_grad_value, kept)
 
     def changes(self) -> dict[str, Tensor]:
         adaptive = self.adaptive_changes(self.gradients())
@@ -128,8 +131,9 @@ class RMSProp(Optimizer):
         max_grad_norm: float | None = None,
         weight_decay: float = 0.0,
         max_grad_value: float | None = None,
+        kept: Domain = (),
     ):
-        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay)
+        super().__init__(params, lr, max_grad_norm, max_grad_value, weight_decay, kept)
         self.decay, self.eps, self.momentum, self.centered = decay, eps, momentum, centered
 
     def changes(self) -> dict[str, Tensor]:
@@ -137,16 +141,16 @@ class RMSProp(Optimizer):
         for (name, param), gradient in zip(self.params.items(), self.decayed_gradients(), strict=True):
             squares = self.state(param, f"{name}.squares")
             spread = self.decay * squares + (1 - self.decay) * fn.square(gradient)
-            carry(squares, following=spread)
+            self.go_on(squares, spread)
             if self.centered:
                 mean = self.state(param, f"{name}.mean")
                 new_mean = self.decay * mean + (1 - self.decay) * gradient
-                carry(mean, following=new_mean)
+                self.go_on(mean, new_mean)
                 spread = fn.maximum_of(spread - fn.square(new_mean), 0.0)  # rounding may bring it below zero
             direction = gradient / (fn.sqrt(spread) + self.eps)
             if self.momentum:
                 velocity = self.state(param, f"{name}.velocity")
                 direction = self.momentum * velocity + direction
-                carry(velocity, following=direction)
+                self.go_on(velocity, direction)
             changes[name] = self.lr * direction
         return changes

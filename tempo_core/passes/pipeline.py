@@ -69,6 +69,7 @@ def pipeline(
         Cse(),
         Narrow(),
         Accumulate(),
+        Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
         *tiling,
         Derive(),
         Trim(),

@@ -264,7 +264,8 @@ def test_names_of_models(checkpoint: Any, tmp_path: Path, monkeypatch: pytest.Mo
             locate(name)
         assert "\n  hint: " in str(caught.value)
     with pytest.raises(
-        RequestError, match="other is not a model: looked for the directory other, checkpoints/other; the models under"
+        RequestError,
+        match="other is not a model: looked for the directory other, checkpoints/other, the models of this package; the models here",
     ):
         locate("other")
     (tmp_path / "file").write_text("")

@@ -16,10 +16,11 @@ import pytest
 from tempo_rl.checkpoint import load_checkpoint
 from tempo_rl.errors import RunError
 from tempo_rl.keeper import Keeper
-from tempo_rl.logger import CSVLogger, WandbLogger
-from tempo_rl.monitor import SIGNALS, StopRequest, TrainingMonitor
-from tempo_rl.recipe import make_recipe
+from tempo_rl.monitor import TrainingMonitor
+from tempo_rl.recipe import WandbRecipe, make_recipe
 from tempo_rl.rundir import RunDirectory
+from tempo_runs.logger import CSVLogger, WandbLogger
+from tempo_runs.stop import SIGNALS, StopRequest
 
 
 def test_rows_are_readable_at_once(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
 def test_tracking_without_wandb_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(RunError, match=r"needs the package wandb\n.*tempo-dl\[wandb\]"):
-        WandbLogger(make_recipe({"algorithm": "ppo"}), tmp_path)
+        WandbLogger(WandbRecipe(), {}, tmp_path, "env_steps")
 
 
 class Rows:

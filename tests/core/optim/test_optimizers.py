@@ -205,4 +205,47 @@ def test_mistakes_are_explained() -> None:
             optim.SGD([parameter("a", i)], 0.1, nesterov=True)
         with pytest.raises(TempoError, match=r"the parameters b over \(i\) and c over \(i, e\) take different updates") as raised:
             optim.Adam([parameter("b", i), parameter("c", i, e)], 0.1)
-        assert raised.value.hint == "make one optimizer for each domain: tp.optim.Adam([w])"
+        assert (raised.value.hint or "").startswith("make one optimizer for each domain: tp.optim.Adam([w]); or")
+        assert "kept=(l,)" in (raised.value.hint or "")
+
+
+def test_layers_are_updated_together() -> None:
+    """Parameters over (i, l) with l kept are the parameters of each l, and their gradients have one norm."""
+    starts = np.array([[1.0, -2.0], [3.0, 0.5]], "float32")
+    with (ctx := tp.Context("i", "l")) as ((i, I), (layer, L)):
+        w = tp.nn.Linear(2, 1, domain=(layer,), fed=True, bias=False, name="w").updated((i,))
+        b = parameter("b", i)
+        (tp.square(w.weight).sum() * (layer + 1.0) + b.sum()).backward()
+        updated = optim.AdamW(w.parameters() | {"b": b}, 0.1, max_grad_norm=1.0, kept=(layer,)).step()
+    with (apart := tp.Context("i")) as ((j, J),):
+        each = [tp.recurrence((2, 1), domain=(j,), name=f"w{k}") for k in range(2)]
+        for k, one in enumerate(each):
+            tp.carry(one, tp.constant(starts[k][:, None]))
+        c = parameter("b", j)
+        (tp.square(each[0]).sum() + 2 * tp.square(each[1]).sum() + 2 * c.sum()).backward()
+        optim.AdamW([*each, c], 0.1, max_grad_norm=1.0).step()
+    config = tp.Config(backend="numpy")
+    together = ctx.run({I: 5, L: 2}, [w.weight], {"w.weight": starts[:, :, None]}, config)[0]
+    assert set(updated) == {"w.weight", "b"}
+    for k, one in enumerate(each):
+        np.testing.assert_allclose(together[:, k], apart.run({J: 5}, [one], config=config)[0], rtol=1e-5)
+
+
+def test_a_module_that_is_not_fed_is_not_updated() -> None:
+    with tp.Context("i", "l") as ((i, _), (layer, _)):
+        with pytest.raises(TempoError, match="the parameters of linear are not fed") as raised:
+            tp.nn.Linear(2, 2, domain=(layer,)).updated((i,))
+        assert "fed=True" in (raised.value.hint or "")
+
+
+def test_float32_parameters_of_a_bfloat16_module() -> None:
+    with (ctx := tp.Context("i")) as ((i, I),):
+        model = tp.nn.Linear(1, 1, bias=False, fed=True, dtype="bfloat16", name="m").updated((i,), "float32")
+        y = model(tp.ones((1,), "bfloat16"))
+        y.sum().backward()
+        optim.SGD(model.parameters(), 1e-4).step()
+    weights, values = ctx.run(
+        {I: 4}, [model.parameters()["m.weight"], y], {"m.weight": np.ones((1, 1))}, tp.Config(backend="numpy")
+    )
+    assert str(values.dtype) == "bfloat16" and (values == 1).all()
+    np.testing.assert_allclose(weights.ravel(), [1.0, 0.9999, 0.9998, 0.9997], rtol=1e-6)

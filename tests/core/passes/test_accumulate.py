@@ -91,3 +91,14 @@ def test_the_gradient_of_a_bias_needs_no_store_over_the_loop():
         return (large - small) // 100
 
     assert bytes_a_step("accumulate") - bytes_a_step() == 8 * 4
+
+
+def test_what_a_part_of_a_batch_adds_to_a_gradient_is_a_product() -> None:
+    """Outer products of the rows of a micro-batch are contracted: they are not made one by one and then added up."""
+    with (ctx := tp.Context("m", "b")) as ((m, M), (b, B)):
+        x, w = tp.input("x", (3,), domain=(m, b)), tp.input("w", (3, 5), requires_grad=True)
+        tp.tanh(x @ w)[0:M, 0:B].sum().backward()
+    program = ctx.compile({M: 4, B: 7}, w.grad, tp.Config(disable=("vectorize(m)",)))
+    assert "for m in 0:4" in program.text("program")
+    products = [line for line in program.text("sdg").splitlines() if "= Dot(" in line]
+    assert len(products) == 2 and not any("left_contract=()" in line for line in products)

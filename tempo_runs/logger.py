@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tempo_core.files import write_whole
-from tempo_rl.errors import RunError
-from tempo_rl.recipe import Recipe
+from tempo_runs.errors import RunError
+from tempo_runs.recipe import WandbRecipe
 
 Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
 
@@ -116,12 +116,13 @@ class TensorBoardLogger:
 class WandbLogger:
     """Weights & Biases. Without an API key it records offline, into the run directory."""
 
-    def __init__(self, recipe: Recipe, directory: Path):
+    def __init__(self, settings: WandbRecipe, config: Mapping[str, object], directory: Path, count: str):
+        """`config` is the recipe as plain values; `count` is the column that W&B counts by."""
         try:
             import wandb
         except ImportError as error:
             raise RunError("track=true needs the package wandb", hint="pip install 'tempo-dl[wandb]', or track=false") from error
-        settings = recipe.wandb
+        self._count = count
         has_key = bool(os.environ.get("WANDB_API_KEY")) or _netrc_has_key()
         self._run = wandb.init(
             project=settings.project,
@@ -130,11 +131,11 @@ class WandbLogger:
             tags=settings.tags,
             mode=os.environ.get("WANDB_MODE") or ("online" if has_key else "offline"),
             dir=str(directory),
-            config=recipe.model_dump(mode="json"),
+            config=dict(config),
         )
 
     def log(self, row: Row) -> None:
-        self._run.log(dict(row), step=int(row["env_steps"]))
+        self._run.log(dict(row), step=int(row[self._count]))
 
     def close(self) -> None:
         self._run.finish()

@@ -1,0 +1,1 @@
+"""Training of language models: `tempo-llm train RECIPE`."""

@@ -1,0 +1,159 @@
+"""The program of training: the model of `tempo_llm/llama.py`, the loss of the next token, and AdamW, over reports e and updates i."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tempo_core as tp
+from tempo_core import Expr, Tensor
+from tempo_core.typing import Bounds
+from tempo_llm.attention import Attention
+from tempo_llm.checkpoint import layer_weights
+from tempo_llm.config import LlamaConfig
+from tempo_llm.llama import Llama, Weights
+from tempo_llm.training.recipe import TrainRecipe
+
+Arrays = Mapping[str, np.ndarray]
+Receiver = Callable[[int, Arrays, Arrays], None]
+"""What gets, after each report's updates: its number, the metrics of its updates, and the parameters at their end."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A program before it is compiled."""
+
+    context: tp.Context
+    bounds: Bounds
+    outputs: list[Tensor]
+
+
+def trace_training(config: LlamaConfig, recipe: TrainRecipe, rows: int, receive: Receiver) -> Traced:
+    """The program of a whole training run.
+
+    Its inputs are `rows` int32 [rows, length + 1], `row` int32 [E, I, M, B] (which rows an update is of), and the first weights, float32,
+    by the names of `checkpoint.load_weights`. An update is of M micro-batches of B rows: their gradients are added up in a loop over m.
+    """
+    context = tp.Context("e", "i", "m", "b", "t", "l")
+    with context as ((e, E), (i, I), (m, M), (b, B), (t, T), (layer, L)):
+        text = tp.input("rows", (rows, recipe.length + 1), "int32")
+        row = tp.input("row", (), "int32", domain=(e, i, m, b))
+        model = _model(config, layer, recipe.dtype).updated((e, i), "float32")
+
+        loss = _loss(model, text.index(0, row), (e, i, m, b), t, (e, i, slice(0, M), slice(0, B), slice(0, T))).named("loss")
+        loss.backward()
+        schedule = tp.optim.schedules.warmup_cosine(
+            recipe.learning_rate,
+            recipe.warmup,
+            recipe.updates,
+            recipe.learning_rate / (recipe.warmup + 1),
+            recipe.final_learning_rate,
+        )
+        rate = schedule(tp.optim.schedules.update_count((e, i)))
+        parameters = model.parameters()
+        optimizer = tp.optim.AdamW(
+            parameters,
+            rate,
+            (recipe.beta1, recipe.beta2),
+            max_grad_norm=recipe.max_grad_norm,
+            weight_decay=recipe.weight_decay,
+            kept=(layer,),
+        )
+        updated = optimizer.step()
+        norm = tp.optim.global_norm([parameter.grad for parameter in parameters.values()], over=(layer,))
+        metrics = {"loss": loss, "gradient_norm": norm, "learning_rate": rate}
+        _report(receive, {name: value[e, 0:I] for name, value in metrics.items()}, {n: _at_end(w, I) for n, w in updated.items()})
+    parts = recipe.batch_size // recipe.micro_batches
+    bounds: Bounds = {
+        E: recipe.reports, I: recipe.report_every, M: recipe.micro_batches, B: parts, T: recipe.length, L: config.num_hidden_layers,
+    }  # fmt: skip
+    return Traced(context, bounds, [])
+
+
+def trace_evaluation(config: LlamaConfig, length: int, rows: int) -> Traced:
+    """The program that gives the mean loss over rows int32 [B, length + 1], with weights that are fed, float32."""
+    context = tp.Context("b", "t", "l")
+    with context as ((b, B), (t, T), (layer, L)):
+        text = tp.input("rows", (length + 1,), "int32", domain=(b,))
+        loss = _loss(_model(config, layer, "float32"), text, (b,), t, (slice(0, B), slice(0, T)))
+    return Traced(context, {B: rows, T: length, L: config.num_hidden_layers}, [loss])
+
+
+def _model(config: LlamaConfig, layer: Expr, dtype: str) -> Llama:
+    patterns = Attention.of_windows(config.windows).by_layer(config.num_hidden_layers)
+    return Llama(config, layer, patterns, Weights(dtype, bool(config.tie_word_embeddings)))
+
+
+def _loss(model: Llama, text: Tensor, at: tuple[Expr, ...], t: Expr, everywhere: tuple[Expr | slice, ...]) -> Tensor:
+    """The mean cross entropy of the next token. `text` is [length + 1] at each point of `at`; `everywhere` are all points of a batch."""
+    layer = model.layer.layer
+    token, following = text.index(0, t), text.index(0, t + 1)
+    hidden = tp.recurrence((model.layer.attention.width,), model.weights.computed, domain=(*at, t, layer), name="hidden")
+    after = model.layer(hidden, over=t)
+    tp.carry(hidden, model.embed(token), after, kept=(*at, t))
+    logits = model.logits(after[(*at, t, _last(layer))])
+    chances = tp.log_softmax(logits, -1).index(0, following)
+    return -chances[everywhere].mean()
+
+
+def _last(step: Expr) -> Expr:
+    (symbol,) = step.steps
+    return symbol.bound_expr - 1
+
+
+def _at_end(weight: Tensor, updates: Expr) -> Tensor:
+    """A parameter after the last update of a report: [layers, ...] if it varies with the layers."""
+    e, _, *layers = (step.expr for step in weight.domain.steps)
+    return weight[(e, updates - 1, *(slice(0, _last(layer) + 1) for layer in layers))]
+
+
+class _Reporter:
+    """The sink of a training program. Its state, the number of reports so far, is saved with the run."""
+
+    def __init__(self, receive: Receiver, metrics: Sequence[str], parameters: Sequence[str]):
+        self.receive, self.metrics, self.parameters, self.count = receive, metrics, parameters, 0
+
+    def report(self, *values: np.ndarray, e: int) -> None:
+        arrays = {name: np.asarray(value) for name, value in zip((*self.metrics, *self.parameters), values, strict=True)}
+        self.count = int(e) + 1
+        self.receive(int(e), {name: arrays[name] for name in self.metrics}, {name: arrays[name] for name in self.parameters})
+
+    def state(self) -> Mapping[str, np.ndarray]:
+        return {"count": np.asarray(self.count)}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.count = int(arrays["count"])
+
+
+def reports_of(run: tp.Run[Any]) -> int:
+    """How many reports a run of a training program has behind it."""
+    return int(run.state["function/report/count"])
+
+
+def _report(receive: Receiver, metrics: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    """Hand the metrics and parameters of each report to the host, through one sink."""
+    reporter = _Reporter(receive, list(metrics), list(parameters))
+    tp.sink(reporter.report, *metrics.values(), *parameters.values(), name="report")
+
+
+def first_weights(config: LlamaConfig, seed: int, deviation: float = 0.02) -> dict[str, np.ndarray]:
+    """Normally distributed matrices, float32, by the names of `checkpoint.load_weights`; norms are ones.
+
+    The matrices whose results are added to the hidden state have a smaller `deviation`, divided by sqrt(2 * layers).
+    """
+    random = np.random.default_rng(seed)
+    layers, hidden = config.num_hidden_layers, config.hidden_size
+    shapes = {name: (layers, *weight.stored_shape) for name, weight in layer_weights(config).items()}
+    shapes |= {"final_norm.weight": (hidden,), "head.weight": (hidden, config.vocab_size)}
+    if not config.tie_word_embeddings:
+        shapes["embedding.weight"] = (config.vocab_size, hidden)
+    weights: dict[str, np.ndarray] = {}
+    for name, shape in shapes.items():
+        is_added = name in ("attention.output.weight", "mlp.down.weight")
+        scale = deviation / (2 * layers) ** 0.5 if is_added else deviation
+        ones = name.endswith("norm.weight")
+        weights[name] = (np.ones(shape) if ones else random.normal(0.0, scale, shape)).astype(np.float32)
+    return weights

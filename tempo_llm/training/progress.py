@@ -1,0 +1,47 @@
+"""The progress of a training run: a bar on a terminal, or a line for each report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+
+class Progress:
+    """A rich progress bar over updates, with both losses, if `visible`; or else a line for each report, to `say`."""
+
+    def __init__(self, total: int, visible: bool, say: Callable[[str], None]):
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} updates"),
+            TextColumn("loss {task.fields[loss]}, held out {task.fields[held_out]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        ]
+        self._bar = Bar(*columns, disable=not visible)
+        self._say, self._total = None if visible else say, total
+        self._before: tuple[float, float] | None = None  # tokens, and when
+        self._task = self._bar.add_task("training", total=total, loss="-", held_out="-")
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def update(self, row: Mapping[str, float]) -> None:
+        """Show one report."""
+        loss, held_out = f"{row['loss']:.3f}", f"{row['held_out_loss']:.3f}"
+        self._bar.update(self._task, completed=row["update"], loss=loss, held_out=held_out)
+        if self._say is not None:
+            now = time.perf_counter()
+            speed = (
+                "" if self._before is None else f", {(row['tokens'] - self._before[0]) / (now - self._before[1]):,.0f} tokens/s"
+            )
+            self._say(f"{row['update']:,.0f}/{self._total:,} updates, loss {loss}, held out {held_out}{speed}")
+            self._before = row["tokens"], now

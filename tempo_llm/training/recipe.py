@@ -1,0 +1,130 @@
+"""The recipe of a training run: the model's sizes, the text, the tokenizer, and how to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tempo_runs.recipe import (
+    Count,
+    NonNegative,
+    Plain,
+    Positive,
+    Strict,
+    Unit,
+    WandbRecipe,
+    find_recipe,
+    merged,
+    read_recipe,
+    validated,
+)
+
+KIND = "model"  # the key that makes a recipe one of `tempo_llm`
+
+
+class ModelRecipe(Strict):
+    """The sizes of the model, by their names in `config.json`. The vocabulary is the tokenizer's."""
+
+    hidden_size: Count = 128
+    intermediate_size: Count = 352
+    num_hidden_layers: Count = 4
+    num_attention_heads: Count = 4
+    num_key_value_heads: Count = 2
+    max_position_embeddings: Count = 256
+    rope_theta: Positive = 10000.0
+    rms_norm_eps: Positive = 1e-5
+    tie_word_embeddings: bool = True
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> ModelRecipe:
+        heads, keys = self.num_attention_heads, self.num_key_value_heads
+        if self.hidden_size % (2 * heads):
+            raise ValueError(
+                f"hidden_size={self.hidden_size} does not divide into num_attention_heads={heads} heads of an even width"
+            )
+        if heads % keys:
+            raise ValueError(f"num_attention_heads={heads} is not a multiple of num_key_value_heads={keys}")
+        return self
+
+
+class TextRecipe(Strict):
+    """What to learn: `lessons`, which are made from the seed, or a UTF-8 `file` whose documents are separated by empty lines."""
+
+    lessons: Annotated[int, Field(ge=0)] = 100_000  # how many are made; those that are held out are among them
+    file: Path | None = None
+    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05  # the share of documents that training never sees
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _check_source(self) -> TextRecipe:
+        if (self.file is None) == (self.lessons == 0):
+            raise ValueError("the text is either lessons or a file: text.lessons=100000, or text.file=PATH with text.lessons=0")
+        return self
+
+
+class TrainRecipe(Strict):
+    """All keys of a recipe. An update is of `batch_size` rows of `length` tokens, computed in `micro_batches` parts one after the other."""
+
+    model: ModelRecipe = Field(default_factory=ModelRecipe)
+    text: TextRecipe = Field(default_factory=TextRecipe)
+    vocabulary: Annotated[int, Field(ge=258, le=2**20)] = (
+        512  # tokens: 256 bytes, two marks of begin and end, and pieces of words
+    )
+    seed: Annotated[int, Field(ge=0)] = 0  # of the initial weights and of the order of the rows
+    initial_deviation: Positive = 0.02  # of the first weights
+    updates: Count = 3000
+    length: Annotated[int, Field(ge=2)] = 96
+    batch_size: Count = 16
+    micro_batches: Count = 1
+    learning_rate: Positive = 3e-3
+    warmup: Annotated[int, Field(ge=0)] = 100  # updates in which the learning rate rises; then it falls along half a cosine
+    final_learning_rate: NonNegative = 1e-4
+    weight_decay: NonNegative = 0.1
+    beta1: Unit = 0.9
+    beta2: Unit = 0.99
+    max_grad_norm: Positive | None = 1.0
+    dtype: Literal["float32", "bfloat16"] = "float32"  # that activations are computed in; parameters and optimizer are float32
+    saved_dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of the weights in model.safetensors
+    report_every: Count = (
+        50  # updates between two rows of metrics.csv, each with an evaluation on held-out rows; the run is saved there
+    )
+    eval_rows: Count = 64
+    eval_prompts: Count = 50  # held-out lessons that the trained model completes at the end
+    executor: Literal["staged", "interpreted"] = "staged"
+    track: bool = False
+    wandb: WandbRecipe = Field(default_factory=lambda: WandbRecipe(project="tempo-llm"))
+
+    @property
+    def reports(self) -> int:
+        return self.updates // self.report_every
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> TrainRecipe:
+        if self.batch_size % self.micro_batches:
+            raise ValueError(f"micro_batches={self.micro_batches} does not divide batch_size={self.batch_size}")
+        if self.updates % self.report_every:
+            raise ValueError(f"report_every={self.report_every} does not divide updates={self.updates}")
+        if self.length > self.model.max_position_embeddings:
+            raise ValueError(
+                f"length={self.length} is more than model.max_position_embeddings={self.model.max_position_embeddings}"
+            )
+        if self.warmup >= self.updates:
+            raise ValueError(f"warmup={self.warmup} leaves nothing of updates={self.updates}")
+        if self.beta1 == 1.0 or self.beta2 == 1.0:
+            raise ValueError("beta1 and beta2 are less than 1")
+        return self
+
+
+def load_recipe(name: str, overrides: Iterable[str] = ()) -> TrainRecipe:
+    """The recipe file `name`, or the shipped recipe of that name, with `key=value` overrides. Raises `RecipeError`."""
+    path = find_recipe(name, KIND)
+    data = read_recipe(path, "write `model:`, then the sizes that differ from their defaults")
+    return make_recipe(data, overrides, str(path))
+
+
+def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> TrainRecipe:
+    """A validated recipe from plain data. Raises `RecipeError`, which names `where` the data comes from."""
+    return validated(TrainRecipe, merged(data, overrides), where)

@@ -1,0 +1,299 @@
+"""Training: a recipe becomes a program, the program runs report by report, and the run directory receives a model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tempo_core as tp
+from tempo_llm.checkpoint import DTYPES
+from tempo_llm.config import LlamaConfig
+from tempo_llm.model import load
+from tempo_llm.saving import save_model
+from tempo_llm.training.card import card, tokenizer_settings
+from tempo_llm.training.lessons import Lesson
+from tempo_llm.training.program import Arrays, first_weights, reports_of, trace_evaluation, trace_training
+from tempo_llm.training.progress import Progress
+from tempo_llm.training.recipe import TrainRecipe
+from tempo_llm.training.rundir import RunFiles
+from tempo_llm.training.text import BEGIN, END, Text, make_text, mixed, order_of_rows, packed, train_tokenizer
+from tempo_llm.types import IntArray
+from tempo_runs.errors import RecipeError, RunError
+from tempo_runs.logger import CSVLogger, WandbLogger
+from tempo_runs.stop import StopRequest
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run. `stopped` says why it ended early: a signal, or the time."""
+
+    updates: int
+    loss: float
+    held_out_loss: float
+    tokens_per_second: float
+    seconds: float
+    compiles: int
+    compile_seconds: float
+    stopped: str | None = None
+    exact: int | None = None  # of `prompts` held-out lessons, how many the model completes exactly
+    prompts: int | None = None
+
+
+class Prepared:
+    """What a recipe leads to before anything is trained: text, tokenizer, rows of tokens, and the model's configuration."""
+
+    def __init__(self, recipe: TrainRecipe):
+        self.recipe = recipe
+        self.text: Text = make_text(recipe.text)
+        self.tokenizer = train_tokenizer(self.text.training, recipe.vocabulary)
+        self.rows = packed(self.tokenizer, self.text.training, recipe.length)
+        self.held_out = packed(self.tokenizer, self.text.held_out, recipe.length)[: recipe.eval_rows]
+        for what, rows in (("training", self.rows), ("held-out", self.held_out)):
+            if not len(rows):
+                raise RecipeError(
+                    f"the {what} text does not fill a row of length={recipe.length} tokens", hint="more text, or a smaller length"
+                )
+        begin, end = self.tokenizer.token_to_id(BEGIN), self.tokenizer.token_to_id(END)
+        sizes = {"model_type": "llama", "vocab_size": self.tokenizer.get_vocab_size(), **recipe.model.model_dump()}
+        self.config = LlamaConfig.from_values({**sizes, "bos_token_id": begin, "eos_token_id": end}, source="the recipe")
+
+    def questions(self) -> list[Lesson]:
+        """The held-out lessons that the trained model completes: of each kind, those that fit its context."""
+        lessons = mixed(self.text.prompts, len(self.text.prompts))
+        room = self.recipe.model.max_position_embeddings
+        longest = max((len(self.tokenizer.encode(lesson.completion).ids) for lesson in lessons), default=0)
+        fitting = (lesson for lesson in lessons if len(self.tokenizer.encode(lesson.prompt).ids) + longest <= room)
+        return list(itertools.islice(fitting, self.recipe.eval_prompts))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of the tokenizer by name."""
+        return {"tokenizer.json": self.tokenizer.to_str(pretty=True), "tokenizer_config.json": tokenizer_settings(self.config)}
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The inputs of the program of training."""
+        dtype = DTYPES[self.recipe.dtype]
+        weights = {
+            name: array.astype(dtype)
+            for name, array in first_weights(self.config, self.recipe.seed, self.recipe.initial_deviation).items()
+        }
+        return {"rows": self.rows, "row": order_of_rows(self.recipe, len(self.rows)), **weights}
+
+
+class _Reports:
+    """The newest report of the running program."""
+
+    def __init__(self) -> None:
+        self.number, self.metrics, self.parameters = -1, {}, {}  # type: int, Arrays, Arrays
+
+    def receive(self, number: int, metrics: Arrays, parameters: Arrays) -> None:
+        self.number = number
+        self.metrics = {name: np.array(value) for name, value in metrics.items()}
+        self.parameters = {name: np.array(value) for name, value in parameters.items()}
+
+
+class Evaluation:
+    """The mean loss over held-out rows, with one compiled program."""
+
+    def __init__(self, config: LlamaConfig, rows: IntArray, options: Mapping[str, Any]):
+        traced = trace_evaluation(config, rows.shape[1] - 1, len(rows))
+        self.program = traced.context.compile(traced.bounds, traced.outputs[0], tp.Config(**options))
+        self.rows = rows
+
+    def loss(self, parameters: Arrays) -> float:
+        return float(self.program.run({"rows": self.rows, **parameters}))
+
+
+def compiled(prepared: Prepared, receive: Callable[[int, Arrays, Arrays], None], options: Mapping[str, Any]) -> tp.Program[Any]:
+    """The program of a training run, which hands each report to `receive`."""
+    recipe = prepared.recipe
+    traced = trace_training(prepared.config, recipe, len(prepared.rows), receive)
+    loops = ("vectorize(m)",) if recipe.micro_batches > 1 else ()  # micro-batches one after the other
+    return traced.context.compile(
+        traced.bounds, traced.outputs, tp.Config(seed=recipe.seed, executor=recipe.executor, disable=loops, **options)
+    )
+
+
+def plan(recipe: TrainRecipe, full: bool = False, **options: Any) -> str:
+    """The plan of the compiled program. Nothing is run."""
+    return compiled(Prepared(recipe), _Reports().receive, options).plan().text(full)
+
+
+def train(
+    recipe: TrainRecipe,
+    run: RunFiles,
+    resume: bool = False,
+    progress: bool = False,
+    say: Callable[[str], None] = print,
+    time_limit: float | None = None,
+    **options: Any,
+) -> Outcome:
+    """Train as `recipe` says and fill `run`, or go on with the run that is there.
+
+    `time_limit` is in seconds; `options` are fields of `tempo_core.Config`, such as `cache`. After SIGINT (Ctrl-C), SIGTERM or SIGHUP the
+    running report is finished and saved. Raises RunError if the directory cannot be used, or if the loss or a parameter is not finite: the saved
+    state and model are then those of the last good report.
+    """
+    request = StopRequest(say, time_limit)
+    with run.locked(), request.listening():
+        return _Training(recipe, run, resume, say, request, options).run_all(progress)
+
+
+class _Training:
+    """One call of `train`."""
+
+    def __init__(
+        self,
+        recipe: TrainRecipe,
+        run: RunFiles,
+        resume: bool,
+        say: Callable[[str], None],
+        request: StopRequest,
+        options: Mapping[str, Any],
+    ):
+        self.recipe, self.run, self.resume, self.say, self.request, self.options = recipe, run, resume, say, request, options
+        self.prepared = Prepared(recipe)
+        self.reports = _Reports()
+        self.tokens = recipe.report_every * recipe.batch_size * recipe.length  # of a report
+        self.loss = self.held_out_loss = math.nan
+
+    def run_all(self, progress: bool) -> Outcome:
+        recipe, reports, began = self.recipe, self.reports, time.perf_counter()
+        program = compiled(self.prepared, reports.receive, self.options)
+        evaluation = Evaluation(self.prepared.config, self.prepared.held_out, self.options)
+        live, done = self._started(program)
+        loggers: list[CSVLogger | WandbLogger] = [CSVLogger(self.run.metrics, done)]
+        if recipe.track:
+            loggers.append(WandbLogger(recipe.wandb, recipe.model_dump(mode="json"), self.run.path, "update"))
+        self.request.can_finish = True
+        seconds, first = 0.0, done
+        try:
+            with Progress(recipe.updates, progress, self.say) as bar:
+                while done < recipe.reports and self.request.reason is None:
+                    before, compiling = time.perf_counter(), program.compile_seconds
+                    live.advance("e")
+                    seconds += time.perf_counter() - before - (program.compile_seconds - compiling)
+                    done += 1
+                    row = self._checked(evaluation)
+                    for logger in loggers:
+                        logger.log(row)
+                    self._save(live)
+                    bar.update(row)
+        finally:
+            for logger in loggers:
+                logger.close()
+        return self._outcome(program, evaluation, done, seconds, (done - first) * self.tokens, time.perf_counter() - began)
+
+    def _started(self, program: tp.Program[Any]) -> tuple[tp.Run[Any], int]:
+        """The run, and the number of reports that it has behind it."""
+        inputs = self.prepared.inputs()
+        if not self.resume:
+            self.run.begin(self.recipe)
+            return program.start(inputs, by="e"), 0
+        live = program.resume(self.run.state, inputs)
+        done = reports_of(live)
+        self.say(f"resumed after update {done * self.recipe.report_every} of {self.recipe.updates}")
+        return live, done
+
+    def _checked(self, evaluation: Evaluation) -> dict[str, float]:
+        """The row of a report. Raises RunError if a number is not finite."""
+        reports, recipe = self.reports, self.recipe
+        first = reports.number * recipe.report_every
+        losses = reports.metrics["loss"]
+        problems = [f"the loss is {losses[k]} in update {first + k}" for k in range(len(losses)) if not np.isfinite(losses[k])]
+        last = first + recipe.report_every - 1
+        problems += [
+            f"{name} is not finite after update {last}" for name, w in reports.parameters.items() if not np.isfinite(w).all()
+        ]
+        if not problems:
+            self.loss, self.held_out_loss = float(losses.mean()), evaluation.loss(reports.parameters)
+            if not math.isfinite(self.held_out_loss):
+                problems.append(f"the held-out loss is {self.held_out_loss} after update {last}")
+        if problems:
+            kept = f"{self.run.path} holds the state and the model after update {first - 1}" if first else "nothing was saved"
+            raise RunError(
+                f"training diverged: {problems[0]} (counted from 0); {kept}",
+                hint="lower learning_rate or max_grad_norm, for example learning_rate=1e-4, and train anew",
+            )
+        return {
+            "update": first + recipe.report_every,
+            "tokens": (reports.number + 1) * self.tokens,
+            "loss": self.loss,
+            "held_out_loss": self.held_out_loss,
+            "gradient_norm": float(reports.metrics["gradient_norm"].mean()),
+            "learning_rate": float(reports.metrics["learning_rate"][-1]),
+        }
+
+    def _save(self, live: tp.Run[Any]) -> None:
+        prepared = self.prepared
+        save_model(self.run.model, prepared.config, self.reports.parameters, self.recipe.saved_dtype, prepared.files)
+        live.save(self.run.state, inputs=False)
+
+    def _outcome(
+        self, program: tp.Program[Any], evaluation: Evaluation, done: int, seconds: float, tokens: int, total: float
+    ) -> Outcome:
+        """Evaluate what is saved, and write result.json and the model's card."""
+        recipe, prepared = self.recipe, self.prepared
+        stopped = self.request.reason if done < recipe.reports else None
+        asked = prepared.questions() if stopped is None else []
+        exact = None
+        if done and stopped is None:
+            model = load(self.run.model, **self.options)
+            self.held_out_loss = evaluation.loss({name: w.astype(np.float32) for name, w in model.generator.weights.items()})
+            exact = (
+                sum(is_exact(lesson, text) for lesson, text in zip(asked, completions(model, asked), strict=True))
+                if asked
+                else None
+            )
+        outcome = Outcome(
+            done * recipe.report_every, self.loss, self.held_out_loss, tokens / seconds if seconds else 0.0, total,
+            program.compiles, program.compile_seconds, stopped, exact, len(asked) or None,
+        )  # fmt: skip
+        self.run.write_result(vars(outcome))
+        if done and stopped is None:
+            text = card(recipe, prepared.config, outcome)
+            save_model(self.run.model, prepared.config, _loaded(model), recipe.saved_dtype, {**prepared.files, "README.md": text})
+        return outcome
+
+
+def summary(outcome: Outcome) -> str:
+    """What came of a run, in words."""
+    text = (
+        f"{outcome.updates:,} updates in {outcome.seconds:.1f} s ({outcome.tokens_per_second:,.0f} tokens/s while training); compiled "
+        f"{outcome.compiles} XLA programs in {outcome.compile_seconds:.1f} s; perplexity of held-out text {math.exp(outcome.held_out_loss):.3f}"
+    )
+    return text if outcome.prompts is None else f"{text}; {outcome.exact} of {outcome.prompts} held-out prompts completed exactly"
+
+
+def exit_code(outcome: Outcome) -> int:
+    """Of a process that was stopped: 128 and the number of the signal; 0 if its time was up."""
+    name = outcome.stopped or ""
+    return 128 + signal.Signals[name] if name in signal.Signals.__members__ else 0
+
+
+def _loaded(model: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(w) for name, w in model.generator.weights.items()}
+
+
+def completions(model: Any, asked: Sequence[Lesson]) -> list[str]:
+    """What the model writes after the prompts of lessons, greedily, in one batch, up to an end token.
+
+    It may write as much as the longest completion, and the end token behind it.
+    """
+    if not asked:
+        return []
+    most = max(len(model.tokenizer.encode(lesson.completion, raw=True)) for lesson in asked)  # with a begin token
+    generation = model.generate([lesson.prompt for lesson in asked], most)
+    return [completion.text or "" for completion in generation.completions]
+
+
+def is_exact(lesson: Lesson, text: str) -> bool:
+    """Whether a text is the completion of a lesson, and nothing else."""
+    return text == lesson.completion

@@ -1,0 +1,153 @@
+"""The directory of a training run: config.yaml, metrics.csv, state.safetensors, result.json, and the model that it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tempo_core.files import write_whole
+from tempo_llm.training.recipe import TrainRecipe, make_recipe
+from tempo_runs.errors import RecipeError, RunError
+from tempo_runs.lock import lock
+from tempo_runs.plain import read_yaml
+from tempo_runs.recipe import dump_recipe
+
+MAY_DIFFER = ("track", "wandb", "saved_dtype")  # keys that the program does not depend on
+FILES = ("config.yaml", "metrics.csv", "state.safetensors", "result.json")
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of one run. `state` is the state of the program after the newest report: the run goes on from it."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def state(self) -> Path:
+        return self.path / "state.safetensors"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def model(self) -> Path:
+        """The model directory with the parameters of the newest report."""
+        return self.path / "model"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory, which is created, for this process alone. Raises RunError."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RunError(
+                f"{self.path} cannot be written: {error.strerror or error}", hint="choose another: --out DIR"
+            ) from error
+        try:
+            lock(handle, self.path)
+            yield
+        finally:
+            os.close(handle)
+
+    def begin(self, recipe: TrainRecipe) -> None:
+        """Write the recipe of a new run; what an earlier run left is deleted. Raises RunError."""
+        try:
+            for name in FILES:
+                (self.path / name).unlink(missing_ok=True)
+            write_whole(self.config, dump_recipe(recipe).encode())
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write result.json. Raises RunError."""
+        try:
+            write_whole(self.result, (json.dumps(result, indent=2) + "\n").encode())
+        except OSError as error:
+            raise RunError(f"{self.result} cannot be written: {error.strerror or error}") from error
+
+    def is_finished(self) -> bool:
+        try:
+            return not json.loads(self.result.read_bytes()).get("stopped")
+        except (OSError, ValueError, AttributeError):
+            return False
+
+    def check_recipe(self, recipe: TrainRecipe) -> None:
+        """Raise RunError if the run was begun with another recipe."""
+        try:
+            data = read_yaml(self.config.read_text(encoding="utf-8"), str(self.config))
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunError(f"{self.path} is not the directory of a run: {self.config.name} cannot be read: {error}") from error
+        if not isinstance(data, dict):
+            raise RecipeError(f"{self.config} holds no keys")
+        ours, theirs = (
+            r.model_dump(mode="json", exclude=set(MAY_DIFFER)) for r in (recipe, make_recipe(data, where=str(self.config)))
+        )
+        differing = [f"{key} is {ours[key]} here, and {theirs[key]} there" for key in ours if ours[key] != theirs[key]]
+        if differing:
+            raise RunError(
+                f"the run in {self.path} has another recipe: {'; '.join(differing)}",
+                hint="give the same RECIPE and overrides as at first, or another directory: --out DIR",
+            )
+
+
+def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
+    """The directory of a run, and whether the run that is there goes on.
+
+    `resume` is "off", "auto" (the run in `out`, or the newest unfinished one of this name and seed; a new run if there is none), or the path of
+    a run. Raises RunError.
+    """
+    if resume != "off" and overwrite:
+        raise RunError("--overwrite and --resume exclude each other", hint="leave one of them out")
+    if resume not in ("off", "auto"):
+        run = RunFiles(Path(resume))
+        if not run.state.is_file():
+            raise RunError(
+                f"there is no run to go on with in {resume}", hint="--resume auto begins a new one where there is none"
+            )
+        run.check_recipe(recipe)
+        return run, True
+    numbered = _numbered(name, recipe.seed)
+    newest = next((run for run in reversed(numbered)), None)
+    if out is not None:
+        run = RunFiles(out)
+    elif resume == "auto" and newest is not None and not newest.is_finished():
+        run = newest
+    else:
+        run = RunFiles(Path("runs") / f"{name}-seed{recipe.seed}-{len(numbered):03d}")
+    if run.path.exists() and not run.path.is_dir():
+        raise RunError(f"{run.path} is a file", hint="give a directory: --out DIR")
+    if resume == "auto" and run.state.is_file():
+        run.check_recipe(recipe)
+        return run, True
+    begun = resume == "auto" and run.config.exists()  # and ended before its first report
+    foreign = run.path.is_dir() and any(run.path.iterdir()) and not run.config.exists()
+    if foreign or (run.config.exists() and not (overwrite or begun)):
+        raise RunError(
+            f"{run.path} holds {'files that are not of a run' if foreign else 'a run already'}",
+            hint="choose another directory: --out DIR"
+            + ("" if foreign else "; go on with it: --resume auto; replace it: --overwrite"),
+        )
+    return run, False
+
+
+def _numbered(name: str, seed: int) -> list[RunFiles]:
+    """The runs in runs/ of this name and seed, oldest first."""
+    runs: list[RunFiles] = []
+    while (path := Path("runs") / f"{name}-seed{seed}-{len(runs):03d}").exists():
+        runs.append(RunFiles(path))
+    return runs

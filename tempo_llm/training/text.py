@@ -1,0 +1,121 @@
+"""The text of a training run: documents, a tokenizer trained on them, and rows of tokens. What is held out is never trained on."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tempo_llm.training.lessons import Lesson, lessons
+from tempo_llm.training.recipe import TextRecipe, TrainRecipe
+from tempo_llm.types import IntArray
+from tempo_runs.errors import RecipeError, RunError
+
+BEGIN, END = "<s>", "</s>"
+
+
+@dataclass(frozen=True)
+class Text:
+    """Documents to learn from, and documents that are held out. `prompts` are the held-out lessons, each prompt once."""
+
+    training: list[str]
+    held_out: list[str]
+    prompts: list[Lesson]
+
+
+def make_text(recipe: TextRecipe) -> Text:
+    """The documents of a recipe. No prompt of a lesson, and no document, is on both sides. Raises `RecipeError`."""
+    made = list(itertools.islice(lessons(recipe.seed), recipe.lessons))
+    documents = [(lesson.prompt, lesson.text) for lesson in made] + [(text, text) for text in _documents(recipe.file)]
+    sides: tuple[list[str], list[str]] = ([], [])
+    for key, text in documents:
+        sides[_is_held_out(key, recipe.held_out)].append(text)
+    if not all(sides):
+        raise RecipeError(
+            f"{len(documents)} documents cannot be divided: {len(sides[0])} to learn from, {len(sides[1])} held out",
+            hint="more documents (separated by empty lines), or another text.held_out",
+        )
+    prompts = {lesson.prompt: lesson for lesson in made if _is_held_out(lesson.prompt, recipe.held_out)}
+    return Text(*sides, list(prompts.values()))
+
+
+def _documents(file: Path | None) -> list[str]:
+    if file is None:
+        return []
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"text.file={file} cannot be read: {error}", hint="a file of UTF-8 text") from None
+    return [part.strip() for part in text.split("\n\n") if part.strip()]
+
+
+def _is_held_out(key: str, share: float) -> bool:
+    """A function of the text alone, so that equal texts are on the same side."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) < share * 2**64
+
+
+def mixed(prompts: Sequence[Lesson], count: int) -> list[Lesson]:
+    """The first lessons of each kind in turn, as many as `count` (all, if there are fewer)."""
+    kinds: dict[str, list[Lesson]] = {}
+    for lesson in prompts:
+        kinds.setdefault(lesson.kind, []).append(lesson)
+    rounds = itertools.zip_longest(*kinds.values())
+    return [lesson for lesson in itertools.chain.from_iterable(rounds) if lesson is not None][:count]
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def train_tokenizer(documents: Iterable[str], vocabulary: int) -> Any:
+    """A byte-level BPE tokenizer (`tokenizers.Tokenizer`) of at most `vocabulary` tokens. Each digit is a token."""
+    try:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    except ImportError as error:
+        raise RunError("training needs the package tokenizers", hint="pip install 'tempo-dl[llm]'") from error
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[BEGIN, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BEGIN} $A", special_tokens=[(BEGIN, tokenizer.token_to_id(BEGIN))]
+    )
+    return tokenizer
+
+
+def packed(tokenizer: Any, documents: Sequence[str], length: int) -> IntArray:
+    """Rows of `length` + 1 tokens, int32 [rows, length + 1]: the tokens of a row, and the one after each.
+
+    A row begins with a document. Of a document that does not fit into the rest of a row, the part that does is there; what is left of it
+    begins the next row if it is longer than a row, and is left out otherwise.
+    """
+    end, size = tokenizer.token_to_id(END), length + 1
+    rows: list[list[int]] = []
+    row: list[int] = []
+    for encoding in tokenizer.encode_batch(list(documents)):
+        row += [*encoding.ids, end]
+        while len(row) >= size:
+            rows.append(row[:size])
+            row = row[size:] if len(row) > 2 * size else []
+    return np.asarray(rows, np.int32).reshape(len(rows), size)
+
+
+def order_of_rows(recipe: TrainRecipe, count: int) -> IntArray:
+    """The rows of each update: int32 [reports, updates of a report, micro-batches, rows]. All rows come before one comes again."""
+    needed = recipe.updates * recipe.batch_size
+    random = np.random.default_rng(recipe.seed)
+    epochs = [random.permutation(count) for _ in range(-(-needed // count))]
+    shape = (recipe.reports, recipe.report_every, recipe.micro_batches, recipe.batch_size // recipe.micro_batches)
+    return np.concatenate(epochs)[:needed].astype(np.int32).reshape(shape)

@@ -1,0 +1,167 @@
+"""Recipes: YAML with `key=value` overrides, validated by a class of pydantic. An unknown key is refused, with the nearest right one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tempo_runs.errors import RecipeError
+from tempo_runs.plain import read_yaml
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Plain: TypeAlias = Mapping[str, Any]
+"""The content of a YAML file: values, lists and further mappings, by name."""
+
+Unit = Annotated[float, Field(ge=0.0, le=1.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """Keys of a recipe. A key that the class does not have is an error, and so is a number that is not finite."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+class WandbRecipe(Strict):
+    """Weights & Biases, when `track` is on; offline without an API key."""
+
+    project: str = "tempo-rl"
+    entity: str | None = None
+    group: str | None = None
+    tags: list[str] = Field(default_factory=list)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def recipe_folders() -> list[Path]:
+    """The folders in which a recipe is looked up by name: `recipes/` of the working directory, then the shipped recipes.
+
+    In a wheel the shipped recipes are inside this package; in a checkout they are beside it.
+    """
+    package = Path(str(resources.files("tempo_runs")))
+    in_wheel, in_checkout = package / "recipes", package.parent / "recipes"
+    return [Path("recipes"), in_wheel if in_wheel.is_dir() else in_checkout]
+
+
+def shipped_recipes(kind: str) -> dict[str, Path]:
+    """The recipes in `recipe_folders` that have the key `kind` at their top, by name."""
+    paths: dict[str, Path] = {}
+    for folder in recipe_folders():
+        for path in sorted(folder.glob("*.yaml")):
+            if re.search(rf"^{kind}\s*:", _text(path), re.MULTILINE):
+                paths.setdefault(path.stem, path)
+    return paths
+
+
+def find_recipe(name: str, kind: str) -> Path:
+    """A recipe's path: `name` itself, or the shipped recipe of that name and kind. Raises `RecipeError`."""
+    path = Path(name)
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:  # a name of hundreds of letters
+        raise RecipeError(f"there is no recipe {name[:40]}...: {error.strerror}") from error
+    shipped = shipped_recipes(kind)
+    if name in shipped:
+        return shipped[name]
+    near = difflib.get_close_matches(path.stem, shipped, n=1)
+    hint = f"did you mean {shipped[near[0]]}?" if near else f"the shipped recipes are: {', '.join(sorted(shipped)) or 'none'}"
+    raise RecipeError(f"there is no recipe {name}", hint=hint)
+
+
+def read_recipe(path: Path, hint: str) -> Plain:
+    """The keys of a recipe file. Raises `RecipeError`; `hint` says what a file without keys should begin with."""
+    data = read_yaml(_text(path), str(path))
+    if not isinstance(data, dict):
+        raise RecipeError(f"{path} holds no keys", hint=hint)
+    return data
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read: {error}") from error
+
+
+def dump_recipe(recipe: BaseModel) -> str:
+    """The recipe as YAML, with the value of every key."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def merged(data: Plain, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Plain data with `key=value` overrides applied, and _ for - in keys. Raises `RecipeError`."""
+    values = _plain(data)
+    for override in overrides:
+        _apply(values, override)
+    return values
+
+
+def validated(model: type[M], values: Plain, where: str) -> M:
+    """A recipe from merged values. Raises `RecipeError`, which names `where` the data comes from and the key at fault."""
+    _refuse_unknown(values, model, "", where)
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise RecipeError(f"{where}: " + "; ".join(map(_explain, error.errors()))) from error
+
+
+def _plain(data: Plain) -> dict[str, Any]:
+    return {str(k).replace("-", "_"): _plain(v) if isinstance(v, Mapping) and k != "kwargs" else v for k, v in data.items()}
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    """Set one dotted `key=value`. Values are YAML; keys may be written with - or _."""
+    key, sign, text = override.partition("=")
+    key = key.strip().removeprefix("--")
+    if not sign or not key:
+        raise RecipeError(f"{override!r} is not an override", hint="write key=value, such as learning-rate=1e-3")
+    value = read_yaml(text, key)
+    *outer, last = key.split(".")
+    target = data
+    for part in outer:
+        target = target.setdefault(part.replace("-", "_"), {})
+        if not isinstance(target, dict):
+            raise RecipeError(f"{key}: {part} holds a value, not further keys")
+    target[last if outer[-1:] == ["kwargs"] else last.replace("-", "_")] = value
+
+
+def _refuse_unknown(data: Plain, model: type[BaseModel], prefix: str, where: str) -> None:
+    for key, value in data.items():
+        field = model.model_fields.get(key)
+        if field is None:
+            raise RecipeError(f"{where}: unknown key {prefix}{key}", hint=_nearest(key, model, prefix))
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and isinstance(value, Mapping):
+            _refuse_unknown(value, field.annotation, f"{prefix}{key}.", where)
+
+
+def _nearest(key: str, model: type[BaseModel], prefix: str) -> str:
+    nested = [f"{name}.{key}" for name, f in model.model_fields.items() if key in getattr(f.annotation, "model_fields", {})]
+    if nested:
+        return f"did you mean {nested[0]}?"
+    near = difflib.get_close_matches(key, model.model_fields, n=1, cutoff=0.5)
+    return f"did you mean {prefix}{near[0]}?" if near else f"the keys are {', '.join(model.model_fields)}"
+
+
+def _explain(error: ErrorDetails) -> str:
+    location = ".".join(map(str, error["loc"]))
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    return f"{location} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -1,0 +1,267 @@
+"""Training: recipes, the text, runs that stop and go on, gradients of parts of a batch, and the model that is written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tempo_llm.checkpoint import load_weights
+from tempo_llm.config import LlamaConfig
+from tempo_llm.generate import Generator
+from tempo_llm.saving import save_model
+from tempo_llm.training import run as training
+from tempo_llm.training.lessons import KINDS, lessons
+from tempo_llm.training.program import first_weights
+from tempo_llm.training.recipe import TrainRecipe, load_recipe, make_recipe
+from tempo_llm.training.rundir import RunFiles, chosen_run
+from tempo_llm.training.text import make_text, mixed, order_of_rows, packed, train_tokenizer
+from tempo_runs.errors import RecipeError, RunError
+
+pytest.importorskip("tokenizers")
+
+TINY: dict[str, Any] = {
+    "model": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "max_position_embeddings": 128},
+    "text": {"lessons": 400, "held_out": 0.2},
+    "vocabulary": 300, "updates": 6, "report_every": 2, "warmup": 1, "length": 16, "batch_size": 4, "eval_rows": 4, "eval_prompts": 2,
+}  # fmt: skip
+NUMPY: dict[str, Any] = {"backend": "numpy"}  # which compiles nothing
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Equal programs go through the passes once."""
+    NUMPY["cache"] = str(tmp_path_factory.mktemp("cache"))
+
+
+def tiny(*overrides: str) -> TrainRecipe:
+    return make_recipe(TINY, overrides)
+
+
+def trained(recipe: TrainRecipe, path: Path, **arguments: Any) -> training.Outcome:
+    return training.train(recipe, RunFiles(path), say=arguments.pop("say", lambda text: None), **{**NUMPY, **arguments})
+
+
+# -- recipes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learning_rat=1", r"unknown key learning_rat\n  hint: did you mean learning_rate\?"),
+        ("hidden_size=8", r"unknown key hidden_size\n  hint: did you mean model.hidden_size\?"),
+        ("model.num_key_value_heads=3", "num_attention_heads=4 is not a multiple of num_key_value_heads=3"),
+        ("model.hidden_size=12", "hidden_size=12 does not divide into num_attention_heads=4 heads of an even width"),
+        ("micro_batches=3", "micro_batches=3 does not divide batch_size=4"),
+        ("report_every=4", "report_every=4 does not divide updates=6"),
+        ("length=200", "length=200 is more than model.max_position_embeddings=128"),
+        ("warmup=6", "warmup=6 leaves nothing of updates=6"),
+        ("beta1=1", "beta1 and beta2 are less than 1"),
+        ("text.file=a.txt", "the text is either lessons or a file"),
+        ("learning_rate=-1", "learning_rate is -1: input should be greater than 0"),
+        ("text", "is not an override"),
+    ],
+)
+def test_a_wrong_recipe_is_one_clear_error(override: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        tiny(override)
+
+
+def test_the_shipped_recipe_is_found_by_name() -> None:
+    recipe = load_recipe("tiny_llama", ["model.hidden-size=64"])
+    assert recipe.model.hidden_size == 64 and recipe.saved_dtype == "bfloat16"
+    with pytest.raises(RecipeError, match=r"there is no recipe tiny_lama\n  hint: did you mean .*tiny_llama.yaml"):
+        load_recipe("tiny_lama")
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def test_lessons_are_a_function_of_the_seed() -> None:
+    first = list(itertools.islice(lessons(0), 300))
+    assert first == list(itertools.islice(lessons(0), 300)) != list(itertools.islice(lessons(1), 300))
+    assert {lesson.kind for lesson in first} == set(KINDS)
+    sums = [lesson for lesson in first if lesson.kind == "sum"]
+    for lesson in sums:
+        a, sign, b, _ = lesson.prompt.split()
+        assert lesson.completion == f" {int(a) + int(b) if sign == '+' else int(a) - int(b)}."
+
+
+def test_what_is_held_out_is_not_trained_on() -> None:
+    text = make_text(make_recipe({}).text)
+    assert not set(text.training) & set(text.held_out)
+    assert not any(document.startswith(lesson.prompt) for lesson in mixed(text.prompts, 20) for document in text.training)
+    assert len(text.held_out) == pytest.approx(0.05 * 100_000, rel=0.2)
+    assert [lesson.kind for lesson in mixed(text.prompts, 7)] != ["sum"] * 7
+
+
+def test_a_text_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "poems.txt").write_text("\n\n".join(f"line {k} of a poem" for k in range(60)), encoding="utf-8")
+    recipe = tiny("text.lessons=0", f"text.file={tmp_path / 'poems.txt'}")
+    text = make_text(recipe.text)
+    assert len(text.training) + len(text.held_out) == 60 and not text.prompts
+    with pytest.raises(RecipeError, match="cannot be read"):
+        make_text(tiny("text.lessons=0", f"text.file={tmp_path / 'none.txt'}").text)
+    (tmp_path / "poems.txt").write_text("a single one", encoding="utf-8")
+    with pytest.raises(RecipeError, match="1 documents cannot be divided"):
+        make_text(recipe.text)
+
+
+def test_rows_begin_with_a_document() -> None:
+    tokenizer = train_tokenizer(["12 + 34 = 46.", "a b c d e f g h"], 270)
+    rows = packed(tokenizer, ["1 + 2 = 3."] * 9, 7)
+    begin, end = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
+    assert rows.shape[1] == 8 and (rows[:, 0] == begin).all()
+    assert "12" not in tokenizer.get_vocab()  # each digit is a token
+    whole = packed(tokenizer, ["a b c d e f g h"] * 2, 3)
+    document = [begin, *tokenizer.encode("a b c d e f g h").ids[1:], end]
+    assert whole[0].tolist() == document[:4] and whole[1].tolist() == document[4:8]  # a long one goes on in the next row
+    order = order_of_rows(tiny(), 10)
+    assert order.shape == (3, 2, 1, 4) and sorted(order.ravel()[:10].tolist()) == list(range(10))
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, training.Outcome]:
+    """A run without a stop."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    return path, trained(tiny("learning_rate=0.01"), path)
+
+
+def test_the_loss_falls_and_a_model_is_written(whole: tuple[Path, training.Outcome]) -> None:
+    path, outcome = whole
+    lines = (path / "metrics.csv").read_text().splitlines()
+    assert lines[0] == "update,tokens,loss,held_out_loss,gradient_norm,learning_rate" and len(lines) == 4
+    losses = [[float(line.split(",")[k]) for line in lines[1:]] for k in (2, 3)]
+    assert losses[0][-1] < losses[0][0] and losses[1][-1] < losses[1][0]
+    result = json.loads((path / "result.json").read_text())
+    assert result["updates"] == 6 and result["prompts"] == 2 and result["stopped"] is None
+    assert result["held_out_loss"] == pytest.approx(losses[1][-1], rel=1e-5)
+    assert f"token: {math.exp(outcome.held_out_loss):.3f}" in (path / "model/README.md").read_text()
+
+
+def test_the_first_loss_is_that_of_the_logits() -> None:
+    recipe = tiny()
+    prepared = training.Prepared(recipe)
+    weights = first_weights(prepared.config, recipe.seed)
+    generator = Generator(prepared.config, weights, **NUMPY)
+    losses = []
+    for row in prepared.held_out[:2]:
+        logits = generator.logits(row[:-1])
+        shifted = logits - logits.max(1, keepdims=True)
+        logprobs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+        losses.append(-logprobs[np.arange(len(logprobs)), row[1:]].mean())
+    evaluation = training.Evaluation(prepared.config, prepared.held_out[:2], NUMPY)
+    assert evaluation.loss(weights) == pytest.approx(float(np.mean(losses)), rel=1e-5)
+
+
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path, whole: tuple[Path, training.Outcome]) -> None:
+    def stop(text: str) -> None:
+        if text.startswith("2/6"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    recipe, path = tiny("learning_rate=0.01"), tmp_path / "run"
+    outcome = trained(recipe, path, say=stop)
+    assert (outcome.stopped, outcome.updates) == ("SIGTERM", 2)
+    run, goes_on = chosen_run(recipe, "tiny", path, False, "auto")
+    assert goes_on and not run.is_finished()
+    assert trained(recipe, path, resume=True).updates == 6
+    for name in ("metrics.csv", "model/model.safetensors"):
+        assert (path / name).read_bytes() == (whole[0] / name).read_bytes(), name
+    states = [load_file(directory / "state.safetensors") for directory in (path, whole[0])]
+    assert states[0].keys() == states[1].keys() and all((states[0][name] == states[1][name]).all() for name in states[0])
+    assert run.is_finished()
+
+
+def test_another_recipe_does_not_go_on(whole: tuple[Path, training.Outcome], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"another recipe: learning_rate is 0\.02 here, and 0\.01 there"):
+        chosen_run(tiny("learning_rate=0.02"), "tiny", whole[0], False, "auto")
+    with pytest.raises(RunError, match=r"holds a run already\n.*--resume auto"):
+        chosen_run(tiny(), "tiny", whole[0], False, "off")
+    with pytest.raises(RunError, match="there is no run to go on with"):
+        chosen_run(tiny(), "tiny", None, False, str(tmp_path / "none"))
+    with pytest.raises(RunError, match="exclude each other"):
+        chosen_run(tiny(), "tiny", None, True, "auto")
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(RunError, match="files that are not of a run"):
+        chosen_run(tiny(), "tiny", tmp_path, True, "off")
+
+
+@pytest.mark.slow  # another program goes through the passes
+def test_gradients_of_parts_of_a_batch_add_up_to_those_of_the_whole() -> None:
+    metrics = []
+    for parts in (1, 2):
+        recipe, reports = tiny("learning_rate=0.01", f"micro_batches={parts}"), training._Reports()
+        prepared = training.Prepared(recipe)
+        program = training.compiled(prepared, reports.receive, NUMPY)
+        assert ("for m in 0:2" in program.text("program")) == (parts == 2)
+        program.start(prepared.inputs(), by="e").advance("e")
+        metrics.append(reports.metrics)
+    for name in ("loss", "gradient_norm"):
+        np.testing.assert_allclose(metrics[0][name], metrics[1][name], rtol=1e-3)
+
+
+def test_training_that_diverges_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def large(config: LlamaConfig, seed: int, deviation: float) -> dict[str, np.ndarray]:
+        return {name: weight * np.float32(1e30) for name, weight in first_weights(config, seed, deviation).items()}
+
+    monkeypatch.setattr(training, "first_weights", large)
+    message = r"training diverged: the loss is nan in update \d \(counted from 0\); nothing was saved\n.*lower learning_rate"
+    with np.errstate(all="ignore"), pytest.raises(RunError, match=message):
+        trained(tiny("learning_rate=0.01"), tmp_path / "run")
+    assert not (tmp_path / "run/state.safetensors").exists()
+
+
+def test_training_that_diverges_keeps_the_last_good_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive = training._Reports.receive
+
+    def broken(self: training._Reports, number: int, metrics: Any, parameters: Any) -> None:
+        receive(self, number, {**metrics, "loss": metrics["loss"] * (np.nan if number == 1 else 1)}, parameters)
+
+    monkeypatch.setattr(training._Reports, "receive", broken)
+    with pytest.raises(RunError, match=r"the loss is nan in update 2 .*holds the state and the model after update 1\n"):
+        trained(tiny("learning_rate=0.01"), tmp_path / "run")
+    assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 2
+    assert load_weights(tmp_path / "run/model", LlamaConfig.from_directory(tmp_path / "run/model"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("override", ["dtype=float32", "dtype=bfloat16"])
+def test_device_programs_train_as_numpy_does_and_go_on_bit_for_bit(tmp_path: Path, override: str) -> None:
+    recipe = tiny(override, "micro_batches=2")
+    whole = trained(recipe, tmp_path / "whole", backend="jax")
+    stopped = trained(
+        recipe, tmp_path / "run", backend="jax", say=lambda text: text[:2] == "4/" and os.kill(os.getpid(), signal.SIGINT)
+    )
+    assert stopped.stopped == "SIGINT" and whole.compiles <= 3
+    trained(recipe, tmp_path / "run", resume=True, backend="jax")
+    assert (tmp_path / "run/model/model.safetensors").read_bytes() == (tmp_path / "whole/model/model.safetensors").read_bytes()
+    if override == "dtype=float32":
+        assert trained(recipe, tmp_path / "numpy").loss == pytest.approx(whole.loss, rel=1e-4)
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_saved_is_what_is_loaded(tmp_path: Path, values: dict[str, Any], tied: bool, dtype: str) -> None:
+    config = LlamaConfig.from_values({**values, "tie_word_embeddings": tied})
+    weights = first_weights(config, 3)
+    save_model(tmp_path / "model", config, weights, dtype)
+    again = LlamaConfig.from_directory(tmp_path / "model")
+    assert again == config
+    loaded = load_weights(tmp_path / "model", again)
+    assert set(loaded) == set(weights)
+    for name, weight in weights.items():
+        np.testing.assert_allclose(loaded[name], weight, rtol=0 if dtype == "float32" else 2**-8, err_msg=name)
