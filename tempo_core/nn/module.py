@@ -222,7 +222,7 @@ class Module(Generic[Out]):
                 raise ArgumentError(f"{self.name or type(self).__name__} has no parameter {name}", hint=f"it has {near}")
             if (tensor.shape, tensor.dtype) != (ours[name].shape, ours[name].dtype):
                 raise ShapeError(f"{tensor!r} cannot take the place of the parameter {name}, which is {ours[name]!r}")
-        
+
         def other(name: str, parameter: Tensor) -> tuple[Tensor, Tensor]:
             tensor = parameters.get(name, parameter)
             return tensor, tensor
