@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tempo_core as tp
+from tempo_rl.env.check import check_functional
 from tempo_rl.env.program import Batch
 from tempo_rl.env.registry import FUNCTIONAL
 from tempo_rl.env.source import Source
@@ -51,6 +52,10 @@ class SingleEnvironment:
             example = jax.eval_shape(
                 lambda data: function.initial(_key(data), params=self._params), jax.ShapeDtypeStruct((2,), "uint32")
             )
+            taken = jax.eval_shape(
+                lambda a: self.actions.outward(a, jnp), jax.ShapeDtypeStruct(self.actions.shape, self.actions.dtype)
+            )
+            check_functional(function, self._params, self.observations.shape, taken, name)
         self._shape = example.shape
         self.state_size = int(np.prod(example.shape)) + 2
         self.ends_by_time_alone = bool(getattr(function, "ends_by_time_alone", False))

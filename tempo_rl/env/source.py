@@ -59,7 +59,9 @@ def source_of(env: AnyEnvironment) -> Source | None:
     if isinstance(env, str):
         return None
     if isinstance(env, gymnasium.Env):
-        return Source(_name(env), _copies_of(env))
+        make = _copies_of(env)
+        _check(make(), _name(env))
+        return Source(_name(env), make)
     if not isinstance(env, type) and isinstance(env, JaxEnvironment):
         return Source(type(env).__name__, lambda: env, True, getattr(env, "max_episode_steps", None))
     if not callable(env):
@@ -70,13 +72,23 @@ def source_of(env: AnyEnvironment) -> Source | None:
     example: object = env()
     if isinstance(example, gymnasium.Env):
         name = _name(example)
-        example.close()
+        _check(example, name)
         return Source(name, env)
     if isinstance(example, JaxEnvironment):
         return source_of(example)
     raise EnvError(
         f"{getattr(env, '__name__', env)}() gives {example!r}, which is not an environment", hint="return a gymnasium.Env"
     )
+
+
+def _check(example: Environment, name: str) -> None:
+    """Check an example, and close it."""
+    from tempo_rl.env.check import check_host
+
+    try:
+        check_host(example, name)
+    finally:
+        example.close()
 
 
 def _copies_of(env: Environment) -> Callable[[], Environment]:

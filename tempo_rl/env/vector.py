@@ -45,12 +45,13 @@ class HostVectorEnvironment:
     """Wraps a Gymnasium vector environment so that episodes restart within the step that ended them.
 
     Gymnasium has three autoreset modes. SAME_STEP already does this. With DISABLED, this class resets the environments whose
-    episode ended. NEXT_STEP is refused: its step for resetting is not a transition, and ignores the action.
+    episode ended; also with NEXT_STEP in Gymnasium's own vector environments, where a reset takes the place of the step that this mode
+    inserts: a step that ignores the action, and from which nothing may be learned. Other vector environments with NEXT_STEP are refused.
     """
 
     def __init__(self, env: VectorEnv, seed: int = 0, name: str = "", remembering: bool = False):
         """`remembering`: each copy is inside `tempo_rl.env.state._Remembering`, which copies in other processes need to be saved."""
-        from gymnasium.vector import AutoresetMode
+        from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
         self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
         self.env, self.seed, self.num_envs = env, seed, int(env.num_envs)
@@ -58,7 +59,7 @@ class HostVectorEnvironment:
         self.actions = actions_of(env.single_action_space, self.name)
         self._action_dtype = env.single_action_space.dtype
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        if mode == AutoresetMode.NEXT_STEP:
+        if mode == AutoresetMode.NEXT_STEP and not isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
             raise EnvError(
                 f"{self.name} restarts episodes in the next step (AutoresetMode.NEXT_STEP), which loses transitions",
                 hint="make it with autoreset_mode=AutoresetMode.SAME_STEP or DISABLED; vectorization sync and async do",

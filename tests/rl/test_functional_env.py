@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tempo_rl.env import make_vector, vector_environment
-from tempo_rl.env.functional_env import SingleEnvironment, make_single
+from tempo_rl.env.classic import CartPole
+from tempo_rl.env.functional_env import SingleEnvironment, make_single, single_of
 from tempo_rl.env.registry import is_functional
+from tempo_rl.env.source import source_of
 from tempo_rl.errors import EnvError
 from tempo_rl.recipe import make_recipe
 
@@ -124,3 +126,42 @@ def test_the_episodes_of_trivial_are_as_long_as_a_rollout() -> None:
     env.reset()
     ends = [env.step(np.zeros((2, 4), np.float32)).truncated.all() for _ in range(10)]
     assert np.flatnonzero(ends).tolist() == [4, 9]
+
+
+class Wrong(CartPole):
+    """An environment with one mistake, which `mistake` names."""
+
+    max_episode_steps = 9
+
+    def __init__(self, mistake: str):
+        super().__init__()
+        self.mistake = mistake
+
+    def transition(self, state: Any, action: Any, rng: Any, params: None = None) -> Any:
+        following = super().transition(state, action, rng)
+        return following[:3] if self.mistake == "state" else following
+
+    def observation(self, state: Any, rng: Any, params: None = None) -> Any:
+        return state[:2] if self.mistake == "observation" else state
+
+    def reward(self, state: Any, action: Any, next_state: Any, rng: Any, params: None = None) -> Any:
+        return state if self.mistake == "reward" else jnp.ones(())
+
+    def terminal(self, state: Any, rng: Any, params: None = None) -> Any:
+        return (state, state) if self.mistake == "terminal" else super().terminal(state, rng)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("state", r"Wrong\.transition\(\) gives a state \(3,\), and initial\(\) one \(4,\)"),
+        ("observation", r"Wrong\.observation\(\) gives an array \(2,\), and its observation_space has the shape \(4,\)"),
+        ("reward", r"Wrong\.reward\(\) gives an array \(4,\), not one number"),
+        ("terminal", r"Wrong\.terminal\(\) gives tuple, not one array"),
+    ],
+)
+def test_environments_in_jax_are_checked_before_they_are_used(mistake: str, message: str) -> None:
+    source = source_of(Wrong(mistake))
+    assert source is not None
+    with pytest.raises(EnvError, match=message):
+        single_of(source)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from tempo_rl.env.source import source_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.env.vector import HostVectorEnvironment, env_seeds, make_host, vectorized
 from tempo_rl.errors import EnvError
@@ -24,7 +25,7 @@ def scripted(mode: AutoresetMode, ends: list[tuple[str, int]] = ENDS, num_envs: 
     )
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_ends_keep_the_true_successor_and_restart_in_the_same_step(mode: AutoresetMode) -> None:
     env = scripted(mode)
     assert env.reset().tolist() == [[0, 0]]
@@ -38,9 +39,25 @@ def test_ends_keep_the_true_successor_and_restart_in_the_same_step(mode: Autores
     assert [int(s.episode_length[0]) for s in steps] == [1, 2, 1, 2, 3]
 
 
-def test_next_step_autoreset_is_refused() -> None:
+def test_no_environment_takes_a_step_that_is_not_a_transition() -> None:
+    """With NEXT_STEP, a reset takes the place of the inserted step, and each environment gets each action once."""
+    envs = SyncVectorEnv([lambda: Scripted([("terminated", 1)]), lambda: Scripted([("truncated", 2)])])
+    assert envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    env = HostVectorEnvironment(envs, name="two")
+    env.reset()
+    steps = [env.step(np.array([k % 2, 1 - k % 2], np.int32)) for k in range(4)]
+    assert [s.terminated.tolist() for s in steps] == [[True, False]] * 4
+    assert [s.reward.tolist() for s in steps] == [[0, 0], [10, 1], [20, 10], [30, 11]]
+    assert [one.actions for one in envs.envs] == [[5, 6, 5, 6], [6, 5, 6, 5]]  # type: ignore[attr-defined]
+
+
+def test_next_step_autoreset_of_other_vector_environments_is_refused() -> None:
+    class Foreign(gym.vector.VectorEnv[Any, Any, Any]):
+        num_envs = 1
+        single_observation_space, single_action_space = gym.spaces.Box(0.0, 1.0), gym.spaces.Discrete(2)
+
     with pytest.raises(EnvError, match=r"NEXT_STEP.*loses transitions"):
-        scripted(AutoresetMode.NEXT_STEP)
+        HostVectorEnvironment(Foreign(), name="foreign")
 
 
 def test_environments_end_independently() -> None:
@@ -198,3 +215,39 @@ def test_faults_are_blamed_on_the_environment(fault: str, vectorization: str, me
 def test_more_environments_than_a_host_can_hold_are_refused_at_once() -> None:
     with pytest.raises(EnvError, match=r"num_envs=100,000,000 environments CartPole-v1 on the host are too many"):
         make_host("CartPole-v1", 100_000_000)
+
+
+class Wrong(Scripted):
+    """An environment with one mistake, which `mistake` names."""
+
+    def __init__(self, mistake: str):
+        super().__init__([("terminated", 2)])
+        self.mistake = mistake
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        observation, info = super().reset(seed=seed)
+        return observation if self.mistake == "no info" else (np.zeros(3) if self.mistake == "shape" else observation, info)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.mistake == "four":
+            return observation, reward, terminated, info
+        reward = np.zeros(2) if self.mistake == "reward" else reward  # type: ignore[assignment]
+        return observation, reward, int(terminated) if self.mistake == "int" else terminated, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("no info", r"Wrong\.reset\(\) gives array.*\n.*return observation, \{\}"),
+        ("shape", r"Wrong\.reset\(\) gives an observation float64\[3\], and its observation_space is Box\("),
+        ("four", r"Wrong\.step\(action\) gives \(array.*\n.*return observation, reward, terminated, truncated"),
+        ("reward", r"gives the reward array\(\[0\., 0\.\]\)\n.*one number"),
+        ("int", r"gives 0 for terminated\n.*write bool\(terminated\)"),
+    ],
+)
+def test_environments_are_checked_before_they_are_used(mistake: str, message: str) -> None:
+    for env in (lambda: Wrong(mistake), Wrong(mistake)):
+        with pytest.raises(EnvError, match=message):
+            source_of(env)
+    assert source_of(Wrong("")) is not None
