@@ -170,7 +170,7 @@ def names_of(name: str, node: nodes.SymbolNode) -> Iterator[Name]:
         yield Name(name, f"class({', '.join(base.type.name for base in node.bases)})", False)
         shown: set[str] = set()
         for base in node.mro:
-            if not base.fullname.startswith(("tempo_core", "tempo_runs", "tempo_rl", "tempo_llm")):
+            if not base.fullname.startswith(("tempo_core", "tempo_rl", "tempo_llm")):
                 continue
             for member, symbol in base.names.items():
                 is_private = "-" in member or (

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
+from tempo_core.runs.errors import UserError
 from tempo_llm.errors import RequestError
 from tempo_llm.json_files import JsonObject
-from tempo_runs.errors import UserError
 
 if TYPE_CHECKING:
     from tempo_llm.generate import Completion, Generation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tempo_runs.errors import UserError
+from tempo_core.runs.errors import UserError
 
 
 class LlmError(UserError):

@@ -11,9 +11,9 @@ import numpy as np
 import safetensors.numpy
 
 from tempo_core.files import write_whole
+from tempo_core.runs.errors import RunError
 from tempo_llm.checkpoint import DTYPES, EMBEDDING, FINAL_NORM, HEAD, layer_weights
 from tempo_llm.config import LlamaConfig
-from tempo_runs.errors import RunError
 
 
 def save_model(

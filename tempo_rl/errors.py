@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tempo_runs.errors import RecipeError, RunError
-from tempo_runs.errors import UserError as RLError
+from tempo_core.runs.errors import RecipeError, RunError
+from tempo_core.runs.errors import UserError as RLError
 
 __all__ = ["CheckpointError", "EnvError", "RLError", "RecipeError", "RunError"]
 

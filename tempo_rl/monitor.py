@@ -10,9 +10,9 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from tempo_core.runs.logger import Row
 from tempo_rl.errors import RunError
 from tempo_rl.recipe import Recipe
-from tempo_runs.logger import Row
 
 RECENT = 10  # iterations whose mean return says how good the parameters are
 

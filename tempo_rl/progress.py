@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from tempo_runs.logger import Row
+from tempo_core.runs.logger import Row
 
 EVERY = 10.0  # seconds between two lines
 

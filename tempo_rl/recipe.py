@@ -8,11 +8,7 @@ from typing import Annotated, Literal, Self, get_type_hints
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from tempo_rl.env.registry import is_functional
-from tempo_rl.env.source import Source
-from tempo_rl.errors import RecipeError
-from tempo_rl.references import load_reference
-from tempo_runs.recipe import (
+from tempo_core.runs.recipe import (
     Count,
     NonNegative,
     Plain,
@@ -25,8 +21,12 @@ from tempo_runs.recipe import (
     read_recipe,
     validated,
 )
-from tempo_runs.recipe import find_recipe as find_of_kind
-from tempo_runs.recipe import shipped_recipes as shipped_of_kind
+from tempo_core.runs.recipe import find_recipe as find_of_kind
+from tempo_core.runs.recipe import shipped_recipes as shipped_of_kind
+from tempo_rl.env.registry import is_functional
+from tempo_rl.env.source import Source
+from tempo_rl.errors import RecipeError
+from tempo_rl.references import load_reference
 
 __all__ = ["ALGORITHMS", "Recipe", "WandbRecipe", "dump_recipe", "find_recipe", "load_recipe", "make_recipe", "shipped_recipes"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tempo_core.files import write_whole
+from tempo_core.runs.lock import lock
+from tempo_core.runs.plain import read_yaml
 from tempo_rl.errors import CheckpointError, RecipeError, RunError
 from tempo_rl.recipe import Recipe, dump_recipe, make_recipe
-from tempo_runs.lock import lock
-from tempo_runs.plain import read_yaml
 
 Mode: TypeAlias = Literal["new", "overwrite", "resume"]
 

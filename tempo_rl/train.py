@@ -16,6 +16,8 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 import numpy as np
 
 import tempo_core as tp
+from tempo_core.runs.logger import CSVLogger, JSONLLogger, TensorBoardLogger, WandbLogger
+from tempo_core.runs.stop import StopRequest
 from tempo_rl.agents import Agent, build_agent
 from tempo_rl.agents.base import Arrays
 from tempo_rl.checkpoint import Checkpoint, save_checkpoint
@@ -28,8 +30,6 @@ from tempo_rl.monitor import Callback, Logger, TrainingMonitor
 from tempo_rl.progress import Progress
 from tempo_rl.recipe import Recipe
 from tempo_rl.rundir import RunDirectory
-from tempo_runs.logger import CSVLogger, JSONLLogger, TensorBoardLogger, WandbLogger
-from tempo_runs.stop import StopRequest
 
 Error = TypeVar("Error", bound=BaseException)
 

@@ -46,4 +46,4 @@ def test_the_model_in_the_box_is_found_from_an_empty_folder(unpacked: Path, tmp_
     assert result.returncode == 0, result.stderr
     facts = json.loads(result.stdout)
     assert facts["model"].startswith(str(unpacked)) and facts["tokenizer"]
-    assert (unpacked / "tempo_runs/recipes/tiny_llama.yaml").is_file()
+    assert (unpacked / "tempo_core/runs/recipes/tiny_llama.yaml").is_file()

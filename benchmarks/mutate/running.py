@@ -59,7 +59,7 @@ class Outcome:
 def import_everything() -> None:
     """What tests import, once, before the forks; nothing that starts threads or a device."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    for package in ("tempo_core", "tempo_runs", "tempo_rl", "tempo_llm"):
+    for package in ("tempo_core", "tempo_rl", "tempo_llm"):
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if package == "tempo_core":
                 importlib.import_module(module.name)

@@ -6,10 +6,10 @@ import json
 import math
 from typing import Protocol
 
+from tempo_core.runs.recipe import dump_recipe
 from tempo_llm.config import LlamaConfig
 from tempo_llm.training.recipe import TrainRecipe
 from tempo_llm.training.text import BEGIN, END
-from tempo_runs.recipe import dump_recipe
 
 
 class Figures(Protocol):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tempo_runs.recipe import (
+from tempo_core.runs.recipe import (
     Count,
     NonNegative,
     Plain,

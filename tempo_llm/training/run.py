@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 import tempo_core as tp
+from tempo_core.runs.errors import RecipeError, RunError
+from tempo_core.runs.logger import CSVLogger, WandbLogger
+from tempo_core.runs.stop import StopRequest
 from tempo_llm.checkpoint import DTYPES
 from tempo_llm.config import LlamaConfig
 from tempo_llm.model import load
@@ -25,9 +28,6 @@ from tempo_llm.training.recipe import TrainRecipe
 from tempo_llm.training.rundir import RunFiles
 from tempo_llm.training.text import BEGIN, END, Text, make_text, mixed, order_of_rows, packed, train_tokenizer
 from tempo_llm.types import IntArray
-from tempo_runs.errors import RecipeError, RunError
-from tempo_runs.logger import CSVLogger, WandbLogger
-from tempo_runs.stop import StopRequest
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tempo_core.files import write_whole
+from tempo_core.runs.errors import RecipeError, RunError
+from tempo_core.runs.lock import lock
+from tempo_core.runs.plain import read_yaml
+from tempo_core.runs.recipe import dump_recipe
 from tempo_llm.training.recipe import TrainRecipe, make_recipe
-from tempo_runs.errors import RecipeError, RunError
-from tempo_runs.lock import lock
-from tempo_runs.plain import read_yaml
-from tempo_runs.recipe import dump_recipe
 
 MAY_DIFFER = ("track", "wandb", "saved_dtype")  # keys that the program does not depend on
 FILES = ("config.yaml", "metrics.csv", "state.safetensors", "result.json")

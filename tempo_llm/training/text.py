@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tempo_core.runs.errors import RecipeError, RunError
 from tempo_llm.training.lessons import Lesson, lessons
 from tempo_llm.training.recipe import TextRecipe, TrainRecipe
 from tempo_llm.types import IntArray
-from tempo_runs.errors import RecipeError, RunError
 
 BEGIN, END = "<s>", "</s>"
 

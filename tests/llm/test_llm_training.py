@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tempo_core.runs.errors import RecipeError, RunError
 from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.generate import Generator
@@ -24,7 +25,6 @@ from tempo_llm.training.program import first_weights
 from tempo_llm.training.recipe import TrainRecipe, load_recipe, make_recipe
 from tempo_llm.training.rundir import RunFiles, chosen_run
 from tempo_llm.training.text import make_text, mixed, order_of_rows, packed, train_tokenizer
-from tempo_runs.errors import RecipeError, RunError
 
 pytest.importorskip("tokenizers")
 

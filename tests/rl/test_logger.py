@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tempo_core.runs.logger import CSVLogger, WandbLogger
+from tempo_core.runs.stop import SIGNALS, StopRequest
 from tempo_rl.checkpoint import load_checkpoint
 from tempo_rl.errors import RunError
 from tempo_rl.keeper import Keeper
 from tempo_rl.monitor import TrainingMonitor
 from tempo_rl.recipe import WandbRecipe, make_recipe
 from tempo_rl.rundir import RunDirectory
-from tempo_runs.logger import CSVLogger, WandbLogger
-from tempo_runs.stop import SIGNALS, StopRequest
 
 
 def test_rows_are_readable_at_once(tmp_path: Path) -> None:

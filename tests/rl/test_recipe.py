@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tempo_core.runs.plain import read_yaml
 from tempo_rl.errors import RecipeError
 from tempo_rl.recipe import PPORecipe, ReinforceRecipe, dump_recipe, load_recipe, make_recipe, shipped_recipes
-from tempo_runs.plain import read_yaml
 
 PPO = {"algorithm": "ppo"}
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tempo_runs.errors import RecipeError
-from tempo_runs.plain import read_yaml
+from tempo_core.runs.errors import RecipeError
+from tempo_core.runs.plain import read_yaml
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -52,7 +52,7 @@ def recipe_folders() -> list[Path]:
 
     In a wheel the shipped recipes are inside this package; in a checkout they are beside it.
     """
-    package = Path(str(resources.files("tempo_runs")))
+    package = Path(str(resources.files("tempo_core.runs")))
     in_wheel, in_checkout = package / "recipes", package.parent / "recipes"
     return [Path("recipes"), in_wheel if in_wheel.is_dir() else in_checkout]
 

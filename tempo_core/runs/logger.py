@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tempo_core.files import write_whole
-from tempo_runs.errors import RunError
-from tempo_runs.recipe import WandbRecipe
+from tempo_core.runs.errors import RunError
+from tempo_core.runs.recipe import WandbRecipe
 
 Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints
 

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from tempo_runs.errors import RunError
+from tempo_core.runs.errors import RunError
 
 
 def lock(handle: int, path: Path) -> None:
