@@ -335,9 +335,10 @@ class Checking:
             except errors.ShapeError as error:
                 assert any(isinstance(node.op, ops.Udf) for node in self.source), error
                 return
-            except errors.TempoError:
-                if least is None:
-                    raise
+            except errors.TempoError as error:
+                if least is None:  # the program may be wrong for greater bounds
+                    self.check_refusal(error, {bound: limit.capacity for bound, limit in limits.items()})
+                    return
         self.built["calls"][0] = 0
         self.built["seen"].clear()
         assert_counted_as_run(program)
@@ -455,13 +456,13 @@ class Checking:
         whole = bool(node.domain.steps) and node.domain.condition is TRUE and self.ctx.graph.nodes.get(node.id) == node
         return whole and bool(node.outputs) and node.outputs[0].dtype == "float32" and node.outputs[0].is_static
 
-    def check_refusal(self, error: errors.TempoError) -> None:
-        """The compiler's error is right: a walk through all points finds the same mistake."""
+    def check_refusal(self, error: errors.TempoError, bounds: Mapping[Any, int] | None = None) -> None:
+        """The compiler's error is right: a walk through all points finds the same mistake, for these bounds in place of some."""
         if isinstance(error, errors.EmptyBranchError):
             assert reference.empty_branches(self.source), f"every branch defines a point for some bounds: {error}"
             return
         kinds = [confirmed for kind, confirmed in REFUSALS.items() if isinstance(error, kind)]
-        mistakes = reference.mistakes(self.source, self.bounds)
+        mistakes = reference.mistakes(self.source, {**self.bounds, **(bounds or {})})
         if not any(kind in mistakes for kind in kinds):
             raise AssertionError(
                 f"refused, and by brute force nothing of the kind is wrong ({mistakes}): {error!r}\n{error}"
