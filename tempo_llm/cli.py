@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from tempo_core.runs.errors import UserError
-from tempo_llm.errors import RequestError
+from tempo_llm.errors import LlmError, RequestError
 from tempo_llm.json_files import JsonObject
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def _errors() -> Iterator[None]:
     """What a user can do wrong, and what a machine lacks, is one line on standard error and the exit code 1."""
     try:
         yield
-    except UserError as error:
+    except LlmError as error:
         _fail(str(error))
     except (typer.Exit, click.ClickException):
         raise
@@ -117,8 +116,9 @@ def _errors() -> Iterator[None]:
         _fail("this machine has too little memory for the request\n  hint: ask for fewer tokens or samples, or --dtype int8")
     except Exception as error:
         from tempo_core.errors import TempoError
+        from tempo_core.runs.errors import UserError
 
-        if not isinstance(error, TempoError):
+        if not isinstance(error, (TempoError, UserError)):
             raise
         _fail(str(error))
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from tempo_core.runs.errors import UserError
 
+class LlmError(Exception):
+    """Base of the errors of `tempo_llm`. `message` says what is wrong, `hint` what to do about it.
 
-class LlmError(UserError):
-    """Base of the errors of `tempo_llm`. `message` says what is wrong, `hint` what to do about it."""
+    Training raises the errors of `tempo_core.runs` too, which this module does not import: the command's help should not wait for the compiler.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None):
+        self.message, self.hint = message, hint
+        super().__init__(message if hint is None else f"{message}\n  hint: {hint}")
 
 
 class ModelConfigError(LlmError):

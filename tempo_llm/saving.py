@@ -25,7 +25,7 @@ def save_model(
     Raises RunError if the directory cannot be written.
     """
     ends = list(config.eos_ids)
-    values = {**config_values(config), "dtype": dtype, "torch_dtype": dtype}
+    values = {**_config_values(config), "dtype": dtype, "torch_dtype": dtype}
     generation = {"bos_token_id": config.bos_id, "eos_token_id": ends[0] if len(ends) == 1 else ends, "do_sample": False}
     arrays = {name: array.astype(DTYPES[dtype]) for name, array in file_tensors(config, weights).items()}
     contents = {
@@ -46,7 +46,7 @@ def _json(values: Mapping[str, Any]) -> bytes:
     return (json.dumps(values, indent=2) + "\n").encode()
 
 
-def config_values(config: LlamaConfig) -> dict[str, Any]:
+def _config_values(config: LlamaConfig) -> dict[str, Any]:
     """The content of config.json of a Llama model."""
     ends = list(config.eos_ids)
     return {

@@ -22,6 +22,7 @@ def mutate(*options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 def test_rows_that_are_wrong_or_gone_are_noticed() -> None:
     """A row, a number in code, a check of the verifier, and a row without which tests are skipped."""
     names = [

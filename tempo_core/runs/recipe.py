@@ -53,7 +53,7 @@ def recipe_folders() -> list[Path]:
     In a wheel the shipped recipes are inside this package; in a checkout they are beside it.
     """
     package = Path(str(resources.files("tempo_core.runs")))
-    in_wheel, in_checkout = package / "recipes", package.parent / "recipes"
+    in_wheel, in_checkout = package / "recipes", package.parents[1] / "recipes"
     return [Path("recipes"), in_wheel if in_wheel.is_dir() else in_checkout]
 
 

@@ -111,7 +111,9 @@ class Evaluation:
         return float(self.program.run({"rows": self.rows, **parameters}))
 
 
-def compiled(prepared: Prepared, receive: Callable[[int, Arrays, Arrays], None], options: Mapping[str, Any]) -> tp.Program[Any]:
+def compiled(
+    prepared: Prepared, receive: Callable[[int, Arrays, Arrays], None], options: Mapping[str, Any]
+) -> tp.Program[list[np.ndarray[Any, np.dtype[Any]]]]:
     """The program of a training run, which hands each report to `receive`."""
     recipe = prepared.recipe
     traced = trace_training(prepared.config, recipe, len(prepared.rows), receive)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tempo_core.runs.errors import RecipeError, RunError
 from tempo_llm.training.lessons import Lesson, lessons
 from tempo_llm.training.recipe import TextRecipe, TrainRecipe
 from tempo_llm.types import IntArray
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 BEGIN, END = "<s>", "</s>"
 
@@ -71,7 +74,7 @@ def mixed(prompts: Sequence[Lesson], count: int) -> list[Lesson]:
 # -- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def train_tokenizer(documents: Iterable[str], vocabulary: int) -> Any:
+def train_tokenizer(documents: Iterable[str], vocabulary: int) -> Tokenizer:
     """A byte-level BPE tokenizer (`tokenizers.Tokenizer`) of at most `vocabulary` tokens. Each digit is a token."""
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -95,13 +98,14 @@ def train_tokenizer(documents: Iterable[str], vocabulary: int) -> Any:
     return tokenizer
 
 
-def packed(tokenizer: Any, documents: Sequence[str], length: int) -> IntArray:
+def packed(tokenizer: Tokenizer, documents: Sequence[str], length: int) -> IntArray:
     """Rows of `length` + 1 tokens, int32 [rows, length + 1]: the tokens of a row, and the one after each.
 
     A row begins with a document. Of a document that does not fit into the rest of a row, the part that does is there; what is left of it
     begins the next row if it is longer than a row, and is left out otherwise.
     """
     end, size = tokenizer.token_to_id(END), length + 1
+    assert end is not None, "`train_tokenizer` gives each tokenizer an end"
     rows: list[list[int]] = []
     row: list[int] = []
     for encoding in tokenizer.encode_batch(list(documents)):

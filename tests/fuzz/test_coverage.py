@@ -30,6 +30,7 @@ def drawings() -> list[Drawing]:
     return [drawn(Seeded(seed), 8, EXECUTORS[seed % 3])[1] for seed in range(PROGRAMS)]
 
 
+@pytest.mark.slow
 def test_everything_is_drawn(drawings: list[Drawing]) -> None:
     """The first few hundred programs have every feature of the tables, and most of the many rows of ops and modules."""
     features = Counter(feature for d in drawings for feature in d.features)

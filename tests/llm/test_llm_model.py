@@ -158,7 +158,9 @@ def test_logits_at_every_position(model: Model, checkpoint: Any) -> None:
     assert model.logits("a dog").shape[0] == len(model.tokenizer.encode("a dog", raw=True))
 
 
-@pytest.mark.parametrize(("dtype", "error"), [("bfloat16", 0.05), ("float16", 0.005), ("int8", 0.05)])
+@pytest.mark.parametrize(
+    ("dtype", "error"), [("bfloat16", 0.05), pytest.param("float16", 0.005, marks=pytest.mark.slow), ("int8", 0.05)]
+)
 def test_dtypes_are_close_to_float32(model: Model, checkpoint: Any, dtype: str, error: float) -> None:
     """`error` is relative to the largest logit of a position. The program computes with the weights that it has, and nothing else."""
     narrow = tempo_llm.load(checkpoint[0], dtype=dtype, capacity=64)

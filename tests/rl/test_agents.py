@@ -287,6 +287,7 @@ def remembered(w: Arrays, d: Arrays, h: Any) -> tuple[Any, Any, Any]:
     return jnp.stack(outputs), jnp.stack(finals), h
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain_jax")
 def test_a_memory_learns_through_whole_sequences() -> None:
     """Two iterations of PPO in plain JAX: episodes end inside of rollouts, and go on from one to the next with what they remember."""

@@ -235,6 +235,7 @@ class Choices(Scripted):
         return observation, float((np.asarray(action) == [1, 2, 0]).sum()), terminated, truncated, info
 
 
+@pytest.mark.slow
 def test_an_agent_learns_several_choices() -> None:
     keys = KEYS | {
         "num_envs": 8,

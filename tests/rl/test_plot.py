@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tempo_core.runs.logger import JSONLLogger, TensorBoardLogger
 from tempo_rl.cli import app
 from tempo_rl.errors import RecipeError, RunError
 from tempo_rl.evaluate import evaluate
-from tempo_rl.logger import JSONLLogger, TensorBoardLogger
 from tempo_rl.monitor import Iteration
 from tempo_rl.plot import curve_of, draw, mean_of, smoothed
 from tempo_rl.recipe import make_recipe

@@ -114,6 +114,7 @@ def test_one_seed_gives_one_log(name: str, done: Done, tmp_path: Path, programs:
     assert run_tiny(name, tmp_path / "again", cache=programs(name))[1].metrics.read_bytes() == log
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_log(done: Done, tmp_path: Path, programs: Programs) -> None:
     other = run_tiny("reinforce", tmp_path / "other", "seed=1", cache=programs("small"))[1]
     assert other.metrics.read_bytes() != done("reinforce")[1].metrics.read_bytes()
