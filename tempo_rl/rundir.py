@@ -6,7 +6,6 @@ One process at a time trains in a directory: it holds a lock, which ends with th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tempo_core.files import write_whole
-from tempo_core.runs.lock import lock
+from tempo_core.runs.lock import locked
 from tempo_core.runs.plain import read_yaml
 from tempo_rl.errors import CheckpointError, RecipeError, RunError
 from tempo_rl.recipe import Recipe, dump_recipe, make_recipe
@@ -116,17 +115,9 @@ class RunDirectory:
         """Hold the directory, which is created, for this process alone. Raises `RunError` if it is held, or cannot be written."""
         is_new = not self.path.exists()
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise RunError(
-                f"{self.path} cannot be written: {error.strerror or error}", hint="choose another: --out DIR"
-            ) from error
-        try:
-            lock(handle, self.path)
-            yield
+            with locked(self.path, self.checkpoints):
+                yield
         finally:
-            os.close(handle)
             if is_new and not self.config.exists():  # training did not begin
                 with suppress(OSError):
                     (self.path / ".lock").unlink()

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tempo_core.runs.errors import RunError
 
 
-def lock(handle: int, path: Path) -> None:
+@contextmanager
+def locked(path: Path, *inside: Path) -> Iterator[None]:
+    """Hold a directory for this process alone; it is created, and so are those `inside`. Raises RunError if it is held, or cannot be written."""
+    try:
+        for directory in (path, *inside):
+            directory.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}", hint="choose another: --out DIR") from error
+    try:
+        _lock(handle, path)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, path: Path) -> None:
     """Lock an open file for this process. The system takes the lock away when the process ends, however it ends."""
     try:
         import fcntl

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tempo_core.files import write_whole
 from tempo_core.runs.errors import RecipeError, RunError
-from tempo_core.runs.lock import lock
+from tempo_core.runs.lock import locked
 from tempo_core.runs.plain import read_yaml
 from tempo_core.runs.recipe import dump_recipe
 from tempo_llm.training.recipe import TrainRecipe, make_recipe
 
+MARK = "# A recipe of tempo-llm train\n"  # the first line of a run's config.yaml
 MAY_DIFFER = ("track", "wandb", "saved_dtype")  # keys that the program does not depend on
 FILES = ("config.yaml", "metrics.csv", "state.safetensors", "result.json")
 
@@ -48,28 +48,21 @@ class RunFiles:
         """The model directory with the parameters of the newest report."""
         return self.path / "model"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the directory, which is created, for this process alone. Raises RunError."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise RunError(
-                f"{self.path} cannot be written: {error.strerror or error}", hint="choose another: --out DIR"
-            ) from error
-        try:
-            lock(handle, self.path)
-            yield
-        finally:
-            os.close(handle)
+        return locked(self.path)
+
+    def check(self) -> None:
+        """Raise RunError if config.yaml is there and is not that of a training run: it may be a file of the user."""
+        if self.config.exists() and not self.config.read_bytes().startswith(MARK.encode()):
+            raise RunError(f"{self.config} was not written by tempo-llm train", hint="choose another directory: --out DIR")
 
     def begin(self, recipe: TrainRecipe) -> None:
         """Write the recipe of a new run; what an earlier run left is deleted. Raises RunError."""
         try:
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
-            write_whole(self.config, dump_recipe(recipe).encode())
+            write_whole(self.config, (MARK + dump_recipe(recipe)).encode())
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
@@ -131,6 +124,7 @@ def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool
         run = RunFiles(Path("runs") / f"{name}-seed{recipe.seed}-{len(numbered):03d}")
     if run.path.exists() and not run.path.is_dir():
         raise RunError(f"{run.path} is a file", hint="give a directory: --out DIR")
+    run.check()
     if resume == "auto" and run.state.is_file():
         run.check_recipe(recipe)
         return run, True

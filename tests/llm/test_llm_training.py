@@ -265,3 +265,11 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path, values: dict[str, Any],
     assert set(loaded) == set(weights)
     for name, weight in weights.items():
         np.testing.assert_allclose(loaded[name], weight, rtol=0 if dtype == "float32" else 2**-8, err_msg=name)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_users_config_is_not_replaced(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "config.yaml").write_text("mine: 1\n")
+    with pytest.raises(RunError, match=r"config.yaml was not written by tempo-llm train\n"):
+        chosen_run(load_recipe("tiny_llama"), "tiny_llama", tmp_path, overwrite, "off" if overwrite else "auto")
+    assert (tmp_path / "config.yaml").read_text() == "mine: 1\n"
