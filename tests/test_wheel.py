@@ -25,6 +25,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["ls"], ["validate", "ppo"]], ids=" ".join)
 def test_the_command_finds_its_recipes_from_an_empty_folder(unpacked: Path, tmp_path: Path, command: list[str]) -> None:
     environment = os.environ | {"PYTHONPATH": str(unpacked)}
@@ -39,6 +40,7 @@ def test_the_command_finds_its_recipes_from_an_empty_folder(unpacked: Path, tmp_
         assert "algorithm: ppo" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_model_in_the_box_is_found_from_an_empty_folder(unpacked: Path, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(unpacked)}
     run = [sys.executable, "-m", "tempo_llm.cli", "info", "--model", "tiny-llama", "--json"]

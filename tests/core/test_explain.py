@@ -94,7 +94,7 @@ def test_the_passes_run_again_give_the_same_program() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_each_operation_has_a_story_that_ends(name: str) -> None:
+def test_operations_have_stories_that_end(name: str) -> None:
     made = PROGRAMS[name]
     context, outputs = made.build()
     program = context.compile({bound: max(made.least, 5) for bound in (step.bound_expr for step in context.steps)}, outputs)

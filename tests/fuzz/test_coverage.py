@@ -41,6 +41,7 @@ def test_everything_is_drawn(drawings: list[Drawing]) -> None:
     assert len(rows) <= 20, text
 
 
+@pytest.mark.slow
 def test_no_unit_fails_with_another_error_than_the_users(drawings: list[Drawing]) -> None:
     assert not [d.units[-1] for d in drawings if d.broken]
 

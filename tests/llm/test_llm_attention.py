@@ -61,7 +61,7 @@ def test_a_pattern_generates_the_oracles_tokens(values: dict[str, Any], random_t
     assert list(tokens) == expected != oracle.greedy(values, tensors, PROMPT, 10)
 
 
-@pytest.mark.parametrize("name", ["block=B", "window=W+sink=K"])
+@pytest.mark.parametrize("name", [pytest.param("block=B", marks=pytest.mark.slow), "window=W+sink=K"])
 def test_a_pattern_ends_and_streams(values: dict[str, Any], random_tensors: Any, write_model: Any, name: str) -> None:
     """The loop ends inside of the program, also where layers read several slices of their past; pieces are there as they come."""
     tensors = random_tensors(values)

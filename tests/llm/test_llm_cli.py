@@ -121,6 +121,7 @@ def test_json_and_text_of_a_batch(cli: Any, whole_model: Path, tmp_path: Path) -
     assert "note:" not in plain.stderr and "compiled" in plain.stderr
 
 
+@pytest.mark.slow
 def test_a_second_start_compiles_nothing(cli: Any, whole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     common = [
         "generate",

@@ -21,6 +21,7 @@ def test_forty_damaged_models() -> None:
     assert sum(endings.values()) == 40 and {"CheckpointError", "ModelConfigError", "TokenizerError", "works"} <= set(endings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", faults.DAMAGES)
 def test_each_kind_of_damage_damages(kind: str, tmp_path: Path) -> None:
     """Of some cases of each kind, at least one is an error: what it does is not without effect."""

@@ -31,9 +31,9 @@ def make_generator(random_tensors: Any, write_model: Any) -> Any:
     [
         ({}, False),
         ({"num_key_value_heads": 1}, True),
-        ({"num_key_value_heads": 4, "num_hidden_layers": 1}, False),
+        pytest.param({"num_key_value_heads": 4, "num_hidden_layers": 1}, False, marks=pytest.mark.slow),
         ({"attention_bias": True, "mlp_bias": True}, False),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, False),
+        pytest.param({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, False, marks=pytest.mark.slow),
         ({"rope_scaling": "llama3"}, True),
     ],
     ids=["grouped", "one-kv-head-tied", "one-layer", "biases", "linear-rope", "llama3-rope-tied"],

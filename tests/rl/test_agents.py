@@ -241,7 +241,7 @@ def plain_jax() -> Iterator[None]:
             marks=pytest.mark.slow,
         ),
         {"algorithm": "actor_critic"},
-        {"algorithm": "reinforce"},
+        pytest.param({"algorithm": "reinforce"}, marks=pytest.mark.slow),
         {"algorithm": "reinforce", "baseline": True, "vf_coef": 0.3},
     ],
     ids=["ppo", "ppo_value_clipping", "actor_critic", "reinforce", "reinforce_baseline"],
@@ -348,7 +348,7 @@ ROWS = 28
 
 
 @pytest.mark.usefixtures("plain_jax", "each_row_once")
-@pytest.mark.parametrize("double_q", [True, False])
+@pytest.mark.parametrize("double_q", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_q_learning_draws_from_the_last_iterations_and_follows_its_target(double_q: bool) -> None:
     """Four iterations of 14 steps, a buffer of 28, two updates an iteration; the target goes half the way in every second one."""
     keys = {"algorithm": "dqn", "total_timesteps": 56, "buffer_size": 27, "batch_size": ROWS, "gradient_steps": 2}

@@ -154,7 +154,9 @@ def scripted() -> Scripted:
 
 
 @pytest.mark.parametrize(
-    "env", [scripted, Scripted(ENDS), gym.make(ID, ends=ENDS)], ids=["function", "object", "object with a spec"]
+    "env",
+    [scripted, pytest.param(Scripted(ENDS), marks=pytest.mark.slow), gym.make(ID, ends=ENDS)],
+    ids=["function", "object", "object with a spec"],
 )
 def test_environments_of_your_own(env: Any) -> None:
     recipe = A2C(env, **SMALL).recipe

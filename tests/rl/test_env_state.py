@@ -195,7 +195,9 @@ def rollout(host: HostVectorEnvironment, steps: int) -> list[Any]:
     return [part for at in range(steps) for part in host.step((np.arange(host.num_envs) + at) % 2)]
 
 
-@pytest.mark.parametrize(("first", "second"), [("sync", "sync"), ("sync", "async"), ("async", "sync")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("sync", "sync"), ("sync", "async"), pytest.param("async", "sync", marks=pytest.mark.slow)]
+)
 def test_vector_environments_go_on(first: str, second: str) -> None:
     host, other = make_host("CartPole-v1", 3, 1, first), make_host("CartPole-v1", 3, 2, second)
     try:
@@ -265,7 +267,7 @@ def acting(
     return ctx.compile({B: 2, T: 40}, outputs, tp.Config(backend="numpy")), env.close
 
 
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_a_saved_run_goes_on_within_an_episode(vectorization: str, tmp_path: Path) -> None:
     program, close = acting("CartPole-v1", vectorization)
     run = program.start({})

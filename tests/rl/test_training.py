@@ -431,7 +431,7 @@ def test_a_second_run_compiles_nothing_and_learns_the_same(tmp_path: Path) -> No
     np.testing.assert_array_equal(first.evaluation.returns, second.evaluation.returns)
 
 
-@pytest.mark.parametrize("name", ["ppo_functional", "reinforce"])
+@pytest.mark.parametrize("name", [pytest.param("ppo_functional", marks=pytest.mark.slow), "reinforce"])
 def test_a_run_compiles_what_the_plan_says(name: str, done: Done) -> None:
     outcome, _ = done(name)
     text = plan(tiny_recipe(name), full=True)

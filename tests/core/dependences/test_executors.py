@@ -19,7 +19,7 @@ CONFIGS = [  # compiling takes most of the time: every pattern runs staged, and 
 ]
 
 
-@pytest.mark.parametrize("part", range(len(CONFIGS)))
+@pytest.mark.parametrize("part", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3])
 def test_patterns_together(part: int) -> None:
     s = Setting(2, 5)
     outputs, expected, names = [], [], []

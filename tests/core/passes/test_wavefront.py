@@ -65,7 +65,7 @@ def test_which_programs_run_by_diagonals(name: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 3, 3), (3, 1, 4), (2, 4, 1), (4, 2, 2), (2, 6, 3)])
-def test_a_table_for_each_sweep(sizes: tuple[int, int, int]) -> None:
+def test_a_table_for_all_sweeps(sizes: tuple[int, int, int]) -> None:
     """Each point reads the new values above and to the left, and the values of the sweep before below and to the right."""
     context = tp.Context("k", "i", "j")
     with context as ((k, K), (i, I), (j, J)):
