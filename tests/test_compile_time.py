@@ -116,7 +116,7 @@ def adam(parameters: int) -> programs.Traced:
         return programs.Traced(ctx, {I: 3, E: 4}, [w[I - 1, E - 1] for w in weights])
 
 
-@pytest.mark.parametrize("name", ["ppo functional", "rnn gradient", "llama 1 row"])
+@pytest.mark.parametrize("name", [pytest.param("ppo functional", marks=pytest.mark.slow), "rnn gradient", "llama 1 row"])
 def test_sharing_changes_no_storage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduled = PROGRAMS[name]().scheduled
     fresh = itertools.count()

@@ -69,6 +69,7 @@ NOUGHT = "JAX multiplies 0 by a power of 0 that is infinite; a whole power of x 
 NEGATIVE = "a negative base has whole powers only, which do not vary: their derivative by the exponent is 0 here, NaN in JAX"
 VANISHES = "0 times infinity in JAX: the derivative has the limit 0"
 GATED = "0 times infinity in JAX: the function is 0 on the left and x on the right, up to what no float holds"
+CONSTANT = "infinite whatever changes a little: NaN in JAX"
 SHARED = "of equals, each has the same share; the shares sum to 1, as they do elsewhere"
 REPLACED = "JAX takes 0 for inf in its derivative, so that the other operand has e**y; the derivatives are 1 and 0"
 POLE = "0 times infinity in JAX"
@@ -225,8 +226,7 @@ ROWS: tuple[Smooth, ...] = (
         at(1e4, 0.0, -1e4), at(1.0, -INF, 0.0), at(-INF, -INF, 0.0), at(-INF, -INF, -INF), at(INF, 0.0, 1.0)),
     vector("logsumexp", lambda x: tp.logsumexp(x, -1), lambda x: jax.nn.logsumexp(x, -1), at(1.0, 2.0, -3.0), at(2.0, 2.0, 2.0),
         at(1e4, 0.0, -1e4), at(1.0, -INF, 0.0), at(-INF, -INF, 0.0),
-        at(-INF, -INF, -INF, right={1: (1 / 3,) * 3, **FLAT}, why=SHARED), at(INF, 0.0, 1.0, right={1: (1, 0, 0), **FLAT}, why=VANISHES),
-        at(INF, INF, 0.0, right={1: (0.5, 0.5, 0), **FLAT}, why=SHARED), at(INF, -INF, 0.0, right={1: (1, 0, 0), **FLAT}, why=VANISHES)),
+        *(at(*x, right=NIL, why=CONSTANT) for x in ((-INF, -INF, -INF), (INF, 0.0, 1.0), (INF, INF, 0.0), (INF, -INF, 0.0)))),
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Faults, RunDirector
 
 def test_a_killed_run_that_goes_on_loses_nothing(small: tuple[Faults, RunDirectory]) -> None:
     faults, whole = small
-    faults.kills(whole, 2, random.Random(0))
+    faults.kills(whole, 1, random.Random(0))
     assert faults.problems == []
 
 

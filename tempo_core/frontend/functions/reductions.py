@@ -161,11 +161,11 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     """`log(sum(exp(x)))` along `axis`, without overflow.
 
-    If the greatest element is infinite (all are -inf, or one is inf), the result and its gradient are those of the greatest element.
+    If the greatest element is infinite (all are -inf, or one is inf), the result is that element, and the gradient is 0.
     """
-    high = greatest(x, axis, keepdims=True)
+    high = greatest(x, axis, keepdims=True).detach()
     is_infinite = equal(absolute(high), math.inf)
-    shift = where(is_infinite, 0, high).detach()
+    shift = where(is_infinite, 0, high)
     result = where(is_infinite, high, log(total(exp(where(is_infinite, 0, x - shift)), axis, keepdims=True)) + shift)
     return result if keepdims else squeeze(result, axis)
 
