@@ -62,6 +62,7 @@ def program_with(*units: str, outputs: tuple[str, ...], bound: int = 3, **option
     return Program({"t": bound}, units, outputs, config='tp.Config(backend="numpy")', **options)
 
 
+@pytest.mark.slow
 def test_a_printed_script_runs_and_fails() -> None:
     """The script of a right program passes; if the compiled program gives other values, the script fails with an assertion."""
     right = program_with("x = tp.random.uniform((2,), domain=(t,)) * 2", outputs=("x",))

@@ -80,9 +80,12 @@ LAYERED = {  # one pattern per layer, by their names in PATTERNS
     "0-1:full,2-:window=3+sink=2": ["full", "full", "window=W+sink=K", "window=W+sink=K"],
     "0:window=3, 1:block=4, 2:window=3, 3:dilated=3": ["window=W", "block=B", "window=W", "dilated=D"],
 }
+FIRST, SECOND = LAYERED
 
 
-@pytest.mark.parametrize(("attention", "backend"), list(zip(LAYERED, ["jax", "numpy"], strict=True)))
+@pytest.mark.parametrize(
+    ("attention", "backend"), [pytest.param(FIRST, "jax", marks=pytest.mark.slow), (SECOND, "numpy")]
+)
 def test_layers_with_different_patterns(
     values: dict[str, Any], random_tensors: Any, write_model: Any, attention: str, backend: str
 ) -> None:

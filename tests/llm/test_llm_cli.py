@@ -183,6 +183,7 @@ def test_prompts_and_completions_as_lines_of_json(cli: Any, whole_model: Path, t
         assert wrong.exit_code == 1 and message in wrong.stderr
 
 
+@pytest.mark.slow
 def test_text_streams(cli: Any, whole_model: Path) -> None:
     common = ["generate", "-m", whole_model, "--prompt", "a dog", "--max-tokens", 6, "--raw", "--ignore-eos"]
     streamed, whole = cli(*common, "--stream", "--verbose"), cli(*common).stdout

@@ -48,6 +48,7 @@ def test_turns_are_one_run(talkative: Any) -> None:
     assert chat.restarts == 0 and chat.compiles >= 1
 
 
+@pytest.mark.slow
 def test_a_template_that_rewrites_earlier_turns_begins_anew(talkative: Any, tmp_path: Path) -> None:
     model = talkative[0]
     template = "<s>{{ messages | length }}{{ messages[-1].content }}<answer>"

@@ -31,9 +31,9 @@ def make_generator(random_tensors: Any, write_model: Any) -> Any:
     [
         ({}, False),
         ({"num_key_value_heads": 1}, True),
-        pytest.param({"num_key_value_heads": 4, "num_hidden_layers": 1}, False, marks=pytest.mark.slow),
+        ({"num_key_value_heads": 4, "num_hidden_layers": 1}, False),
         ({"attention_bias": True, "mlp_bias": True}, False),
-        pytest.param({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, False, marks=pytest.mark.slow),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, False),
         ({"rope_scaling": "llama3"}, True),
     ],
     ids=["grouped", "one-kv-head-tied", "one-layer", "biases", "linear-rope", "llama3-rope-tied"],
@@ -44,7 +44,8 @@ def test_greedy_tokens_are_the_oracles(
     values |= change
     if values.get("rope_scaling") == "llama3":
         values["rope_scaling"] = llama3_scaling
-    generator, tensors = make_generator(values, tied)
+    backend = "numpy" if change else "jax"  # which compiles for longer
+    generator, tensors = make_generator(values, tied, backend=backend)
     result = generator.generate(PROMPTS, 12, max_context=CONTEXT)
     assert result.length == len(PROMPTS[0]) + 12 and result.capacity == 64
     for prompt, completion in zip(PROMPTS, result.completions, strict=True):

@@ -46,6 +46,7 @@ def test_it_is_found_by_its_name_and_is_small(tmp_path: Path, monkeypatch: pytes
     assert sum(file.stat().st_size for file in directory.iterdir()) < 15e6
 
 
+@pytest.mark.slow
 def test_held_out_prompts_are_completed_as_the_card_says(model: Model, recipe: TrainRecipe, text: Text) -> None:
     asked = mixed(text.prompts, recipe.eval_prompts)
     exact = sum(is_exact(lesson, text) for lesson, text in zip(asked, completions(model, asked), strict=True))

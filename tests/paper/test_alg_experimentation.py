@@ -164,7 +164,8 @@ def test_checkpoints_are_saved_where_the_condition_holds():
     assert made.saved == [4, 9]
 
 
-@pytest.mark.parametrize("name", [pytest.param("monte_carlo", marks=pytest.mark.slow), "five_step"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WINDOWS)
 def test_values(name):
     experiment = reinforce(WINDOWS[name], cart_pole=False, iterations=3, steps=7)
     case = Case(experiment.ctx, experiment.bounds, [experiment.loss, experiment.params["0.weight"]], [], tolerance=1e-4)

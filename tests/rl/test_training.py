@@ -107,7 +107,7 @@ def test_a_profiled_run_is_the_same_run(done: Done, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "ppo_functional" else ()) for name in TINY]
+    "name", [pytest.param(name, marks=() if name in ("reinforce", "dqn") else pytest.mark.slow) for name in TINY]
 )
 def test_one_seed_gives_one_log(name: str, done: Done, tmp_path: Path, programs: Programs) -> None:
     log = done(name)[1].metrics.read_bytes()

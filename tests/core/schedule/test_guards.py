@@ -49,6 +49,7 @@ def test_branches_with_coprime_moduli(limit: int, largest_first: bool, monkeypat
         np.testing.assert_allclose(results[k], expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_isl_sees_no_condition_with_many_divisions(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     original = guards.condition_within
