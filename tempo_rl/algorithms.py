@@ -20,6 +20,7 @@ from tempo_rl.recipe import ALGORITHMS, EnvRecipe, Recipe, WandbRecipe, make_rec
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import create_run, find_checkpoint
 from tempo_rl.train import Result, train
+from tempo_rl.video import watch
 
 
 class Keys(TypedDict, total=False):
@@ -143,12 +144,23 @@ class Algorithm:
             self._take(load_checkpoint(find_checkpoint(path)))
         return self
 
-    def evaluate(self, episodes: int = 20, seed: int = 0, deterministic: bool = True) -> Evaluation:
+    def evaluate(
+        self,
+        episodes: int = 20,
+        seed: int = 0,
+        deterministic: bool = True,
+        video: str | Path | None = None,
+        render: bool = False,
+    ) -> Evaluation:
         """Returns and lengths of whole episodes in fresh environments, played by the most likely actions if `deterministic`.
 
-        Raises `RLError` if the agent is not trained.
+        With `video`, the first episode is written to that file, .gif, .webp or .png (animated); with `render`, all are shown in a window.
+        Raises `RLError` if the agent is not trained, or the environment cannot be drawn.
         """
-        return evaluate(self.recipe, self._trained(), episodes, seed, deterministic=deterministic)
+        parameters = self._trained()
+        if video is None and not render:
+            return evaluate(self.recipe, parameters, episodes, seed, deterministic=deterministic)
+        return watch(self.recipe, parameters, episodes, seed, video, render, deterministic=deterministic)
 
     def predict(self, observation: np.ndarray | Sequence[float], deterministic: bool = True, seed: int = 0) -> np.ndarray:
         """The action for one observation of the environment's shape, or the actions (B, ...) for a batch (B, ...).

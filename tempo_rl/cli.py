@@ -111,6 +111,9 @@ def train(
         bool, typer.Option("--json", help="Print the result as JSON, and all else to the standard error.")
     ] = False,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Draw returns.png of the run at its end.")] = True,
+    capture_video: Annotated[
+        bool, typer.Option("--capture-video", help="Record a greedy episode at the end of the run, as episode.gif.")
+    ] = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -149,6 +152,13 @@ def train(
 
         with errors_as_messages():
             say(f"the returns are drawn in {draw([run.path], run.picture)}")
+    if capture_video:
+        from tempo_rl.checkpoint import load_checkpoint
+        from tempo_rl.video import watch
+
+        with errors_as_messages():
+            watch(loaded, load_checkpoint(run.latest, trust=True).parameters, 1, loaded.seed, run.video, cache=kept)
+            say(f"an episode is recorded in {run.video}")
     if outcome.stopped is not None:
         typer.echo(
             f"stopped by {outcome.stopped} after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True
@@ -184,6 +194,10 @@ def evaluate(
     trust: Annotated[
         bool, typer.Option("--trust", help="Import what the checkpoint names: algorithms, policies, environments.")
     ] = False,
+    video: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record the first episode, as .gif, .webp or .png (animated).")
+    ] = None,
+    render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window.")] = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -195,12 +209,20 @@ def evaluate(
 
         path = find_checkpoint(run)
         checkpoint = load_checkpoint(path, trust)
-        result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed, chosen_cache(cache, no_cache))
+        kept = chosen_cache(cache, no_cache)
+        if video is None and not render:
+            result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed, kept)
+        else:
+            from tempo_rl.video import watch
+
+            result = watch(checkpoint.recipe, checkpoint.parameters, episodes, seed, video, render, kept)
     typer.echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
     typer.echo(
         f"greedy evaluation over {episodes} episodes: return {result.mean:.1f} ± {result.std:.1f} "
         f"(least {result.returns.min():.1f}, greatest {result.returns.max():.1f}), mean length {result.lengths.mean():.1f}"
     )
+    if video is not None:
+        typer.echo(f"the first episode is in {video}")
 
 
 @app.command("plot")

@@ -21,7 +21,7 @@ from tempo_rl.recipe import Recipe, dump_recipe, make_recipe
 Mode: TypeAlias = Literal["new", "overwrite", "resume"]
 
 MARK = "# The recipe of this run, as tempo-rl resolved it.\n"
-RESULTS = ("metrics.csv", "metrics.jsonl", "evaluations.csv", "result.json", "profile.svg", "returns.png")
+RESULTS = ("metrics.csv", "metrics.jsonl", "evaluations.csv", "result.json", "profile.svg", "returns.png", "episode.gif")
 OWN = ("config.yaml", *RESULTS, "checkpoints", ".lock", "wandb", "tensorboard")
 
 
@@ -57,6 +57,11 @@ class RunDirectory:
     @property
     def result(self) -> Path:
         return self.path / "result.json"
+
+    @property
+    def video(self) -> Path:
+        """An episode with the last parameters."""
+        return self.path / "episode.gif"
 
     @property
     def profile(self) -> Path:

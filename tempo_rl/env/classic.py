@@ -23,6 +23,7 @@ class CartPole:
     With `hide_speeds`, the observation is place and angle: an agent needs a memory, or several frames.
     """
 
+    drawn_as: ClassVar = "CartPole-v1"  # whose states are the same
     GRAVITY, POLE, TOTAL, HALF_LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
     WIDTH, ANGLE = 2.4, 24 * PI / 360
 
@@ -59,6 +60,7 @@ class CartPole:
 class Pendulum:
     """State: angle (0 is upright) and angular speed. The action is a torque. The reward falls with angle, speed and torque."""
 
+    drawn_as: ClassVar = "Pendulum-v1"
     GRAVITY, MASS, LENGTH, SECONDS, MOST_SPEED, MOST_TORQUE = 10.0, 1.0, 1.0, 0.05, 8.0, 2.0
     ends_by_time_alone = True
 
@@ -93,6 +95,7 @@ class Pendulum:
 class Acrobot:
     """State: two angles (0 hangs down) and their speeds. Actions turn the joint between the links by -1, 0 or 1; each step costs 1."""
 
+    drawn_as: ClassVar = "Acrobot-v1"
     GRAVITY, SECONDS, HALF = (
         9.8,
         0.2,
@@ -144,6 +147,7 @@ class Acrobot:
 class MountainCarContinuous:
     """State and observation: place and speed. The action is a force in [-1, 1], which costs; the hill on the right is worth 100."""
 
+    drawn_as: ClassVar = "MountainCarContinuous-v0"
     LEFT, RIGHT, GOAL, MOST_SPEED, POWER, SLOPE = -1.2, 0.6, 0.45, 0.07, 0.0015, 0.0025
 
     def __init__(self) -> None:

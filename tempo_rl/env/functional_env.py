@@ -36,7 +36,7 @@ class SingleEnvironment:
     def __init__(
         self, function: FuncEnv[Any, Any, Any, Any, Any, Any, Any], max_episode_steps: int, name: str, params: dict[str, Any]
     ):
-        self.name, self.max_episode_steps, self._function = name, max_episode_steps, function
+        self.name, self.max_episode_steps, self.function = name, max_episode_steps, function
         try:
             defaults = getattr(function, "get_default_params", None)
             if defaults is None and params:
@@ -70,13 +70,22 @@ class SingleEnvironment:
         with _standard_promotion():
             return self._step(packed, action, key_data)
 
+    def unpacked(self, packed: Array) -> np.ndarray:
+        """The environment's own state in a packed one."""
+        return np.asarray(packed)[:-2].reshape(self._shape)
+
+    def observed(self, state: np.ndarray) -> np.ndarray:
+        """The observation of a state of the environment. What is drawn at random in it is always the same."""
+        with _standard_promotion():
+            return np.asarray(self._observe(jnp.asarray(state), _key(jnp.zeros((2,), "uint32"))))
+
     def _initial(self, key_data: Array) -> tuple[Array, Array]:
         key = _key(key_data)
-        state = self._function.initial(key, params=self._params)
+        state = self.function.initial(key, params=self._params)
         return self._pack(state, jnp.zeros((), "float32"), jnp.zeros((), "float32")), self._observe(state, key)
 
     def _step(self, packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
-        function, params = self._function, self._params
+        function, params = self.function, self._params
         key, reset_key = jax.random.split(_key(key_data))
         state, steps, episode_return = packed[:-2].reshape(self._shape), packed[-2], packed[-1]
         action = self.actions.outward(action, jnp)
@@ -96,7 +105,7 @@ class SingleEnvironment:
         return jnp.concatenate([jnp.asarray(state, "float32").reshape(-1), jnp.stack([steps, episode_return])])
 
     def _observe(self, state: Array, key: Array) -> Array:
-        return jnp.asarray(self._function.observation(state, key, params=self._params), self.observations.dtype)
+        return jnp.asarray(self.function.observation(state, key, params=self._params), self.observations.dtype)
 
 
 def _key(data: Array) -> Array:
@@ -168,6 +177,11 @@ class FunctionalVectorEnvironment:
     def step(self, action: np.ndarray) -> Transition[np.ndarray]:
         self._state, *parts = self._step(self._state, np.asarray(action), self._keys())
         return Transition(*(np.asarray(part) for part in parts))
+
+    def state_of_first(self) -> np.ndarray:
+        """The state of the first environment, after the last reset or step."""
+        assert self._state is not None, "not reset yet"
+        return self.single.unpacked(self._state[0])
 
     def close(self) -> None:
         """Nothing is held."""

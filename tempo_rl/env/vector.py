@@ -144,6 +144,14 @@ class HostVectorEnvironment:
                 restore_state(copy, state)
         self._returns[:], self._lengths[:] = arrays["returns"], arrays["lengths"]
 
+    @property
+    def first(self) -> Environment:
+        """The first environment, where it runs in this process. Raises EnvError if it does not."""
+        copies = self._copies()
+        if copies is None:
+            raise EnvError(f"{self.name} runs in other processes", hint="use env.vectorization=sync")
+        return copies[0]
+
     def _copies(self) -> Sequence[Environment] | None:
         """The environments in this process, or None for those in others. Raises EnvError if they cannot be reached."""
         from gymnasium.vector import SyncVectorEnv

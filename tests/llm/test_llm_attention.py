@@ -83,9 +83,7 @@ LAYERED = {  # one pattern per layer, by their names in PATTERNS
 FIRST, SECOND = LAYERED
 
 
-@pytest.mark.parametrize(
-    ("attention", "backend"), [pytest.param(FIRST, "jax", marks=pytest.mark.slow), (SECOND, "numpy")]
-)
+@pytest.mark.parametrize(("attention", "backend"), [pytest.param(FIRST, "jax", marks=pytest.mark.slow), (SECOND, "numpy")])
 def test_layers_with_different_patterns(
     values: dict[str, Any], random_tensors: Any, write_model: Any, attention: str, backend: str
 ) -> None:

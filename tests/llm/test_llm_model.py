@@ -160,7 +160,12 @@ def test_logits_at_every_position(model: Model, checkpoint: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "error"), [pytest.param("bfloat16", 0.05, marks=pytest.mark.slow), pytest.param("float16", 0.005, marks=pytest.mark.slow), ("int8", 0.05)]
+    ("dtype", "error"),
+    [
+        pytest.param("bfloat16", 0.05, marks=pytest.mark.slow),
+        pytest.param("float16", 0.005, marks=pytest.mark.slow),
+        ("int8", 0.05),
+    ],
 )
 def test_dtypes_are_close_to_float32(model: Model, checkpoint: Any, dtype: str, error: float) -> None:
     """`error` is relative to the largest logit of a position. The program computes with the weights that it has, and nothing else."""

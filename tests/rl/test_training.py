@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import yaml
+from PIL import Image, ImageSequence
 from typer.testing import CliRunner
 
 import tempo_rl.checkpoint
@@ -147,6 +148,29 @@ def test_eval_plays_a_runs_newest_checkpoint(done: Done) -> None:
     command = CliRunner().invoke(app, ["eval", str(run.path), "--episodes", "3", "--seed", "0"])
     assert command.exit_code == 0, command.output
     assert f"return {outcome.result['eval_return_mean']:.1f} " in command.output  # the seed of training: the same episodes
+
+
+def test_an_episode_is_recorded(done: Done, tmp_path: Path) -> None:
+    _, run = done("ppo")
+    video = tmp_path / "episode.gif"
+    command = CliRunner().invoke(app, ["eval", str(run.path), "--episodes", "1", "--video", str(video)])
+    assert command.exit_code == 0, command.output
+    assert command.output.endswith(f"the first episode is in {video}\n")
+    with Image.open(video) as image:
+        milliseconds = sum(
+            frame.info["duration"] for frame in ImageSequence.Iterator(image)
+        )  # equal pictures are one in the file
+    assert f"mean length {milliseconds / 20:.1f}" in command.output
+    refused = CliRunner().invoke(app, ["eval", str(run.path), "--video", "episode.mp3"])
+    assert refused.exit_code == 1 and "a video cannot be a .mp3" in refused.output
+
+
+@pytest.mark.slow
+def test_training_records_an_episode_at_its_end(tmp_path: Path) -> None:
+    recipe, *overrides = str(shipped_recipes()["reinforce"]), *TINY["reinforce"], "hidden=[8]", "eval_episodes=0"
+    command = CliRunner().invoke(app, ["train", recipe, *overrides, "--out", str(tmp_path / "run"), "--capture-video"])
+    assert command.exit_code == 0, command.output
+    assert (tmp_path / "run/episode.gif").read_bytes().startswith(b"GIF89a")
 
 
 # -- nothing is lost --------------------------------------------------------------------------------------------------

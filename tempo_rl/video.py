@@ -1,0 +1,228 @@
+"""Episodes to look at: a video of the first one of an evaluation, or a window on the screen."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from tempo_core.files import write_whole
+from tempo_rl.env import vector_environment
+from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
+from tempo_rl.errors import EnvError, RLError
+from tempo_rl.evaluate import Evaluation, Policy, evaluation_seed, play
+from tempo_rl.recipe import Recipe
+
+if TYPE_CHECKING:
+    from tempo_rl.env.functional_env import FunctionalVectorEnvironment, SingleEnvironment
+
+SUFFIXES = (".gif", ".webp", ".png")  # animated ones, all written by Pillow
+MOST_FRAMES = 5_000
+USUAL_FPS = 30
+LEAST_SIDE = 240  # pixels: observations that are smaller pictures are magnified
+
+
+class Camera(Protocol):
+    """Pictures of the first of some environments."""
+
+    fps: float
+
+    def picture(self) -> np.ndarray:
+        """The present picture, uint8 (height, width, 3)."""
+        ...
+
+
+class _Recording:
+    """Environments of which the first one's first episode is recorded. At its last step, a new episode has begun: it ends one picture before."""
+
+    def __init__(self, env: VectorEnvironment, camera: Camera):
+        self.env, self.num_envs, self.observations, self.actions = env, env.num_envs, env.observations, env.actions
+        self.camera, self.frames, self._is_over = camera, list[np.ndarray](), False
+
+    def reset(self, clock: int = 0) -> np.ndarray:
+        observation = self.env.reset(clock)
+        self.frames = [self.camera.picture()]
+        return observation
+
+    def step(self, action: np.ndarray) -> Any:
+        step = self.env.step(action)
+        self._is_over |= bool(step.terminated[0] | step.truncated[0]) or len(self.frames) == MOST_FRAMES
+        if not self._is_over:
+            self.frames.append(self.camera.picture())
+        return step
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def watch(
+    recipe: Recipe,
+    parameters: Mapping[str, np.ndarray],
+    episodes: int,
+    seed: int,
+    video: str | Path | None = None,
+    render: bool = False,
+    cache: str | bool | None = None,
+    deterministic: bool = True,
+) -> Evaluation:
+    """Play `episodes` episodes one after the other; write the first one to `video`, or show all of them in a window (`render`).
+
+    `video` ends in .gif, .webp or .png (animated), and has at most 5,000 pictures. `cache` is the directory of compiled programs. Raises
+    `EnvError` for an environment that cannot be drawn, and `RLError` for another kind of file, before anything is played.
+    """
+    path = None if video is None else Path(video)
+    if path is not None and path.suffix.lower() not in SUFFIXES:
+        raise RLError(f"a video cannot be a {path.suffix or 'file without a suffix'}", hint=f"use one of {', '.join(SUFFIXES)}")
+    if path is not None and render:
+        raise RLError(
+            "a window and a video at the same time", hint="evaluate twice with the same seed: the episodes are the same"
+        )
+    if episodes < 1:
+        raise RLError(f"an evaluation needs at least one episode, got {episodes}")
+    env = vector_environment(_drawn(recipe, "human" if render else "rgb_array"), 1, evaluation_seed(seed))
+    try:
+        policy = Policy(recipe, env.observations, env.actions, parameters, cache)
+        if path is None:
+            _check_window(env)
+            return play(env, policy, episodes, deterministic)
+        recording = _Recording(env, camera_of(env))
+        evaluation = play(recording, policy, episodes, deterministic)
+        write_whole(path, encoded(recording.frames, recording.camera.fps, path.suffix.lower()))
+        return evaluation
+    finally:
+        env.close()
+
+
+def encoded(frames: list[np.ndarray], fps: float, suffix: str) -> bytes:
+    """The bytes of an animated picture of `frames`, uint8 (height, width, 3) each. A .gif counts in hundredths of a second."""
+    from PIL import Image
+
+    images = [Image.fromarray(frame) for frame in frames]
+    if suffix == ".gif":
+        images = [image.convert("P", palette=Image.Palette.ADAPTIVE) for image in images]
+    file = io.BytesIO()
+    first, *others = images
+    formats = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG"}
+    first.save(file, formats[suffix], save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
+    return file.getvalue()
+
+
+def _drawn(recipe: Recipe, mode: str) -> Recipe:
+    """The recipe, with environments of Gymnasium that are made to be drawn."""
+    from tempo_rl.env import is_functional
+
+    if recipe.env.source is not None or is_functional(recipe.env.id):
+        return recipe
+    env = recipe.env.model_copy(update={"kwargs": {**recipe.env.kwargs, "render_mode": mode}})
+    return recipe.model_copy(update={"env": env})
+
+
+def _innermost(env: VectorEnvironment) -> VectorEnvironment:
+    from tempo_rl.env.stacked import StackedVector
+
+    return _innermost(env.env) if isinstance(env, StackedVector) else env
+
+
+def _check_window(env: VectorEnvironment) -> None:
+    inner = _innermost(env)
+    if not isinstance(inner, HostVectorEnvironment):
+        raise EnvError("environments in JAX have no window", hint="write a file: --video episode.gif")
+    if (mode := inner.first.render_mode) != "human":
+        raise EnvError(
+            f"the environment was made with render_mode={mode!r}, and cannot show a window",
+            hint="make it with render_mode='human'",
+        )
+
+
+def camera_of(env: VectorEnvironment) -> Camera:
+    """What draws the first of some environments on the host. Raises EnvError if nothing does."""
+    inner = _innermost(env)
+    if isinstance(inner, HostVectorEnvironment):
+        return _HostCamera(inner)
+    functional = cast("FunctionalVectorEnvironment", inner)
+    single = functional.single
+    draw = _of_gymnasium(single) or _by_render_image(single) or _of_pictures(single)
+    if draw is None:
+        raise EnvError(
+            f"{single.name} cannot be drawn: its observations are no pictures, and it has no render_image",
+            hint="give its class render_init() and render_image(state, render_state), as gymnasium.experimental.functional.FuncEnv has them",
+        )
+    return _FunctionalCamera(functional, *draw)
+
+
+class _HostCamera:
+    def __init__(self, host: HostVectorEnvironment):
+        self.host, self.fps = host, float(host.first.metadata.get("render_fps") or USUAL_FPS)
+        if (mode := host.first.render_mode) != "rgb_array":
+            raise EnvError(
+                f"{host.name} was made with render_mode={mode!r}, and gives no pictures",
+                hint="make it with render_mode='rgb_array'",
+            )
+
+    def picture(self) -> np.ndarray:
+        frame: Any = self.host.first.render()
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
+            raise EnvError(f"{self.host.name} gave {type(frame).__name__} for a picture, and not an array (height, width, 3)")
+        return np.array(frame, np.uint8)
+
+
+Draw = Callable[[np.ndarray], np.ndarray]  # a picture from a state of one environment
+
+
+class _FunctionalCamera:
+    def __init__(self, env: FunctionalVectorEnvironment, draw: Draw, fps: float):
+        self.env, self.fps, self._draw = env, fps, draw
+
+    def picture(self) -> np.ndarray:
+        return np.array(self._draw(self.env.state_of_first()), np.uint8)
+
+
+def _of_gymnasium(single: SingleEnvironment) -> tuple[Draw, float] | None:
+    """Drawn by the environment of Gymnasium whose states it has: it says which by its attribute `drawn_as`."""
+    name = getattr(single.function, "drawn_as", None)
+    if name is None:
+        return None
+    import gymnasium
+
+    env: Any = gymnasium.make(name, render_mode="rgb_array").unwrapped
+    env.reset(seed=0)
+
+    def draw(state: np.ndarray) -> np.ndarray:
+        env.state = state.astype(np.float64)
+        return np.asarray(env.render())
+
+    return draw, float(env.metadata["render_fps"])
+
+
+def _by_render_image(single: SingleEnvironment) -> tuple[Draw, float] | None:
+    """Drawn by itself, as environments in the form of Gymnasium's `FuncEnv` may do."""
+    function: Any = single.function
+    if not hasattr(function, "render_image"):
+        return None
+    try:
+        kept = [function.render_init()]
+    except NotImplementedError:
+        return None
+
+    def draw(state: np.ndarray) -> np.ndarray:
+        kept[0], picture = function.render_image(state, kept[0])
+        return np.asarray(picture)
+
+    return draw, float(getattr(function, "metadata", {}).get("render_fps", USUAL_FPS))
+
+
+def _of_pictures(single: SingleEnvironment) -> tuple[Draw, float] | None:
+    """The observations, where they are pictures: uint8 of shape (height, width, 1) or (height, width, 3), magnified if they are small."""
+    shape = single.observations.shape
+    if len(shape) != 3 or shape[2] not in (1, 3) or single.observations.dtype != "uint8":
+        return None
+    times = max(1, -(-LEAST_SIDE // max(shape[:2])))
+
+    def draw(state: np.ndarray) -> np.ndarray:
+        picture = single.observed(state)
+        return np.broadcast_to(picture, (*shape[:2], 3)).repeat(times, 0).repeat(times, 1)
+
+    return draw, float(USUAL_FPS) / 3
