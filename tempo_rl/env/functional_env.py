@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +15,11 @@ import tempo_core as tp
 from tempo_rl.env.check import check_functional
 from tempo_rl.env.program import Batch
 from tempo_rl.env.registry import FUNCTIONAL
-from tempo_rl.env.source import Source
+from tempo_rl.env.source import JaxEnvironment, Source
 from tempo_rl.env.spaces import Actions, actions_of, observations_of
 from tempo_rl.env.transition import Transition
 from tempo_rl.errors import EnvError
 from tempo_rl.references import load_reference
-
-if TYPE_CHECKING:
-    from gymnasium.experimental.functional import FuncEnv
 
 Array: TypeAlias = jax.Array  # traced arrays too
 
@@ -33,9 +30,7 @@ class SingleEnvironment:
     The state is a float32 vector: the environment's own state, flattened, then the steps and the return of the episode.
     """
 
-    def __init__(
-        self, function: FuncEnv[Any, Any, Any, Any, Any, Any, Any], max_episode_steps: int, name: str, params: dict[str, Any]
-    ):
+    def __init__(self, function: JaxEnvironment, max_episode_steps: int, name: str, params: dict[str, Any]):
         self.name, self.max_episode_steps, self.function = name, max_episode_steps, function
         try:
             defaults = getattr(function, "get_default_params", None)
@@ -202,7 +197,7 @@ def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any
     try:
         kind = load_reference(reference)
         ours = {name: params.pop(name) for name in [*params] if name in inspect.signature(kind).parameters}
-        function = cast("FuncEnv[Any, Any, Any, Any, Any, Any, Any]", kind(**ours))
+        function = cast("JaxEnvironment", kind(**ours))
     except EnvError as error:
         if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "flax":
             message = f"{env_id}: Gymnasium's functional environments need flax"
@@ -216,4 +211,4 @@ def single_of(source: Source, max_episode_steps: int | None = None, **params: An
     limit = max_episode_steps or source.max_episode_steps
     if limit is None:
         raise EnvError(f"{source.name} has no time limit", hint="give the class an attribute: max_episode_steps = 200")
-    return SingleEnvironment(cast("FuncEnv[Any, Any, Any, Any, Any, Any, Any]", source.make()), limit, source.name, params)
+    return SingleEnvironment(cast("JaxEnvironment", source.make()), limit, source.name, params)
