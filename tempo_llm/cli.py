@@ -138,22 +138,12 @@ def _load(
 ) -> Model:
     if not model:
         raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
-    _use_device(device)
+    from tempo_core.runs.device import use_device
+
+    use_device(device)
     from tempo_llm.model import load
 
     return load(model, dtype, attention, cache=False if no_cache else True if cache is None else str(cache))
-
-
-def _use_device(device: str | None) -> None:
-    if device is None:
-        return
-    import jax
-
-    try:
-        jax.config.update("jax_default_device", jax.devices(device)[0])
-    except (RuntimeError, ValueError):
-        platforms = sorted({each.platform for each in jax.devices()})
-        raise RequestError(f"there is no device {device!r}; JAX sees {', '.join(platforms)}", hint="leave --device out") from None
 
 
 def _sampling(
@@ -624,7 +614,9 @@ def train(
         flags = {"seed": seed, "track": track}
         given = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
         loaded = load_recipe(recipe, [*(overrides or []), *given])
-        _use_device(device)
+        from tempo_core.runs.device import use_device
+
+        use_device(device)
         from tempo_llm.training import run as training
         from tempo_llm.training.rundir import chosen_run
 

@@ -51,6 +51,7 @@ class Keys(TypedDict, total=False):
     executor: Literal["staged", "interpreted"]
     disable: list[str]
     eval_every: int
+    memory_limit: int | str | None
     jsonl: bool
     tensorboard: bool
     track: bool

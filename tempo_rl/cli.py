@@ -87,10 +87,20 @@ def train(
     seed: Annotated[int | None, typer.Option(help="The recipe's seed.")] = None,
     total_timesteps: Annotated[int | None, typer.Option(help="Environment steps to train for.")] = None,
     num_envs: Annotated[int | None, typer.Option(help="Environments stepped together.")] = None,
-    save_every: Annotated[int | None, typer.Option(help="Iterations between checkpoints; 0 saves the last only.")] = None,
+    save_every: Annotated[int | None, typer.Option(help="Iterations between checkpoints; 0: ten in the run.")] = None,
+    keep: Annotated[int | None, typer.Option(help="Numbered checkpoints that stay.")] = None,
+    eval_every: Annotated[int | None, typer.Option(help="Iterations between evaluations while training; 0: none.")] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Refuse a program that needs more memory than this, such as 2GiB.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu [default: what JAX prefers].")] = None,
     track: Annotated[
         bool | None, typer.Option("--track/--no-track", help="Log to Weights & Biases (offline without a key).")
     ] = None,
+    wandb_project: Annotated[str | None, typer.Option(help="The project in Weights & Biases; implies --track.")] = None,
+    wandb_entity: Annotated[str | None, typer.Option(help="The user or team there.")] = None,
+    wandb_group: Annotated[str | None, typer.Option(help="The group of the run there.")] = None,
+    wandb_tags: Annotated[str | None, typer.Option(metavar="A,B", help="Its tags there.")] = None,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
     ] = None,
@@ -121,14 +131,30 @@ def train(
 
     A run that ended early goes on with --resume auto: for environments that give their state, as if it had never stopped.
     """
-    flags = {"seed": seed, "total_timesteps": total_timesteps, "num_envs": num_envs, "save_every": save_every, "track": track}
-    flag_overrides = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
+    flags = {
+        "seed": seed,
+        "total_timesteps": total_timesteps,
+        "num_envs": num_envs,
+        "save_every": save_every,
+        "keep": keep,
+        "eval_every": eval_every,
+        "memory_limit": memory_limit,
+        "wandb.project": wandb_project,
+        "wandb.entity": wandb_entity,
+        "wandb.group": wandb_group,
+        "wandb.tags": None if wandb_tags is None else json.dumps([tag.strip() for tag in wandb_tags.split(",")]),
+        "track": True if track is None and wandb_project is not None else track,
+    }
+    flag_overrides = [f"{key}={json.dumps(v) if isinstance(v, bool) else v}" for key, v in flags.items() if v is not None]
 
     def say(text: str) -> None:
         typer.echo(text, err=as_json)
 
     with errors_as_messages():
         loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides])
+        from tempo_core.runs.device import use_device
+
+        use_device(device)
         from tempo_rl.resume import chosen_run
         from tempo_rl.train import TrainingError
         from tempo_rl.train import train as run_training

@@ -79,6 +79,7 @@ class Recipe(Strict):
     eval_episodes: Annotated[int, Field(ge=0)] = 20
     executor: Literal["staged", "interpreted"] = "staged"
     disable: list[str] = Field(default_factory=list)  # passes that are switched off
+    memory_limit: int | str | None = None  # bytes, or as "2GiB": a program that needs more is refused
     eval_every: Annotated[int, Field(ge=0)] = (
         0  # iterations between evaluations of eval_episodes episodes while training; 0: none
     )

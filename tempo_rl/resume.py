@@ -19,6 +19,7 @@ MAY_DIFFER = (
     "eval_every",
     "jsonl",
     "tensorboard",
+    "memory_limit",
 )  # keys that the program does not depend on
 
 

@@ -85,7 +85,13 @@ class _Silent:
 
 def compile_config(recipe: Recipe, cache: str | bool | None = None) -> tp.Config:
     """The compiler's options that a recipe sets. `cache` is the directory of compiled programs, as in `tp.Config`."""
-    return tp.Config(seed=recipe.seed, executor=recipe.executor, disable=tuple(recipe.disable), cache=cache)
+    return tp.Config(
+        seed=recipe.seed,
+        executor=recipe.executor,
+        disable=tuple(recipe.disable),
+        cache=cache,
+        memory_limit=recipe.memory_limit,
+    )
 
 
 def plan(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import tempo_rl.cli
 import tempo_rl.progress
 from tempo_rl.cli import app
 from tempo_rl.errors import RecipeError
@@ -27,7 +28,8 @@ def test_train_help_names_the_flags() -> None:
     result = run("train", "--help")
     assert result.exit_code == 0
     for flag in ("--out", "--seed", "--total-timesteps", "--num-envs", "--save-every", "--track", "--no-progress", "--plan", "--profile",
-        "--cache", "--no-cache", "--json", "--no-picture",
+        "--cache", "--no-cache", "--json", "--no-picture", "--capture-video", "--device", "--eval-every", "--keep", "--memory-limit",
+        "--wandb-project", "--wandb-entity", "--wandb-group", "--wandb-tags",
     ):  # fmt: skip
         assert flag in result.output
 
@@ -50,6 +52,8 @@ def test_validate_makes_the_environment() -> None:
         (("train", "nowhere.yaml"), "there is no recipe nowhere.yaml"),
         (("train", "ppo", "num_minibatches=7"), "num_minibatches=7 does not divide"),
         (("train", "ppo", "--num-envs", "0"), "num_envs is 0"),
+        (("train", "ppo", "--keep", "0"), "keep is 0"),
+        (("train", "ppo", "--device", "abacus"), "there is no device 'abacus'; JAX sees cpu"),
         (("eval", "nowhere"), "there is no run or checkpoint nowhere"),
         (("plan", "ppo", "gamma=3"), "gamma is 3"),
     ],
@@ -58,6 +62,32 @@ def test_mistakes_are_one_message(arguments: tuple[str, ...], message: str) -> N
     result = run(*arguments)
     assert result.exit_code == 1
     assert message in result.output and "Traceback" not in result.output
+
+
+def test_flags_are_keys_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[str] = []
+
+    def refuse(recipe: str, overrides: list[str]) -> None:
+        keys.extend(overrides)
+        raise RecipeError("seen")
+
+    monkeypatch.setattr(tempo_rl.cli, "load_recipe", refuse)
+    flags = ["--eval-every", "3", "--keep", "2", "--memory-limit", "2GiB", "--wandb-project", "p", "--wandb-tags", "a, b"]
+    assert run("train", "ppo", "gamma=0.9", *flags).exit_code == 1
+    assert keys == [
+        "gamma=0.9",
+        "keep=2",
+        "eval_every=3",
+        "memory_limit=2GiB",
+        "wandb.project=p",
+        'wandb.tags=["a", "b"]',
+        "track=true",
+    ]
+
+
+def test_a_program_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+    result = run("train", "reinforce", "num_envs=2", "num_steps=4", "--memory-limit", "100", "--out", str(tmp_path / "run"))
+    assert result.exit_code == 1 and "but memory_limit allows 100" in result.output and not (tmp_path / "run").exists()
 
 
 def test_all_lines_of_an_error_are_shown_on_request() -> None:
