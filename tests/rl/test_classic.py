@@ -84,8 +84,8 @@ def test_transitions_are_gymnasiums(env_id: str, count: int) -> None:
 @pytest.mark.parametrize("env_id", IDS)
 def test_spaces_and_time_limits_are_gymnasiums(env_id: str) -> None:
     ours, theirs = make_single(f"jax/{env_id}"), gym.make(env_id)
-    space = ours._function.observation_space
-    assert ours._function.action_space == theirs.action_space and space.shape == theirs.observation_space.shape
+    space = ours.function.observation_space
+    assert ours.function.action_space == theirs.action_space and space.shape == theirs.observation_space.shape
     assert theirs.spec is not None and ours.max_episode_steps == theirs.spec.max_episode_steps
     np.testing.assert_allclose(space.high, theirs.observation_space.high, rtol=1e-6)  # type: ignore[attr-defined]
     np.testing.assert_allclose(space.low, theirs.observation_space.low, rtol=1e-6)  # type: ignore[attr-defined]

@@ -63,7 +63,7 @@ def test_the_time_limit_truncates_and_does_not_terminate() -> None:
 def test_physics_are_gymnasiums() -> None:
     env = make_single("phys2d/CartPole-v1")
     state = jnp.array([0.01, -0.02, 0.03, 0.04, 0.0, 0.0], jnp.float32)
-    expected = env._function.transition(state[:4], 1)
+    expected = env.function.transition(state[:4], 1)
     np.testing.assert_allclose(env.step(state, jnp.int32(1), key(0))[1], expected, rtol=1e-6)
 
 
