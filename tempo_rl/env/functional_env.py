@@ -186,10 +186,14 @@ class FunctionalVectorEnvironment:
 
 
 def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
-    """The functional environment `env_id`, which may be the `module:Class` of a `gymnasium.experimental.functional.FuncEnv`.
+    """The functional environment `env_id`: also "brax/NAME", or the `module:Class` of a `gymnasium.experimental.functional.FuncEnv`.
 
     `params` go to its class, if that takes them, or to its `get_default_params`. Raises `EnvError` if a package or the time limit is missing.
     """
+    if env_id.startswith("brax/"):
+        from tempo_rl.env.brax_env import Brax
+
+        return SingleEnvironment(Brax(env_id[5:], **params), max_episode_steps or Brax.max_episode_steps, env_id, {})
     reference, limit = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
     limit = max_episode_steps or limit
     if limit is None:

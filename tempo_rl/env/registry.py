@@ -19,8 +19,8 @@ FUNCTIONAL: dict[str, tuple[str, int | None]] = {
 
 
 def is_functional(env_id: str) -> bool:
-    """Whether `env_id` names a functional environment: one of `FUNCTIONAL`, or a `module:Class` of your own.
+    """Whether `env_id` names a functional environment: one of `FUNCTIONAL`, one of Brax, or a `module:Class` of your own.
 
     A `module:Name-v0` of Gymnasium, which ends in a version, is a host environment.
     """
-    return env_id in FUNCTIONAL or (":" in env_id and re.search(r"-v\d+$", env_id) is None)
+    return env_id in FUNCTIONAL or env_id.startswith("brax/") or (":" in env_id and re.search(r"-v\d+$", env_id) is None)

@@ -15,7 +15,8 @@ PPO = {"algorithm": "ppo"}
 
 
 @pytest.mark.parametrize(
-    "name", ["ppo", "ppo_functional", "ppo_micro", "reinforce", "dqn", "ppo_gru", "ppo_pixels", "actor_critic"]
+    "name",
+    ["ppo", "ppo_functional", "ppo_micro", "reinforce", "dqn", "ppo_gru", "ppo_pixels", "actor_critic", "brax_inverted_pendulum"],
 )
 def test_shipped_recipes_are_valid_and_survive_being_dumped(name: str) -> None:
     recipe = load_recipe(str(shipped_recipes()[name]))
