@@ -44,14 +44,15 @@ class Associate(Pass):
     loops: bool = False
 
     def apply(self, graph: Graph) -> Graph:
-        graph = graph.copy()
         inner = inner_products(graph)
-        chains = [chain(graph, node, inner) for node in _roots(graph, inner)]
-        for products in chains:
-            if products is not None and products.root.outputs[0].dtype in _DTYPES:
+        roots = _roots(graph, inner)
+        changed = graph.copy()
+        for root in roots:
+            products = chain(changed, root, inner)
+            if products is not None and root.outputs[0].dtype in _DTYPES:
                 products.sizes = [self._computed(products, size) for size in products.sizes]
                 _associate(products)
-        return remove_dead(graph) if chains else graph
+        return remove_dead(changed) if changed.changes else graph
 
     def _computed(self, products: Chain, size: Expr) -> Expr:
         """The size with which a dimension is computed: the largest of all points, if these are computed at once."""

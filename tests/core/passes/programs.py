@@ -217,7 +217,7 @@ def no_table_around(i, I, t, T):
 @program("associate")
 def chains_in_a_loop(i, I, t, T):
     """Orders that cross over at a point of a loop, or where a step has a number of points; factors that vary with few steps."""
-    a, b = fed(6, 3, domain=()), fed(3, 6, domain=(), name="b")
+    a, b = fed(6, 3, domain=(), name="a"), fed(3, 6, domain=(), name="b")
     x, rows = fed(6, domain=(i, t)), fed(3, domain=(t,), name="rows")
     h = tp.recurrence((6,), domain=(i, t), name="h")
     h[i, 0] = x[i, 0]

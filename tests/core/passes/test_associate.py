@@ -40,7 +40,7 @@ steps t<T
 
 def vectors(*, first: bool = True) -> str:
     """(A @ B) @ x, or A @ (B @ x), for constant matrices and a vector at each t."""
-    last = f"%4 y = Dot({DOT})(%3, %2[t])" if first else "%4 y = Dot({DOT})(%0, %3[t])"
+    last = f"%4 y = Dot({DOT})(%3, %2[t])" if first else f"%4 y = Dot({DOT})(%0, %3[t])"
     inner = f"%3 = Dot({DOT})(%0, %1) : float32[6, 6] over ()" if first else f"%3 = Dot({DOT})(%1, %2[t]) : float32[40] over (t)"
     return f"""\
 steps t<T
@@ -82,13 +82,13 @@ def test_a_product_of_constants_counts_once(first: bool, golden: Golden):
 def test_vectors_are_multiplied_first(golden: Golden):
     text = f"""\
 steps t<T
-%0 A = Input(name="A", dtype="float32", shape=(T, 7))() : float32[T, 7] over ()
+%0 A = Input(name="A", dtype="float32", shape=(8, 7))() : float32[8, 7] over ()
 %1 B = Input(name="B", dtype="float32", shape=(7, 9))() : float32[7, 9] over ()
 %2 C = Input(name="C", dtype="float32", shape=(9, 5))() : float32[9, 5] over ()
 %3 x = Input(name="x", dtype="float32", shape=(5,))() : float32[5] over ()
-%4 = Dot({DOT})(%0, %1) : float32[T, 9] over ()
-%5 = Dot({DOT})(%4, %2) : float32[T, 5] over ()
-%6 y = Dot({DOT})(%5, %3) : float32[T] over ()
+%4 = Dot({DOT})(%0, %1) : float32[8, 9] over ()
+%5 = Dot({DOT})(%4, %2) : float32[8, 5] over ()
+%6 y = Dot({DOT})(%5, %3) : float32[8] over ()
 %7 = Output(position=0)(%6) over ()
 """
     graph = check(golden, "associate_vectors", text, Associate())
@@ -147,7 +147,8 @@ def orders(first: int, last: int) -> list[Tree]:
 def test_the_best_of_all_orders_and_no_larger_product(seed: int):
     generator = np.random.default_rng(seed)
     sizes = [int(2**power) for power in generator.uniform(0, 8, 6)]
-    with tp.Context() as ctx:
+    ctx = tp.Context()
+    with ctx:
         matrices = [tp.input(f"m{k}", shape) for k, shape in enumerate(itertools.pairwise(sizes))]
         product = functools.reduce(operator.matmul, matrices)
     root = ctx.graph[product.node.id]
@@ -224,7 +225,6 @@ def test_values_and_gradients_in_a_loop():
     assert_all_same(ctx.run({T: 9}, tensors, data), expected)
 
 
-@pytest.mark.slow
 def test_a_crossing_at_a_bound_that_a_run_chooses():
     ctx, T, y, _ = issue(1)
     program = ctx.compile({T: tp.upto(12)}, [y])

@@ -45,7 +45,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "split": (Split(),),
     "lift": (Lift(),),
     "shift": (Shift(),),
-    "associate": (Simplify(), Associate(loops=True)),
+    "associate": (Associate(loops=True),),
     "pad": (Pad(),),
     "precompute": (Pad(), Precompute()),
     "wavefront": (Pad(), Wavefront()),
