@@ -72,6 +72,7 @@ def pipeline(
         Narrow(),
         Accumulate(),
         Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
+        Associate(loops=True),  # chains of such products
         *tiling,
         Derive(),
         Trim(),

@@ -225,6 +225,20 @@ def test_values_and_gradients_in_a_loop():
     assert_all_same(ctx.run({T: 9}, tensors, data), expected)
 
 
+def test_the_gradient_of_a_weight_is_a_chain_too():
+    """x.T @ (g @ v.T), over all points: 2 * 64 * T * (2 + 8) operations as it is written, 2 * 8 * 2 * (T + 64) in the other order."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        w, v, x = tp.input("w", (8, 64)), tp.input("v", (64, 2)), tp.input("x", (8,), domain=(t,))
+        loss = (tp.tanh(x @ w @ v) ** 2).sum()[0:T].mean()
+        tensors = [loss, *tp.grad(loss, [w])]
+    data = fed({"w": (8, 64), "v": (64, 2), "x": (50, 8)})
+    program = ctx.compile({T: 50}, tensors)
+    assert_all_same(program.run(data), reference.evaluate(ctx, tensors, {T: 50}, data))
+    products = 2 * 8 * 2 * (64 + 50) * 2  # forwards and backwards
+    assert products < program.cost().numbers["operations"] < products + 2000
+
+
 def test_a_crossing_at_a_bound_that_a_run_chooses():
     ctx, T, y, _ = issue(1)
     program = ctx.compile({T: tp.upto(12)}, [y])
