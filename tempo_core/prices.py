@@ -30,6 +30,9 @@ MOST_GROWTH_BEFORE_A_LOOP = 4
 # Split: the fewest points before a place for which what is computed there is compiled once more, for all of these points at once.
 FEWEST_POINTS_TO_SPLIT = 8
 
+# Associate: the most factors of a chain of products that are reordered together. The search takes 3**n steps.
+MOST_FACTORS = 6
+
 # Precompute: the fewest operations of a function's part that are worth a function of their own.
 FEWEST_OPERATIONS = 8
 

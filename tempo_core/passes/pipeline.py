@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import Verified, verify, verify_cycles
 from tempo_core.passes.accumulate import Accumulate
+from tempo_core.passes.associate import Associate
 from tempo_core.passes.base import Pass, renumbered
 from tempo_core.passes.capacity import Capacity
 from tempo_core.passes.cse import Cse
@@ -61,6 +62,7 @@ def pipeline(
         Accumulate(running=True),
         Shift(but=tuple(unvectorized)),
         Simplify(),
+        Associate(but=tuple(unvectorized), loops=not {"vectorize", "pad"}.isdisjoint(disabled)),
         Pad(),
         Precompute(),
         Wavefront(but=tuple(unvectorized)),
@@ -70,6 +72,7 @@ def pipeline(
         Narrow(),
         Accumulate(),
         Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
+        Associate(loops=True),  # chains of such products
         *tiling,
         Derive(),
         Trim(),

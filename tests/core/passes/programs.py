@@ -211,6 +211,37 @@ def no_table_around(i, I, t, T):
     return [d]
 
 
+# -- associate --------------------------------------------------------------------------------------------------------
+
+
+@program("associate")
+def chains_in_a_loop(i, I, t, T):
+    """Orders that cross over at a point of a loop, or where a step has a number of points; factors that vary with few steps."""
+    a, b = fed(6, 3, domain=(), name="a"), fed(3, 6, domain=(), name="b")
+    x, rows = fed(6, domain=(i, t)), fed(3, domain=(t,), name="rows")
+    h = tp.recurrence((6,), domain=(i, t), name="h")
+    h[i, 0] = x[i, 0]
+    seen = rows[0:t]
+    grown = (tp.outer(h, tp.ones((3,))) @ seen.transpose()) @ (seen @ b)
+    h[i, t + 1] = tp.tanh(a @ (b @ h) + grown.sum(0) + x[i, t + 1])
+    return [h, a @ (b @ x), (x @ a) @ (b @ x[i, T - 1])]
+
+
+@program("associate")
+def chains_with_batches_and_readers(i, I, t, T):
+    """Batch dimensions and transpositions stay in their order; a product with two readers is no part of a chain."""
+    x, y, z = fed(2, 4, 1, domain=(t,)), fed(2, 1, 5, domain=(t,), name="y"), fed(2, 5, 3, domain=(i,), name="z")
+    shared = x @ y
+    both = (x * 2) @ (y * 2)
+    return [
+        shared @ z,
+        shared.sum(0),
+        both @ z,
+        z.transpose(0, 2, 1) @ both.transpose(0, 2, 1),
+        *tp.grad((both @ z)[0:I, 0:T].sum(), [x, z]),
+    ]
+
+
 # -- lift -------------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from tempo_core.compiler import Result, with_outputs
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import verify
 from tempo_core.passes.accumulate import Accumulate
+from tempo_core.passes.associate import Associate
 from tempo_core.passes.base import Pass
 from tempo_core.passes.cse import Cse
 from tempo_core.passes.dce import Dce
@@ -44,6 +45,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "split": (Split(),),
     "lift": (Lift(),),
     "shift": (Shift(),),
+    "associate": (Associate(loops=True),),
     "pad": (Pad(),),
     "precompute": (Pad(), Precompute()),
     "wavefront": (Pad(), Wavefront()),

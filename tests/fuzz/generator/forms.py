@@ -157,6 +157,11 @@ DEEP: dict[str, tuple[str, ...]] = {  # of a float32 tensor with a dimension
     ),
     "take_along_axis": ("tp.take_along_axis({x}, {x}.argsort(-1))", "tp.take_along_axis({x}, {x}.argsort(0), 0)"),
     "contract with itself": ("{x} @ {x}.transpose()", "{x}.transpose() @ {x}"),
+    "chain of products": (
+        "{x} @ tp.cos(tp.arange({n} * 3) * 1.0).reshape({n}, 3) @ tp.sin(tp.arange(6) * 0.5).reshape(3, 2)",
+        "tp.sin(tp.arange(3) * 0.5) @ (tp.cos(tp.arange({n} * 3) * 1.0).reshape(3, {n}) @ {x}.reshape(-1, {n}).transpose())",
+        "({x}.reshape(-1, {n}).transpose() @ {x}.reshape(-1, {n})) @ tp.cos(tp.arange({n}) * 1.0)",
+    ),
 }
 SIZED: dict[str, tuple[str, ...]] = {  # shapes that depend on steps and bounds, of a float32 tensor {x} over {s}; {v} = its slices
     "arange": ("tp.arange({s} + 1) * 0.1", "tp.arange({T}) * {x0}", "(tp.arange({s} + 2) * 0.5).sum()"),
@@ -179,6 +184,10 @@ SIZED: dict[str, tuple[str, ...]] = {  # shapes that depend on steps and bounds,
     "range": ("tp.arange({s}, {T}) * 0.5", "tp.arange(0, {T}, 2) * {x0}", "tp.arange(1, {s} + 2).sum() * {x0}"),
     "statistics of a slice": ("tp.var({p}, 0)", "{q}.mean(0)", "tp.logsumexp({p}, 0)", "{q}.prod(0)", "({p} > 0).all(0) * 1.0", "{q}.min()"),
     "product of slices": ("({p} * {p}).sum(0)", "{p} - {p}.mean(0)", "{p} / (tp.abs({p}).max() + 1)", "({w}.flatten() * 0.5).sum()"),
+    "chain of slices": (
+        "tp.outer(tp.cos(tp.arange(4) * 1.0), tp.arange({s} + 1) * 0.1) @ {p}.reshape({s} + 1, -1) @ {p}.reshape({s} + 1, -1).transpose()",
+        "tp.outer(tp.cos(tp.arange(4) * 1.0), tp.arange({s} + 1) * 0.1) @ ({p}.reshape({s} + 1, -1) @ {x0}.reshape(-1))",
+    ),
     "terms of a slice": (
         "({p} * {x0}).sum(0)", "tp.square({q} - {x0}).sum(0)", "(tp.exp({p} - tp.abs({x0})) * {p}).sum(0)", "({p}.softmax(0) * {p}).sum(0)",
         "(tp.tanh({p}) * {p}).max(0)", "(tp.exp({q} - {q}.max(0)) / (1 + {x0} * {x0})).sum(0)",
