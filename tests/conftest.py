@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Families that ask the same of many programs: each n-th test runs by default, and all with `pytest -m "not slow and not gpu"`.
-SHARES = ((30, 6), (12, 4), (4, 2))  # of a function with so many tests, by its parameters, each n-th runs
+SHARES = ((30, 10), (12, 6), (4, 3))  # of a function with so many tests, by its parameters, each n-th runs
 THINNED = {  # each n-th test of every function with parameters, for families whose tests take long
     "core/passes/test_meaning.py": 8,
     "core/test_prefixes.py": 6,
@@ -60,6 +60,7 @@ THINNED = {  # each n-th test of every function with parameters, for families wh
     "core/test_op_gradients.py": 2,
     "core/nn/test_training.py": 3,
 }
+WHOLE = ("test_ledger.py", "test_copies.py")  # they hold what the compiler has won
 
 
 def _thin(items: list[pytest.Item]) -> None:
@@ -68,7 +69,7 @@ def _thin(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
         name = getattr(item, "originalname", item.name)
-        is_of_a_table = "every" in name or "each" in name or "_has_" in name  # it says which row is missing
+        is_of_a_table = path in WHOLE or "every" in name or "each" in name or "_has_" in name  # it says which row is missing
         if path and hasattr(item, "callspec") and not is_of_a_table:
             families.setdefault((path, name), []).append(item)
     for (path, _), members in families.items():

@@ -164,7 +164,7 @@ def test_logits_at_every_position(model: Model, checkpoint: Any) -> None:
     [
         pytest.param("bfloat16", 0.05, marks=pytest.mark.slow),
         pytest.param("float16", 0.005, marks=pytest.mark.slow),
-        ("int8", 0.05),
+        pytest.param("int8", 0.05, marks=pytest.mark.slow),
     ],
 )
 def test_dtypes_are_close_to_float32(model: Model, checkpoint: Any, dtype: str, error: float) -> None:

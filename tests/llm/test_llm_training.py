@@ -95,6 +95,7 @@ def test_lessons_are_a_function_of_the_seed() -> None:
         assert lesson.completion == f" {int(a) + int(b) if sign == '+' else int(a) - int(b)}."
 
 
+@pytest.mark.slow
 def test_what_is_held_out_is_not_trained_on() -> None:
     text = make_text(make_recipe({}).text)
     assert not set(text.training) & set(text.held_out)

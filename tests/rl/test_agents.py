@@ -242,7 +242,7 @@ def plain_jax() -> Iterator[None]:
         ),
         {"algorithm": "actor_critic"},
         pytest.param({"algorithm": "reinforce"}, marks=pytest.mark.slow),
-        {"algorithm": "reinforce", "baseline": True, "vf_coef": 0.3},
+        pytest.param({"algorithm": "reinforce", "baseline": True, "vf_coef": 0.3}, marks=pytest.mark.slow),
     ],
     ids=["ppo", "ppo_value_clipping", "actor_critic", "reinforce", "reinforce_baseline"],
 )

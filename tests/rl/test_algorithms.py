@@ -155,7 +155,11 @@ def scripted() -> Scripted:
 
 @pytest.mark.parametrize(
     "env",
-    [scripted, pytest.param(Scripted(ENDS), marks=pytest.mark.slow), gym.make(ID, ends=ENDS)],
+    [
+        scripted,
+        pytest.param(Scripted(ENDS), marks=pytest.mark.slow),
+        pytest.param(gym.make(ID, ends=ENDS), marks=pytest.mark.slow),
+    ],
     ids=["function", "object", "object with a spec"],
 )
 def test_environments_of_your_own(env: Any) -> None:

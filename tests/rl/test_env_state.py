@@ -196,7 +196,12 @@ def rollout(host: HostVectorEnvironment, steps: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("sync", "sync"), ("sync", "async"), pytest.param("async", "sync", marks=pytest.mark.slow)]
+    ("first", "second"),
+    [
+        ("sync", "sync"),
+        pytest.param("sync", "async", marks=pytest.mark.slow),
+        pytest.param("async", "sync", marks=pytest.mark.slow),
+    ],
 )
 def test_vector_environments_go_on(first: str, second: str) -> None:
     host, other = make_host("CartPole-v1", 3, 1, first), make_host("CartPole-v1", 3, 2, second)

@@ -18,6 +18,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Faults, RunDirector
     return faults, whole
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_goes_on_loses_nothing(small: tuple[Faults, RunDirectory]) -> None:
     faults, whole = small
     faults.kills(whole, 1, random.Random(0))
