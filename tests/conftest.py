@@ -60,7 +60,11 @@ THINNED = {  # each n-th test of every function with parameters, for families wh
     "core/test_op_gradients.py": 2,
     "core/nn/test_training.py": 3,
 }
-WHOLE = ("test_ledger.py", "test_copies.py")  # they hold what the compiler has won
+WHOLE = (
+    "test_ledger.py",
+    "test_copies.py",
+    "core/errors/test_messages.py",
+)  # each of their tests holds a text or figures that no other test holds
 
 
 def _thin(items: list[pytest.Item]) -> None:
