@@ -64,6 +64,7 @@ WHOLE = (
     "test_ledger.py",
     "test_copies.py",
     "core/errors/test_messages.py",
+    "test_docs.py",
 )  # each of their tests holds a text or figures that no other test holds
 
 
