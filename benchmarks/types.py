@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import pkgutil
 import re
 import sys
@@ -17,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mypy import build, nodes
+from mypy.config_parser import parse_config_file
 from mypy.modulefinder import BuildSource
 from mypy.options import Options
 from mypy.types import (
@@ -39,7 +41,6 @@ CORE = (
     "tempo_core.typing",
 )  # fmt: skip
 PLACES = {"tempo_core.random": "tempo_core.frontend.random"}  # public modules whose names are defined in another module
-UNTYPED = ("jax", "jax.*", "jaxlib.*", "islpy", "islpy.*", "ml_dtypes.*", "wandb", "brax.*")
 PRIVATE_USE = (  # names for Python itself, which users do not write
     "__init__", "__new__", "__post_init__", "__init_subclass__", "__getattr__", "__array_ufunc__", "__array_function__", "__match_args__",
     "__dataclass_fields__", "__mypy-replace", "__all__", "__doc__", "__file__", "__name__", "__path__", "__package__", "__annotations__",
@@ -84,7 +85,7 @@ def gives_any(type: Type | None, seen: frozenset[int] = frozenset()) -> bool:
 
 
 def _is_of_jax(type: AnyType) -> bool:
-    """Whether a type is one of JAX's, which users see; mypy is told not to read them (`UNTYPED`)."""
+    """Whether a type is one of JAX's, which users see; mypy is told not to read them (`pyproject.toml`)."""
     source = type.source_any or type
     return "jax" in (source.missing_import_name or "").split(".")
 
@@ -120,24 +121,18 @@ def text_of(type: Type | None) -> str:
 def checked(modules: Sequence[str], root: Path = ROOT) -> dict[str, nodes.MypyFile]:
     """The modules, and all modules that they import, with the types that mypy infers."""
     options = Options()
-    options.python_version = sys.version_info[:2]
-    options.ignore_missing_imports = True
-    options.check_untyped_defs = True
-    options.export_types = True
-    options.incremental = False
-    options.namespace_packages = options.explicit_package_bases = True
-    options.mypy_path = [str(root)]
-    for name in UNTYPED:
-        options.per_module_options[name] = {"follow_imports": "skip", "ignore_missing_imports": True}
-    options.build_per_module_cache()
-    result = build.build([BuildSource(None, module, None) for module in modules], options)
+    parse_config_file(options, lambda: None, str(ROOT / "pyproject.toml"))
+    options.cache_dir = os.environ.get("MYPY_CACHE_DIR", str(ROOT / ".mypy_cache"))  # what `mypy` left there is not checked again
+    options.mypy_path = [str(root)] if root != ROOT else []
+    reader = BuildSource(None, "reader", "".join(f"import {module}\n" for module in modules))  # so that mypy loads what it kept
+    result = build.build([reader, *(BuildSource(None, module, None) for module in modules)], options)
     return result.files
 
 
 def public_names(module: str, files: dict[str, nodes.MypyFile]) -> Iterator[Name]:
     """The names in a module's `__all__`, else the names that it defines; with the attributes and methods of classes."""
     file = files[PLACES.get(module, module)]
-    listed = [name for name, symbol in file.names.items() if symbol.module_public and not name.startswith("_")]
+    listed = [name for name, symbol in sorted(file.names.items()) if symbol.module_public and not name.startswith("_")]
     exported = _all_of(file)
     for name in exported if exported is not None else listed:
         symbol = file.names.get(name)
@@ -172,7 +167,7 @@ def names_of(name: str, node: nodes.SymbolNode) -> Iterator[Name]:
         for base in node.mro:
             if not base.fullname.startswith(("tempo_core", "tempo_rl", "tempo_llm")):
                 continue
-            for member, symbol in base.names.items():
+            for member, symbol in sorted(base.names.items()):
                 is_private = "-" in member or (
                     member.startswith("_") and not (member.startswith("__") and member not in PRIVATE_USE)
                 )

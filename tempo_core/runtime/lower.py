@@ -208,7 +208,7 @@ class Lowering(Placement):
         def values(*points: Any) -> tuple[Any, ...]:
             local, latest = dict(stores), dict(self._latest)
             now = {**counters, **{each.counter: at for each, at in zip(loops, points, strict=True)}}
-            moved: dict[Key, Any] = {}
+            moved: list[Any] = []  # a tensor may be written at several points of an iteration
             written.clear()
             for execute in group.executes:
                 with statement_scope(execute.node, execute.branch):
@@ -217,12 +217,12 @@ class Lowering(Placement):
                     key = (execute.node, output)
                     if self.liveness.is_store(key):
                         self._latest[key] = _Latest(local.setdefault(key, self.zeros(key)), execute.point, now, value)
-                        moved[key] = value
+                        moved.append(value)
                         written.append((execute, key))
                     else:
                         local[key] = value
             self._latest = latest
-            return tuple(moved[key] for _, key in written)
+            return tuple(moved)
 
         at_once: Any = values
         for axis in reversed(range(len(loops))):

@@ -100,7 +100,7 @@ class _Loops:
 
     def item(self, times: dict[str, isl.Map], entry: int, around: dict[Symbol, _Place]) -> Item:
         if entry == self.schedule.depth:
-            return Block(tuple(self._guarded(name, around) for name in times))
+            return Block(tuple(self._statement(name, time, around) for name, time in times.items()))
         places: dict[int | None, dict[str, isl.Map]] = {}
         for name, time in times.items():
             value = time.plain_get_val_if_fixed(isl.dim_type.out, entry)
@@ -143,11 +143,14 @@ class _Loops:
             highs.append(self.points[name].dim_max_val(k).to_python())
         return min(lows), max(highs)
 
-    def _guarded(self, name: str, around: Mapping[Symbol, _Place]) -> Item:
+    def _statement(self, name: str, time: isl.Map, around: Mapping[Symbol, _Place]) -> Item:
         """A statement, under the condition that separates its points from the other points of the loops around."""
         statement, points = self.statements[name], self.points[name]
         steps = statement.node.domain.steps
-        around = {s: around[s] if s in around else self._fixed(points, k) for k, s in enumerate(steps)}
+        fixed_steps = {s: self._fixed(points, k) for k, s in enumerate(steps) if s not in around}
+        if None in fixed_steps.values():  # the loops around say which point it is: `i = I - 1`, where the run says what I is
+            return self._by_isl({name: time}, self.schedule.depth, around)
+        around = {**around, **{step: place for step, place in fixed_steps.items() if place is not None}}
         execute = Execute(statement.node.id, statement.branch, tuple(around[s].at for s in steps))
         box = isl.Set.universe(points.get_space())
         for k, step in enumerate(steps):
@@ -158,10 +161,10 @@ class _Loops:
         condition = guard(statement, points, box, tuple(around[s].at for s in steps), self.bounds)
         return execute if condition is TRUE else If(condition, Block((execute,)))
 
-    def _fixed(self, points: isl.Set, k: int) -> _Place:
-        """A step without a loop: all points have the same value of it."""
-        value = points.dim_min_val(k).to_python()
-        return _Place(Expr.of(value), value, value)
+    def _fixed(self, points: isl.Set, k: int) -> _Place | None:
+        """A step without a loop: its value, if it has the same value at all points."""
+        value, greatest = points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()
+        return _Place(Expr.of(value), value, value) if value == greatest else None
 
     def _by_isl(self, times: Mapping[str, isl.Map], entry: int, around: Mapping[Symbol, _Place]) -> Item:
         """isl's program for the remaining entries. For isl, the steps of the loops around are parameters."""

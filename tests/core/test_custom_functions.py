@@ -305,3 +305,27 @@ def test_wrong_results_are_errors_at_the_users_line(returned: Any, error: Any, m
     with pytest.raises(error, match=message) as caught:
         ctx.run({T: 4}, y, {"x": FED["x"]}, tp.Config(disable=("vectorize",)))
     assert "tp.udf(returned" in str(caught.value)
+
+
+@pytest.mark.parametrize("rules", ["batch", "slope", "both"])
+def test_second_derivatives_follow_the_rules(rules: str) -> None:
+    def cube(x: Any) -> Any:
+        return (x * x * x,)
+
+    options: dict[str, Any] = {
+        "batch": lambda size, batched, x: jax.vmap(cube)(x) if batched[0] else cube(x),
+        "slope": lambda operands, results, gradients: (3.0 * gradients[0] * operands[0] * operands[0],),
+    }
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (2,), domain=(t,), requires_grad=True)
+        (y,) = tp.udf(
+            cube, x, outputs=[tp.spec((2,))], kind="jax", **{k: v for k, v in options.items() if rules in (k, "both")}
+        )
+        (dx,) = tp.grad((y.sum() * 0.5)[0:T].sum(), wrt=[x])
+        (dxx,) = tp.grad((dx * dx).sum()[0:T].sum(), wrt=[x])
+    data = RANDOM.normal(size=(3, 2)).astype("float32")
+    result, expected = ctx.run({T: 3}, outputs=dxx, inputs={"x": data}), 9 * data**3
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+    (by_reference,) = reference.evaluate(ctx, [dxx], {T: 3}, {"x": data})
+    np.testing.assert_allclose(by_reference, expected, rtol=1e-5)

@@ -25,6 +25,7 @@ from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
 from tests.core.cost_checks import assert_counted_as_run
 from tests.core.running import assert_same
+from tests.core.schedule_checks import assert_runs_every_point
 from tests.fuzz.script import Program
 
 TOLERANCES = {"bfloat16": 6e-2, "float16": 8e-3}  # of programs with values of these dtypes; of others:
@@ -149,6 +150,7 @@ class Checking:
         if "passes" in self.built["checks"]:
             _check_round_trip(self.source)
         _check_round_trip(program.graph)
+        assert_runs_every_point(program)
         assert_counted_as_run(program)
         expected = self.check_run(program, 0)
         if self.built["leaf"]:
@@ -341,6 +343,7 @@ class Checking:
                     return
         self.built["calls"][0] = 0
         self.built["seen"].clear()
+        assert_runs_every_point(program)
         assert_counted_as_run(program)
         values = program.run(self.built["fed"](0), seed=self.config.seed, bounds=dict(chosen))
         for k, (value, e) in enumerate(zip(values, expected, strict=True)):

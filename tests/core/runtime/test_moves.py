@@ -107,6 +107,18 @@ def test_a_value_that_is_handed_on_is_not_moved_at_once():
     np.testing.assert_array_equal(delayed_, [0.0, *data["x"][:-1]])
 
 
+def test_several_points_of_a_tensor_in_an_iteration_are_moved():
+    ctx = tp.Context("b", "i", "t")
+    with ctx as ((b, B), (i, I), (t, T)):
+        x, y = (tp.input(name, (1,), domain=(b, i, t)) for name in "xy")
+        rounded = tp.ceil(x)
+        outputs = [y[b, i, t], rounded[b, i, t, (i >= 1) & (t < T - 1)]]
+    data = np.arange(40, dtype="float32").reshape(1, 20, 2, 1)
+    program = ctx.compile({B: 1, I: 20, T: 2}, outputs, tp.Config(disable=("simplify", "vectorize", "trim")))
+    assert program.text("program").count("\n  y[0, i, ") == 2
+    np.testing.assert_array_equal(program.run({"x": data, "y": data})[0], data)
+
+
 def test_few_or_large_moves_stay_a_loop(monkeypatch: pytest.MonkeyPatch):
     told = Told()
     monkeypatch.setattr(prices, "MOST_BYTES_OF_A_MOVE", WIDTH * 4 - 1)

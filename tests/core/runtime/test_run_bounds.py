@@ -12,6 +12,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import errors
 from tests.core.cost_checks import assert_counted_as_run
+from tests.core.schedule_checks import assert_runs_every_point
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
 
@@ -116,6 +117,28 @@ def test_values(build: Build, executor: str) -> None:
         compiles.append(program.compiles)
     assert len(set(compiles)) == 1
     assert_counted_as_run(program)
+    assert_runs_every_point(program)
+
+
+def test_a_step_without_a_loop_is_where_the_run_says() -> None:
+    """The points of the last row, `i = I - 1`, where the run chooses I, and only t has a loop."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", (), domain=(i, t), streamed=True)
+        decay = tp.recurrence((), domain=(i,), name="decay")
+        decay[0] = 0.7
+        decay[i] = tp.tanh(decay[i - 1])
+        heat = [tp.recurrence((), domain=(i, t), name=f"heat{k}") for k in range(2)]
+        for each, last, source in zip(heat, (0.7, x[I - 1, t]), (x, decay), strict=True):
+            each[i, 0] = 0.7
+            each[0, t + 1] = each[0, t] * 0.9
+            each[I - 1, t + 1] = last
+            each[i, t + 1] = tp.tanh(each[i - 1, t] - each[i + 1, t] * 0.5 + each[i, 0] + source)
+        tp.sink(lambda value, **point: None, heat[0], when=(t == 0) | (i % 2 == 1))
+    program = ctx.compile({I: tp.upto(4), T: tp.upto(4)}, heat[1][I - 1, T - 1])
+    assert_runs_every_point(program)
+    data = numbers(3, 3)
+    np.testing.assert_array_equal(program.run({"x": data}), data[2, 1])
 
 
 def test_fifty_lengths_share_one_device_program() -> None:
