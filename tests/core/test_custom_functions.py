@@ -319,9 +319,7 @@ def test_second_derivatives_follow_the_rules(rules: str) -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         x = tp.input("x", (2,), domain=(t,), requires_grad=True)
-        (y,) = tp.udf(
-            cube, x, outputs=[tp.spec((2,))], kind="jax", **{k: v for k, v in options.items() if rules in (k, "both")}
-        )
+        (y,) = tp.udf(cube, x, outputs=[tp.spec((2,))], kind="jax", **{k: v for k, v in options.items() if rules in (k, "both")})
         (dx,) = tp.grad((y.sum() * 0.5)[0:T].sum(), wrt=[x])
         (dxx,) = tp.grad((dx * dx).sum()[0:T].sum(), wrt=[x])
     data = RANDOM.normal(size=(3, 2)).astype("float32")

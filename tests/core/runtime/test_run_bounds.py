@@ -12,9 +12,9 @@ import pytest
 import tempo_core as tp
 from tempo_core import errors
 from tests.core.cost_checks import assert_counted_as_run
-from tests.core.schedule_checks import assert_runs_every_point
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
+from tests.core.schedule_checks import assert_runs_every_point
 
 LENGTHS = (1, 3, 7, 12)
 Build = Callable[[tp.Expr, tp.Expr, tp.Tensor], Any]
