@@ -110,6 +110,9 @@ def scanned(
     coefficient, term = (operand(at, slots, producers, slot, op.axis) for slot in sources)
     like = shared.wide(jnp.moveaxis(slots[sources[1]], op.axis, 0))
 
+    if not like.shape[0]:
+        return slots[sources[1]]
+
     def step(before: Array, position: Array) -> tuple[Array, Array]:
         after = shared.wide(term(position)) + carried_part(shared.wide(coefficient(position)), before)
         return after, after

@@ -39,7 +39,8 @@ from tempo_core.frontend.sources import udf
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Pullback
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, minimum
+from tempo_core.symbolic.proof import provably_nonnegative
 
 if TYPE_CHECKING:
     from tempo_core.frontend.tensor import Tensor
@@ -141,9 +142,10 @@ def _linear_scan(
 def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
     """`x[k + 1]` (backwards) or `x[k - 1]` at k; zero where there is no such element."""
     size = x.shape[axis]
+    one = Expr.of(1) if provably_nonnegative(size - 1) else minimum(size, 1)  # of no elements, none is cut off
     if backwards:
-        return pad(apply(ops.Slice(axis, Expr.of(1), size), x), axis, 0, 1)
-    return pad(apply(ops.Slice(axis, Expr.of(0), size - 1), x), axis, 1, 0)
+        return pad(apply(ops.Slice(axis, one, size), x), axis, 0, one)
+    return pad(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
 
 
 def _discounted_sum(

@@ -298,7 +298,7 @@ def _conv(work: _Work) -> Edge:
     before = len(x) - n - 1
     if any(low.steps for low in op.low) or (op.groups != 1 and (x[-1].steps or w[-1].steps)):
         raise ShapeError(
-            f"{work.node.label} is a convolution whose {'padding' if any(low.steps for low in op.low) else 'groups'} vary with the step",
+            f"{work.node.label} is a convolution whose {'padding varies' if any(low.steps for low in op.low) else 'groups vary'} with the step",
             where=work.node.where,
             hint="keep the channels and features of groups the same at every step, and pad before the convolution: tp.pad(x, ...)",
         )

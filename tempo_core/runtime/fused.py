@@ -9,6 +9,7 @@ concatenation are computed once. XLA's library of reductions reads its operands 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
@@ -21,6 +22,7 @@ _MOVES = (
     "dynamic_slice",
     "pad",
     "concatenate",
+    "stack",
     "transpose",
     "rev",
     "gather",
@@ -37,7 +39,7 @@ _REDUCTIONS = (
     "argmin",
 )
 _REDUCED_ALONG = {"add", "sub", "mul", "div", "max", "min", "exp", "neg", "broadcast_in_dim", "integer_pow", "square"}
-_BRANCHING = ("pad", "concatenate")  # XLA computes them once for a kernel, or into memory
+_BRANCHING = ("pad", "concatenate", "stack")  # XLA computes them once for a kernel, or into memory
 _NOT_ELEMENTWISE = {*_MOVES, *_REDUCTIONS, *WINDOWS, *OWN, "dynamic_update_slice", "zeros", "row", "indices"}
 _EXPENSIVE = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma", "div", "erf", "erf_inv", "erfc", "exp",
@@ -115,7 +117,8 @@ def _is_stored(op: Op, value: Value, places: Mapping[int, int]) -> bool:
         return True
     if value.users > 1 and op.name not in ("row", "zeros") and not (_is_repeated(op) or _is_fused_everywhere(op, value, places)):
         return True
-    return len(value.indices) > MOST_COPIES
+    copies = Counter(kernel for kernel, _ in value.indices)
+    return max(copies.values(), default=0) > MOST_COPIES
 
 
 def _is_repeated(op: Op) -> bool:

@@ -7,6 +7,7 @@ slices of a padding that give its operand.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,10 +28,22 @@ _CALLS = (
     "custom_vjp_call_jaxpr",
 )
 _ALIASES = ("reshape", "squeeze", "expand_dims", "copy", "copy_p", "stop_gradient", "bitcast_convert_type")
+_MOVING = (
+    "pad",
+    "concatenate",
+    "stack",
+    "gather",
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "convert_element_type",
+    "row",
+    "zeros",
+)
 OWN = (
     "dot_general", "conv_general_dilated", "sort", "top_k", "scatter", "scatter-add", "scatter_add", "scatter_mul",
     "scatter_max", "scatter_min", "pure_callback", "io_callback", "triangular_solve", "cholesky", "while", "scan", "cond",
 )  # fmt: skip
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
 WINDOWS = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "reduce_window", "reduce_window_sum", "reduce_window_max")
 CHEAP = ("broadcast_in_dim", "iota", "rev", "slice", "transpose")  # XLA computes them in each iteration
 
@@ -77,6 +90,7 @@ class Op:
     counters: int = 0  # numbers of its own
     axis: int | None = None  # along which it computes sums of windows, or concatenates
     padding: tuple[tuple[int, int, int], ...] = ()
+    permutation: tuple[int, ...] = ()
     joined: Op | None = None  # of a reduction: the last operation that is computed with it
     is_kernel: bool = False
     begin: int = -1
@@ -92,6 +106,7 @@ class Computation:
     ops: list[Op] = field(default_factory=list)
     results: list[Value] = field(default_factory=list)
     is_body: bool = False
+    takes_fixed: bool = False  # of a body: it takes values from outside that stay the same; XLA moves nothing out of others
     begin: int = -1
     end: int = -1
 
@@ -122,6 +137,8 @@ class Trace:
         for value in arguments:
             value.is_external = value.in_memory = True
         self.whole.results = self._run(closed.jaxpr, closed.consts, arguments, self.whole)
+        while _without_dead(self.whole, _uses(self.whole)):
+            pass
 
     def _value(self, aval: Any, statement: int | None, at: Computation, rows: int | None = None) -> Value:
         shape, dtype = tuple(getattr(aval, "shape", ())), getattr(aval, "dtype", np.dtype("int32"))
@@ -135,14 +152,18 @@ class Trace:
         for variable in jaxpr.constvars:
             values[variable] = self._value(variable.aval, None, at)
             values[variable].is_external = values[variable].in_memory = True
+            values[variable].is_literal = math.prod(values[variable].shape) == 1  # a number, which is a constant for XLA
 
         def of(atom: Any) -> Value:
             return self._literal(atom) if hasattr(atom, "val") else values[atom]
 
         needed = _needed(jaxpr)
+        uses = Counter(id(atom) for equation in jaxpr.eqns if id(equation) in needed for atom in equation.invars)
+        uses.update(map(id, jaxpr.outvars))
         for equation in jaxpr.eqns:
             if id(equation) in needed:
-                results = self._equation(equation, [of(atom) for atom in equation.invars], at, caller)
+                once = [not hasattr(atom, "val") and uses[id(atom)] == 1 for atom in equation.invars]
+                results = self._equation(equation, [of(atom) for atom in equation.invars], once, at, caller)
                 values.update(zip(equation.outvars, results, strict=True))
         return [of(atom) for atom in jaxpr.outvars]
 
@@ -153,9 +174,14 @@ class Trace:
             self._literals[key].is_literal = True
         return self._literals[key]
 
-    def _equation(self, equation: Any, inputs: list[Value], at: Computation, caller: int | None) -> list[Value]:
+    def _equation(
+        self, equation: Any, inputs: list[Value], once: Sequence[bool], at: Computation, caller: int | None
+    ) -> list[Value]:
+        """Add an operation; gives its results. `once` are the inputs that nothing else reads."""
         name, params = equation.primitive.name, equation.params
         statement = _statement(equation, caller)
+        if name == "div" and str(inputs[1].dtype) in _FLOATS:
+            name, inputs = self._product(inputs, statement, at)
         if name in _CALLS:
             inner = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)
             body, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "jaxpr") else (inner, ())
@@ -174,15 +200,23 @@ class Trace:
         if name != "iota" and key in self._same and all(value.computation in at.around for value in self._same[key]):
             return self._same[key]
         outputs = [self._value(v.aval, statement, at) for v in equation.outvars]
-        if inputs and all(value.is_literal for value in inputs) and name not in OWN:
+        if inputs and name not in OWN and (all(value.is_literal for value in inputs) or _is_folded(name, inputs)):
             for value in outputs:
                 value.is_literal = True
         else:
             if name == "concatenate":
                 inputs = [value for value in inputs if math.prod(value.shape)]
             part = _part(inputs[0], params) if name == "slice" else None
-            if part is not None:
-                outputs = [part]
+            repeated = _repeated(name, inputs, once)
+            back = _turned_back(inputs[0], params["permutation"]) if name == "transpose" else None
+            if part is not None or back is not None:
+                outputs = [value for value in (part, back) if value is not None]
+            elif repeated is not None:  # of a value that is repeated, it is computed once, and repeated then
+                source = inputs[repeated].producer
+                assert source is not None
+                small = Value(source.inputs[0].shape, outputs[0].dtype, statement, at)
+                self._add(name, [*inputs[:repeated], source.inputs[0], *inputs[repeated + 1 :]], [small], at)
+                self._add("broadcast_in_dim", [small], outputs, at)
             elif _is_view(name, params, inputs, outputs[0]):
                 outputs = [inputs[0]]
             else:
@@ -191,6 +225,7 @@ class Trace:
                 op = self._add(name, inputs, outputs, at)
                 op.axis = params.get("axis") if name in WINDOWS else params.get("dimension") if name == "concatenate" else None
                 op.padding = params.get("padding_config", ())
+                op.permutation = tuple(params.get("permutation", ()))
         self._same[key] = outputs
         return outputs
 
@@ -205,6 +240,27 @@ class Trace:
             self._add("indices", [indices], [whole], at)
             self._same[key] = [whole]
         return self._same[key][0]
+
+    def _product(self, inputs: list[Value], statement: int | None, at: Computation) -> tuple[str, list[Value]]:
+        """A quotient as XLA computes it: a product where the divisor is a number, or the same number for many elements."""
+        x, y = inputs
+        if y.is_literal:
+            return "mul", [x, y]
+        broadcast = y.producer
+        if (
+            broadcast is None
+            or broadcast.name != "broadcast_in_dim"
+            or math.prod(broadcast.inputs[0].shape) >= math.prod(y.shape)
+        ):
+            return "div", [x, y]
+        divisor = broadcast.inputs[0]
+        key = ("reciprocal", id(divisor), y.shape)
+        if key not in self._same or any(value.computation not in at.around for value in self._same[key]):
+            small, whole = Value(divisor.shape, divisor.dtype, statement, at), Value(y.shape, y.dtype, statement, at)
+            self._add("div", [divisor], [small], at)
+            self._add("broadcast_in_dim", [small], [whole], at)
+            self._same[key] = [whole]
+        return "mul", [x, self._same[key][0]]
 
     def _add(self, name: str, inputs: list[Value], outputs: list[Value], at: Computation) -> Op:
         op = Op(name, inputs, outputs)
@@ -221,7 +277,7 @@ class Trace:
 
     def _before_loops(self, op: Op, at: Computation) -> Computation:
         """The computation in which an operation runs: outside of the loops in which its operands stay the same."""
-        while at.is_body and op.inputs and all(self._is_fixed(value, at) for value in op.inputs):
+        while at.is_body and at.takes_fixed and op.inputs and all(self._is_fixed(value, at) for value in op.inputs):
             at = at.around[-2]
         return at
 
@@ -252,6 +308,8 @@ class Trace:
         inner.around = (*at.around, inner)
         variables = jaxpr.invars[len(consts) :]
         stays = [jaxpr.outvars[k] is variable for k, variable in enumerate(variables[:count])]
+        fixed = [*consts, *rows, *(value for k, value in enumerate(initial) if stays[k])]
+        inner.takes_fixed = not all(value.is_literal for value in fixed)
         received = [value if stays[k] else self._value(variables[k].aval, statement, inner) for k, value in enumerate(initial)]
         elements = [self._value(variable.aval, statement, inner) for variable in variables[count:]]
         for row, element in zip(rows, elements, strict=True):
@@ -303,6 +361,35 @@ class Trace:
         return outputs
 
 
+def _uses(computation: Computation) -> Counter[int]:
+    """How often each value is read, by its identity."""
+    uses = Counter(map(id, computation.results))
+    for op in computation.ops:
+        uses.update(map(id, op.inputs))
+        for inner in op.inner:
+            uses += _uses(inner)
+    return uses
+
+
+def _without_dead(computation: Computation, uses: Mapping[int, int]) -> bool:
+    """Leave out what nothing reads: operations, and values that a loop hands to iterations which do not read them."""
+    is_changed = False
+    for op in computation.ops:
+        for carry in [each for each in op.carries if not uses.get(id(each.received)) and not uses.get(id(each.result))]:
+            op.carries.remove(carry)
+            op.inputs.remove(carry.initial)
+            op.outputs.remove(carry.result)
+            op.inner[-1].results.remove(carry.handed)
+            op.pointers -= 1
+            is_changed = True
+        for inner in op.inner:
+            is_changed |= _without_dead(inner, uses)
+    live = [op for op in computation.ops if op.inner or not op.outputs or any(uses.get(id(value)) for value in op.outputs)]
+    is_changed |= len(live) < len(computation.ops)
+    computation.ops = live
+    return is_changed
+
+
 def _is_view(name: str, params: Mapping[str, Any], inputs: Sequence[Value], output: Value) -> bool:
     """Whether an operation gives its first operand, perhaps in another shape."""
     if name in _ALIASES:
@@ -314,6 +401,38 @@ def _is_view(name: str, params: Mapping[str, Any], inputs: Sequence[Value], outp
     if name == "pad":
         return not any(size for each in params["padding_config"] for size in each)
     return name in ("slice", "dynamic_slice", "convert_element_type") and inputs[0].type == output.type
+
+
+def _repeated(name: str, inputs: Sequence[Value], once: Sequence[bool]) -> int | None:
+    """The position of an elementwise operation's only operand, if it repeats a smaller value and nothing else reads it."""
+    if name in (*OWN, *WINDOWS, *CHEAP, *_MOVING) or name.startswith(("reduce", "arg", "random")):
+        return None
+    others = [k for k, value in enumerate(inputs) if not value.is_literal]
+    source = inputs[others[0]].producer if len(others) == 1 and once[others[0]] else None
+    if source is None or source.name != "broadcast_in_dim" or len(source.outputs[0].shape) != len(inputs[others[0]].shape):
+        return None
+    size = math.prod(source.inputs[0].shape)
+    return others[0] if 1 < size < math.prod(source.outputs[0].shape) else None
+
+
+def _is_folded(name: str, inputs: Sequence[Value]) -> bool:
+    """Whether XLA computes a result before the program runs: a place, given as numbers, of what follows from positions alone."""
+    return name in ("dynamic_update_slice", "gather") and all(map(_follows_from_positions, inputs))
+
+
+def _follows_from_positions(value: Value) -> bool:
+    if value.is_literal or value.producer is None:
+        return value.is_literal
+    op = value.producer
+    return op.name == "iota" or (op.name in ("broadcast_in_dim", "concatenate") and all(map(_follows_from_positions, op.inputs)))
+
+
+def _turned_back(value: Value, permutation: Sequence[int]) -> Value | None:
+    """The operand of a transposition that another one turns back."""
+    op = value.producer
+    if op is None or op.name != "transpose" or len(op.permutation) != len(permutation) or op.outputs[0].shape != value.shape:
+        return None
+    return op.inputs[0] if [op.permutation[k] for k in permutation] == list(range(len(permutation))) else None
 
 
 def _part(value: Value, params: Mapping[str, Any]) -> Value | None:

@@ -118,7 +118,18 @@ OF_NOTHING: dict[str, Callable[[tp.Tensor, tp.Tensor], tp.Tensor]] = {
     "exponentials": lambda r, x: (tp.exp(r - x) * r * x).sum(0),
     "distances": lambda r, x: ((r - x) * tp.sin(r)).sum(0),
     "squares": lambda r, x: tp.square(r - x).sum(0),
+    "running products": lambda r, x: tp.cumprod(r, 0).sum(0),
+    "running maxima": lambda r, x: tp.cummax(r, 0).sum(0),
 }
+
+
+@pytest.mark.parametrize("scan", [tp.cumsum, tp.cumprod, tp.cummax, tp.cummin], ids=lambda scan: scan.__name__)
+def test_each_scan_of_no_elements_has_a_gradient(scan: Callable[[tp.Tensor, int], tp.Tensor]) -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (1,), domain=(t,), requires_grad=True)
+        (scan(x.spatial[:-1], 0).sum()[0:T].sum() + x.sum()[0:T].sum()).backward()
+    np.testing.assert_array_equal(ctx.run({T: 2}, x.grad, {"x": np.ones((2, 1), "float32")}), np.ones((2, 1)))
 
 
 @pytest.mark.parametrize("read", ("prefix", "suffix"))
