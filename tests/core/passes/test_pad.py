@@ -327,14 +327,14 @@ def test_what_keeps_its_place_is_not_moved_and_what_is_not_summed_not_masked(op:
 @pytest.mark.parametrize(
     ("op", "x", "w", "what"),
     [
-        (conv(1, low=t.expr), (THREE, TWO), (TWO, TWO, TWO), "padding"),
-        (conv(1, groups=2), (THREE, 2 * N), (TWO, N, TWO), "groups"),
-        (conv(1, groups=2), (THREE, TWO), (TWO, Expr.of(1), 2 * N), "groups"),
+        (conv(1, low=t.expr), (THREE, TWO), (TWO, TWO, TWO), "padding varies"),
+        (conv(1, groups=2), (THREE, 2 * N), (TWO, N, TWO), "groups vary"),
+        (conv(1, groups=2), (THREE, TWO), (TWO, Expr.of(1), 2 * N), "groups vary"),
     ],
     ids=["padding before", "channels of groups", "features of groups"],
 )
 def test_convolutions_that_cannot_be_padded(op: Op, x: tuple[Expr, ...], w: tuple[Expr, ...], what: str):
-    with pytest.raises(ShapeError, match=f"is a convolution whose {what} vary with the step"):
+    with pytest.raises(ShapeError, match=f"is a convolution whose {what} with the step"):
         padded(op, [TensorType("float32", x), TensorType("float32", w)])
 
 
