@@ -13,34 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from tempo_core.runtime.traced import CHEAP, OWN, WINDOWS, Computation, Op, Trace, Value
+from tempo_core.runtime.traced import CHEAP, NOT_ELEMENTWISE, OWN, REDUCTIONS, WINDOWS, Computation, Op, Trace, Value
 
-_MOVES = (
-    "broadcast_in_dim",
-    "iota",
-    "slice",
-    "dynamic_slice",
-    "pad",
-    "concatenate",
-    "stack",
-    "transpose",
-    "rev",
-    "gather",
-)  # fused, and not element by element
-_REDUCTIONS = (
-    "reduce_sum",
-    "reduce_max",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_and",
-    "reduce_or",
-    "reduce_xor",
-    "argmax",
-    "argmin",
-)
 _REDUCED_ALONG = {"add", "sub", "mul", "div", "max", "min", "exp", "neg", "broadcast_in_dim", "integer_pow", "square"}
 _BRANCHING = ("pad", "concatenate", "stack")  # XLA computes them once for a kernel, or into memory
-_NOT_ELEMENTWISE = {*_MOVES, *_REDUCTIONS, *WINDOWS, *OWN, "dynamic_update_slice", "zeros", "row", "indices"}
 _EXPENSIVE = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma", "div", "erf", "erf_inv", "erfc", "exp",
     "exp2", "expm1", "lgamma", "log", "log1p", "logistic", "pow", "rem", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "gather",
@@ -94,7 +70,7 @@ def _decide(computation: Computation, reduced: set[int], needed: set[int]) -> No
         for position, value in enumerate(op.inputs):
             if value.is_literal:
                 continue
-            if op.name in _REDUCTIONS:
+            if op.name in REDUCTIONS:
                 needed.update(map(id, _read_by_reduction(value)))
             if value.computation is not computation or _needs_in_memory(op, position, value):
                 needed.add(id(value))
@@ -162,7 +138,7 @@ def _is_fused_everywhere(op: Op, value: Value, places: Mapping[int, int]) -> boo
 
 def _is_kernel(op: Op) -> bool:
     """Whether XLA fuses an operation into no reader of its result."""
-    return bool(op.inner) or op.name in (*OWN, *WINDOWS, *_REDUCTIONS, "dynamic_update_slice")
+    return bool(op.inner) or op.name in (*OWN, *WINDOWS, *REDUCTIONS, "dynamic_update_slice")
 
 
 def _needs_in_memory(op: Op, position: int, value: Value) -> bool:
@@ -178,7 +154,7 @@ def _needs_in_memory(op: Op, position: int, value: Value) -> bool:
         return producer in _EXPENSIVE
     if op.name == "transpose":  # one that is not fused is a copy of its operand, which XLA has in another layout
         return op.is_kernel and producer != ""
-    return op.name in _REDUCTIONS and not _is_reduced_along(value)
+    return op.name in REDUCTIONS and not _is_reduced_along(value)
 
 
 def _reads(value: Value, array: Value) -> bool:
@@ -219,7 +195,7 @@ def _of_reductions(computation: Computation) -> Iterator[int]:
     for op in computation.ops:
         for inner in op.inner:
             yield from _of_reductions(inner)
-        if op.name in _REDUCTIONS:
+        if op.name in REDUCTIONS:
             value = op.outputs[0]
             while value.users == 1 and value.readers and _is_joined(value.readers[0], value):
                 op.joined = value.readers[0]
@@ -230,7 +206,7 @@ def _of_reductions(computation: Computation) -> Iterator[int]:
 def _is_joined(op: Op, value: Value) -> bool:
     """Whether an operation on a reduction's result is computed with it."""
     others = (each.producer for each in op.inputs if each is not value and not _is_free(each))
-    return op.name in _REDUCED_ALONG and all(each is None or each.name in (*_REDUCED_ALONG, *_REDUCTIONS) for each in others)
+    return op.name in _REDUCED_ALONG and all(each is None or each.name in (*_REDUCED_ALONG, *REDUCTIONS) for each in others)
 
 
 # -- what kernels read ------------------------------------------------------------------------------------------------
@@ -263,7 +239,7 @@ def reads(op: Op) -> tuple[list[Value], list[Value]]:
         for source in producer.inputs:
             visit(source, aligned and is_elementwise(producer), source.computation is not value.computation)
 
-    if op.name in _REDUCTIONS:
+    if op.name in REDUCTIONS:
         for source in (each for value in op.inputs for each in _read_by_reduction(value)):
             visit(source, False, True)
     else:
@@ -282,4 +258,4 @@ def reads(op: Op) -> tuple[list[Value], list[Value]]:
 
 def is_elementwise(op: Op) -> bool:
     """Whether an operation reads its operands at the elements that it gives."""
-    return not op.inner and op.name not in _NOT_ELEMENTWISE
+    return not op.inner and op.name not in NOT_ELEMENTWISE

@@ -1,7 +1,8 @@
 """A traced device program as operations on values, in computations: the program, the bodies of its loops, the branches of its conditions.
 
-What does not change in a loop is computed before it, equal operations are one, and what XLA simplifies is left out: views of a value, and
-slices of a padding that give its operand.
+What does not change in a loop is computed before it, equal operations are one, and what XLA simplifies is left out or written as XLA
+computes it: views of a value, slices of a padding that give its operand, transpositions that another one turns back, elementwise operations
+on a repeated value, quotients by a number or by a repeated value, and what nothing reads.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tempo_core.backends.scopes import Scope
+from tempo_core.ir.types import is_float
 
 _CALLS = (
     "jit",
@@ -28,24 +30,19 @@ _CALLS = (
     "custom_vjp_call_jaxpr",
 )
 _ALIASES = ("reshape", "squeeze", "expand_dims", "copy", "copy_p", "stop_gradient", "bitcast_convert_type")
-_MOVING = (
-    "pad",
-    "concatenate",
-    "stack",
-    "gather",
-    "dynamic_slice",
-    "dynamic_update_slice",
-    "convert_element_type",
-    "row",
-    "zeros",
-)
 OWN = (
     "dot_general", "conv_general_dilated", "sort", "top_k", "scatter", "scatter-add", "scatter_add", "scatter_mul",
     "scatter_max", "scatter_min", "pure_callback", "io_callback", "triangular_solve", "cholesky", "while", "scan", "cond",
 )  # fmt: skip
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 WINDOWS = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "reduce_window", "reduce_window_sum", "reduce_window_max")
 CHEAP = ("broadcast_in_dim", "iota", "rev", "slice", "transpose")  # XLA computes them in each iteration
+REDUCTIONS = (
+    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin",
+)  # fmt: skip
+NOT_ELEMENTWISE = {
+    *CHEAP, *REDUCTIONS, *WINDOWS, *OWN, "dynamic_slice", "dynamic_update_slice", "pad", "concatenate", "stack", "gather", "indices",
+    "zeros", "row",
+}  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -180,8 +177,6 @@ class Trace:
         """Add an operation; gives its results. `once` are the inputs that nothing else reads."""
         name, params = equation.primitive.name, equation.params
         statement = _statement(equation, caller)
-        if name == "div" and str(inputs[1].dtype) in _FLOATS:
-            name, inputs = self._product(inputs, statement, at)
         if name in _CALLS:
             inner = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)
             body, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "jaxpr") else (inner, ())
@@ -196,6 +191,8 @@ class Trace:
             return self._loop(params["jaxpr"], inputs[:first], inputs[first:second], rows, params["length"], None, statement, at)
         if name == "cond":
             return self._cond(equation, inputs, statement, at)
+        if name == "div" and is_float(str(inputs[1].dtype)):
+            name, inputs = self._product(inputs, statement, at)
         key = (name, *map(id, inputs), str(params), *(str(v.aval) for v in equation.outvars))
         if name != "iota" and key in self._same and all(value.computation in at.around for value in self._same[key]):
             return self._same[key]
@@ -206,11 +203,12 @@ class Trace:
         else:
             if name == "concatenate":
                 inputs = [value for value in inputs if math.prod(value.shape)]
-            part = _part(inputs[0], params) if name == "slice" else None
+            known = (
+                _part(inputs[0], params) if name == "slice" else _turned_back(inputs[0], params) if name == "transpose" else None
+            )
             repeated = _repeated(name, inputs, once)
-            back = _turned_back(inputs[0], params["permutation"]) if name == "transpose" else None
-            if part is not None or back is not None:
-                outputs = [value for value in (part, back) if value is not None]
+            if known is not None:
+                outputs = [known]
             elif repeated is not None:  # of a value that is repeated, it is computed once, and repeated then
                 source = inputs[repeated].producer
                 assert source is not None
@@ -405,7 +403,7 @@ def _is_view(name: str, params: Mapping[str, Any], inputs: Sequence[Value], outp
 
 def _repeated(name: str, inputs: Sequence[Value], once: Sequence[bool]) -> int | None:
     """The position of an elementwise operation's only operand, if it repeats a smaller value and nothing else reads it."""
-    if name in (*OWN, *WINDOWS, *CHEAP, *_MOVING) or name.startswith(("reduce", "arg", "random")):
+    if name in NOT_ELEMENTWISE or name == "convert_element_type":
         return None
     others = [k for k, value in enumerate(inputs) if not value.is_literal]
     source = inputs[others[0]].producer if len(others) == 1 and once[others[0]] else None
@@ -427,9 +425,9 @@ def _follows_from_positions(value: Value) -> bool:
     return op.name == "iota" or (op.name in ("broadcast_in_dim", "concatenate") and all(map(_follows_from_positions, op.inputs)))
 
 
-def _turned_back(value: Value, permutation: Sequence[int]) -> Value | None:
-    """The operand of a transposition that another one turns back."""
-    op = value.producer
+def _turned_back(value: Value, params: Mapping[str, Any]) -> Value | None:
+    """The operand of a transposition that another one turns back; None if it is turned in another way."""
+    op, permutation = value.producer, params["permutation"]
     if op is None or op.name != "transpose" or len(op.permutation) != len(permutation) or op.outputs[0].shape != value.shape:
         return None
     return op.inputs[0] if [op.permutation[k] for k in permutation] == list(range(len(permutation))) else None

@@ -5,11 +5,13 @@ import itertools
 from tempo_core.ir.ops import Constant, Input, Merge, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.schedule import Dealloc, Execute, instances
+from tempo_core.schedule.build import chosen_value
 from tempo_core.schedule.storage import _Folding
 from tempo_core.symbolic.domain import Point
 from tempo_core.symbolic.expr import Expr
 
 FLOAT = TensorType.of("float32")
+MOST_RUNS = 12  # of a program whose runs choose bounds, so many are checked
 
 
 def nothing(*arrays):
@@ -21,9 +23,9 @@ def op(name="f", outputs=1, stateful=False):
     return Udf(nothing, (FLOAT,) * outputs, name=name, stateful=stateful)
 
 
-def points(domain, bounds):
-    """The points of a domain, in lexicographic order."""
-    for point in itertools.product(*(range(bounds[s.bound_symbol]) for s in domain.steps)):
+def points(domain, bounds, chosen):
+    """The points of a domain, in lexicographic order, where a run takes the points `chosen` of some steps."""
+    for point in itertools.product(*((chosen[s],) if s in chosen else range(bounds[s.bound_symbol]) for s in domain.steps)):
         if domain.condition.evaluate({**bounds, **dict(zip(domain.steps, point, strict=True))}):
             yield point
 
@@ -34,13 +36,13 @@ def branch_at(node, point, bounds):
     return next((k for k, edge in enumerate(node.inputs) if edge.condition.evaluate(env)), None)
 
 
-def expected(graph, bounds):
+def expected(graph, bounds, chosen):
     """All (node, branch, point) that must run."""
     pairs = set()
     for node in graph:
         if isinstance(node.op, (Input, Constant)):
             continue
-        for point in points(node.domain, bounds):
+        for point in points(node.domain, bounds, chosen):
             if not isinstance(node.op, Merge):
                 pairs.add((node.id, None, point))
             elif (branch := branch_at(node, point, bounds)) is not None:
@@ -71,13 +73,22 @@ def local_reads(scheduled):
     return local
 
 
-def check(scheduled, strict=True, dealloc=False):
+def check_runs(program):
+    """The checks of a compiled program's schedule, for some of the points that its runs can choose."""
+    steps = program.graph.chosen
+    runs = list(itertools.product(*(range(program.scheduled.bounds[step.bound_symbol]) for step in steps)))
+    for run in runs[:: -max(1, len(runs) // MOST_RUNS)]:
+        check(program.scheduled, strict=False, chosen=dict(zip(steps, run, strict=True)))
+
+
+def check(scheduled, strict=True, dealloc=False, chosen=None):
     """Every instance runs exactly once, after the values that it reads; no slot is overwritten or freed before its last read.
 
-    With `strict`, a read of a point that does not exist fails; otherwise it is ignored.
+    With `strict`, a read of a point that does not exist fails; otherwise it is ignored. `chosen` are the points of the steps that a
+    run takes one point of.
     """
-    graph, bounds = scheduled.graph, scheduled.bounds
-    todo = expected(graph, bounds)
+    graph, bounds, chosen = scheduled.graph, scheduled.bounds, chosen or {}
+    todo = expected(graph, bounds, chosen)
     every = {(node, point) for node, _, point in todo}
     done, freed, slots, last_point = set(), set(), {}, {}
 
@@ -117,7 +128,7 @@ def check(scheduled, strict=True, dealloc=False):
             assert (leaf.node, leaf.output, one) not in freed, f"%{leaf.node}{one} is freed twice"
             freed.add((leaf.node, leaf.output, one))
 
-    instances(scheduled.root, visit)
+    instances(scheduled.root, visit, {chosen_value(step): at for step, at in chosen.items()})
     assert not todo, f"never run: {sorted(todo, key=str)[:5]}"
     if dealloc:
         stored = {key for key, storage in scheduled.storage.items() if storage.size > 1}  # a single slot is overwritten instead

@@ -58,7 +58,7 @@ def graphs(draw):
 
 def has_cycle(graph, bounds):
     """Whether some value depends on itself, point by point."""
-    branches = {(node, point): branch for node, branch, point in expected(graph, bounds)}
+    branches = {(node, point): branch for node, branch, point in expected(graph, bounds, {})}
     needs = {}
     for (node_id, point), branch in branches.items():
         node = graph[node_id]
