@@ -140,10 +140,14 @@ def empty_caches() -> None:
     import jax
 
     jax.clear_caches()
+    frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()  # `get_objects` leaves frozen objects out
     gc.collect()
     for cached in gc.get_objects():
         if isinstance(cached, functools._lru_cache_wrapper) and cached.__module__.startswith("tempo"):
             cached.cache_clear()
+    if frozen:
+        gc.freeze()
 
 
 def turn(build: Build) -> tuple[dict[str, float], dict[str, float], dict[str, int]]:

@@ -1,6 +1,7 @@
 """PPO: Tempo's recipes against hand-written programs for the same work.
 
 functional: `recipes/ppo_functional.yaml` (environment in JAX) against one jitted JAX program, in milliseconds per iteration
+micro:      `recipes/ppo_micro.yaml` (one update on the whole batch) against one jitted JAX program, and one whose gradient is cut into strips
 host:       `recipes/ppo.yaml` (Gymnasium) against a JAX loop, and a PyTorch loop in the style of CleanRL, in environment steps per second
 
     python -m benchmarks.ppo [--quick] [--out FILE]
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,17 @@ from benchmarks.common import Results, arguments, compared, in_turn, say, show
 # (name, environments, steps, iterations per run)
 FUNCTIONAL = [("recipe", 32, 64, 20), ("512x250", 512, 250, 4)]
 FUNCTIONAL_QUICK = [("quick", 8, 16, 2)]
+# (name, environments, steps, iterations per run, options of the recipe)
+MICRO: list[tuple[str, int, int, int, list[str]]] = [
+    ("512x250", 512, 250, 4, []),
+    ("64x250", 64, 250, 8, []),
+    ("2048x250", 2048, 250, 2, []),
+    ("512x50", 512, 50, 8, []),
+    ("512x1000", 512, 1000, 2, []),
+    ("512x250, 3 layers", 512, 250, 4, ["hidden=[64, 64, 64]"]),
+    ("32x250, images", 32, 250, 2, ["env.kwargs.observation_shape=[3, 64, 64]"]),
+]
+MICRO_QUICK: list[tuple[str, int, int, int, list[str]]] = [("quick", 8, 16, 2, [])]
 HOST = [("recipe", 32, 64, 4), ("8x128", 8, 128, 4)]
 HOST_QUICK = [("quick", 8, 16, 2)]
 
@@ -40,17 +52,20 @@ def main() -> None:
     for name, envs, steps, iterations in FUNCTIONAL_QUICK if options.quick else FUNCTIONAL:
         if results.selects(f"functional {name}"):
             functional(results, f"functional {name}", envs, steps, iterations)
+    for name, envs, steps, iterations, settings in MICRO_QUICK if options.quick else MICRO:
+        if results.selects(f"micro {name}"):
+            micro(results, f"micro {name}", envs, steps, iterations, settings)
     for name, envs, steps, iterations in HOST_QUICK if options.quick else HOST:
         if results.selects(f"host {name}"):
             host(results, f"host {name}", envs, steps, iterations)
     results.finish()
 
 
-def recipe_of(name: str, envs: int, steps: int, iterations: int) -> Any:
+def recipe_of(name: str, envs: int, steps: int, iterations: int, settings: Sequence[str] = ()) -> Any:
     from tempo_rl.recipe import load_recipe
 
     sizes = {"num_envs": envs, "num_steps": steps, "total_timesteps": envs * steps * iterations}
-    return load_recipe(name, [f"{key}={value}" for key, value in sizes.items()])
+    return load_recipe(name, [*(f"{key}={value}" for key, value in sizes.items()), *settings])
 
 
 def build_ours(recipe: Any) -> tuple[Any, Any, LastMetrics, float]:
@@ -117,6 +132,52 @@ def functional(results: Results, name: str, envs: int, steps: int, iterations: i
         compile_seconds=compile_seconds,
         last_return=returns,
         temporary_bytes=memory,
+    )
+
+
+def micro(results: Results, name: str, envs: int, steps: int, iterations: int, settings: Sequence[str]) -> None:
+    """Milliseconds per iteration, and bytes: of arguments, results and temporaries together."""
+    import jax
+
+    from benchmarks.peers.jax_micro import make_training
+    from tempo_rl.env.functional_env import make_single
+
+    recipe = recipe_of("ppo_micro", envs, steps, iterations, settings)
+    _, program, monitor, _ = build_ours(recipe)
+    program.run({})  # compiles
+    single = make_single(recipe.env.id, recipe.num_steps, **recipe.env.kwargs)
+    strips = next(count for count in range(25, 0, -1) if steps % count == 0)
+    peers = {"JAX by hand": 1, f"JAX by hand, {strips} strips": strips}
+    trained = {
+        who: make_training(recipe, single, iterations, count).lower(np.uint32(0)).compile() for who, count in peers.items()
+    }
+    returns: dict[str, float] = {}
+
+    def by_hand(who: str) -> Any:
+        def run() -> None:
+            returns[who] = float(jax.device_get(trained[who](np.uint32(recipe.seed)))[1]["episodic_return"][-1])
+
+        return run
+
+    sides = {"tempo": lambda: program.run({}), **{who: by_hand(who) for who in peers}}
+    figures = compared(in_turn(sides, results.options.turns), iterations, 1e3)
+    show(f"{name}: {envs} environments x {steps} steps, {iterations} iterations a run", figures, "ms/iteration")
+    returns = {"tempo": monitor.metrics["episodic_return"], **returns}
+    say("  return in the last iteration: " + ", ".join(f"{who} {value:.1f}" for who, value in returns.items()))
+    memory = {"tempo": program.plan().peak_device_bytes}
+    for who, compiled in trained.items():
+        sizes = compiled.memory_analysis()
+        memory[who] = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    say("  megabytes: " + ", ".join(f"{who} {size / 1e6:.0f}" for who, size in memory.items()))
+    results.add(
+        name,
+        envs=envs,
+        steps=steps,
+        iterations=iterations,
+        settings=list(settings),
+        ms_per_iteration=figures,
+        last_return=returns,
+        bytes=memory,
     )
 
 

@@ -74,9 +74,12 @@ class Cache:
         content = (source.order, tuple(source), source.derived, source.branch_lines, _options(config), tuple(least))
         self._key = fingerprint((content, environment.of_decisions()), self.functions, self.lines)
 
-    def graph(self, make: Callable[[], Graph]) -> Decision:
-        """The graph after the passes; `make` runs them."""
-        return self._decision(f"graph-{self._key}", make)
+    def graph(self, bounds: Bounds, make: Callable[[], Graph]) -> Decision:
+        """The graph after the passes; `make` runs them. Passes that decided by other bounds have an entry of their own."""
+        decision = self._decision(f"graph-{self._key}", make)
+        if decision.value.is_for(bounds):
+            return decision
+        return self._decision(f"graph-{fingerprint((self._key, _numbers(bounds)))}", make)
 
     def schedule(self, graph: Decision, bounds: Bounds, make: Callable[[], Scheduled]) -> Kept:
         """The schedule of a graph for bounds; `make` computes it."""
@@ -88,7 +91,7 @@ class Cache:
             scheduled.append(make())
             return scheduled[0].root, scheduled[0].storage
 
-        key = fingerprint((self._key, graph.digest, sorted((bound.name, number) for bound, number in bounds.items())))
+        key = fingerprint((self._key, graph.digest, _numbers(bounds)))
         decision = self._decision(f"schedule-{key}", decided)
         if not scheduled:
             root, storage = decision.value
@@ -112,6 +115,10 @@ class Cache:
             return Decision(value)
         self.entries.write(name, data)
         return Decision(value, _digest(data))
+
+
+def _numbers(bounds: Bounds) -> list[tuple[str, int]]:
+    return sorted((bound.name, number) for bound, number in bounds.items())
 
 
 def _digest(data: bytes) -> str:

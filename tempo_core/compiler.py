@@ -66,22 +66,33 @@ def compile_context(
     source = named(source, context)
     timing["check"] = time.perf_counter() - start
     least = [(symbol, limit.at_least) for symbol, limit in limits.items()]
-    passes = pipeline.pipeline(config.disable, config.unvectorized_steps, checked_tiles(context, config), least, bool(ends))
+    tiles = checked_tiles(context, config)
     cache = opened(config, source, least)
+    decisions: list[Decision] = []
 
-    def transformed() -> Graph:
+    def transformed(numbers: Bounds) -> Graph:
+        fixed = tuple((bound, number) for bound, number in numbers.items() if bound not in limits)
+        passes = pipeline.pipeline(config.disable, config.unvectorized_steps, tiles, least, bool(ends), fixed)
         try:
             return pipeline.run_verified(source, passes, finished)
         except InvalidGraphError:
             schedule(source, numbers)  # values that depend on themselves confuse passes: a CausalityError explains this better
             raise
 
-    decided = Decision(transformed()) if cache is None else cache.graph(transformed)
-    graph: Graph = decided.value
+    def decided(numbers: Bounds) -> Decision:
+        """The graph after the passes: one that is there, unless they decided by other bounds."""
+        for decision in decisions:
+            if decision.value.is_for(numbers):
+                return decision
+        decisions.append(Decision(transformed(numbers)) if cache is None else cache.graph(numbers, lambda: transformed(numbers)))
+        return decisions[-1]
+
     backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
 
     def for_bounds(numbers: Bounds, limits: Mapping[Symbol, UpTo], timing: dict[str, float]) -> Program[Any]:
-        """The stages that depend on the bounds: the schedule, and the program that runs. Of the stages above, only the check does."""
+        """The stages that depend on the bounds: the schedule, the program that runs, and a few decisions of passes."""
+        decision = decided(numbers)
+        graph: Graph = decision.value
         start = time.perf_counter()
         capacities = {step.bound_symbol: numbers[bound] for bound, step in zip(limits, graph.chosen, strict=True)}
         every = graph.all_bounds({**{b: n for b, n in numbers.items() if b not in limits}, **capacities})
@@ -94,7 +105,7 @@ def compile_context(
                     schedule(source, each)  # raises with a cycle of statements that the user wrote
                 raise
 
-        kept = Kept(ordered()) if cache is None else cache.schedule(decided, every, ordered)
+        kept = Kept(ordered()) if cache is None else cache.schedule(decision, every, ordered)
         timing["schedule"] = time.perf_counter() - start
         run_bounds = RunBounds(
             source, graph, numbers, limits, lambda numbers: check_program(source, numbers, context.branch_lines)

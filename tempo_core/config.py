@@ -13,7 +13,7 @@ from tempo_core.errors import ConfigError
 
 PASSES = (
     "simplify", "dce", "cse", "narrow", "split", "lift", "shift", "associate", "pad", "precompute", "wavefront", "vectorize", "accumulate",
-    "tile", "derive", "trim", "recompute", "fuse",
+    "tile", "strip", "derive", "trim", "recompute", "fuse",
 )  # fmt: skip
 # Choices of the staged executor that can be switched off in the same way: loops over layers written out (runtime/unroll.py), values
 # that iterations hand to the next ones (runtime/registers.py), loops that only move values (runtime/moves.py), and

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib.util
 import os
 from collections.abc import Callable, Generator
@@ -95,6 +96,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs torch and transformers: pip install -e '.[torch]'"))
         if without_gpu and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a GPU: JAX_PLATFORMS=cuda pytest -m gpu"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the objects of pytest and of all modules out of the search for cyclic garbage: a fifth of the tests' time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -99,7 +99,8 @@ class Graph:
     """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`.
 
     `derived` holds the bounds of steps that passes added, as expressions of other bounds. `chosen` are the steps of which a run takes
-    one point, which it is given: those of bounds that are known when a program runs (`passes/capacity.py`). `branch_lines` holds the lines at
+    one point, which it is given: those of bounds that are known when a program runs (`passes/capacity.py`). `sizes` are the numbers of
+    bounds by which passes decided (`passes/strip.py`): for others, they decide anew. `branch_lines` holds the lines at
     which the user assigned the branches of each recurrence. It is right for the graph as written: passes renumber nodes and
     branches.
     """
@@ -109,6 +110,7 @@ class Graph:
     _next: int = 0
     derived: dict[Symbol, Expr] = field(default_factory=dict)
     chosen: tuple[Symbol, ...] = ()
+    sizes: dict[Symbol, int] = field(default_factory=dict)
     branch_lines: dict[int, list[str]] = field(default_factory=dict)
     changes: int = field(default=0, compare=False)  # how often a node was added or replaced
     facts: dict[Any, Any] = field(
@@ -161,6 +163,7 @@ class Graph:
             self._next,
             dict(self.derived),
             self.chosen,
+            self.sizes,
             facts=self.facts,
             range_lengths=self.range_lengths,
         )
@@ -178,6 +181,10 @@ class Graph:
         for bound, expression in self.derived.items():
             numbers[bound] = expression.evaluate(numbers)
         return numbers
+
+    def is_for(self, bounds: Mapping[Symbol, int]) -> bool:
+        """Whether the passes that decided by numbers of bounds would decide the same for these."""
+        return all(bounds.get(bound) == number for bound, number in self.sizes.items())
 
     # -- questions ----------------------------------------------------------------------------------------------------
 

@@ -71,7 +71,9 @@ class _Lifting:
     def run(self) -> Graph:
         graph, chosen = self.graph, tuple(self.last.values())
         order = (*chosen, *(self.steps.get(step, step) for step in graph.order))
-        fresh = Graph(order, derived=self.derived, chosen=(*chosen, *graph.chosen), branch_lines=graph.branch_lines)
+        fresh = Graph(
+            order, derived=self.derived, chosen=(*chosen, *graph.chosen), sizes=graph.sizes, branch_lines=graph.branch_lines
+        )
         sizes: dict[tuple[int, int], tuple[Expr, ...]] = {}  # the true shapes of inputs, which have capacities for sizes
         deciding = frozenset().union(*self.deciding.values())
         for node in graph:

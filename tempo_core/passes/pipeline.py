@@ -26,6 +26,7 @@ from tempo_core.passes.recompute import Recompute
 from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.split import Split
+from tempo_core.passes.strip import Strip
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
@@ -43,11 +44,12 @@ def pipeline(
     tiles: Sequence[tuple[str, int]] = (),
     least: Sequence[tuple[Symbol, int]] = (),
     ends: bool = False,
+    numbers: Sequence[tuple[Symbol, int]] = (),
 ) -> list[Pass]:
     """The passes in their order, without the `disabled` ones (by name).
 
     `tiles` are the steps to tile, with the sizes of tiles; `least` the bounds that are known when the program runs, with their least
-    values; with `ends`, the run finds some of them out.
+    values; with `ends`, the run finds some of them out. `numbers` are the bounds that are known now.
     """
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
     capacity = [Capacity(tuple(least)), Simplify(), Cse()] if least else []
@@ -74,6 +76,7 @@ def pipeline(
         Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
         Associate(loops=True),  # chains of such products
         *tiling,
+        *([Strip(tuple(numbers), but=tuple(name for name, _ in tiles))] if numbers else []),
         Derive(),
         Trim(),
         *capacity,

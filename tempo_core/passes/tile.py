@@ -38,22 +38,23 @@ class Tile(Pass):
         for step in graph.order:
             size = dict(self.sizes).get(step.name)
             if size is not None:
-                for dimension in _dimensions(graph, step, size):
-                    graph = _Tiling(graph, step, dimension, size).run()
+                for dimension in dimensions(graph, step, size):
+                    graph = Tiling(graph, step, dimension, size).run()
         return graph
 
 
-def _dimensions(graph: Graph, step: Symbol, size: int) -> list[Expr]:
-    """The sizes of reduced dimensions that contain a step's bound, and may not fit in a tile."""
-    dimensions: dict[Expr, None] = {}
+def dimensions(graph: Graph, step: Symbol, size: int = 1, products_only: bool = False) -> list[Expr]:
+    """The sizes of reduced (or contracted) dimensions that contain a step's bound, and may not fit in a tile."""
+    sizes: dict[Expr, None] = {}
     for node in graph:
-        types = graph.input_types(node)
-        for axes in contracted(node.op):
+        reduced = contracted(node.op) if isinstance(node.op, ops.Dot) or not products_only else []
+        types = graph.input_types(node) if reduced else ()
+        for axes in reduced:
             whole = next(types[slot].shape[axis] for slot, axis in enumerate(axes) if axis is not None)
             has_bound = step.bound_symbol in whole.symbols and not whole.steps and _is_affine(whole)
             if has_bound and not provably_nonnegative(size - whole):
-                dimensions[whole] = None
-    return list(dimensions)
+                sizes[whole] = None
+    return list(sizes)
 
 
 def _is_affine(expression: Expr) -> bool:
@@ -74,7 +75,7 @@ def _reduction(node: Node) -> str:
 
 
 @dataclass(frozen=True)
-class _Seed:
+class Seed:
     """A reduction over the dimension, with the dimension's axis in each operand and its true length at each point."""
 
     node: Node
@@ -83,8 +84,14 @@ class _Seed:
     masked: bool  # operands are neutral past `length`, and so past the dimension's end
 
 
-class _Tiling:
+Chosen = Mapping[int, tuple[int, Tiled]]
+"""Nodes that are computed in tiles: the dimension, and the rule."""
+
+
+class Tiling:
     """Tiles one dimension, which its size `whole` identifies."""
+
+    divides = False  # whether `size` divides the dimension: then no tile has a part past its end
 
     def __init__(self, graph: Graph, step: Symbol, whole: Expr, size: int):
         self.graph, self.whole, self.size = graph, whole, size
@@ -95,17 +102,28 @@ class _Tiling:
             count += 1
             name = f"{step.name}_tile{count}"
         self.step = Symbol(name, name.upper())
-        self.start = self.step.expr * size
         self.users = graph.users()
         self.tiles: dict[int, int] = {}  # node -> its tiled version
+        self.steps: dict[int, tuple[Symbol, ...]] = {}  # of tiles that have more steps than the nodes that they are of
+
+    @property
+    def start(self) -> Expr:
+        """The first element of a tile."""
+        return self.step.expr * self.size
 
     def run(self) -> Graph:
+        seeds, chosen = self.choose()
+        return self.rewrite(seeds, chosen) if seeds else self.graph
+
+    def choose(self) -> tuple[list[Seed], Chosen]:
+        """The reductions that are worth it, and what is computed in tiles for them."""
         seeds = list(self._seeds())
         chosen = self._chosen(seeds)
         seeds = [s for s in seeds if self._is_worthwhile(s, chosen)]
-        chosen = self._chosen(seeds)
-        if not seeds:
-            return self.graph
+        return seeds, self._chosen(seeds)
+
+    def rewrite(self, seeds: list[Seed], chosen: Chosen) -> Graph:
+        """The graph with tiles in place of what was chosen."""
         count = (self.whole + (self.size - 1)) // self.size
         self.graph = self.graph.with_step(self.step, count if provably_nonnegative(self.whole - 1) else maximum(count, 1))
         conditions = self._conditions(seeds, chosen)
@@ -117,7 +135,7 @@ class _Tiling:
 
     # -- what is tiled ------------------------------------------------------------------------------------------------
 
-    def _seeds(self) -> Iterator[_Seed]:
+    def _seeds(self) -> Iterator[Seed]:
         for node in self.graph:
             types = self.graph.input_types(node)
             for axes in contracted(node.op):
@@ -125,7 +143,7 @@ class _Tiling:
                     fn = _reduction(node)
                     lengths = [self._length(node.inputs[slot], axis, fn) for slot, axis in enumerate(axes) if axis is not None]
                     length = next((n for n in lengths if n is not None), None)
-                    yield _Seed(node, axes, length, length is not None and None not in lengths)
+                    yield Seed(node, axes, length, length is not None and None not in lengths)
                     break
 
     def _length(self, edge: Edge, axis: int, fn: str) -> Expr | None:
@@ -160,7 +178,7 @@ class _Tiling:
                 if source_axis >= 0:
                     yield edge.source, source_axis
 
-    def _chosen(self, seeds: list[_Seed]) -> dict[int, tuple[int, Tiled]]:
+    def _chosen(self, seeds: list[Seed]) -> Chosen:
         """The nodes that are computed in tiles, each with its tiled dimension and its rule.
 
         All readers of such a node must need tiles of one and the same dimension. Counters, and values that are repeated along
@@ -197,7 +215,7 @@ class _Tiling:
                 return {k: v for k, v in rules.items() if k not in banned}
             banned |= refused
 
-    def _is_worthwhile(self, seed: _Seed, chosen: Mapping[int, tuple[int, Tiled]]) -> bool:
+    def _is_worthwhile(self, seed: Seed, chosen: Chosen) -> bool:
         """Whether an operand is read as a range of steps, or computed in tiles. Operands that are there as a whole gain nothing."""
         for edge, axis in zip(seed.node.inputs, seed.axes, strict=True):
             if axis is None:
@@ -208,7 +226,7 @@ class _Tiling:
                 return True
         return False
 
-    def _conditions(self, seeds: list[_Seed], chosen: Mapping[int, tuple[int, Tiled]]) -> dict[int, Bool]:
+    def _conditions(self, seeds: list[Seed], chosen: Chosen) -> dict[int, Bool]:
         """For each chosen node, where its tiles are needed: at tile numbers below the true length, if all its readers agree on one."""
         lengths: dict[int, set[Expr | None]] = {}
         waiting = [(seed.node, seed.length) for seed in seeds]
@@ -237,10 +255,10 @@ class _Tiling:
     # -- rewriting ----------------------------------------------------------------------------------------------------
 
     def _domain(self, node: Node, condition: Bool) -> Domain:
-        steps = step_order((*node.domain.steps, self.step), self.graph.order)
+        steps = step_order((*self.steps.get(node.id, node.domain.steps), self.step), self.graph.order)
         return Domain(steps, node.domain.condition & condition)
 
-    def _node(self, node_id: int, chosen: Mapping[int, tuple[int, Tiled]], conditions: Mapping[int, Bool]) -> int:
+    def _node(self, node_id: int, chosen: Chosen, conditions: Mapping[int, Bool]) -> int:
         """The tiled version of a node."""
         if node_id in self.tiles:
             return self.tiles[node_id]
@@ -258,7 +276,7 @@ class _Tiling:
         self.tiles[node_id] = tile.source
         return tile.source
 
-    def _operand(self, edge: Edge, axis: int | None, chosen: Mapping[int, tuple[int, Tiled]], build: Builder) -> Edge:
+    def _operand(self, edge: Edge, axis: int | None, chosen: Chosen, build: Builder) -> Edge:
         """The n-th tile of an operand's dimension `axis`."""
         if axis is None:
             return edge
@@ -270,15 +288,16 @@ class _Tiling:
             index: tuple[Index, ...] = (*edge.index[:place], self._part(span, build), *edge.index[place + 1 :])
             return replace(edge, index=index)
         if edge.source in chosen:
-            return replace(edge, source=self.tiles[edge.source], index=(*edge.index, Point(self.step.expr)))
+            tile, by_step = self.graph[self.tiles[edge.source]], edge.by_step(self.graph[edge.source].domain)
+            return replace(edge, source=tile.id, index=tuple(by_step.get(s, Point(s.expr)) for s in tile.domain.steps))
         return build.add(ops.Gather(axis), edge, positions(build, self.start, Expr.of(self.size)))
 
     def _part(self, span: Range, build: Builder) -> Range:
         """The part of a range that its n-th tile reads."""
         first = span.start + self.start * span.stride
         last = first + self.size * span.stride
-        stop = span.stop if span.stop == last else minimum(last, span.stop)
-        if not self._holds(span.stop - first, build):
+        stop = last if self.divides or span.stop == last else minimum(last, span.stop)
+        if not self.divides and not self._holds(span.stop - first, build):
             stop = maximum(stop, first)
         return Range(first, stop, span.stride, Expr.of(self.size))
 
@@ -292,7 +311,7 @@ class _Tiling:
                 facts.append(part.expr)
         return any(provably_nonnegative(expression - least) for least in facts)
 
-    def _reduce(self, seed: _Seed, chosen: Mapping[int, tuple[int, Tiled]]) -> None:
+    def _reduce(self, seed: Seed, chosen: Chosen) -> None:
         """Reduce each tile, accumulate the results, and put the last accumulated value in place of the node."""
         node, type = seed.node, seed.node.outputs[0]
         fn = _reduction(node)
@@ -300,7 +319,7 @@ class _Tiling:
         operands = []
         for edge, axis in zip(node.inputs, seed.axes, strict=True):
             operand = self._operand(edge, axis, chosen, build)
-            is_neutral = axis is None or (seed.masked and self._is_masked(edge, chosen))
+            is_neutral = self.divides or axis is None or (seed.masked and self._is_masked(edge, chosen))
             operands.append(operand if is_neutral else self._inside(operand, axis or 0, fn, build))
         partial = build.add(node.op, *operands)
         outside = Builder(self.graph, node)
@@ -322,7 +341,7 @@ class _Tiling:
             branches = (replace(neutral, condition=length <= 0), replace(result, condition=length >= 1))
             self.graph.put(replace(node, op=ops.Merge(type), inputs=branches))
 
-    def _is_masked(self, edge: Edge, chosen: Mapping[int, tuple[int, Tiled]]) -> bool:
+    def _is_masked(self, edge: Edge, chosen: Chosen) -> bool:
         """Whether each tile computes its part of the mask that `pad` put on an operand, by its own positions.
 
         A whole mask with other readers stays a whole: past its end, a tile that reads it gets its last element again.
@@ -332,7 +351,7 @@ class _Tiling:
         where, (_, rule) = self.graph[edge.source], chosen[edge.source]
         return self._is_recomputed(where.inputs[0], rule.operands[0], chosen)
 
-    def _is_recomputed(self, edge: Edge, axis: int | None, chosen: Mapping[int, tuple[int, Tiled]]) -> bool:
+    def _is_recomputed(self, edge: Edge, axis: int | None, chosen: Chosen) -> bool:
         if axis is None or axis < sum(isinstance(index, Range) for index in edge.index):
             return True  # it does not vary along the dimension, or reads a range, which has zeros past its end
         if edge.source not in chosen:

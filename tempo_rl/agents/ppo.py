@@ -36,7 +36,8 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         policy, value = actor.policy_of(seen), actor.value_of(seen)
         action = policy.sample()
         log_prob = policy.log_prob(action)
-        step = env.step(action)
+        ends_with_rollout = recipe.fresh_episodes and env.never_ends_within(recipe.num_steps)
+        step = env.step(action, restarts=not ends_with_rollout)
         tp.carry(obs, first, step.observation, kept=start)
         done = step.terminated | step.truncated
         for state, following in zip(states, after, strict=True):
@@ -45,7 +46,7 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         # Advantages: a truncated episode bootstraps from its final observation, a terminated one does not.
         final = actor.features(step.final_observation)
         next_value = actor.value_of(actor.remembered(final, after)[0] if states else final)
-        if recipe.fresh_episodes and env.never_ends_within(recipe.num_steps):
+        if ends_with_rollout:
             next_value = values_after(value, next_value, (b, i, t), T)
         rollout = (slice(0, B), i, slice(0, T))
         learned = learned_from(recipe, step, (b, i, t), start, rollout)

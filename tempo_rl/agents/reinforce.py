@@ -26,7 +26,7 @@ def reinforce(recipe: ReinforceRecipe, monitor: Monitor) -> Agent:
         obs = tp.recurrence(env.observations.shape, env.observations.dtype, domain=(b, i, t), name="obs")
         policy = model.policy(obs)
         action = policy.sample().detach()
-        step = env.step(action)
+        step = env.step(action, restarts=not env.never_ends_within(recipe.num_steps))
         tp.carry(obs, first, step.observation, kept=(b, i))
 
         rollout = (slice(0, B), i, slice(0, T))

@@ -65,6 +65,11 @@ class SingleEnvironment:
         with _standard_promotion():
             return self._step(packed, action, key_data)
 
+    def advance(self, packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
+        """The same without a new episode where one ended: the state and the observation are those at its end."""
+        with _standard_promotion():
+            return self._advance(packed, action, jax.random.split(_key(key_data))[0])
+
     def unpacked(self, packed: Array) -> np.ndarray:
         """The environment's own state in a packed one."""
         return np.asarray(packed)[:-2].reshape(self._shape)
@@ -80,8 +85,14 @@ class SingleEnvironment:
         return self._pack(state, jnp.zeros((), "float32"), jnp.zeros((), "float32")), self._observe(state, key)
 
     def _step(self, packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
-        function, params = self.function, self._params
         key, reset_key = jax.random.split(_key(key_data))
+        packed, final, reward, terminated, truncated, *rest = self._advance(packed, action, key)
+        fresh, first = self._initial(jax.random.key_data(reset_key))
+        done = terminated | truncated
+        return jnp.where(done, fresh, packed), jnp.where(done, first, final), reward, terminated, truncated, *rest
+
+    def _advance(self, packed: Array, action: Array, key: Array) -> tuple[Array, ...]:
+        function, params = self.function, self._params
         state, steps, episode_return = packed[:-2].reshape(self._shape), packed[-2], packed[-1]
         action = self.actions.outward(action, jnp)
         following = function.transition(state, action, key, params=params)
@@ -90,11 +101,8 @@ class SingleEnvironment:
         steps, episode_return = steps + 1, episode_return + reward
         truncated = ~terminated & (steps >= self.max_episode_steps)
         final = self._observe(following, key)
-        fresh, first = self._initial(jax.random.key_data(reset_key))
-        done = terminated | truncated
-        packed = jnp.where(done, fresh, self._pack(following, steps, episode_return))
-        observation = jnp.where(done, first, final)
-        return packed, observation, reward, terminated, truncated, final, episode_return, steps.astype("int32")
+        packed = self._pack(following, steps, episode_return)
+        return packed, final, reward, terminated, truncated, final, episode_return, steps.astype("int32")
 
     def _pack(self, state: Array, steps: Array, episode_return: Array) -> Array:
         return jnp.concatenate([jnp.asarray(state, "float32").reshape(-1), jnp.stack([steps, episode_return])])
@@ -134,8 +142,8 @@ class FunctionalEnv:
         self._start, observation = tp.udf(self.single.initial, key, outputs=outputs, kind="jax", name="reset")
         return observation
 
-    def step(self, action: tp.Tensor) -> Transition[tp.Tensor]:
-        """One step with `action`, whose domain holds the batch step and the loops."""
+    def step(self, action: tp.Tensor, restarts: bool = True) -> Transition[tp.Tensor]:
+        """One step with `action`, whose domain holds the batch step and the loops; without `restarts`, ended episodes end there."""
         if self._start is None:
             raise EnvError("step comes before reset", hint="call env.reset(domain) first")
         loops = tuple(step.expr for step in action.domain.steps)
@@ -145,7 +153,8 @@ class FunctionalEnv:
         observation = tp.spec(self.observations.shape, self.observations.dtype)
         packed = tp.spec((self.single.state_size,), "float32")
         outputs = [packed, observation, number, flag, flag, observation, number, count]
-        following, *parts = tp.udf(self.single.step, state, action, key, outputs=outputs, kind="jax", name="step")
+        function = self.single.step if restarts else self.single.advance
+        following, *parts = tp.udf(function, state, action, key, outputs=outputs, kind="jax", name="step")
         tp.carry(state, self._start, following, kept=[step.expr for step in self._start.domain.steps])
         return Transition(*parts)
 

@@ -47,8 +47,8 @@ class GymnasiumEnv:
         (observation,) = tp.udf(self._reset, clock, outputs=[spec], kind="host", stateful=True, name="reset")
         return observation.index(0, b)
 
-    def step(self, action: tp.Tensor) -> Transition[tp.Tensor]:
-        """One step of every environment with `action`, whose domain holds the batch step and the loops."""
+    def step(self, action: tp.Tensor, restarts: bool = True) -> Transition[tp.Tensor]:
+        """One step of every environment with `action`, whose domain holds the batch step and the loops. Ended episodes always restart."""
         b, size = self._batch
         steps = action.domain.steps
         together = action[tuple(slice(0, size) if step in b.steps else step.expr for step in steps)]

@@ -23,8 +23,12 @@ class ProgramEnvironment(Protocol):
         """First observations, over `domain`, which holds the batch step. Called once, before `step`."""
         ...
 
-    def step(self, action: tp.Tensor) -> Transition[tp.Tensor]:
-        """One step with `action`, whose domain holds the batch step and the loops."""
+    def step(self, action: tp.Tensor, restarts: bool = True) -> Transition[tp.Tensor]:
+        """One step with `action`, whose domain holds the batch step and the loops.
+
+        Without `restarts`, the caller goes on from no step that ends an episode, and it costs nothing to begin new ones: where an episode
+        ends, `observation` is its last one.
+        """
         ...
 
     def never_ends_within(self, num_steps: int) -> bool:

@@ -26,14 +26,15 @@ class StackedEnv:
         self._first = self._repeated(self.env.reset(domain))
         return self._first
 
-    def step(self, action: tp.Tensor) -> Transition[tp.Tensor]:
+    def step(self, action: tp.Tensor, restarts: bool = True) -> Transition[tp.Tensor]:
         """One step of each environment. The final observation belongs to the stack of the episode that ended."""
         assert self._first is not None, "reset comes before step"
-        step = self.env.step(action)
+        step = self.env.step(action, restarts)
         loops = tuple(s.expr for s in action.domain.steps)
         stack = tp.recurrence(self.observations.shape, self.observations.dtype, domain=loops, name="frames")
         final = tp.concatenate([stack.spatial[1:], step.final_observation.expand_dims(0)], axis=0)
-        following = tp.where(step.terminated | step.truncated, self._repeated(step.observation), final)
+        restarted = tp.where(step.terminated | step.truncated, self._repeated(step.observation), final)
+        following = restarted if restarts else final
         tp.carry(stack, self._first, following, kept=[s.expr for s in self._first.domain.steps])
         return step._replace(observation=following, final_observation=final)
 

@@ -81,6 +81,7 @@ def check_built(built: dict[str, Any]) -> Outcome:
     try:
         # Weights, stores and bounds are small here.
         small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1, "FEWEST_MOVES": 2, "FEWEST_POINTS_TO_SPLIT": 2}
+        small |= {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 64, "MOST_TIMES_OFF": 64, "MOST_SHARE_ACCUMULATED": 1e9}
         with np.errstate(all="ignore"), patch.multiple(prices, **small):
             return Checking(built).outcome()
     except LeftOut as left:
@@ -280,7 +281,8 @@ class Checking:
 
         graph = self.source
         before = flat()
-        for each in pipeline(self.config.disable, self.config.unvectorized_steps, checked_tiles(self.ctx, self.config)):
+        options = self.config.disable, self.config.unvectorized_steps, checked_tiles(self.ctx, self.config)
+        for each in pipeline(*options, numbers=tuple(self.bounds.items())):
             graph = each.apply(graph)
             after = flat()
             if after.shape == before.shape and not np.allclose(after, before, rtol=self.tolerance, atol=self.tolerance):

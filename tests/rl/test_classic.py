@@ -116,3 +116,23 @@ def test_all_ids_are_tested() -> None:
     assert {
         name.removeprefix("jax/") for name, (place, _) in FUNCTIONAL.items() if place.startswith("tempo_rl.env.classic:")
     } == set(IDS)
+
+
+def test_a_step_without_a_new_episode_is_the_same_up_to_the_end() -> None:
+    """`advance` goes on from the last state of an episode, where `step` begins another one."""
+    env = make_single("jax/Pendulum-v1", max_episode_steps=3)
+    keys = np.random.default_rng(0).integers(0, 2**32, (4, 2), np.uint32)
+    state, _ = env.initial(keys[0])
+    other = state
+    for number, key in enumerate(keys[1:], 1):
+        action = jnp.asarray([0.3 * number], jnp.float32)
+        state, observation, *parts = env.step(state, action, key)
+        other, last, *others = env.advance(other, action, key)
+        for ours, theirs in zip(others, parts, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(last, parts[3])  # the final observation
+        if number < 3:
+            np.testing.assert_array_equal(other, state)
+            np.testing.assert_array_equal(last, observation)
+    assert bool(parts[2]) and float(state[-2]) == 0.0 and float(other[-2]) == 3.0, "truncated: new steps are counted from 0"
+    assert not np.allclose(last, observation)

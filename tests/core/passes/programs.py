@@ -94,6 +94,23 @@ def weight_gradients(i, I, t, T):
     return [loss, w]
 
 
+@program("strip")
+def gradients_over_all_times(i, I, t, T):
+    """A network of two layers over a loop's states, with a loss that needs the mean of its targets, and weights that go on."""
+    x, h = fed(3, domain=(i, t)), tp.recurrence((3,), domain=(i, t))
+    w, v = tp.recurrence((3, 4), domain=(i,)), tp.recurrence((4, 2), domain=(i,))
+    w[0], v[0] = tp.full((3, 4), 0.3), tp.full((4, 2), -0.2)
+    h[i, 0] = x[i, 0]
+    h[i, t + 1] = tp.tanh(h + x[i, t + 1] @ (w @ v @ tp.ones((2, 3))))
+    states = h[i, 0:T].detach()
+    target = states.sum(1) - states.mean()
+    error = tp.tanh(states @ w) @ v - target.expand_dims(1)
+    loss = (error**2).mean()
+    loss.backward()
+    w[i + 1], v[i + 1] = w - 0.1 * w.grad, v - 0.1 * v.grad
+    return [loss, tp.abs(error).max(), w, v]
+
+
 @program("narrow")
 def invariant_in_a_loop(i, I, t, T):
     x, v = fed(domain=(i, t)), fed(domain=(i,), name="v")

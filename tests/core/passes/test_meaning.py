@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
+from tempo_core import prices, reference
 from tempo_core.compiler import Result, with_outputs
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import verify
@@ -28,6 +28,7 @@ from tempo_core.passes.recompute import Recompute
 from tempo_core.passes.shift import Shift
 from tempo_core.passes.simplify import Simplify
 from tempo_core.passes.split import Split
+from tempo_core.passes.strip import Strip
 from tempo_core.passes.tile import Tile
 from tempo_core.passes.trim import Trim
 from tempo_core.passes.vectorize import Vectorize
@@ -36,6 +37,9 @@ from tempo_core.symbolic.expr import Symbol
 from tests.core.passes.programs import PROGRAMS
 from tests.core.passes.support import fed
 from tests.core.running import assert_same
+
+SIZES = [(3, 5), (1, 1), (2, 1)]  # steps of one point
+NUMBERS = tuple(zip((Symbol("I"), Symbol("T")), SIZES[0], strict=True))
 
 ALONE: dict[str, tuple[Pass, ...]] = {
     "dce": (Dce(),),
@@ -52,6 +56,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "vectorize": (Pad(), Vectorize()),
     "accumulate": (Accumulate(running=True), Pad(), Accumulate()),
     "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
+    "strip": (Pad(), Vectorize(), Simplify(), Accumulate(), Simplify(), Strip(NUMBERS)),
     "derive": (Pad(), Vectorize(), Derive()),
     "trim": (Trim(),),
     "recompute": (Pad(), Recompute()),
@@ -84,15 +89,25 @@ def source(name: str, sizes: tuple[int, int]) -> Source:
     return Source(name, sizes)
 
 
-SIZES = [(3, 5), (1, 1), (2, 1)]  # steps of one point
 BOTH = [(name, sizes) for name in PROGRAMS for sizes in SIZES if sizes[1] >= PROGRAMS[name].least]
+
+
+@pytest.fixture(autouse=True)
+def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "LEAST_BYTES_FOR_STRIPS": 1,
+        "BYTES_OF_A_STRIP": 64,
+        "MOST_TIMES_OFF": 64,
+        "MOST_SHARE_ACCUMULATED": 1e9,
+    }.items():
+        monkeypatch.setattr(prices, name, value)
 
 
 @pytest.mark.parametrize(("name", "sizes"), BOTH)
 def test_after_the_passes_of_the_pipeline(name: str, sizes: tuple[int, int]) -> None:
     program = source(name, sizes)
     graph = program.graph
-    for each in pipeline():
+    for each in pipeline(numbers=tuple(program.bounds.items())):
         before, graph = graph, each.apply(graph)
         if graph.nodes != before.nodes:
             program.assert_same(graph, each.name)
