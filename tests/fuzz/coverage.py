@@ -34,7 +34,7 @@ def expected() -> list[str]:
             "branches only", "mutual",
             "mutual, backwards", "of int32", "of bool", "of int8", "of bfloat16", "of float16",
         ),
-        "gradient": ("backward", "grad", "grad of several", "of a gradient", "of a recurrence that learns", "through training"),
+        "gradient": ("backward", "grad", "grad of several", "of a gradient", "of a recurrence that learns", "of a network", "through training"),
         "module": tuple(MODULES),
         "optimizer": tuple({name.partition("(")[0] for name in OPTIMIZERS}),
         "result": results.VIEWS,

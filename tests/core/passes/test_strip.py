@@ -29,7 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def of_four(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 4 * 2 * (4 + 2 + 4) * 4)
+    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 4 * 2 * (4 + 2 + 4 + 3 + 1) * 4)
 
 
 HEAD = """\

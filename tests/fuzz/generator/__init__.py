@@ -61,8 +61,8 @@ def drawn(choices: Choices, size: int, executor: str) -> tuple[Program, Drawing]
         if d.chance(15):
             learning.through_training(d, leaf)
         gradients = learning.loss(d, leaf)
-    elif d.chance(35):
-        choices.pick((learning.training, ops.module, ops.module))(d)
+    elif d.chance(45):
+        choices.pick((learning.training, learning.network, learning.network, ops.module, ops.module))(d)
     outputs = gradients or tuple([n for n in d.names if not _is_read(d, n)][-5:])
     d.pending = []
     if not gradients:

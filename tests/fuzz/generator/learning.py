@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tests.fuzz.generator.drawing import Drawing, tuple_text
 
 
@@ -63,6 +65,33 @@ def training(d: Drawing) -> None:
         f"{w}[{s} + 1] = {w} - 0.1 * {w}.grad",
     ]
     d.add("\n".join(unit), name, w)
+
+
+def network(d: Drawing) -> None:
+    """Two layers over all points of a tensor at once, their losses, and weights over a step that follow the gradient."""
+    moving = [name for name in d.fitting(static=True) if d.steps_of(name)]
+    if not moving:
+        return
+    x, s, w, v, rows, name = d.choices.pick(moving), d.step(), d.name(), d.name(), d.name(), d.name()
+    steps = d.steps_of(x)
+    others = [o for o in steps if o != s] or [*steps]
+    view = ", ".join(f"0:{o.upper()}" if o in others else o for o in steps)
+    count = math.prod(size.constant for size in d.tensor(x).shape)
+    seen = d.choices.pick((f"{rows} @ {w}", f"({rows} - {rows}.mean()) @ {w}", f"tp.sin({rows}) @ {w}"))
+    loss = d.choices.pick((f"({name} ** 2).mean()", f"{name}.sum()", f"tp.abs({name}).mean() + 0.1 * ({name} ** 2).sum()"))
+    d.mark("gradient: of a network")
+    unit = [
+        f'{w} = tp.recurrence(({count}, 3), domain=({s},), name="{w}")',
+        f'{v} = tp.recurrence((3, 2), domain=({s},), name="{v}")',
+        f"{w}[0], {v}[0] = tp.full(({count}, 3), 0.3), tp.eye(3, 2) * 0.5",
+        f"{rows} = {x}.reshape({count})[{view}]",
+        f"{name} = tp.tanh({seen}) @ {v}",
+        f"{name}l = {loss}",
+        f"{name}l.backward()",
+        f"{w}[{s} + 1] = {w} - 0.1 * {w}.grad",
+        f"{v}[{s} + 1] = {v} - 0.1 * {v}.grad",
+    ]
+    d.add("\n".join(unit), f"{name}l", w, v)
 
 
 def through_training(d: Drawing, leaf: str) -> None:
