@@ -27,6 +27,9 @@ MOST_KEPT = 4096
 # Vectorize: how many times larger the products may be that leave a loop, than what is kept for all its points anyway (an LSTM has four gates).
 MOST_GROWTH_BEFORE_A_LOOP = 4
 
+# Vectorize: how many times smaller than what a loop makes a product of it is, at least, that stays in the loop so that only its result is kept.
+LEAST_TIMES_SMALLER = 16
+
 # Split: the fewest points before a place for which what is computed there is compiled once more, for all of these points at once.
 FEWEST_POINTS_TO_SPLIT = 8
 
@@ -150,6 +153,15 @@ def pays_to_multiply_before_the_loop(kept: int, read: int) -> bool:
     One product of matrices takes a fraction of the time of many products of vectors and matrices: each of them reads the whole matrix.
     """
     return kept <= MOST_GROWTH_BEFORE_A_LOOP * read
+
+
+def pays_to_multiply_in_the_loop(operand: int, matrix: int, result: int) -> bool:
+    """Whether a product of so many elements that a loop makes and a matrix stays in the loop, so that only its result is kept.
+
+    The operand would be written to memory, and read again after the loop: 33 of the 69 MB of PPO's rollout, for the value of each state. Each
+    iteration reads the matrix, so it must be small.
+    """
+    return LEAST_TIMES_SMALLER * result <= operand and matrix <= operand
 
 
 def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:

@@ -53,6 +53,11 @@ class Readers:
     ends: dict[int, int]
     outer: tuple[int, ...]
 
+    @property
+    def inside(self) -> set[int]:
+        """The slots of values that are computed in the loop."""
+        return {self.slot, *self.neighbours, *(step.target for step in self.steps)}
+
 
 @functools.lru_cache(maxsize=1024)
 def readers(body: ops.Dataflowed) -> dict[int, Readers]:
@@ -137,11 +142,13 @@ class PickedScans:
 
     def __init__(self, at: Setting, body: ops.Dataflowed):
         self.at = at
-        groups = [group for group in readers(body).values() if _pays(at, group, body)]
+        groups: list[Readers] = []
+        self.in_loop: set[int] = set()
+        for group in readers(body).values():  # what reads elements of two scans is computed in the loop of the first
+            if _pays(at, group, body) and not self.in_loop.intersection((*group.inside, *group.outer)):
+                groups.append(group)
+                self.in_loop |= group.inside
         self.by_end = {end: group for group in groups for end in group.ends}
-        self.in_loop = {
-            slot for group in groups for slot in (group.slot, *group.neighbours, *(step.target for step in group.steps))
-        }
 
     def results(self, slot: int, slots: list[Array], producers: Producers) -> Values:
         """The results of all readers of a scan, `slot` among them; none if it is a value inside of the loop, or a later result."""

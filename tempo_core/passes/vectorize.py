@@ -22,7 +22,15 @@ from tempo_core.passes.borders import chosen
 from tempo_core.passes.decisions import Ref, is_recording, note
 from tempo_core.passes.regions import regions
 from tempo_core.passes.shifts import neighbours
-from tempo_core.prices import FASTER_AT_ONCE, MANY_OPERATIONS, MOST_KEPT, NOMINAL, nominal, pays_to_multiply_before_the_loop
+from tempo_core.prices import (
+    FASTER_AT_ONCE,
+    MANY_OPERATIONS,
+    MOST_KEPT,
+    NOMINAL,
+    nominal,
+    pays_to_multiply_before_the_loop,
+    pays_to_multiply_in_the_loop,
+)
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -52,6 +60,7 @@ class Vectorize(Pass):
         for step in _in_layout_order(graph, legal_by_step):
             if step.name not in self.but:
                 legal = legal_by_step[step] if step in legal_by_step else legal_nodes(graph, step)
+                legal = legal - _smaller_than_operands(graph, step, legal)
                 nodes = _worthwhile(graph, step, legal)
                 if is_recording():
                     _explain(graph, step, legal, nodes)
@@ -196,6 +205,28 @@ def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
         group for group in operands if operands[group] - stored
     }
     return {n for n in legal if groups.of(n) in worthwhile}
+
+
+def _smaller_than_operands(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
+    """Products of a fixed matrix and of what a loop over the step makes, if that would be kept for such products alone."""
+    candidates: dict[int, int] = {}  # product -> the node that the loop makes
+    for node in (graph[n] for n in legal):
+        if _is_of_a_fixed_matrix(graph, node, step):
+            operand, matrix = sorted(node.inputs, key=lambda edge: step not in edge.steps)
+            keys = {(operand.source, operand.output)}, {(matrix.source, matrix.output)}, {(node.id, 0)}
+            if operand.source not in legal and pays_to_multiply_in_the_loop(*(_size(graph, key) for key in keys)):
+                candidates[node.id] = operand.source
+    readers = graph.users() if candidates else {}
+
+    def is_kept(source: Node) -> bool:
+        """Whether something else reads a range of a node's values, or leaves the loop with them."""
+        reads = ((reader, reader.inputs[slot]) for reader, slot in readers[source.id])
+        return any(
+            isinstance(edge.by_step(source.domain)[step], Range) or (reader.id in legal and reader.id not in candidates)
+            for reader, edge in reads
+        )
+
+    return {product for product, source in candidates.items() if step in graph[source].domain and not is_kept(graph[source])}
 
 
 def _is_of_each_point(graph: Graph, node: Node, step: Symbol) -> bool:

@@ -142,6 +142,15 @@ def test_other_readers_read_the_whole_scan(build: Callable[[], ops.Dataflow]) ->
     temporary_bytes(op)
 
 
+def test_a_reader_of_two_scans_is_computed_in_the_loop_of_one() -> None:
+    """The product of the others' factors: of a prefix and of a suffix, at each position."""
+    island = Island()
+    slots = [island.add(ops.CumSum(1, reverse), 0) for reverse in (False, True)]
+    op = island.giving(island.add(ops.Reduce("sum", (2,)), island.add(ops.Binary("mul"), *slots)))
+    assert len(readers(op.body)) == 2
+    temporary_bytes(op)
+
+
 @pytest.mark.parametrize("bits", [16, 32])
 def test_counts_of_the_past_and_their_gradient(bits: int) -> None:
     """A whole program: what the past says about the next symbol, with gradients that go through the picked sums."""
