@@ -125,8 +125,7 @@ def checked(modules: Sequence[str], root: Path = ROOT) -> dict[str, nodes.MypyFi
     options.cache_dir = os.environ.get("MYPY_CACHE_DIR", str(ROOT / ".mypy_cache"))  # what `mypy` left there is not checked again
     options.mypy_path = [str(root)] if root != ROOT else []
     reader = BuildSource(None, "reader", "".join(f"import {module}\n" for module in modules))  # so that mypy loads what it kept
-    paths = {module: str(root / f"{module}.py") for module in modules} if root != ROOT else {}  # those in the cache may be older
-    result = build.build([reader, *(BuildSource(paths.get(module), module, None) for module in modules)], options)
+    result = build.build([reader, *(BuildSource(None, module, None) for module in modules)], options)
     return result.files
 
 

@@ -10,37 +10,6 @@ pytest.importorskip("mypy", reason="needs mypy: pip install -e '.[dev]'")
 
 from benchmarks.types import CORE, library_modules, listing
 
-SAMPLE = """
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-
-Numbers = list[Any]
-array: np.ndarray[Any, np.dtype[Any]] = np.zeros(3)
-
-
-def takes(x: Any) -> int: ...
-def gives(x: int) -> Any: ...
-def gives_an_alias(x: int) -> Numbers: ...
-def gives_in_a_pair(x: int) -> tuple[int, dict[str, Any]]: ...
-def gives_a_function(x: int) -> Callable[[Any], int]: ...
-def gives_a_function_of_any(x: int) -> Callable[[int], Any]: ...
-def _private(x: int) -> Any: ...
-
-
-class Thing:
-    def __init__(self, held: Any) -> None:
-        self.held = held
-        self.count = 3
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def content(self) -> Any: ...
-    def get(self) -> Any: ...
-    def __getitem__(self, key: str) -> Any: ...
-"""
 UNTYPED = {
     "gives",
     "gives_an_alias",
@@ -53,9 +22,8 @@ UNTYPED = {
 }
 
 
-def test_the_listing_finds_what_gives_any(tmp_path: Path) -> None:
-    (tmp_path / "tempo_rl_sample.py").write_text(SAMPLE, encoding="utf-8")
-    names = {n.name.removeprefix("tempo_rl_sample."): n for n in listing(["tempo_rl_sample"], tmp_path)}
+def test_the_listing_finds_what_gives_any() -> None:
+    names = {n.name.removeprefix("tempo_rl_sample."): n for n in listing(["tempo_rl_sample"], Path(__file__).parent)}
     assert {name for name, each in names.items() if each.is_untyped} == UNTYPED
     assert set(names) == UNTYPED | {"Numbers", "array", "takes", "gives_a_function", "Thing", "Thing.count", "Thing.size"}
     assert str(names["takes"]) == "    tempo_rl_sample.takes: (x: Any) -> int"
