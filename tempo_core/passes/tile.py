@@ -296,8 +296,10 @@ class Tiling:
         """The part of a range that its n-th tile reads."""
         first = span.start + self.start * span.stride
         last = first + self.size * span.stride
-        stop = last if self.divides or span.stop == last else minimum(last, span.stop)
-        if not self.divides and not self._holds(span.stop - first, build):
+        if self.divides and span.stop - span.start == self.whole * span.stride:
+            return Range(first, last, span.stride, Expr.of(self.size))
+        stop = span.stop if span.stop == last else minimum(last, span.stop)
+        if not self._holds(span.stop - first, build):
             stop = maximum(stop, first)
         return Range(first, stop, span.stride, Expr.of(self.size))
 

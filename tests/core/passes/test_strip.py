@@ -143,6 +143,30 @@ def test_several_updates_over_the_same_rows(options: dict[str, object]) -> None:
     assert_all_same(results, expected)
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("bytes", [64, 200])
+def test_rows_up_to_now(bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop whose every point learns from the states so far: ranges of a growing length, of which strips read no later point."""
+    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", bytes)
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (3,), domain=(t,))
+        h, w = tp.recurrence((3,), domain=(t,), name="h"), tp.recurrence((3, 4), domain=(t,), name="w")
+        v = tp.recurrence((4, 2), domain=(t,), name="v")
+        past = h[0 : t + 1].detach()
+        loss = ((tp.tanh(past @ w) @ v - past.sum(1, keepdims=True) ** 2) ** 2).mean()
+        loss.backward()
+        w[0], v[0] = tp.full((3, 4), 0.3), tp.full((4, 2), -0.2)
+        w[t + 1], v[t + 1] = w - 0.1 * w.grad, v - 0.1 * v.grad
+        h[0] = x[0]
+        h[t + 1] = tp.tanh(h + x[t + 1] @ w @ v @ tp.ones((2, 3)))
+    data = {"x": np.random.default_rng(0).normal(size=(6, 3)).astype("float32")}
+    programs = [ctx.compile({T: 6}, [loss, w, v, h], tp.Config(disable=off)) for off in ((), ("strip",))]
+    assert set(map(str, programs[0].graph.derived)) == {"T_TILE"} and not programs[1].graph.derived
+    results, expected = (program.run(data) for program in programs)
+    assert_all_same(results, expected)
+
+
 @pytest.mark.usefixtures("of_four")
 def test_views_of_what_is_stored_are_not_stored_again() -> None:
     """The rows are transposed in each of the three updates: in the loop over strips, and in none before it."""

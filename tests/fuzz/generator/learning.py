@@ -75,7 +75,8 @@ def network(d: Drawing) -> None:
     x, s, w, v, rows, name = d.choices.pick(moving), d.step(), d.name(), d.name(), d.name(), d.name()
     steps = d.steps_of(x)
     others = [o for o in steps if o != s] or [*steps]
-    view = ", ".join(f"0:{o.upper()}" if o in others else o for o in steps)
+    here = d.choices.pick((s, f"0:{s} + 1"))
+    view = ", ".join(f"0:{o.upper()}" if o in others else here for o in steps)
     count = math.prod(size.constant for size in d.tensor(x).shape)
     seen = d.choices.pick((f"{rows} @ {w}", f"({rows} - {rows}.mean()) @ {w}", f"tp.sin({rows}) @ {w}"))
     loss = d.choices.pick((f"({name} ** 2).mean()", f"{name}.sum()", f"tp.abs({name}).mean() + 0.1 * ({name} ** 2).sum()"))
