@@ -29,7 +29,8 @@ MICRO: list[tuple[str, int, int, int, list[str]]] = [
     ("512x50", 512, 50, 8, []),
     ("512x1000", 512, 1000, 2, []),
     ("512x250, 3 layers", 512, 250, 4, ["hidden=[64, 64, 64]"]),
-    ("32x250, images", 32, 250, 2, ["env.kwargs.observation_shape=[3, 64, 64]"]),
+    ("32x250, images", 32, 250, 2, ["env.kwargs.observation_shape=[3, 64, 64]", "env.kwargs.pictures=true"]),
+    ("32x250, images of floats", 32, 250, 2, ["env.kwargs.observation_shape=[3, 64, 64]"]),
 ]
 MICRO_QUICK: list[tuple[str, int, int, int, list[str]]] = [("quick", 8, 16, 2, [])]
 HOST = [("recipe", 32, 64, 4), ("8x128", 8, 128, 4)]

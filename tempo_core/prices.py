@@ -36,11 +36,13 @@ FEWEST_POINTS_TO_SPLIT = 8
 # Associate: the most factors of a chain of products that are reordered together. The search takes 3**n steps.
 MOST_FACTORS = 6
 
-# Strip: how many bytes the results of a chain's products and transpositions have, at least, before it runs in strips of rows, and about how many in one strip.
+# Strip: how many bytes the results and computed operands of a chain's products have, at least, before it runs in strips of rows, and about
+# how many in one strip.
 # What lies between the products then stays in the cache, and each strip is still long enough for all cores.
-# PPO's gradient (512 environments, 250 steps, 64 units, 110 MiB) took the same time in strips of 3 to 16 MiB, and a sixth longer in those of 1.
-LEAST_BYTES_FOR_STRIPS = 32 * 2**20
-BYTES_OF_A_STRIP = 8 * 2**20
+# PPO's gradient (512 environments, 250 steps, 64 units, 260 MiB) took the same time in strips of 5 to 25 MiB, and a sixth longer in those of 2;
+# with 50 steps, by hand, whole is faster.
+LEAST_BYTES_FOR_STRIPS = 64 * 2**20
+BYTES_OF_A_STRIP = 10 * 2**20
 # A divisor of the rows will do if it makes strips at most so many times smaller or larger. What each strip adds to is read and written
 # again by each: all together at most this share of what the products write.
 MOST_TIMES_OFF = 8
@@ -464,15 +466,16 @@ def pays_to_move_at_once(iterations: int, bytes: int) -> bool:
 
 
 def strip_size(rows: int, written: int, accumulated: int) -> int | None:
-    """How many rows a strip has, where a chain's products and transpositions write so many bytes over all rows; None: the chain stays whole.
+    """How many rows a strip has, where a chain's products write and read so many bytes over all rows; None: the chain stays whole.
 
     Each strip adds to what is `accumulated`: these bytes are read and written again. Without a divisor that makes strips of about the
     right size, the chain stays whole.
     """
     if written < LEAST_BYTES_FOR_STRIPS:
         return None
-    most = max(rows * BYTES_OF_A_STRIP // written, 1)
-    size = next(each for each in range(min(most, rows), 0, -1) if rows % each == 0)
+    wanted = rows * BYTES_OF_A_STRIP / written
+    divisors = [d for low in range(1, math.isqrt(rows) + 1) if rows % low == 0 for d in (low, rows // low)]
+    size = min(divisors, key=lambda d: max(d / wanted, wanted / d))
     strips = rows // size
-    is_right = size * MOST_TIMES_OFF >= most and written // strips <= BYTES_OF_A_STRIP * MOST_TIMES_OFF
+    is_right = max(size / wanted, wanted / size) <= MOST_TIMES_OFF
     return size if strips > 1 and is_right and accumulated * strips <= MOST_SHARE_ACCUMULATED * written else None

@@ -33,6 +33,7 @@ def make_training(recipe: Any, single: Any, iterations: int, strips: int = 1) ->
     initial = jax.vmap(environment.initial)
 
     def seen(params: Any, obs: Array) -> Array:
+        obs = obs.astype(jnp.float32) * (1.0 / 255.0) if obs.dtype == jnp.uint8 else obs
         for weight, bias in params["trunk"]:
             obs = jnp.tanh(obs @ weight + bias)
         return obs

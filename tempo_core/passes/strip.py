@@ -75,7 +75,7 @@ class Stripping(Tiling):
     def __init__(self, graph: Graph, step: Symbol, whole: Expr, numbers: Mapping[Symbol, int]):
         super().__init__(graph, step, whole, 1)
         seeds, chosen = self.choose()
-        written = [graph[n].outputs[0] for n in chosen if isinstance(graph[n].op, (ops.Dot, ops.Permute))]
+        written = [graph[n].outputs[0] for n in self._written(seeds, chosen)]
         results = [seed.node.outputs[0] for seed in seeds]
         symbols = whole.symbols.union(*(dim.symbols for type in (*written, *results) for dim in type.shape))
         is_chain = bool(seeds) and symbols <= numbers.keys()
@@ -93,12 +93,19 @@ class Stripping(Tiling):
         for seed in self.seeds:
             note(
                 seed.node.id,
-                "computed in strips of {} of {}: the products and transpositions before it take {} bytes",
+                "computed in strips of {} of {}: the products before it write and read {} bytes",
                 self.size,
                 self.whole,
                 self.written,
             )
         return super().run()
+
+    def _written(self, seeds: list[Seed], chosen: Chosen) -> list[int]:
+        """The results of products, and their operands that are computed. XLA makes the others a part of what reads them."""
+        products = [seed.node for seed in seeds] + [self.graph[n] for n in chosen]
+        products = [node for node in products if isinstance(node.op, ops.Dot)]
+        around = {node.id for node in products}.union(*([edge.source for edge in node.inputs] for node in products))
+        return [n for n in chosen if n in around]
 
     def _reads_range(self, node: Node, axes: tuple[int | None, ...]) -> bool:
         """Whether a node reads the tiled dimension as a range of steps."""

@@ -120,6 +120,13 @@ def test_trivial_is_its_formula() -> None:
     assert float(state[0]) != pytest.approx(s), "the next episode begins anew"
 
 
+def test_pictures_of_trivial_are_bytes() -> None:
+    env, pictures = (make_single("Trivial", max_episode_steps=3, observation_shape=[3, 4], pictures=p) for p in (False, True))
+    (_, numbers), (_, bytes) = env.initial(key(4)), pictures.initial(key(4))
+    assert pictures.observations.dtype == "uint8" and bytes.dtype == jnp.uint8 and len(np.unique(bytes)) > 6
+    np.testing.assert_allclose(np.asarray(bytes) / 128.0 - 1.0, numbers, atol=1 / 128 + 1e-5)
+
+
 def test_the_episodes_of_trivial_are_as_long_as_a_rollout() -> None:
     recipe = make_recipe({"algorithm": "ppo", "env": {"id": "Trivial"}, "num_steps": 5, "num_envs": 2, "num_minibatches": 1})
     env: Any = vector_environment(recipe, 2)

@@ -22,14 +22,14 @@ MIB = 2**20
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chains of any size run in strips, of 10 rows here and of 4 times below, or of the greatest divisor below that."""
+    """Chains of any size run in strips, of 10 rows here and of 4 times below, or of the divisor next to that."""
     for name, value in {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 120, "MOST_SHARE_ACCUMULATED": 1e9}.items():
         monkeypatch.setattr(prices, name, value)
 
 
 @pytest.fixture
 def of_four(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 4 * 2 * (4 + 2 + 4 + 3 + 1) * 4)
+    monkeypatch.setattr(prices, "BYTES_OF_A_STRIP", 4 * 184)  # the products of a time write and read 184 bytes
 
 
 HEAD = """\
@@ -88,13 +88,13 @@ def test_what_stays_whole(text: str, strip: Strip) -> None:
 
 
 def test_sizes_of_strips() -> None:
-    assert strip_size(250, 32 * MIB - 1, 0) is None, "all of it stays in cache"
-    assert strip_size(250, 110 * MIB, 30_000) == 10, "the greatest divisor of at most 18"
-    assert strip_size(256, 110 * MIB, 30_000) == 16
-    assert strip_size(251, 110 * MIB, 30_000) is None, "strips of one row would be much too small"
+    assert strip_size(250, 64 * MIB - 1, 0) is None, "all of it stays in cache"
+    assert strip_size(250, 310 * MIB, 30_000) == 10, "the divisor next to 8.1"
+    assert strip_size(256, 310 * MIB, 30_000) == 8
+    assert strip_size(251, 310 * MIB, 30_000) is None, "strips of one row would be much too small"
     assert strip_size(7, 110 * MIB, 30_000) == 1, "a row of 16 MiB is a strip of about the right size"
-    assert strip_size(7, 7 * 65 * MIB, 0) is None, "a row of 65 MiB is not"
-    assert strip_size(250, 110 * MIB, 4 * MIB) is None, "25 times 4 MiB to add to"
+    assert strip_size(7, 7 * 90 * MIB, 0) is None, "a row of 90 MiB is not"
+    assert strip_size(250, 310 * MIB, 8 * MIB) is None, "25 times 8 MiB to add to"
     assert strip_size(1, 110 * MIB, 0) is None
 
 
@@ -179,7 +179,7 @@ def test_views_of_what_is_stored_are_not_stored_again() -> None:
 def test_other_bounds_are_decided_anew(tmp_path: Path) -> None:
     """In the same process, and with a cache on disk."""
     config = tp.Config(cache=tmp_path)
-    sizes = {12: {"T_TILE": 3}, 10: {"T_TILE": 5}, 3: {}}
+    sizes = {12: {"T_TILE": 3}, 10: {"T_TILE": 2}, 3: {}}
     program, _ = trained({"B": 2, "T": 12}, config)
     for T, expected in sizes.items():
         (bound,) = (each for each in program.bounds if str(each) == "T")
