@@ -49,7 +49,8 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         if ends_with_rollout:
             next_value = values_after(value, next_value, (b, i, t), T)
         rollout = (slice(0, B), i, slice(0, T))
-        learned = learned_from(recipe, step, (b, i, t), start, rollout)
+        within = step._replace(terminated=tp.constant(False), truncated=tp.constant(False)) if ends_with_rollout else step
+        learned = learned_from(recipe, within, (b, i, t), start, rollout)
         advantage = generalized_advantage(learned, value, next_value, recipe.gamma, recipe.gae_lambda, (b, i, t))
         returns = advantage + value
 
@@ -109,7 +110,7 @@ def ppo(recipe: PPORecipe, monitor: Monitor) -> Agent:
         metrics = {name: x[i, 0:E, 0:M].mean() for name, x in updates.items()}
         metrics["explained_variance"] = explained_variance(value[rollout], returns[rollout])
         metrics["learning_rate"] = learning_rate + tp.zeros(()) * i
-        metrics |= episode_metrics(step, rollout)
+        metrics |= episode_metrics(step, (slice(0, B), i, slice(T - 1, T)) if ends_with_rollout else rollout)
         statistics = followed(model, obs, rollout)
         report(monitor, metrics, {name: w[i, E - 1, M - 1] for name, w in updated.items()} | statistics)
 

@@ -467,6 +467,15 @@ def test_the_micro_recipe_bootstraps_from_the_last_observation_alone() -> None:
     assert [float(row["episodes"]) for row in general.rows] == [3, 3]
 
 
+def test_rollouts_of_the_micro_recipe_keep_what_learning_reads() -> None:
+    small = ["num_envs=3", "num_steps=7", "total_timesteps=42", "hidden=[5, 4]", "env.kwargs.observation_shape=6"]
+    agent = build_agent(load_recipe("ppo_micro", small), Recorder())
+    program = agent.compile(tp.Config(backend="numpy"))
+    stores = program.scheduled.storage.items()
+    types = [program.graph[node].outputs[output] for (node, output), storage in stores if storage.slots == (1, 7)]
+    assert {"float32"} == {each.dtype for each in types}, "no flags of ends, and no lengths of episodes"
+
+
 def test_episode_metrics_are_those_of_the_episodes_that_ended() -> None:
     recorder, _ = train(make_recipe(SMALL | {"algorithm": "actor_critic"}))
     first, second = recorder.rows
