@@ -343,7 +343,10 @@ class Program(Generic[R]):
         lengths = self.results.lengths
 
         def form(values: Mapping[int, Any]) -> Any:
-            true = {bound: int(values[position]) for bound, position in lengths.items()}
+            # A run that ends before the least number of points may have no value for the number.
+            true = {bound: int(values.get(position, 0)) for bound, position in lengths.items()}
+            for bound, number in true.items():
+                self._run_bounds.check_end(bound, number)
             return self._former(tuple({**numbers, **true}.items()))(values)
 
         return form

@@ -37,7 +37,7 @@ from tempo_core.frontend.slopes import NoGradient, Zero
 from tempo_core.frontend.windows import scattered_read, window_elements, window_width
 from tempo_core.ir.convolutions import convolution_of
 from tempo_core.ir.dependence import strongly_connected
-from tempo_core.ir.graph import Edge, Key, Node, is_identity
+from tempo_core.ir.graph import Edge, Key, Node
 from tempo_core.ir.ops import (
     Broadcast,
     Eval,
@@ -52,7 +52,7 @@ from tempo_core.ir.ops import (
 )
 from tempo_core.ir.types import is_float
 from tempo_core.prices import pays_to_convolve
-from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, disjunction
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, conjunction, disjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.inverse import Inverse, hulls, invert
@@ -133,6 +133,12 @@ def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
 def _op_name(node: Node) -> str:
     """The name of an op in errors: its function, if it has one, else its class."""
     return f"`{getattr(node.op, 'fn', None) or type(node.op).__name__}`"
+
+
+def _of_readers(condition: Bool, domain: Domain, inverse: Inverse) -> Bool:
+    """A condition on readers, as one on the points that they read: as far as each such point has one reader along a step."""
+    points = {s: back.expr for s, back in zip(domain.steps, inverse.index, strict=True) if isinstance(back, Point)}
+    return conjunction(*(part.substitute(points) for part in condition.parts if part.steps <= points.keys()))
 
 
 Read = tuple[Domain, tuple[Index, ...], Bool]  # the reader's domain, where it reads, and under which condition
@@ -496,8 +502,8 @@ class _Reverse:
             step = ranges[position][0]
             gathered = index(gathered, axis, step.expr if span.steps else (step.expr - span.start) // span.stride)
         gathered = _fit_shape(gathered, source.outputs[edge.output].shape)
-        read_condition = inverse.condition & support if is_identity(edge, source, reader.domain) else inverse.condition
-        self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), read_condition)
+        contributing = inverse.condition & _of_readers(support, domain, inverse)
+        self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), contributing)
 
     def _of_all_points(
         self, value: Tensor, indices: dict[Symbol, Index], domain: Domain, inverse: Inverse, wide: set[Symbol]

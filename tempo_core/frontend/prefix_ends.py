@@ -147,13 +147,18 @@ class _Prefixes:
         return self._read(sums) - (m - origin) * self._weights(element, m.shape)
 
     def _squares(self, element: Tensor | None, x: Tensor, m: Tensor) -> Tensor:
-        """The squares about the mean of the prefix, and the distance of that mean from m."""
+        """The squares about the mean of the prefix, and the distance of that mean from m.
+
+        The squares are taken about a constant c that is equal to the mean: `sum((x - c)**2) - n * (mean - c)**2` is the same for every c, so
+        that gradients of all orders need none of c.
+        """
         distances, origin = self._from_the_first(x)
         s, bound = self.reads.step.expr, self.reads.step.bound_expr
         length = cast(evaluate(s + 1 if self.is_prefix else bound - s), x.dtype)
         means = self._reduced("sum", self._range(distances)) / length
-        offsets = self._range(distances) - self._spread(stop_gradient(means))
-        squares = self._read(self._reduced("sum", offsets * offsets))
+        about = stop_gradient(means)
+        offsets, off_the_mean = self._range(distances) - self._spread(about), means - about
+        squares = self._read(self._reduced("sum", offsets * offsets) - length * off_the_mean * off_the_mean)
         off = self._read(means) - (m - origin)
         return squares + self._weights(None, m.shape) * (off * off)
 

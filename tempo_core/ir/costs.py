@@ -11,6 +11,7 @@ the user says, or its results, as its inside is not ours to see. `place` says wh
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,8 @@ from tempo_core.errors import MissingRow
 from tempo_core.ir import ops
 from tempo_core.ir.ops import Op, Types, product
 from tempo_core.ir.types import TensorType
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.expr import Expr, maximum
+from tempo_core.symbolic.proof import provably_nonnegative
 
 ALIAS, FUSED, REDUCED, MEMORY = "alias", "fused", "reduced", "memory"
 
@@ -44,7 +46,13 @@ class OpCost:
 
 def size(type: TensorType) -> Expr:
     """The number of elements."""
-    return product(type.shape)
+    return elements(type.shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def elements(shape: tuple[Expr, ...]) -> Expr:
+    """The number of elements of a shape. A size that is negative at some points, where nobody needs the value, is 0 there."""
+    return product(tuple(s if not s.steps or provably_nonnegative(s) else maximum(s, 0) for s in shape))
 
 
 def _none(op: Op, inputs: Types, outputs: Types) -> Expr:
@@ -68,11 +76,11 @@ def _multiplied_and_added(op: Op, inputs: Types, outputs: Types) -> Expr:
 
 
 def _dot(op: ops.Dot, inputs: Types, outputs: Types) -> Expr:
-    return 2 * size(outputs[0]) * product(tuple(inputs[0].shape[axis] for axis in op.left_contract))
+    return 2 * size(outputs[0]) * elements(tuple(inputs[0].shape[axis] for axis in op.left_contract))
 
 
 def _conv(op: ops.Conv, inputs: Types, outputs: Types) -> Expr:
-    return 2 * size(outputs[0]) * product(inputs[1].shape[:-1])  # the kernel's sizes, and the channels of a group
+    return 2 * size(outputs[0]) * elements(inputs[1].shape[:-1])  # the kernel's sizes, and the channels of a group
 
 
 def _scattered(op: ops.ScatterAdd, inputs: Types, outputs: Types) -> Expr:

@@ -252,7 +252,8 @@ def _replace_by(graph: Graph, node: Node, value: Edge, exists: Bool) -> None:
 
 
 def _neutral(build: Builder, fn: str, type: TensorType) -> Edge:
-    """The neutral element of a reduction, in the shape of `type`; it varies with no step."""
-    build = replace(build, domain=Domain())
+    """The neutral element of a reduction, in the shape of `type`; it varies with no step but those in its shape."""
+    steps = frozenset().union(*(size.steps for size in type.shape))
+    build = replace(build, domain=Domain(step_order(steps, build.graph.order)))
     number = build.add(constant_op(type.dtype, NEUTRAL[fn]))
     return build.add(ops.Broadcast(type.shape, ()), number) if type.shape else number

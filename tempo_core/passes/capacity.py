@@ -58,6 +58,8 @@ class _Lifting:
                 self.values[bound] = expression.substitute(self.values)
         self.most = most
         self.deciding = {bound: feeding(graph, [end]) for bound, end in graph.ends().items()}  # the nodes that an end depends on
+        ends = {bound: end.id for bound, end in graph.ends().items()}
+        self.endless = {bound: self.deciding.get(bound, frozenset()) | {ends.get(bound)} for bound in least}
         self.steps: dict[Symbol, Symbol] = {}
         for step in graph.order:
             if step.bound_symbol in most:
@@ -65,8 +67,7 @@ class _Lifting:
                 self.steps[step] = Symbol(step.name, bound_symbol.name)
         self.conditions = {new: self.values[old.bound_symbol] - 1 - new.expr >= 0 for old, new in self.steps.items()}
         self.substitution = {**self.values, **{old: new.expr for old, new in self.steps.items()}}
-        first = [self.last[bound].expr >= number - 1 for bound, number in least.items() if number > 1]
-        self.first: Bool = conjunction(*first)
+        self.first = {bound: self.last[bound].expr >= number - 1 for bound, number in least.items() if number > 1}
 
     def run(self) -> Graph:
         graph, chosen = self.graph, tuple(self.last.values())
@@ -89,9 +90,9 @@ class _Lifting:
                 fresh.put(node)
             else:
                 fresh.put(self._lifted(node))
-        # A value that decides where one step ends may still vary with the length of another, and is padded along that one.
-        sizes_of = {node.id: {size for type in node.outputs for size in type.shape} for node in fresh if node.id in deciding}
-        varying = {n for n, shape in sizes_of.items() if any(size.steps & set(chosen) for size in shape)}
+        # A value that decides where one step ends may still vary with the length of another, or with a step, and is padded along that;
+        # so may be what it is computed from.
+        varying = {node.id for node in fresh if node.id in deciding and not _is_static(fresh, node)}
         endless: dict[int, dict[Symbol, Expr]] = {}  # what decides an end takes values as if there were none
         for bound, nodes in self.deciding.items():
             for n in nodes:
@@ -99,7 +100,7 @@ class _Lifting:
         return padded_again(fresh, sizes, deciding - varying, endless)
 
     def _true_shape(self, type: TensorType) -> tuple[Expr, ...]:
-        return tuple(size.substitute(self.values) for size in type.shape)
+        return tuple(size.substitute(self.substitution) for size in type.shape)
 
     def _lifted(self, node: Node) -> Node:
         """The node over the chosen steps too.
@@ -112,7 +113,8 @@ class _Lifting:
         most = {bound: self.most[bound] for bound, deciding in self.deciding.items() if node.id in deciding}
         values = {**self.substitution, **most}
         of_points = {**values, **{b: self.values[b] for b in most if any(s.bound_symbol == b for s in node.domain.steps)}}
-        domain = Domain((*chosen, *steps), conjunction(self.first, node.domain.condition.substitute(of_points), *inside))
+        first = (condition for bound, condition in self.first.items() if node.id not in self.endless[bound])
+        domain = Domain((*chosen, *steps), conjunction(*first, node.domain.condition.substitute(of_points), *inside))
         op = replace(node.op, **{f.name: _substituted(getattr(node.op, f.name), values) for f in fields(node.op) if f.init})
         inputs = tuple(self._edge(edge, values) for edge in node.inputs)
         return replace(node, op=op, domain=domain, inputs=inputs, outputs=_substituted(node.outputs, values))
@@ -122,6 +124,10 @@ class _Lifting:
         if isinstance(self.graph[edge.source].op, (ops.Input, ops.Constant)):
             return moved
         return replace(moved, index=(*(Point(last.expr) for last in self.last.values()), *moved.index))
+
+
+def _is_static(graph: Graph, node: Node) -> bool:
+    return all(type.is_static for type in (*node.outputs, *(graph.edge_type(edge) for edge in node.inputs)))
 
 
 def _substituted(part: Any, values: Mapping[Symbol, Expr]) -> Any:

@@ -132,7 +132,7 @@ class _Splitting:
     """Splits a step at one place: `nodes` are computed apart before it."""
 
     def __init__(self, graph: Graph, step: Symbol, place: Expr, nodes: set[int]):
-        self.step = step
+        self.step, self.place = step, place
         names = {symbol.name for each in graph.order for symbol in (each, each.bound_symbol)}
         name, count = f"{step.name}_first", 1
         while name in names or name.upper() in names:
@@ -151,8 +151,9 @@ class _Splitting:
         self.after = at_least_zero(step.expr - self.first.bound_expr)
         # The same two conditions as the program says them: which of its conditions they decide can be asked.
         self.told_before, self.told_after = at_least_zero(place - 1 - step.expr), at_least_zero(step.expr - place)
-        self.copied = {**self.nodes, **{n: graph[n] for n in (self._fed_in_loop() if self.ends else ())}}
-        self.copies: dict[int, int] = {}  # by node: its copy over the points before the place
+        # The nodes to copy, each with how far after its reader's point it is read. None: they cannot be copied.
+        self.copied = self._with_fed() if self.ends else [(node_id, 0) for node_id in self.nodes]
+        self.copies: dict[tuple[int, int], int] = {}  # the copies, over the points before the place
         self.both: dict[Key, int] = {}  # by value of a node: the recurrence of the copy's and the node's
 
     def waits(self) -> bool:
@@ -160,18 +161,20 @@ class _Splitting:
         if not self.ends:
             return False
         bound = self.step.bound_symbol
-        return any(
-            bound in node.op.symbols or any(bound in edge.symbols for edge in self._read(node, self.told_before))
-            for node in self.copied.values()
+        return self.copied is None or any(
+            bound in self.graph[n].op.symbols
+            or any(bound in edge.symbols for edge in self._read(self.graph[n], self._told(ahead)))
+            for n, ahead in self.copied
         )
 
     def run(self) -> Graph:
         graph = self.graph
         readers = [n for n in graph if n.id not in self.nodes and any(e.source in self.nodes for e in n.inputs)]
-        for number, node in enumerate(self.copied.values()):
-            self.copies[node.id] = graph.next_id + number
-        for node in self.copied.values():
-            graph.put(self._copy(node))
+        assert self.copied is not None
+        for number, key in enumerate(self.copied):
+            self.copies[key] = graph.next_id + number
+        for node_id, ahead in self.copied:
+            graph.put(self._copy(graph[node_id], ahead))
         for node in self.nodes.values():
             note(node.id, "computed apart where {}: there, it is in no loop over {}", self.before, self.step)
             graph.put(self._rest(node))
@@ -180,29 +183,67 @@ class _Splitting:
         self._needed_alone()
         return pinned(remove_dead(graph))
 
-    def _fed_in_loop(self) -> list[int]:
-        """The other nodes over the step that the copies read: where a run finds out the end, their points exist as it goes on."""
-        waiting, fed = list(self.nodes), dict.fromkeys(self.nodes)
+    def _with_fed(self) -> list[tuple[int, int]] | None:
+        """The nodes, and the others over the step that their copies read: where a run finds out the end, their points exist as it goes on.
+
+        Each with how far after the point of a copy that reads it it is. None if one is read at points of which that is no number.
+        """
+        keys = dict.fromkeys((node_id, 0) for node_id in self.nodes)
+        waiting = list(keys)
         while waiting:
-            for edge in self._read(self.graph[waiting.pop()], self.told_before):
-                source = self.graph[edge.source]
-                if source.id not in fed and self.step in source.domain and not isinstance(source.op, ops.Input):
-                    fed[source.id] = None
-                    waiting.append(source.id)
-        return [node_id for node_id in fed if node_id not in self.nodes]
+            node_id, ahead = waiting.pop()
+            for edge in self._read(self.graph[node_id], self._told(ahead)):
+                if self._is_fed(edge):
+                    read = self._ahead(edge, ahead)
+                    if read is None or (read and edge.source in self.nodes):
+                        return None
+                    if (edge.source, read) not in keys:
+                        keys[edge.source, read] = None
+                        waiting.append((edge.source, read))
+        return list(keys)
 
-    def _copy(self, node: Node) -> Node:
-        """The node at the points before the place, over the new step."""
-        node = without_waiting(node)
-        inputs = [replace(edge, source=self.copies.get(edge.source, edge.source)) for edge in self._read(node, self.told_before)]
-        copy = at_points(replace(node, inputs=tuple(inputs)), {self.step: self.first.expr})
+    def _is_fed(self, edge: Edge) -> bool:
+        source = self.graph[edge.source]
+        return self.step in source.domain and not isinstance(source.op, ops.Input)
+
+    def _ahead(self, edge: Edge, ahead: int) -> int | None:
+        """How far after its own point a copy reads a value; 0 if it reads no later point, or one before the place, None if it is no number.
+
+        The copy is of a node at `ahead` points after its own.
+        """
+        index = edge.index[self.graph[edge.source].domain.steps.index(self.step)].substitute({self.step: self.step.expr + ahead})
+        if _is_before(index, self.step, self.place):
+            return 0
+        distance = index.expr - self.step.expr if isinstance(index, Point) else None
+        return int(distance.constant) if distance is not None and distance.is_constant else None
+
+    def _told(self, ahead: int) -> Bool:
+        """The points of a node of which there are copies, `ahead` of the copies' points, as the program says them."""
+        t = self.step.expr
+        return self.told_before if ahead == 0 else self.told_before.substitute({self.step: t - ahead}) & at_least_zero(t - ahead)
+
+    def _copy(self, node: Node, ahead: int) -> Node:
+        """The node at the points before the place, or `ahead` points after these, over the new step."""
+        key, node = node.id, without_waiting(node)
+        inputs = []
+        for edge in self._read(node, self._told(ahead)):
+            read = self._ahead(edge, ahead) if self._is_fed(edge) else None
+            copy = None if read is None else self.copies.get((edge.source, read))
+            if copy is not None:
+                at = self.graph[edge.source].domain.steps.index(self.step)
+                index = (*edge.index[:at], Point(self.step.expr - ahead), *edge.index[at + 1 :]) if read else edge.index
+                edge = replace(edge, source=copy, index=index)
+            inputs.append(edge)
+        copy_at = {self.step: self.first.expr + ahead}
         steps = tuple(self.first if step == self.step else step for step in node.domain.steps)
-        condition = self._condition_before(node).substitute({self.step: self.first.expr})
-        return replace(copy, id=self.copies[node.id], domain=Domain(steps, condition))
+        condition = self._condition_before(node, ahead).substitute(copy_at)
+        return replace(
+            at_points(replace(node, inputs=tuple(inputs)), copy_at), id=self.copies[key, ahead], domain=Domain(steps, condition)
+        )
 
-    def _condition_before(self, node: Node) -> Bool:
-        """The condition on a node's points before the place. Points past an end that a run finds out are computed too."""
-        condition = _undecided(node, node.domain.condition, self.told_before)
+    def _condition_before(self, node: Node, ahead: int) -> Bool:
+        """The condition on the points of a node of which there are copies. Points past an end that a run finds out are computed too."""
+        condition = _undecided(node, node.domain.condition, self._told(ahead))
         return condition_without(condition, self.step.bound_symbol) if self.ends else condition
 
     def _rest(self, node: Node) -> Node:
@@ -231,7 +272,7 @@ class _Splitting:
         if key not in self.both:
             node = self.nodes[edge.source]
             at = identity(node.domain)
-            branches = Edge(self.copies[node.id], at, edge.output, self.before), Edge(node.id, at, edge.output, self.after)
+            branches = Edge(self.copies[node.id, 0], at, edge.output, self.before), Edge(node.id, at, edge.output, self.after)
             type = node.outputs[edge.output]
             merge = self.graph.add(ops.Merge(type), branches, domain=node.domain, name=node.name, where=node.where)
             self.both[key] = merge.id

@@ -83,6 +83,19 @@ class RunBounds:
             )
         return int(number.__index__())
 
+    def check_end(self, bound: Symbol, number: int) -> None:
+        """Raise BoundsError if a step ended before the least number of points that the program was compiled for.
+
+        Values that rely on that number were not computed then, and `number` may be 0.
+        """
+        limit = self.limits.get(bound)
+        if limit is not None and number < limit.at_least:
+            raise BoundsError(
+                f"{self._ends[bound].domain.steps[0]} ended before its point {limit.at_least - 1}; the program was compiled for {bound}: tp.{limit}",
+                where=self._ends[bound].where,
+                hint=f"compile it for runs that end earlier: ctx.compile({{{bound}: tp.upto({limit.capacity})}}, ...)",
+            )
+
     def _told(self, symbol: Symbol, inputs: Mapping[str, Any], steps: Mapping[str, tuple[Symbol, ...]]) -> int:
         """The bound as the shape of an input tells it; of a step that ends early, the most that there is room for."""
         for name, node in self.source.fed().items():

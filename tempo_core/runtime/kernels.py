@@ -6,7 +6,6 @@ A value that is fused into its only reader is in no memory. What a kernel reads 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,9 +23,8 @@ ZERO = Expr.of(0)
 Reads = dict[Hashable, Expr]  # bytes read, by what they are read from
 
 
-@functools.lru_cache(maxsize=4096)
 def bytes_of(type: TensorType) -> Expr:
-    return ITEM_SIZE[type.dtype] * product(type.shape)
+    return ITEM_SIZE[type.dtype] * costs.size(type)
 
 
 @dataclass

@@ -128,6 +128,17 @@ class Constraints:
                 reads.append(replace(read, reader=piece, relation=relation))
         return Constraints(self.graph, self.bounds, statements, tuple(reads), self.assumptions)
 
+    def waiting(self, names: Iterable[str], last: Symbol) -> Constraints:
+        """The same constraints, with statements that also wait until the run knows where a step ends."""
+        waits = (_wait(self.graph, self.statements[name], last, last.expr) for name in names)
+        return replace(self, reads=(*self.reads, *waits))
+
+    def waits(self, statement: Statement, last: Symbol) -> bool:
+        """Whether a statement runs only when it is known where a step ends."""
+        end = self.graph.ends()[last]
+        index = _condition_at(self.graph, end, last.expr)
+        return any(r.reader.name == statement.name and r.edge == Edge(end.id, index) for r in self.reads)
+
     def between_statements(self, read: Read, relation: isl.Map) -> Iterator[tuple[Statement, isl.Map]]:
         """`relation` of a read, split by the statement that computes the source point; empty parts are left out."""
         for source in self.of_node.get(read.edge.source, ()):
@@ -207,16 +218,25 @@ def _waits(graph: Graph, statements: Iterable[Statement]) -> Iterator[Read]:
 
     A statement in whose expressions the end itself stands waits for all conditions; these run in order.
     """
-    for last, end in graph.ends().items():
+    for last in graph.ends():
         if last not in graph.chosen:
             continue
-        conditions = domain_set(value_name(end.id), end.domain)
         for statement in statements:
             if last in statement.node.domain:
                 for point in sorted(_awaited(graph, statement, last), key=str):
-                    index = tuple(Point(s.expr if s in graph.chosen else point) for s in end.domain.steps)
-                    relation = _relation(statement, index, end).intersect_range(conditions)
-                    yield Read(statement, -1, Edge(end.id, index), relation)
+                    yield _wait(graph, statement, last, point)
+
+
+def _wait(graph: Graph, statement: Statement, last: Symbol, point: Expr) -> Read:
+    """A statement runs after the condition of the end of a step at a point."""
+    end = graph.ends()[last]
+    index = _condition_at(graph, end, point)
+    relation = _relation(statement, index, end).intersect_range(domain_set(value_name(end.id), end.domain))
+    return Read(statement, -1, Edge(end.id, index), relation)
+
+
+def _condition_at(graph: Graph, end: Node, point: Expr) -> tuple[Point, ...]:
+    return tuple(Point(s.expr if s in graph.chosen else point) for s in end.domain.steps)
 
 
 def _awaited(graph: Graph, statement: Statement, last: Symbol) -> set[Expr]:

@@ -116,13 +116,52 @@ def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
                 schedule = _attempt(exact.around() if around else exact)
             except isl.Error:
                 continue
-            return replace(schedule, constraints=exact)
+            return _known(replace(schedule, constraints=exact), constraints, bounds)
     try:
-        return _attempt(constraints.assuming(bounds, exact=True), splitting=True)
+        return _known(_attempt(constraints.assuming(bounds, exact=True), splitting=True), constraints, bounds)
     except CycleError as error:
         raise _explain(constraints, bounds, error) from None
     except TooManyCutsError as error:
         raise _short_cycle(constraints, bounds) or _without_order(constraints, error) from None
+
+
+def _known(schedule: Schedule, constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
+    """The schedule, if its times are known when they come; else one in which more statements wait for what their times depend on.
+
+    A time such as `T_last + t` is counted from the end of a step. Where the run finds the end out, nothing can run at such a time
+    before the end is known.
+    """
+    ends = schedule.constraints.graph.ends()
+    for last in (step for step in schedule.constraints.graph.chosen if step in ends):
+        over = {n: s for n, s in constraints.statements.items() if last in s.node.domain}
+        counting = _counting_from(schedule, last)
+        early = [n for n, s in over.items() if (s.node.id, s.branch) in counting and not constraints.waits(s, last)]
+        if early:
+            return compute(constraints.waiting(early, last), bounds)
+    return schedule
+
+
+def _counting_from(schedule: Schedule, last: Symbol) -> set[tuple[int, int | None]]:
+    """The nodes and branches with a step in one of their times, apart from times that are this step in all statements: it is one number in a run."""
+    statements = {name: s for name, s in schedule.constraints.statements.items() if last in s.node.domain}
+    counting: set[str] = set()
+    for entry in range(schedule.depth):
+        times = {name: isl.PwMultiAff.from_map(schedule.theta[name]).get_pw_aff(entry) for name in statements}
+        places = {name: statement.node.domain.steps.index(last) for name, statement in statements.items()}
+        using = {
+            n for n, time in times.items() if any(a.involves_dims(isl.dim_type.in_, places[n], 1) for _, a in time.get_pieces())
+        }
+        if len(using) < len(statements) or not all(_is_step(times[n], places[n]) for n in using):
+            counting |= using
+    return {(statements[name].node.id, statements[name].branch) for name in counting}
+
+
+def _is_step(time: isl.PwAff, place: int) -> bool:
+    """Whether a time is one step alone."""
+    return all(
+        affine.plain_is_equal(isl.Aff.var_on_domain(affine.get_domain_local_space(), isl.dim_type.set, place))
+        for _, affine in time.get_pieces()
+    )
 
 
 def _without_order(constraints: Constraints, error: TooManyCutsError) -> CausalityError:

@@ -158,10 +158,21 @@ def decided(condition: Bool, limits: Limits) -> Bool:
             return condition
         return TRUE if same == (condition.kind == "==") else ~TRUE
     if isinstance(condition, Conjunction):
-        return conjunction(*(decided(a, limits) for a in condition.args))
+        condition = conjunction(*(decided(a, limits) for a in condition.args))
+        return ~TRUE if _contradicts_itself(condition, limits) else condition
     if isinstance(condition, Disjunction):
         return disjunction(*(decided(a, limits) for a in condition.args))
     return condition
+
+
+def _contradicts_itself(condition: Bool, limits: Limits) -> bool:
+    """Whether two comparisons of a conjunction never hold together."""
+    least: list[Expr] = []  # expressions that are at least 0
+    for part in condition.parts:
+        if isinstance(part, Comparison) and part.kind != "!=":
+            least += [part.expr] if part.kind == ">=" else [part.expr, -part.expr]
+    sums = (extent(a + b, limits) for a, b in itertools.combinations(least, 2))
+    return any(interval is not None and interval[1] < 0 for interval in sums)
 
 
 # -- prologue, steady state, epilogue ---------------------------------------------------------------------------------

@@ -292,6 +292,19 @@ def test_gradients_of_gradients_where_another_branch_is_not_a_number(length: int
 # -- backward, grad, leaves -------------------------------------------------------------------------------------------
 
 
+def test_gradients_of_gradients_where_the_mean_of_no_elements_is_not_needed() -> None:
+    """The gradient of the weight is a sum over rows: at the first point, where it is not needed, its slope times the mean is 0 times NaN."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = apply(ops.Identity(), tp.input("x", domain=(t,)), name="x")
+        y = tp.recurrence((), domain=(i, t), name="y")
+        y[i, 0] = 0.7
+        y[i, t] = y[i, tp.max(t - 4, 0) : t].mean(0) * tp.sigmoid(x[t - 1])
+        (gradient,) = tp.grad(tp.tanh(y[0:I, 0:T].sum() + x[0]), wrt=[x])
+        for length in (1, 3):
+            assert_gradients(ctx, tp.sin(gradient), [x], {I: 2, T: length}, {"x": normal(length)})
+
+
 def test_gradient_descent_on_a_parameter() -> None:
     """A recurrence that is updated after backward is a leaf at each point; the losses are those of NumPy's loop."""
     data, target, ctx = normal(5, 3), normal(5), tp.Context("i")

@@ -83,6 +83,16 @@ def test_gradients_are_right(reduction: str, read: str) -> None:
 
 @pytest.mark.parametrize("read", ALL_READS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_gradients_of_gradients_are_right(reduction: str, read: str) -> None:
+    """A rule that is right for the first gradient may have left out terms that are 0 in it, and whose slopes are not."""
+    ctx, T, x, loss = program(reduction, read)
+    with ctx:
+        (gradient,) = tp.grad(loss, wrt=[x])
+        assert_gradients(ctx, tp.sin(gradient).sum(), [x], {T: 3}, {"x": normal(3, 2, seed=1)})
+
+
+@pytest.mark.parametrize("read", ALL_READS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_nothing_is_spread_over_pairs_of_points(reduction: str, read: str) -> None:
     """Operations, and the elements of every value, grow with T, not with its square."""
     ctx, T, x, loss = program(reduction, read)

@@ -450,12 +450,22 @@ class Checking:
         self.structure = {}
         try:
             program = self.ctx.compile({**self.bounds, bound: upto}, self.outputs, self.config)
-        except (errors.CausalityError, errors.ShapeError, *REFUSALS):
-            return  # the end depends on itself, or the program is wrong for the bounds before the most
+        except errors.CausalityError as error:
+            if "depends on where it ends" not in str(error):  # the program is wrong for some bound before the most
+                least = upto.at_least
+                mistakes = {m for n in range(least, upto.capacity + 1) for m in self.mistakes({bound: n})}
+                assert errors.CausalityError in mistakes, f"refused, and no end is wrong ({mistakes}): {error}"
+            return
+        except (errors.ShapeError, *REFUSALS):
+            return  # the program is wrong for the bounds before the most
         expected = self.reference(0)
         values = program.run(self.built["fed"](0), seed=self.config.seed)
         for number, (result, e) in enumerate(zip(values, expected, strict=True)):
             assert_same(result, e, self.tolerance, f"output {number} of a program in which {step} ends early")
+
+    def mistakes(self, bounds: Mapping[Any, int]) -> set[type[errors.TempoError]]:
+        """The kinds of the mistakes that a walk through all points finds, for these bounds in place of some."""
+        return set(reference.mistakes(self.source, {**self.bounds, **bounds}))
 
     def may_decide(self, node: Any) -> bool:
         """Whether a value may decide where a step ends: a float at every point of its steps."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import tempo_core as tp
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
@@ -102,3 +104,23 @@ def test_what_a_part_of_a_batch_adds_to_a_gradient_is_a_product() -> None:
     assert "for m in 0:4" in program.text("program")
     products = [line for line in program.text("sdg").splitlines() if "= Dot(" in line]
     assert len(products) == 2 and not any("left_contract=()" in line for line in products)
+
+
+def test_what_is_accumulated_may_have_sizes_that_vary() -> None:
+    """Before sizes are padded, the accumulator's start varies with the steps of its sizes."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", (3,), domain=(i, t))
+        kept = tp.recurrence((3,), domain=(i, t), name="kept")
+        kept[i, 0] = x[i, 0]
+        kept[i, t + 1] = kept * 0.5 + x[i, t + 1]
+        sums = tp.tanh(kept[0 : i + 1, t])[i, 0:T].sum(0)
+    config = tp.Config(backend="numpy", disable=("simplify", "pad", "vectorize"))
+    program = ctx.compile({I: 3, T: 4}, sums.sum(), config)
+    assert "reduced in the loop" in str(program.explain())
+    values = np.random.default_rng(0).normal(size=(3, 4, 3)).astype("float32")
+    kept = [values[:, 0]]
+    for k in range(1, 4):
+        kept.append(kept[-1] * 0.5 + values[:, k])
+    wanted = [np.tanh(np.stack(kept)[:, : i + 1]).sum() for i in range(3)]
+    np.testing.assert_allclose(program.run({"x": values}), wanted, rtol=1e-5)

@@ -80,16 +80,24 @@ def test_without_products_a_loop_is_not_split():
     assert not is_split(after(text, Split()))
 
 
-def decoder(pattern: tp.nn.Pattern, ends: bool = False) -> tuple[tp.Context, dict[str, tp.Expr], tp.Tensor]:
-    """A model of one attention layer that goes on after a prompt, and ends where its token is large, if it is to."""
+def decoder(
+    pattern: tp.nn.Pattern, ends: bool = False, forced: int | None = None
+) -> tuple[tp.Context, dict[str, tp.Expr], tp.Tensor]:
+    """A model of one attention layer that goes on after a prompt, and ends where its token is large, if it is to.
+
+    An input may be added to what is read at its own point, and to what is chosen, at a number of points ahead.
+    """
     ctx = tp.Context("p", "t")
     with ctx as ((p, P), (t, T)):
         prompt, w = tp.input("prompt", (4,), domain=(p,)), tp.input("w", (4, 4))
         token = tp.recurrence((4,), domain=(t,), name="token")
-        key, value = token @ w, tp.tanh(token) @ w
+        given = None if forced is None else tp.input("given", (4,), domain=(t,)) * 2.0
+        key, value = (token if given is None else token + given) @ w, tp.tanh(token) @ w
         (span,) = pattern.slices(t, T)
         weights = tp.softmax((key[span] * token).sum(-1), axis=0)
         chosen = tp.tanh((weights.reshape(-1, 1) * value[span]).sum(0) @ w)
+        if given is not None:
+            chosen = chosen + given[t + forced]
         token[t < P] = prompt[t]
         token[t] = chosen[t - 1]
         if ends:
@@ -149,3 +157,19 @@ def test_a_step_that_ends_early_is_split_too(chosen: bool):
         assert_all_same([results[0]], [results[1]], 1e-5)
         lengths.add(len(results[0]))
     assert 1 in lengths and 20 in lengths and len(lengths) > 2, "the step ends before and after the place"
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("chosen", [False, True], ids=["known", "chosen by the run"])
+def test_what_is_read_ahead_of_the_prompt_where_a_step_ends_early(chosen: bool, ahead: int):
+    """The last point of the prompt reads what is given for the next one. It is there too: the step may go on."""
+    ctx, names, token = decoder(tp.nn.causal, ends=True, forced=ahead)
+    numbers = {names["P"]: 5, names["T"]: 9}
+    program = ctx.compile({bound: tp.upto(n) if chosen else n for bound, n in numbers.items()}, [token])
+    assert is_split(program.graph)
+    given = np.random.default_rng(0).normal(size=(9, 4)).astype("float32")
+    for P in (5, 2) if chosen else (5,):
+        whole = ctx.compile({**numbers, names["P"]: P}, [token], tp.Config(disable=("split",)))
+        for most in (4.0, 100.0):
+            inputs = {**fed(P), "given": given, "most": np.float32(most)}
+            assert_all_same(program.run(inputs, bounds={names["T"]: 9}), whole.run(inputs), 1e-5)

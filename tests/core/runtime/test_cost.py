@@ -254,6 +254,20 @@ def test_costs_of_shapes_that_vary_are_sums_over_the_points() -> None:
     assert sympy.expand(exp.operations - T_ * (T_ + 1) / 2) == 0 and exp.numbers["operations"] == 55
 
 
+def test_a_size_that_is_negative_where_nobody_needs_the_value_counts_as_none() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        ones = tp.ones((t - 3, 5)) * t
+        y = tp.recurrence((), domain=(t,), name="y")
+        y[t, t < 4] = tp.zeros(())
+        y[t] = ones.sum()
+    program = ctx.compile({T: 7}, y, tp.Config(disable=("pad", "vectorize"), backend="numpy"))
+    assert program.run({}).tolist() == [0, 0, 0, 0, 20, 50, 90]
+    summed = next(s for s in program.cost().by_statement if s.name == "first y")
+    elements = sum(5 * max(k - 3, 0) for k in range(7))
+    assert summed.numbers["operations"] >= elements and summed.numbers["bytes_read"] >= 4 * elements
+
+
 def test_a_tiled_step_counts_by_the_bounds_of_the_user() -> None:
     context = tp.Context("t")
     with context as ((t, T),):

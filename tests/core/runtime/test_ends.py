@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,69 @@ def test_two_steps_of_which_one_ends() -> None:
     result = program.run({"x": np.ones(4, "float32")})
     assert result["loss"].shape == (8,) and result["loss"][-1] < 1e-4 <= result["loss"][-2]
     np.testing.assert_allclose(result["w"], 1 - 0.5 ** np.arange(8), rtol=1e-5)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("disable", [(), ("fuse",)], ids=["all passes", "without fuse"])
+def test_nothing_runs_at_a_time_counted_from_an_end_that_is_not_known(executor: str, disable: tuple[str, ...]) -> None:
+    """The first points of `v` need the end for nothing. A loop after the end reads them, and isl puts them just before that loop."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,))
+        u = tp.recurrence((), domain=(t,), name="u")
+        u[0], u[1] = 0.75, 0.75
+        u[t] = (u[t - 1] - u[t - 2] * 0.5) * 0.5
+        last = tp.recurrence((), domain=(t,), name="last")
+        last[t, t + 1 == T] = tp.tanh(u[t + 1 == T]) * 2
+        last[t] = u
+        v = tp.recurrence((), domain=(t,), name="v")
+        v[t, t < 2] = u
+        v[t] = tp.sin(v[t % 2]) - last
+        ctx.ends(t, when=x > 0)
+    config = EXECUTORS[executor]
+    program = ctx.compile({T: 8}, [v[0:T], v], replace(config, disable=(*config.disable, *disable)))
+    for end in (1, 2, 3, 8):
+        x = np.where(np.arange(8) == end - 1, 1.0, -1.0).astype("float32")
+        u = [0.75, 0.75]
+        while len(u) < end:
+            u.append((u[-1] - u[-2] * 0.5) * 0.5)
+        last = [*u[: end - 1], np.tanh(u[end - 1]) * 2]
+        wanted = np.array([u[k] if k < 2 else np.sin(u[k % 2]) - last[k] for k in range(end)])
+        for value in program.run({"x": x}):
+            np.testing.assert_allclose(value, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_end_after_a_number_of_points(executor: str) -> None:
+    """No condition waits for the number of points that there are at least: the user vouches for it, and each run is checked."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,))
+        ctx.ends(t, when=x > 0)
+        outputs = {"y": x * 2.0, "third": x[2]}
+    program = ctx.compile({T: tp.upto(6, at_least=3)}, outputs, EXECUTORS[executor])
+    for end in (3, 5, 6):
+        x = np.where(np.arange(6) == end - 1, 1.0, -1.0).astype("float32")
+        result = program.run({"x": x})
+        np.testing.assert_array_equal(result["y"], x[:end] * 2)
+        assert result["third"] == x[2]
+    with pytest.raises(errors.BoundsError, match=r"t ended before its point 2; .* tp.upto\(6, at_least=3\)") as raised:
+        program.run({"x": np.array([-1, 1, -1, -1, -1, -1], "float32")})
+    assert "test_ends.py" in str(raised.value) and "tp.upto(6)" in str(raised.value.hint)
+
+
+def test_values_of_varying_size_decide_an_end() -> None:
+    """Without the pass that pads them first."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        sizes = tp.zeros((t + 1,)) + t
+        padded = tp.pad(sizes, 0, 1, 1)
+        ctx.ends(t, when=sizes.sum() > 5)
+        outputs = {"sum": padded.sum(), "padded": padded * 2.0}
+    result = ctx.compile({T: tp.upto(6, at_least=2)}, outputs, tp.Config(disable=("pad",))).run({})
+    np.testing.assert_array_equal(result["sum"], [0, 2, 6])
+    for k, row in enumerate(result["padded"]):
+        np.testing.assert_array_equal(row, [0, *[2 * k] * (k + 1), 0])
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

@@ -56,6 +56,21 @@ def test_operands_of_a_minimum_or_maximum(expr: Expr, text: str):
     assert str(resolved(expr, {t: (1, 9)})) == text
 
 
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ((t.expr >= 4) & (t.expr <= 3), []),
+        ((t.expr == 4) & (t.expr <= 3), []),
+        ((t.expr + n.expr >= 12) & (t.expr <= 7), []),  # n is at most 4
+        ((t.expr + n.expr >= 11) & (t.expr <= 7), ["(n + t >= 11) & (t <= 7)"]),
+        ((t.expr != 4) & (t.expr <= 3), ["(t != 4) & (t <= 3)"]),
+    ],
+)
+def test_conditions_that_contradict_each_other(condition: Bool, left: list[str]):
+    item = over_t(over_n(0, 5, guarded(condition, RUN)))
+    assert conditions(same(item, simplified(item, {}))) == left
+
+
 def test_the_first_iteration_is_cut_off_where_the_others_have_no_condition():
     for item in (
         over_t(over_n(maximum(1 - t.expr, 0), 5, RUN)),
