@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
 from tempo_core.passes.ended import feeding
 from tempo_core.passes.pad import padded_again
-from tempo_core.symbolic.condition import Bool, conjunction
+from tempo_core.symbolic.condition import Bool, Comparison, conjunction
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -114,10 +114,27 @@ class _Lifting:
         values = {**self.substitution, **most}
         of_points = {**values, **{b: self.values[b] for b in most if any(s.bound_symbol == b for s in node.domain.steps)}}
         first = (condition for bound, condition in self.first.items() if node.id not in self.endless[bound])
-        domain = Domain((*chosen, *steps), conjunction(*first, node.domain.condition.substitute(of_points), *inside))
+        where = (self._of_points(part, of_points, values, most) for part in node.domain.condition.parts)
+        domain = Domain((*chosen, *steps), conjunction(*first, *where, *inside))
         op = replace(node.op, **{f.name: _substituted(getattr(node.op, f.name), values) for f in fields(node.op) if f.init})
         inputs = tuple(self._edge(edge, values) for edge in node.inputs)
         return replace(node, op=op, domain=domain, inputs=inputs, outputs=_substituted(node.outputs, values))
+
+    def _of_points(
+        self, part: Bool, true: Mapping[Symbol, Expr], values: Mapping[Symbol, Expr], most: Collection[Symbol]
+    ) -> Bool:
+        """A part of the condition on a node's points.
+
+        `T >= t + 2`, which says that the step goes on after the point, is true of the run. Another one that decides an end, such as
+        `2 * (T // 2) >= t`, would need the end: more points exist then than are needed.
+        """
+        moved = part.substitute(true)
+        for last in (self.last[bound] for bound in most):
+            if last in moved.symbols and not (
+                isinstance(moved, Comparison) and moved.kind == ">=" and last not in (moved.expr - last.expr).symbols
+            ):
+                return part.substitute(values)
+        return moved
 
     def _edge(self, edge: Edge, values: Mapping[Symbol, Expr]) -> Edge:
         moved = edge.substitute(values)

@@ -21,6 +21,7 @@ _EXPENSIVE = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma", "div", "erf", "erf_inv", "erfc", "exp",
     "exp2", "expm1", "lgamma", "log", "log1p", "logistic", "pow", "rem", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "gather",
 }  # fmt: skip
+_RETURNED = (0, 0)  # stands among the kernels that read a value: the computation gives it
 MOST_COPIES = 15  # of the code of a fused value in one kernel
 
 
@@ -48,7 +49,7 @@ def _decide(computation: Computation, reduced: set[int], needed: set[int]) -> No
     places = {id(op): place for place, op in enumerate(computation.ops)}
     for value in computation.results:
         needed.add(id(value))
-        value.indices.add((0, 0))
+        value.indices.add(_RETURNED)
     for op in reversed(computation.ops):
         if op.inner:
             for carry in op.carries:
@@ -87,7 +88,7 @@ def _is_stored(op: Op, value: Value, places: Mapping[int, int]) -> bool:
     """Whether several readers of a value are a reason to have it in memory."""
     if _is_free(value):
         return False
-    if op.name == "indices" or (op.name in _BRANCHING and (len(value.indices) > 1 or value.users > 1)):
+    if op.name == "indices" or (op.name in _BRANCHING and (len(_indices(op, value)) > 1 or value.users > 1)):
         return True
     if op.name in _EXPENSIVE and len(value.kernels) > 1:
         return True
@@ -95,6 +96,11 @@ def _is_stored(op: Op, value: Value, places: Mapping[int, int]) -> bool:
         return True
     copies = Counter(kernel for kernel, _ in value.indices)
     return max(copies.values(), default=0) > MOST_COPIES
+
+
+def _indices(op: Op, value: Value) -> set[tuple[int, int]]:
+    """The kernels that read a value, with the ways on which they do. A padding whose reader is returned has no other reader for that."""
+    return value.indices - {_RETURNED} if op.name == "pad" else value.indices
 
 
 def _is_repeated(op: Op) -> bool:

@@ -206,6 +206,8 @@ class Trace:
             known = (
                 _part(inputs[0], params) if name == "slice" else _turned_back(inputs[0], params) if name == "transpose" else None
             )
+            if name == "dynamic_slice" and once[0] and inputs[0].producer is not None and inputs[0].producer.name == name:
+                inputs = [*inputs[0].producer.inputs, *inputs[1:]]  # XLA reads a slice of a slice where the first one does
             repeated = _repeated(name, inputs, once)
             if known is not None:
                 outputs = [known]

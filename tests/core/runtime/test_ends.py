@@ -306,6 +306,24 @@ def test_values_of_varying_size_decide_an_end() -> None:
         np.testing.assert_array_equal(row, [0, *[2 * k] * (k + 1), 0])
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_points_that_are_needed_up_to_a_place_that_depends_on_an_end(executor: str) -> None:
+    """Of `v`, only the end needs points: even ones, and odd ones before these. It is not known while they are computed."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        v = tp.recurrence((), domain=(t,), name="v")
+        v[0] = tp.input("start", ())
+        v[t, t % 2 == 0] = v[t - 1] + 2.0
+        v[t] = v[t // 2 * 2] * 0.5
+        even = v[t // 2 * 2]
+        ctx.ends(t, when=even > 3.0)
+        outputs = {"first": v[0], "number": tp.ones(()) * T}
+    program = ctx.compile({T: 9}, outputs, EXECUTORS[executor])
+    for start, number in ((4.0, 1), (1.0, 5), (-20.0, 9)):
+        result = program.run({"start": np.float32(start)})
+        assert result["first"] == start and result["number"] == number
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 

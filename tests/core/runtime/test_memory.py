@@ -27,14 +27,10 @@ REDUCED = "the estimate keeps what XLA's reductions take and give; XLA fuses a r
 PADDED = "the estimate keeps paddings that XLA fuses into the only kernel that reads them"
 # Programs whose estimate is more than `MOST` times what XLA takes, and more than `SMALL`, with the quotient and its cause.
 ABOVE: Mapping[tuple[str, str], tuple[float, str]] = {
-    ("full", "heat"): (4.23, PADDED),
-    ("full", "Gauss-Seidel"): (1.68, "700 bytes of counters"),
     ("full", "MAML, second order"): (1.74, ORDER),
     ("full", "beam search"): (1.57, REDUCED),
     ("full", "prefix logsumexp"): (1.59, STORED),
     ("small", "soft-DTW"): (1.73, STORED),
-    ("small", "heat"): (2.87, PADDED),
-    ("small", "game of life"): (1.88, PADDED),
     ("small", "linear attention, the past"): (1.74, STORED),
     ("small", "diagonal state space"): (1.84, REDUCED),
     ("small", "gradient penalty"): (1.67, REDUCED),
