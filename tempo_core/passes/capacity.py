@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -36,7 +36,32 @@ class Capacity(Pass):
     )
 
     def apply(self, graph: Graph) -> Graph:
-        return _Lifting(graph, dict(self.least)).run() if self.least else graph
+        return (
+            _Lifting(_with_true_bounds(graph, [bound for bound, _ in self.least]), dict(self.least)).run()
+            if self.least
+            else graph
+        )
+
+
+def _with_true_bounds(graph: Graph, chosen: Sequence[Symbol]) -> Graph:
+    """A graph in which what decides an end has its own number for the bound: for others, it is the one that the run finds out.
+
+    A program cannot let an end depend on its bound, but a pass may: for a place after all others.
+    """
+    for bound, end in graph.ends().items():
+        deciding = feeding(graph, [end]) | {end.id}
+        numbers = [n for n in graph if n.id in deciding and isinstance(n.op, ops.Eval) and bound in n.op.symbols]
+        if bound not in chosen or not numbers:
+            continue
+        graph = graph.copy()
+        for node in numbers:
+            readers = [n for n in graph if n.id not in deciding and any(edge.source == node.id for edge in n.inputs)]
+            if readers:
+                other = graph.add(node.op, (), domain=node.domain, where=node.where).id
+                for reader in readers:
+                    edges = (replace(e, source=other) if e.source == node.id else e for e in reader.inputs)
+                    graph.put(replace(reader, inputs=tuple(edges)))
+    return graph
 
 
 class _Lifting:

@@ -257,7 +257,10 @@ class _Nesting:
                 before = before.union(isl.UnionMap.from_map(relation.reverse()))
         for reader, source, relation in self.constraints.near:
             if any(k[:2] == (reader.name, source.name) for k in inner_reads) and reader.name in inside and source.name in inside:
-                near = near.union(isl.UnionMap.from_map(_relation_inside(relation, reader, source, fixed).reverse()))
+                close = _relation_inside(relation, reader, source, fixed)
+                # Points that all read the same one have no place near it. (With such wishes, isl's scheduler may crash.)
+                if not close.range().is_singleton() or close.domain().is_singleton():
+                    near = near.union(isl.UnionMap.from_map(close.reverse()))
         problem = isl.ScheduleConstraints.on_domain(points).set_context(assumptions)
         maps = problem.set_validity(before).set_proximity(near).compute_schedule().get_map().get_map_list()
         for k in range(maps.n_map()):

@@ -324,6 +324,22 @@ def test_points_that_are_needed_up_to_a_place_that_depends_on_an_end(executor: s
         assert result["first"] == start and result["number"] == number
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_pass_has_a_number_of_its_own_for_a_bound_that_the_run_finds_out(executor: str) -> None:
+    """Attention over the past takes the bound for a place after all others. It decides the end, and knows none; the true bound is a result."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (3,), domain=(t,))
+        attended = tp.softmax(x[0 : t + 1] @ x, 0) @ x[0 : t + 1]
+        ctx.ends(t, when=attended.sum() > 1.0)
+        outputs = {"attended": attended, "number": tp.ones(()) * T}
+    program = ctx.compile({T: 4}, outputs, EXECUTORS[executor])
+    for end in (1, 3, 4):
+        x = np.where(np.arange(4)[:, None] < end - 1, -1.0, 4.0).astype("float32") * np.ones(3, "float32")
+        result = program.run({"x": x})
+        assert result["number"] == end and result["attended"].shape == (end, 3)
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 

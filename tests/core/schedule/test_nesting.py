@@ -12,6 +12,7 @@ from tempo_core import reference
 from tempo_core.config import PASSES
 from tempo_core.schedule import schedule
 from tempo_core.schedule.nesting import _Nesting
+from tests.core.running import assert_all_same
 from tests.core.schedule.checker import check
 
 
@@ -90,3 +91,21 @@ def test_a_counter_inside_a_backwards_loop_has_a_name_of_its_own(length: int) ->
         outputs = tp.grad(tp.tanh((first * first)[0:T].sum() + loss), wrt=[x])
     program = ctx.compile({T: length}, outputs, tp.Config(disable=("vectorize(t)",)))
     check(schedule(program.graph, program.bounds), strict=False)
+
+
+def test_points_that_all_read_one_point_are_not_near_it() -> None:
+    """With that wish, isl's scheduler crashed for this program (islpy 2026.2.2): it took the process with it, or gave a schedule without statements."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", domain=(i, t), streamed=True)
+        u = tp.recurrence((), domain=(i, t), name="u")
+        u[i, t, t < 3] = x
+        u[i, t] = tp.sin(u[i, t % 3]) - x
+        v = tp.recurrence((), domain=(i, t), name="v")
+        v[0, 0] = x[0, 0]
+        v[i, t + 1] = tp.tanh(v * 0.9 + x)
+        v[i + 1, 0] = (v * 0.9 + 0.2)[i, T - 1]
+        outputs = [u[tp.max(i - t, 0) : i + 1, T // 2], v[i, tp.max(t - 3, 0) : tp.min(t + 4, T)], v]
+    bounds, inputs = {I: 3, T: 6}, {"x": np.random.default_rng(0).normal(size=(3, 6)).astype("float32")}
+    results = ctx.run(bounds, outputs, inputs, tp.Config(backend="numpy"))
+    assert_all_same(results, reference.evaluate(ctx, outputs, bounds, inputs), 1e-5)
