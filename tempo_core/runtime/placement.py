@@ -144,6 +144,7 @@ class Placement:
             if isinstance(index, Point) and slots[k] > 1:
                 at = self._slot(storage, k, self.value(index.expr, env), bounds[k])
                 axis = axes.index(dimensions[k])
+                at = min(max(int(at), 0), slots[k] - 1) if is_static(at) else at  # outside of the domain, any will do
                 value = lax.dynamic_index_in_dim(value, at, axis, keepdims=False, allow_negative_indices=False)
                 axes.remove(dimensions[k])
         spans: list[int] = []  # the logical dimensions that ranges give; negative numbers for steps of one slot
@@ -199,11 +200,12 @@ class Placement:
         if lasting is not None:  # the points that last lie in order, one after the other
             whole = lasting.stride == 1 and slots > lasting.count and index.size is None
             start = start - lasting.first if whole else start
-        if whole and is_static(start) and start + (size - 1) * index.stride < slots:
+        starts_inside = not is_static(start) or start >= 0  # outside of the domain nobody needs the value: any will do
+        if whole and is_static(start) and starts_inside and start + (size - 1) * index.stride < slots:
             if start == 0 and size == slots and index.stride == 1:
                 return value
             return lax.slice_in_dim(value, start, start + (size - 1) * index.stride + 1, index.stride, axis)
-        if whole and index.stride == 1 and (index.size is None or _is_aligned(index.start, size, slots)):
+        if whole and index.stride == 1 and starts_inside and (index.size is None or _is_aligned(index.start, size, slots)):
             return lax.dynamic_slice_in_dim(value, start, size, axis, allow_negative_indices=False)
         positions = start + jnp.arange(size, dtype=jnp.int32) * index.stride
         positions = jnp.clip(positions, 0, slots - 1) if whole else storage.slot(k, positions, _choose)

@@ -139,3 +139,19 @@ def test_a_range_of_one_step_at_a_point_of_another_is_a_slice() -> None:
     program = stack.compiled(disable=("unroll",))
     program.run(stack.inputs)
     assert not [i for i in instructions(program) if i.opcode == "gather" and i.bytes > WIDTH * 4]
+
+
+def test_a_range_that_begins_before_the_first_point_where_nobody_needs_it() -> None:
+    """The last iteration of a short loop reads `[1 - i : ...]` at i = 2, a number then: it is no place from the end of the store."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", (2, 3), domain=(i, t), requires_grad=True)
+        y = tp.recurrence((2,), domain=(i, t), name="y")
+        mixed = y @ tp.constant([[0.3, -0.5], [0.7, 0.2]])
+        y[i, t, i < T] = x[tp.min((i + 1) % 2, I - 1), tp.max(t - 3, 0) : tp.min(t + 2, T)].sum()
+        y[i, t] = tp.tanh(mixed + y)[i - 1, t]
+        (gradient,) = tp.grad(tp.tanh(y.sum()[0:I, 0:T].sum()), wrt=[x])
+    inputs = {"x": np.random.default_rng(0).normal(size=(3, 1, 2, 3)).astype("float32")}
+    (result,) = ctx.run({I: 3, T: 1}, [gradient], inputs)
+    (expected,) = reference.evaluate(ctx, [gradient], {I: 3, T: 1}, inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)

@@ -352,12 +352,22 @@ def after_a_place(d: Drawing) -> None:
     )
     inner, product, past, after = (f"{r.name}_{word}" for word in ("inner", "product", "past", "after"))
     reduced = d.choices.pick((".mean(0)", ".max(0)", ".sum(0)", ".discounted_sum(0.5)")) if ":" in span else ""
+    given = f"{r.name}_given"
+    ahead = d.chance(35)  # what is given for the next point is read at its own point too
+    if ahead:
+        d.mark("recurrence: after a place, with what is ahead")
+    reads = (f" + {given}", f" + {given}{r.key(f'{s} + 1')}") if ahead else ("", "")
     lines = [
         declared(r.name, "(2,)", r.domain),
+        *(
+            [f"{given} = {Target(d, r.name, r.domain, s, '()').operand()} + tp.zeros((2,)) * ({' + '.join(r.domain)})"]
+            if ahead
+            else []
+        ),
         f"{inner} = {r.name} * {r.operand()}" if d.chance(50) and r.shape in ("()", "(2,)") else f"{inner} = {r.name} * 0.9",
         f"{product} = {inner} @ tp.constant([[0.3, -0.5], [0.7, 0.2]])",
         f"{past} = {product}{r.key(span)}{reduced}",
-        f"{after} = tp.tanh({past} + {inner})",
+        f"{after} = tp.tanh({past} + {inner}{reads[0]}){reads[1]}",
         f"{r.at(s, f'{s} < {place}')} = {Target(d, r.name, r.domain, s, '()').operand()}",
         f"{r.at(s)} = {after}{r.key(f'{s} - 1')} * 0.8 + 0.1",
     ]
