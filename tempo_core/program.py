@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, overload
@@ -19,7 +18,7 @@ from tempo_core.backends.base import Backend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.cache import Kept
 from tempo_core.config import Config
-from tempo_core.errors import ConfigError, InputError, TempoError
+from tempo_core.errors import ConfigError, InputError, OutOfMemoryError, TempoError
 from tempo_core.explain import explanation
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
@@ -254,11 +253,16 @@ class Program(Generic[R]):
         donated = self._donated(inputs, donate)
         chosen = self.config.seed if seed is None else seed
         watch = self._watch(fed, chosen, numbers)
-        with self._memory_errors():
+        try:
             if self._staged is not None:
                 values = (self._donating(donated) if donated else self._staged).run(fed, chosen, watch)
             else:
                 values = Interpreter(self.scheduled, self.backend, chosen, watch).run(fed)
+        except (MemoryError, jax.errors.JaxRuntimeError) as error:
+            explained = self._out_of_memory(error)
+            if explained is None:
+                raise
+            raise explained from error
         results: R = self._form(numbers)(values)
         for array in donated.values():
             if not array.is_deleted():
@@ -291,15 +295,10 @@ class Program(Generic[R]):
             self._donors[key] = self._new_staged(donated=key)
         return self._donors[key]
 
-    @contextmanager
-    def _memory_errors(self) -> Iterator[None]:
-        """Raise OutOfMemoryError, with the largest tensors, where a run has too little memory."""
-        try:
-            yield
-        except (MemoryError, jax.errors.JaxRuntimeError) as error:
-            if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            raise self.plan().out_of_memory(str(error)) from error
+    def _out_of_memory(self, error: Exception) -> OutOfMemoryError | None:
+        """The error of a run that had too little memory, with the largest tensors; None for another error."""
+        is_it = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+        return self.plan().out_of_memory(str(error)) if is_it else None
 
     @checked
     def profile(self, inputs: Inputs | None = None, seed: int | None = None, bounds: RunBoundsLike | None = None) -> Profile[R]:
@@ -318,9 +317,14 @@ class Program(Generic[R]):
         else:
             run = functools.partial(staged.run, fed, chosen, watch)
             measure = functools.partial(staged.measured, run, places)
-        with self._memory_errors():
+        try:
             plain = timed(run) if may_repeat(self.graph, fed) else None
             values, seconds, entries = measure()
+        except (MemoryError, jax.errors.JaxRuntimeError) as error:
+            explained = self._out_of_memory(error)
+            if explained is None:
+                raise
+            raise explained from error
         results: R = self._form(numbers)(values)
         compile_seconds = 0.0 if staged is None else staged.compile_seconds
         return Profile(results, seconds, plain, compile_seconds, complete(entries, places, counts), counts)

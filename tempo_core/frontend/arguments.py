@@ -222,6 +222,9 @@ class _Call:
         self.plain, self.rest = [_Row.of(p, function) for p in plain], None if rest is None else _Row.of(rest, function)
         self.by_name = {p.name: _Row.of(p, function) for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         self.takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        by_name_alone = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
+        least = sum(p.default is p.empty for p in plain)
+        self.counts = range(0) if by_name_alone else range(least, len(plain) + 1)  # of arguments, where none is given by name
 
     def usage(self) -> str:
         """The function's call as text, without `self`."""
@@ -268,7 +271,7 @@ def checked(function: F, name: str = "") -> F:
     @functools.wraps(function)
     def checking(*args: Any, **keywords: Any) -> Any:
         context = context_of(args) or context_of(keywords.values())
-        if keywords or len(args) != len(call.plain):
+        if keywords or len(args) not in call.counts:
             call.check_names(args, keywords)
         if context is None or context is BaseContext.innermost():
             values, named = call.checked(args, keywords)

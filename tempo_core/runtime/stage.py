@@ -587,7 +587,11 @@ class Staged:
         self.host.run(run)
         results = self.results(run)
         # If a program failed, reading its results later would end the process. And the inputs are the caller's again.
-        jax.block_until_ready([*results.values(), *run.stores.values()])
+        for value in (*results.values(), *run.stores.values()):
+            if isinstance(value, jax.Array):
+                value.block_until_ready()  # JAX's function for any nesting takes longer than a small program
+            else:
+                jax.block_until_ready(value)
         return results
 
     @property
