@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -139,27 +139,25 @@ class _Lifting:
         values = {**self.substitution, **most}
         of_points = {**values, **{b: self.values[b] for b in most if any(s.bound_symbol == b for s in node.domain.steps)}}
         first = (condition for bound, condition in self.first.items() if node.id not in self.endless[bound])
-        where = (self._of_points(part, of_points, values, most) for part in node.domain.condition.parts)
-        domain = Domain((*chosen, *steps), conjunction(*first, *where, *inside))
+        condition = conjunction(node.domain.condition.substitute(of_points), *inside)
+        known = (self._known(part, most) for part in condition.parts)
+        domain = Domain((*chosen, *steps), conjunction(*first, *known))
         op = replace(node.op, **{f.name: _substituted(getattr(node.op, f.name), values) for f in fields(node.op) if f.init})
         inputs = tuple(self._edge(edge, values) for edge in node.inputs)
         return replace(node, op=op, domain=domain, inputs=inputs, outputs=_substituted(node.outputs, values))
 
-    def _of_points(
-        self, part: Bool, true: Mapping[Symbol, Expr], values: Mapping[Symbol, Expr], most: Collection[Symbol]
-    ) -> Bool:
-        """A part of the condition on a node's points.
+    def _known(self, part: Bool, most: Mapping[Symbol, Expr]) -> Bool:
+        """A part of the condition on the points of a node that decides ends, for runs of which these are the most.
 
-        `T >= t + 2`, which says that the step goes on after the point, is true of the run. Another one that decides an end, such as
-        `2 * (T // 2) >= t`, would need the end: more points exist then than are needed.
+        `T_last >= t + 1`, which says that the step goes on after the point, is known at the point. Another one, such as
+        `2 * (T_last // 2) >= t`, would need the end: more points exist then than are needed.
         """
-        moved = part.substitute(true)
-        for last in (self.last[bound] for bound in most):
-            if last in moved.symbols and not (
-                isinstance(moved, Comparison) and moved.kind == ">=" and last not in (moved.expr - last.expr).symbols
-            ):
-                return part.substitute(values)
-        return moved
+        for bound, limit in most.items():
+            last = self.last[bound]
+            goes_on = isinstance(part, Comparison) and part.kind == ">=" and last not in (part.expr - last.expr).symbols
+            if last in part.symbols and not goes_on:
+                part = part.substitute({last: limit - 1})
+        return part
 
     def _edge(self, edge: Edge, values: Mapping[Symbol, Expr]) -> Edge:
         moved = edge.substitute(values)

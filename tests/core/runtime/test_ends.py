@@ -340,6 +340,18 @@ def test_a_pass_has_a_number_of_its_own_for_a_bound_that_the_run_finds_out(execu
         assert result["number"] == end and result["attended"].shape == (end, 3)
 
 
+def test_tiles_of_what_decides_an_end() -> None:
+    """How many tiles there are does not depend on the end."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        sums = (tp.arange(t + 2) * 0.5).sum()
+        ctx.ends(t, when=sums > 7.0)
+    program = ctx.compile({T: 9}, [sums[tp.min(3, T - 1)], sums], tp.Config(tile={"t": 4}))
+    at_three, whole = program.run({})
+    np.testing.assert_allclose(whole, [0.5 * sum(range(k + 2)) for k in range(5)])
+    assert at_three == whole[3]
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
