@@ -19,12 +19,12 @@ from tempo_core.frontend.context import BaseContext
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
+from tempo_core.ir.dependence import feeding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Eval, Identity, Input, Output
 from tempo_core.ir.verify import InvalidGraphError
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
-from tempo_core.passes.ended import feeding
 from tempo_core.program import Program, Result, Results, is_interpreted
 from tempo_core.runtime.bounds import RunBounds
 from tempo_core.schedule import Scheduled, schedule

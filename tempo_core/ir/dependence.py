@@ -424,3 +424,14 @@ def forward_order(graph: Graph) -> list[int]:
                 if not isinstance(graph[node_id].op, Merge):
                     stack += [(e.source, False) for e in graph[node_id].inputs if e.source not in seen]
     return order
+
+
+def feeding(graph: Graph, nodes: Sequence[Node]) -> frozenset[int]:
+    """The nodes that some nodes depend on, directly or through others."""
+    stack, deciding = [node.id for node in nodes], set()
+    while stack:
+        for edge in graph[stack.pop()].inputs:
+            if edge.source not in deciding:
+                deciding.add(edge.source)
+                stack.append(edge.source)
+    return frozenset(deciding)

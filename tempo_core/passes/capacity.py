@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from tempo_core.ir import ops
+from tempo_core.ir.dependence import feeding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
-from tempo_core.passes.ended import feeding
 from tempo_core.passes.pad import padded_again
 from tempo_core.symbolic.condition import Bool, Comparison, conjunction
 from tempo_core.symbolic.domain import Domain, Point

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_core.ir import ops
+from tempo_core.ir.dependence import feeding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, constant_op, operand_domains
@@ -96,14 +97,3 @@ def _ended(graph: Graph, end: Node, step: Symbol) -> Node:
     before = condition.substitute({step: step.expr - 1})
     branches = [Edge(start.id, (), condition=step.expr == 0), replace(before, condition=step.expr >= 1)]
     return graph.add(ops.Merge(TensorType("bool")), branches, domain=Domain((step,)), name="ended", where=end.where)
-
-
-def feeding(graph: Graph, ends: Sequence[Node]) -> frozenset[int]:
-    """The nodes that ends depend on."""
-    stack, deciding = [end.id for end in ends], set()
-    while stack:
-        for edge in graph[stack.pop()].inputs:
-            if edge.source not in deciding:
-                deciding.add(edge.source)
-                stack.append(edge.source)
-    return frozenset(deciding)

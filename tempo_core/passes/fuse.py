@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import Nest, Vertex, forward_order, latest_levels, loop_nest
+from tempo_core.ir.dependence import Nest, Vertex, feeding, forward_order, latest_levels, loop_nest
 from tempo_core.ir.graph import Dataflowed, Edge, Graph, Node, is_identity
 from tempo_core.ir.naming import exact_names, label
 from tempo_core.passes.base import Pass, read_at, remove_dead
 from tempo_core.passes.decisions import note
-from tempo_core.passes.ended import feeding
 from tempo_core.passes.narrow import pinned
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Point, Range, identity

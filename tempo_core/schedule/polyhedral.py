@@ -13,6 +13,7 @@ from functools import cached_property
 import islpy as isl
 
 from tempo_core.errors import CausalityError, quoted
+from tempo_core.ir.dependence import feeding
 from tempo_core.ir.naming import head, names
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import nested_times
@@ -129,11 +130,13 @@ def _known(schedule: Schedule, constraints: Constraints, bounds: Mapping[Symbol,
     """The schedule, if its times are known when they come; else one in which more statements wait for what their times depend on.
 
     A time such as `T_last + t` is counted from the end of a step. Where the run finds the end out, nothing can run at such a time
-    before the end is known.
+    before the end is known. What decides the end cannot wait for it; its times count from the end at most inside of an iteration, where
+    the number that is known so far will do.
     """
     ends = schedule.constraints.graph.ends()
     for last in (step for step in schedule.constraints.graph.chosen if step in ends):
-        over = {n: s for n, s in constraints.statements.items() if last in s.node.domain}
+        deciding = feeding(constraints.graph, [ends[last]]) | {ends[last].id}
+        over = {n: s for n, s in constraints.statements.items() if last in s.node.domain and s.node.id not in deciding}
         counting = _counting_from(schedule, last)
         early = [n for n, s in over.items() if (s.node.id, s.branch) in counting and not constraints.waits(s, last)]
         if early:

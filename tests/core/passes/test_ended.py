@@ -7,10 +7,11 @@ import numpy as np
 import tempo_core as tp
 from tempo_core.compiler import with_outputs
 from tempo_core.ir import ops
+from tempo_core.ir.dependence import feeding
 from tempo_core.ir.text import to_text
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import renumbered
-from tempo_core.passes.ended import Ended, after, feeding
+from tempo_core.passes.ended import Ended, after
 from tests.core.passes.support import Golden
 
 
