@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -36,14 +36,13 @@ class Capacity(Pass):
     )
 
     def apply(self, graph: Graph) -> Graph:
-        return (
-            _Lifting(_with_true_bounds(graph, [bound for bound, _ in self.least]), dict(self.least)).run()
-            if self.least
-            else graph
-        )
+        if not self.least:
+            return graph
+        least = dict(self.least)
+        return _Lifting(_with_true_bounds(graph, least), least).run()
 
 
-def _with_true_bounds(graph: Graph, chosen: Sequence[Symbol]) -> Graph:
+def _with_true_bounds(graph: Graph, chosen: Mapping[Symbol, int]) -> Graph:
     """A graph in which what decides an end has its own number for the bound: for others, it is the one that the run finds out.
 
     A program cannot let an end depend on its bound, but a pass may: for a place after all others.
@@ -84,7 +83,7 @@ class _Lifting:
         self.most = most
         self.deciding = {bound: feeding(graph, [end]) for bound, end in graph.ends().items()}  # the nodes that an end depends on
         ends = {bound: end.id for bound, end in graph.ends().items()}
-        self.endless = {bound: self.deciding.get(bound, frozenset()) | {ends.get(bound)} for bound in least}
+        self.before_end = {bound: self.deciding.get(bound, frozenset()) | {ends.get(bound)} for bound in least}
         self.steps: dict[Symbol, Symbol] = {}
         for step in graph.order:
             if step.bound_symbol in most:
@@ -138,7 +137,7 @@ class _Lifting:
         most = {bound: self.most[bound] for bound, deciding in self.deciding.items() if node.id in deciding}
         values = {**self.substitution, **most}
         of_points = {**values, **{b: self.values[b] for b in most if any(s.bound_symbol == b for s in node.domain.steps)}}
-        first = (condition for bound, condition in self.first.items() if node.id not in self.endless[bound])
+        first = (condition for bound, condition in self.first.items() if node.id not in self.before_end[bound])
         condition = conjunction(node.domain.condition.substitute(of_points), *inside)
         known = (self._known(part, most) for part in condition.parts)
         domain = Domain((*chosen, *steps), conjunction(*first, *known))

@@ -289,9 +289,6 @@ def test_gradients_of_gradients_where_another_branch_is_not_a_number(length: int
             loss = (slope * slope).sum() + loss
 
 
-# -- backward, grad, leaves -------------------------------------------------------------------------------------------
-
-
 def test_gradients_of_gradients_where_the_mean_of_no_elements_is_not_needed() -> None:
     """The gradient of the weight is a sum over rows: at the first point, where it is not needed, its slope times the mean is 0 times NaN."""
     ctx = tp.Context("i", "t")
@@ -303,6 +300,9 @@ def test_gradients_of_gradients_where_the_mean_of_no_elements_is_not_needed() ->
         (gradient,) = tp.grad(tp.tanh(y[0:I, 0:T].sum() + x[0]), wrt=[x])
         for length in (1, 3):
             assert_gradients(ctx, tp.sin(gradient), [x], {I: 2, T: length}, {"x": normal(length)})
+
+
+# -- backward, grad, leaves -------------------------------------------------------------------------------------------
 
 
 def test_gradient_descent_on_a_parameter() -> None:

@@ -455,9 +455,8 @@ class Checking:
             program = self.ctx.compile({**self.bounds, bound: upto}, self.outputs, self.config)
         except errors.CausalityError as error:
             in_a_loop = any(name.startswith("vectorize") for name in self.config.disable)  # what decides an end may be read whole
-            if (
-                "depends on where it ends" not in str(error) and not in_a_loop
-            ):  # the program is wrong for some bound before the most
+            if "depends on where it ends" not in str(error) and not in_a_loop:
+                # Then the program is wrong for some bound before the most.
                 least = upto.at_least
                 mistakes = {m for n in range(least, upto.capacity + 1) for m in self.mistakes({bound: n})}
                 assert errors.CausalityError in mistakes, f"refused, and no end is wrong ({mistakes}): {error}"

@@ -24,7 +24,6 @@ SMALL = 1024  # bytes that are as good as nothing
 STORED = "the estimate keeps values that several kernels read, where XLA computes some of them again"
 ORDER = "XLA runs the kernels of a long body in another order"
 REDUCED = "the estimate keeps what XLA's reductions take and give; XLA fuses a reduction over a few elements into its readers"
-PADDED = "the estimate keeps paddings that XLA fuses into the only kernel that reads them"
 # Programs whose estimate is more than `MOST` times what XLA takes, and more than `SMALL`, with the quotient and its cause.
 ABOVE: Mapping[tuple[str, str], tuple[float, str]] = {
     ("full", "MAML, second order"): (1.74, ORDER),
