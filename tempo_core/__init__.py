@@ -154,6 +154,7 @@ from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.sources import input, sink, spec, udf
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.program import Program
+from tempo_core.runtime.devices import use_cpu_devices
 from tempo_core.runtime.jax_function import JaxFunction, JaxState
 from tempo_core.runtime.live import Run
 from tempo_core.runtime.profile import Profile
@@ -176,6 +177,7 @@ __all__ = [
     "reciprocal", "recurrence", "relu", "remainder", "repeat", "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add",
     "sigmoid", "sign", "silu", "sin", "sinh", "sink", "softmax", "softplus", "sort", "spec", "split", "sqrt", "square",
     "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "take_along_last",
-    "tan", "tanh", "tensordot", "tile", "top_k", "trace", "transpose", "tril", "triu", "trunc", "typing", "udf", "upto", "var", "where",
+    "tan", "tanh", "tensordot", "tile", "top_k", "trace", "transpose", "tril", "triu", "trunc", "typing", "udf", "upto", "use_cpu_devices", "var",
+    "where",
     "zeros", "zeros_like",
 ]  # fmt: skip

@@ -37,6 +37,9 @@ class Config:
         lists the largest tensors. Temporaries are an estimate (`runtime/temporaries.py`).
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
         The error names the statement and the point where it began. The -inf of masks is not an error (see `runtime/numerics.py`).
+    devices: how many devices share the work: each has its part of the points of one step whose points do not depend on each other, and
+        results are the same up to the order of sums. "auto": all there are, if such a step has so many points that this pays. A number is
+        an error if it cannot be done. For several devices on a CPU, call `tp.use_cpu_devices(n)` first (docs/language/devices.md).
     cache: keep compiled programs on disk, so that the next start need not compile them: a directory, or True for the usual place
         (docs/language/cache.md). None and False: keep nothing.
     cache_limit: the size of this directory, in bytes or as "2GiB". Programs that were not used for longest are removed.
@@ -52,6 +55,7 @@ class Config:
     memory_limit: int | str | None = None
     check_numerics: bool = False
     launch_seconds: float | None = 0.25
+    devices: int | str = 1
     cache: str | Path | bool | None = None
     cache_limit: int | str = "2GiB"
 
@@ -88,6 +92,14 @@ class Config:
             )
         object.__setattr__(self, "cache", os.fspath(self.cache) if isinstance(self.cache, os.PathLike) else self.cache or None)
         object.__setattr__(self, "tile", _tile_sizes(self.tile))
+        is_number = not isinstance(self.devices, (bool, str)) and hasattr(self.devices, "__index__")
+        if self.devices != "auto" and not (is_number and self.devices >= 1):  # type: ignore[operator]
+            raise ConfigError(f"devices={self.devices!r} is not a number of devices", hint='Config(devices=2) or devices="auto"')
+        if self.interpreted and self.devices not in (1, "auto"):
+            raise ConfigError(
+                f"devices={self.devices}: interpreted programs run on one device",
+                hint='leave out executor="interpreted" and backend="numpy"',
+            )
         for item in self.disable:
             name, _, rest = str(item).partition("(")
             _choose("disable", name, (*PASSES, *CHOICES))

@@ -210,6 +210,9 @@ class _Final:
             yield "used only inside of that statement, and not kept"
         elif (node_id, output) in self.storage and node.outputs:
             yield self._store(node, output)
+            spread = None if self.staged is None else self.staged.spread
+            if spread is not None and spread.divides(node.outputs[output]):
+                yield f"in parts on {len(spread.devices)} devices, by its points of `{spread.step}`"
 
     def _loop(self, loop: Loop) -> str:
         is_written_out = self.staged is not None and self.staged.unrolled.writes_out(loop)

@@ -38,6 +38,7 @@ from tempo_core.passes.pipeline import pipeline
 from tempo_core.runtime.bounds import RunBounds
 from tempo_core.runtime.cost import Cost
 from tempo_core.runtime.count import cost_of
+from tempo_core.runtime.devices import Spread, spread
 from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
 from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
 from tempo_core.runtime.interpreter import Interpreter
@@ -224,7 +225,9 @@ class Program(Generic[R]):
         self._opened: dict[str | None, Staged] = {}
         self._donors: dict[frozenset[str], Staged] = {}
         self._staged = None
+        self._spread: Spread | None = None
         if not is_interpreted(self.graph, config):
+            self._spread = spread(config.devices, source, scheduled, self.limits)
             self._staged = self._new_staged()
         if isinstance(config.memory_limit, int):
             self.plan().check_memory(config.memory_limit)
@@ -532,7 +535,7 @@ class Program(Generic[R]):
     def _new_staged(self, opened_at: tuple[str | None] | None = None, donated: frozenset[str] = frozenset()) -> Staged:
         config, kept = self.config, self._kept.executables
         options = (config.check_numerics, config.disable, config.launch_seconds)
-        return Staged(self.scheduled, self.backend, *options, opened_at, kept, donated=donated)
+        return Staged(self.scheduled, self.backend, *options, opened_at, kept, donated=donated, spread=self._spread)
 
     @functools.cached_property
     def _origin(self) -> Origin:

@@ -80,6 +80,9 @@ LogitBias = Annotated[
 Seed = Annotated[int, typer.Option(help="Draws are a function of the seed, the prompt and the position.")]
 SystemPrompt = Annotated[str | None, typer.Option(help="A system message for the chat template.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu [default: what JAX prefers].")]
+Devices = Annotated[
+    str, typer.Option(metavar="N|auto", help="Devices that share the rows: a number, or all that pay; on a CPU, its cores.")
+]
 CacheDir = Annotated[
     Path | None,
     typer.Option(
@@ -135,15 +138,17 @@ def _load(
     cache: Path | None,
     no_cache: bool,
     device: str | None = None,
+    devices: str = "1",
 ) -> Model:
     if not model:
         raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
     from tempo_core.runs.device import use_device
 
-    use_device(device)
+    count = use_device(device, devices)
     from tempo_llm.model import load
 
-    return load(model, dtype, attention, cache=False if no_cache else True if cache is None else str(cache))
+    kept = False if no_cache else True if cache is None else str(cache)
+    return load(model, dtype, attention, cache=kept, devices=count)
 
 
 def _sampling(
@@ -208,6 +213,7 @@ def generate(
     ] = None,
     dtype: Dtype = "float32",
     device: Device = None,
+    devices: Devices = "1",
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
@@ -234,7 +240,7 @@ def generate(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
         started = time.perf_counter()
-        loaded = _load(model, dtype, attention, cache, no_cache, device)
+        loaded = _load(model, dtype, attention, cache, no_cache, device, devices)
         ids = _encode(loaded, texts, raw, system_prompt, special_tokens)
         load_seconds = time.perf_counter() - started
         generator = loaded.generator
@@ -409,6 +415,7 @@ def chat(
     seed: Seed = 0,
     dtype: Dtype = "float32",
     device: Device = None,
+    devices: Devices = "1",
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
     cache: CacheDir = None,
@@ -421,7 +428,7 @@ def chat(
         sampling = _sampling(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
-        loaded = _load(model, dtype, attention, cache, no_cache, device)
+        loaded = _load(model, dtype, attention, cache, no_cache, device, devices)
 
         def begin() -> Any:
             return loaded.chat(system_prompt, sampling=sampling, seed=seed, max_context=max_context)
@@ -550,6 +557,7 @@ def bench(
     repeats: Annotated[int, typer.Option(help="How many runs are measured; medians are shown.")] = 3,
     dtype: Dtype = "float32",
     device: Device = None,
+    devices: Devices = "1",
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -560,7 +568,7 @@ def bench(
     with _errors():
         if prompt_tokens < 1 or rows < 1 or repeats < 1:
             raise RequestError("a measurement needs at least one run of one prompt of one token", hint="--repeats 3 --rows 1")
-        loaded = _load(model, dtype, attention, cache, no_cache, device)
+        loaded = _load(model, dtype, attention, cache, no_cache, device, devices)
         from tempo_llm.bench import measure
 
         figures = measure(loaded.generator, min(rows, 4096), prompt_tokens, max_new_tokens, repeats, max_context)
@@ -602,6 +610,7 @@ def train(
         bool, typer.Option("--full", help="With --plan: each statement and each store on a line of its own.")
     ] = False,
     device: Device = None,
+    devices: Devices = "1",
     cache: CacheDir = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -616,13 +625,13 @@ def train(
         loaded = load_recipe(recipe, [*(overrides or []), *given])
         from tempo_core.runs.device import use_device
 
-        use_device(device)
+        count = use_device(device, devices)
         from tempo_llm.training import run as training
         from tempo_llm.training.rundir import chosen_run
 
         kept = False if no_cache else True if cache is None else str(cache)
         if plan:
-            typer.echo(training.plan(loaded, full, cache=kept))
+            typer.echo(training.plan(loaded, full, cache=kept, devices=count))
             return
         run, goes_on = chosen_run(loaded, Path(recipe).stem, out, overwrite, resume)
         if goes_on and run.is_finished():
@@ -633,7 +642,7 @@ def train(
         )
         shown = sys.stderr.isatty() if progress is None else progress
         limit = None if time_limit is None else time_limit * 60.0
-        outcome = training.train(loaded, run, goes_on, shown, typer.echo, limit, cache=kept)
+        outcome = training.train(loaded, run, goes_on, shown, typer.echo, limit, cache=kept, devices=count)
         typer.echo(training.summary(outcome))
         if outcome.stopped is not None:
             typer.echo(f"stopped by {outcome.stopped} after update {outcome.updates:,}; saved in {run.path}", err=True)

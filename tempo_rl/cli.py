@@ -41,6 +41,10 @@ CacheDirectory = Annotated[
     typer.Option("--cache", metavar="DIR", help="Where compiled programs are kept [default: $TEMPO_CACHE, else ~/.cache/tempo]."),
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")]
+Devices = Annotated[
+    str,
+    typer.Option(metavar="N|auto", help="Devices that share the environments: a number, or all that pay; on a CPU, its cores."),
+]
 
 
 _show_traceback = False
@@ -94,6 +98,7 @@ def train(
         str | None, typer.Option(metavar="SIZE", help="Refuse a program that needs more memory than this, such as 2GiB.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu [default: what JAX prefers].")] = None,
+    devices: Devices = "1",
     track: Annotated[
         bool | None, typer.Option("--track/--no-track", help="Log to Weights & Biases (offline without a key).")
     ] = None,
@@ -154,7 +159,7 @@ def train(
         loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides])
         from tempo_core.runs.device import use_device
 
-        use_device(device)
+        chosen_devices = use_device(device, devices)
         from tempo_rl.resume import chosen_run
         from tempo_rl.train import TrainingError
         from tempo_rl.train import train as run_training
@@ -167,8 +172,9 @@ def train(
         kept, seconds = chosen_cache(cache, no_cache), None if time_limit is None else time_limit * 60.0
         try:
             outcome = run_training(
-                loaded, run, show_progress, say, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds
-            )
+                loaded, run, show_progress, say, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds,
+                devices=chosen_devices,
+            )  # fmt: skip
         except TrainingError as error:
             _say_result(loaded, error.outcome.result, as_json)
             raise
@@ -275,15 +281,19 @@ def plan(
     memory_picture: Annotated[
         Path | None, typer.Option("--memory-picture", metavar="FILE", help="Draw the memory over the program's order, as .svg.")
     ] = None,
+    devices: Devices = "1",
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
     """Print the compiled program's schedule, its stores, and its device programs; run nothing."""
     with errors_as_messages():
         loaded = load_recipe(recipe, overrides or [])
+        from tempo_core.runs.device import use_device
+
+        chosen_devices = use_device(None, devices)
         from tempo_rl.train import plan as make_plan
 
-        typer.echo(make_plan(loaded, full, as_json, memory_picture, chosen_cache(cache, no_cache)))
+        typer.echo(make_plan(loaded, full, as_json, memory_picture, chosen_cache(cache, no_cache), chosen_devices))
 
 
 @app.command("ls")

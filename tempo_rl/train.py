@@ -83,13 +83,14 @@ class _Silent:
     def finished(self, iteration: int, metrics: Arrays, parameters: Arrays) -> None: ...
 
 
-def compile_config(recipe: Recipe, cache: str | bool | None = None) -> tp.Config:
-    """The compiler's options that a recipe sets. `cache` is the directory of compiled programs, as in `tp.Config`."""
+def compile_config(recipe: Recipe, cache: str | bool | None = None, devices: int | str = 1) -> tp.Config:
+    """The compiler's options that a recipe sets. `cache` is the directory of compiled programs, and `devices` as in `tp.Config`."""
     return tp.Config(
         seed=recipe.seed,
         executor=recipe.executor,
         disable=tuple(recipe.disable),
         cache=cache,
+        devices=devices,
         memory_limit=recipe.memory_limit,
     )
 
@@ -100,6 +101,7 @@ def plan(
     as_json: bool = False,
     picture: Path | None = None,
     cache: str | bool | None = None,
+    devices: int | str = 1,
 ) -> str:
     """The compiled program's plan: schedule, stores, device programs; `full` gives each statement and store its own line.
 
@@ -107,7 +109,7 @@ def plan(
     """
     agent = build_agent(recipe, _Silent())
     try:
-        made = agent.compile(compile_config(recipe, cache)).plan()
+        made = agent.compile(compile_config(recipe, cache, devices)).plan()
         if picture is not None:
             made.draw(picture)
         return made.json() if as_json else made.text(full)
@@ -126,10 +128,11 @@ def train(
     resume: Checkpoint | None = None,
     time_limit: float | None = None,
     callbacks: Sequence[Callback] = (),
+    devices: int | str = 1,
 ) -> Outcome:
     """Train as `recipe` says and fill `run`, or go on from the checkpoint `resume` of the same run.
 
-    `cache` is the directory of compiled programs, True for the usual one, None for none. `time_limit` is in seconds.
+    `cache` is the directory of compiled programs, True for the usual one, None for none; `devices` is as in `tempo_core.Config`. `time_limit` is in seconds.
     `callbacks` are called after each iteration. With `profile`, the run is profiled: its tables are said, and its flame picture is profile.svg of the run.
     After SIGINT (Ctrl-C), SIGTERM or SIGHUP the running iteration is finished and saved, and the outcome says that it was stopped.
 
@@ -143,7 +146,7 @@ def train(
     request = StopRequest(say, time_limit)
     with run.locked(), request.listening():
         run.check()
-        return _Training(recipe, run, progress, say, request, cache, callbacks).run(show_plan, profile, resume)
+        return _Training(recipe, run, progress, say, request, cache, callbacks, devices).run(show_plan, profile, resume)
 
 
 class _Training:
@@ -158,9 +161,10 @@ class _Training:
         request: StopRequest,
         cache: str | bool | None,
         callbacks: Sequence[Callback],
+        devices: int | str,
     ):
         self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
-        self.callbacks = callbacks
+        self.callbacks, self.devices = callbacks, devices
         self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress, say)
         self.loggers: list[Logger] = []
         self.monitor = TrainingMonitor(recipe, self.loggers, self.bar.update, callbacks)
@@ -177,7 +181,7 @@ class _Training:
         with self.compiles, self.bar:
             agent = build_agent(self.recipe, self.monitor)
             try:
-                config = compile_config(self.recipe, self.cache)
+                config = compile_config(self.recipe, self.cache, self.devices)
                 self.program, self.compile_seconds = _compile(agent, config, self.compiles, began)
                 if show_plan:
                     self.say(self.program.plan().text())

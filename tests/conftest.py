@@ -24,6 +24,7 @@ import pytest
 
 from tempo_core.errors import MissingRow
 
+jax.config.update("jax_num_cpu_devices", 4)  # programs run on the first, unless Config(devices=...) says otherwise
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)  # compile counts must not depend on what ran before

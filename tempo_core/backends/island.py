@@ -24,6 +24,7 @@ from tempo_core.backends.base import Array, Parts, Setting, is_static
 from tempo_core.backends.blocked import Blocked
 from tempo_core.backends.parts import Part
 from tempo_core.backends.picked_scans import PickedScans
+from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import instruction_scope
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_slice
@@ -42,7 +43,7 @@ class _Island:
     """The values of an island: an array for each slot, or a part of an array (with zeros around it) that nobody has needed yet."""
 
     def __init__(self, at: Setting, body: ops.Dataflowed, operands: Sequence[Array]):
-        self.at = at
+        self.at, self.types = at, body.slot_types
         self.arrays: list[Array] = [*operands, *[None] * (len(body.slot_types) - len(operands))]
         self.parts: dict[int, tuple[Array, Part]] = {}
         self.numbers: dict[int, float] = {}  # the slots that repeat one number
@@ -90,6 +91,9 @@ class _Island:
             if pays_to_slice(x.shape[op.axis], positions.size, self.on_cpu):
                 scalar, sign = self.starts[sources[1]]
                 return (shifted.sliced(x, op.axis, positions, sign * self.array(scalar)),)
+        if isinstance(op, ops.Dot) and (shares := shares_of(*(self.types[s] for s in sources))) is not None:
+            left, right = values
+            return (dot(self.at, op, left, right, shares),)
         return tuple(self.at.backend.kernel(op, values, self.at.env, self.at.seed))
 
     def _compute_parts(self) -> None:

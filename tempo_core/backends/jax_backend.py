@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,14 +17,11 @@ from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, i
 from tempo_core.backends.cumulative import in_blocks, least
 from tempo_core.backends.elementwise_scans import carried_part
 from tempo_core.backends.island import dataflow
+from tempo_core.backends.products import DOT_PRECISION, dot
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks, pays_to_select_parts
 from tempo_core.symbolic.condition import Bool
-
-# The precision of products in float32 contractions. None is XLA's default: full float32 on the CPU; on newer GPUs TensorFloat-32
-# (10 bits of mantissa, several times as fast), which is good for training. `lax.Precision.HIGHEST` forces full float32 there.
-DOT_PRECISION: lax.Precision | None = None
 
 UNARY = {
     **shared.UNARY,
@@ -153,68 +150,6 @@ def discounted_sum(at: Setting, op: ops.DiscountedSum, x: Array) -> Array:
     weights = jnp.asarray(shared.discount_weights(op.gamma, x.shape[op.axis]).astype(wide.dtype))
     dimensions = (((0,), (op.axis,)), ((), ()))  # memory-bound: full precision costs nothing
     return lax.dot_general(weights, wide, dimensions, precision=lax.Precision.HIGHEST).astype(x.dtype)
-
-
-def dot(at: Setting, op: ops.Dot, left: Array, right: Array) -> Array:
-    """A product of arrays with batch dimensions, then one contracted and one free at most: several are made one by reshapes.
-
-    XLA's CPU compiler transposes both operands of a product that contracts two dimensions; once they are one, there is nothing
-    to transpose. Their order is that of the larger operand, so that only the smaller one may have to move. Batch dimensions stay
-    apart: that is as good, and a store that was written just before is copied for a reshape.
-
-    Without a contracted dimension it is a plain multiplication, which XLA makes a part of the operation that reads it.
-    """
-    if not op.left_contract:
-        return outer_product(op, left, right)
-    larger_left = left.size >= right.size
-    batch = _in_order(op.left_batch if larger_left else op.right_batch)
-    contract = _in_order(op.left_contract if larger_left else op.right_contract)
-    left_free, right_free = op.left_free(left.ndim), op.right_free(right.ndim)
-    wide_left, left_axis = _merged(left, [op.left_batch[k] for k in batch], [op.left_contract[k] for k in contract], left_free)
-    wide_right, right_axis = _merged(
-        right, [op.right_batch[k] for k in batch], [op.right_contract[k] for k in contract], right_free
-    )
-    batch_axes = tuple(range(len(batch)))
-    accumulate = jnp.float32 if left.dtype in (jnp.bfloat16, jnp.float16) else left.dtype
-    product = lax.dot_general(
-        wide_left,
-        wide_right,
-        ((left_axis, right_axis), (batch_axes, batch_axes)),
-        precision=DOT_PRECISION,
-        preferred_element_type=accumulate,
-    )
-    free_sizes = [*(left.shape[k] for k in left_free), *(right.shape[k] for k in right_free)]
-    result = jnp.reshape(product, [*(left.shape[op.left_batch[k]] for k in batch), *free_sizes])
-    places = [*_in_order(batch), *range(len(batch), result.ndim)]
-    return jnp.transpose(result, places).astype(left.dtype)
-
-
-def outer_product(op: ops.Dot, left: Array, right: Array) -> Array:
-    """The products of all pairs of elements at the same places of the batch dimensions."""
-    left_free, right_free = op.left_free(left.ndim), op.right_free(right.ndim)
-    left, right = jnp.transpose(left, (*op.left_batch, *left_free)), jnp.transpose(right, (*op.right_batch, *right_free))
-    batch = len(op.left_batch)
-    left = jnp.reshape(left, (*left.shape, *(1 for _ in right_free)))
-    right = jnp.reshape(right, (*right.shape[:batch], *(1 for _ in left_free), *right.shape[batch:]))
-    return left * right
-
-
-def _in_order(axes: Sequence[int]) -> list[int]:
-    """The positions of `axes`, that of the least first."""
-    return sorted(range(len(axes)), key=axes.__getitem__)
-
-
-def _merged(x: Array, batch: Sequence[int], contract: Sequence[int], free: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
-    """`x` with its batch dimensions first, then those contracted and the free ones, each made one; and the axis that is contracted.
-
-    The innermost dimension stays innermost, so that an operand that has to move does so in long pieces. Without contracted or free
-    dimensions, there is no dimension for them.
-    """
-    kinds = [free, contract] if x.ndim - 1 in contract else [contract, free]
-    present = [[k] for k in batch] + [list(kind) for kind in kinds if kind]
-    sizes = [math.prod(x.shape[k] for k in kind) for kind in present]
-    merged = jnp.reshape(jnp.transpose(x, [k for kind in present for k in kind]), sizes)
-    return merged, (present.index(list(contract)),) if contract else ()
 
 
 def conv(at: Setting, op: ops.Conv, x: Array, w: Array) -> Array:

@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 
 from tempo_core import prices
-from tempo_core.backends import jax_backend
+from tempo_core.backends import products
 from tempo_core.ir.fingerprint import fingerprint
 
 PACKAGES = (
@@ -36,7 +36,7 @@ def of_device_programs() -> str:
     """The fingerprint of what XLA programs depend on: options of JAX and XLA as they are now, the device, and `of_decisions`."""
     options = [(name, str(getattr(jax.config, name, value))) for name, value in sorted(jax.config.values.items())]
     variables = sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES))
-    return fingerprint((of_decisions(), options, variables, _machine(), str(jax_backend.DOT_PRECISION)))
+    return fingerprint((of_decisions(), options, variables, _machine(), str(products.DOT_PRECISION)))
 
 
 def device() -> jax.Device:

@@ -10,6 +10,7 @@ import functools
 import importlib
 import pickle
 import re
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -44,8 +45,8 @@ class Executables:
     def add_link(self, link: str, identity: str) -> None:
         self.entries.write(link, identity.encode())
 
-    def load(self, identity: str) -> Any | None:
-        """An executable. None if there is none that can be loaded here."""
+    def load(self, identity: str, devices: Sequence[jax.Device]) -> Any | None:
+        """An executable for some devices. None if there is none that can be loaded here."""
         name = self._name(identity)
         content = self.entries.read(name)
         if content is None:
@@ -53,25 +54,24 @@ class Executables:
         try:
             targets, data, in_tree, out_tree = pickle.loads(content)
             _prepare(targets)
-            device = environment.device()
-            return _serializer().deserialize_and_load(data, in_tree, out_tree, device.client, [device])
+            return _serializer().deserialize_and_load(data, in_tree, out_tree, devices[0].client, list(devices))
         except Exception as error:  # what JAX raises here is not stated
             self.entries.discard(
                 name, f"JAX cannot load it ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
             )
             return None
 
-    def compile(self, identity: str, lowered: Any) -> tuple[Any, bool]:
+    def compile(self, identity: str, lowered: Any, devices: Sequence[jax.Device]) -> tuple[Any, bool]:
         """A traced program, compiled, and whether it is kept now.
 
-        It cannot be kept if it calls back into this process, or runs on another device than the usual one; nor if it came from JAX's own
+        It cannot be kept if it calls back into this process, or runs on other devices than these; nor if it came from JAX's own
         cache: XLA's CPU compiler cannot write a program that it did not compile itself, and says so only when the program runs.
         """
         with _JaxCache() as jax_cache:
             compiled = lowered.compile()
         targets = _targets(lowered.as_text())
         calls_back = any("callback" in target for target in targets)
-        if calls_back or jax_cache.was_hit or not _runs_on(compiled, environment.device()):
+        if calls_back or jax_cache.was_hit or not _runs_on(compiled, devices):
             return compiled, False
         try:
             content = pickle.dumps((targets, *_serializer().serialize(compiled)))
@@ -139,7 +139,8 @@ def calls_function(op: Op) -> bool:
     return isinstance(op, Udf) and op.kind == "jax" and not is_of_library(unwrapped(op.fn))
 
 
-def _runs_on(compiled: Any, device: jax.Device) -> bool:
-    """Whether an executable takes its arguments from this one device."""
+def _runs_on(compiled: Any, devices: Sequence[jax.Device]) -> bool:
+    """Whether an executable takes its arguments from these devices, and all of them belong to this process."""
     shardings = jax.tree.leaves((compiled.input_shardings, compiled.output_shardings))
-    return all(sharding.device_set == {device} for sharding in shardings)
+    here = all(device.process_index == jax.process_index() for device in devices)
+    return here and all(sharding.device_set == set(devices) for sharding in shardings)

@@ -88,7 +88,7 @@ class StagedExecutor:
         return arrays
 
     def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        progress, to_device = self.progress, self.staged.backend.to_device
+        progress, staged = self.progress, self.staged
         names = {counter.name: counter for item in self.staged.segments for counter in item.counters}
         names |= {counter.name: counter for counter in progress.counters}
         progress.counters = {names[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in names}
@@ -96,7 +96,7 @@ class StagedExecutor:
         stores: dict[Key, dict[int, Any]] = {}
         for name, array in _of_kind(arrays, "store"):
             base, number = _without_number(name)
-            stores.setdefault(keys[base], {})[-1 if number is None else number] = to_device(array)
+            stores.setdefault(keys[base], {})[-1 if number is None else number] = staged.stored(keys[base], array)
         for key, parts in stores.items():
             progress.stores[key] = parts[-1] if -1 in parts else tuple(parts[k] for k in range(len(parts)))
         for name, array in _of_kind(arrays, "host store"):
@@ -105,7 +105,7 @@ class StagedExecutor:
         values: dict[int, dict[int, Any]] = {}
         for name, array in _of_kind(arrays, "value"):
             slot, k = map(int, name.split("."))
-            values.setdefault(slot, {})[k] = to_device(array)
+            values.setdefault(slot, {})[k] = staged.value(array)
         for slot, given in values.items():
             progress.values[slot] = [given[k] for k in range(len(given))]
 

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core import prices
-from tempo_core.backends.base import Backend, is_static, numpy_dtype
+from tempo_core.backends.base import Backend, Setting, is_static, numpy_dtype
+from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import loop_scope, statement_scope
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.ir.ops import End, Merge, Output
+from tempo_core.ir.ops import Dot, End, Merge, Output
 from tempo_core.runtime import padding
 from tempo_core.runtime.chunks import counted_steps
+from tempo_core.runtime.devices import Spread
 from tempo_core.runtime.moves import Group, Moves, moves
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.one_way import marked
@@ -53,8 +55,9 @@ class Lowering(Placement):
         backend: Backend,
         unrolled: Unrolled | None = None,
         without: Collection[str] = (),
+        spread: Spread | None = None,
     ):
-        super().__init__(graph, storage, bounds, backend, unrolled)
+        super().__init__(graph, storage, bounds, backend, unrolled, spread)
         self.ends: dict[Symbol, Key] = {
             chosen_value(last): (-2 - number, 0) for number, last in enumerate(graph.ends()) if last in graph.chosen
         }  # by the symbol of a step's last point: the store that has it while the program runs
@@ -405,4 +408,7 @@ class Lowering(Placement):
         operands = self.operands(execute, stores, inputs, counters)
         if isinstance(node.op, (Merge, Output)):
             return tuple(operands)
+        if isinstance(node.op, Dot) and (shares := shares_of(*map(self.graph.edge_type, node.inputs))) is not None:
+            left, right = operands
+            return (dot(Setting(self.backend, self.point(execute, counters), seed), node.op, left, right, shares),)
         return tuple(self.backend.kernel(node.op, operands, self.point(execute, counters), seed))

@@ -10,12 +10,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import NamedSharding
 
 from tempo_core.backends.base import Backend, Parts, is_static, numpy_dtype
 from tempo_core.ir.graph import Edge, Graph, Key
 from tempo_core.ir.ops import Constant, Input, Output
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime import layouts
+from tempo_core.runtime.devices import Spread
 from tempo_core.runtime.layouts import Reader
 from tempo_core.runtime.liveness import Liveness
 from tempo_core.runtime.unroll import Unrolled
@@ -53,8 +55,10 @@ class Placement:
         bounds: Mapping[Symbol, int],
         backend: Backend,
         unrolled: Unrolled | None = None,
+        spread: Spread | None = None,
     ):
         self.graph, self.storage, self.bounds, self.backend = graph, storage, dict(bounds), backend
+        self.spread = spread
         self.unrolled = unrolled or Unrolled()
         self.liveness = Liveness(graph, storage)
         self.read_at_once: frozenset[Key] = frozenset()  # large stores of which a range is read in the loop that is traced
@@ -96,7 +100,17 @@ class Placement:
         return math.prod(self.shape(key)) * self.dtype(key).itemsize
 
     def zeros(self, key: Key) -> Any:
-        return self.arrays(key, jnp.zeros)
+        if self.spread is None or not self.spread.divides(self.type(key)):
+            return self.arrays(key, jnp.zeros)
+        sharding = self.sharding(key)
+        return self.arrays(key, lambda shape, dtype: lax.with_sharding_constraint(jnp.zeros(shape, dtype), sharding))
+
+    def sharding(self, key: Key) -> NamedSharding:
+        """How the arrays of a store lie on the devices of the step that is spread."""
+        assert self.spread is not None
+        slots = sum(s > 1 for s in self.slots(key))
+        logical = (*(None,) * slots, *self.type(key).shape)
+        return self.spread.sharding([logical[k] for k in self.layout(key)])
 
     def shape(self, key: Key) -> tuple[int, ...]:
         """The shape of an array of a store."""
@@ -215,6 +229,8 @@ class Placement:
 
     def write(self, key: Key, value: Any, stores: Stores, env: StepValues, predicate: Any) -> None:
         """Write a value at its point. With a predicate, write it only where the predicate holds."""
+        if self.spread is not None:
+            value = self.spread.constrained(value, self.type(key))
         if not self.liveness.is_store(key):
             stores[key] = value if predicate is None else self._selected(key, value, stores[key], predicate)
             return

@@ -41,6 +41,7 @@ class Plan:
     device_programs: tuple[str, ...]
     outline: str = ""  # the schedule in short form
     written_out: str = ""  # the loops that are written out, a line each, with what that costs
+    devices: str = ""  # the step that is spread over several devices
     count: Callable[[], Usage] = field(default=lambda: Usage((), ()), repr=False, compare=False)
 
     @property
@@ -158,10 +159,11 @@ class Plan:
             programs.insert(0, "  zeros for the stores: once")
         listed = "\n".join(programs)
         written_out = f"\nwritten out\n{_indented(self.written_out)}\n" if self.written_out else ""
+        devices = f"\ndevices\n  {self.devices}\n" if self.devices else ""
         return (
             f"schedule\n{_indented(self.schedule if full else self.outline)}\n\nstorage\n{_indented(self.memory(full))}\n\n"
             f"device programs: {self.compiles + empty}\n{listed}\n"
-            f"\nmemory\n{_indented(peaks_text(self.usage))}\n{written_out}"
+            f"\nmemory\n{_indented(peaks_text(self.usage))}\n{devices}{written_out}"
         )
 
 
@@ -212,7 +214,20 @@ def plan_of(
     def count() -> Usage:
         return usage_of(graph, scheduled, staged, sources or Sources(), place)
 
-    return Plan(scheduled.text(), tuple(tensors), places, outline(scheduled.root, graph, sources), written_out, count)
+    return Plan(
+        scheduled.text(),
+        tuple(tensors),
+        places,
+        outline(scheduled.root, graph, sources),
+        written_out,
+        _devices(scheduled, staged),
+        count,
+    )
+
+
+def _devices(scheduled: Scheduled, staged: Staged | None) -> str:
+    spread = None if staged is None else staged.spread
+    return "" if spread is None else spread.text(scheduled.bounds[spread.step.bound_symbol])
 
 
 def _places(items: Sequence[HostItem], loops: tuple[str, ...]) -> list[str]:

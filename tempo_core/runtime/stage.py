@@ -10,6 +10,7 @@ so that they are updated in place.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 import warnings
@@ -23,12 +24,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from tempo_core.backends.base import Backend, numpy_dtype
+from tempo_core.backends.products import shared_by
 from tempo_core.backends.scopes import program_name
 from tempo_core.ir.fingerprint import fingerprint
 from tempo_core.ir.graph import Key
 from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
+from tempo_core.runtime import environment
 from tempo_core.runtime.chunks import cut, opened
+from tempo_core.runtime.devices import Spread
 from tempo_core.runtime.edges import awaited_first, early, joined
 from tempo_core.runtime.executables import Executables, calls_function, may_be_linked
 from tempo_core.runtime.feeds import Feeds
@@ -75,11 +79,13 @@ class Staged:
         kept: Executables | None = None,
         is_differentiable: bool = False,
         donated: frozenset[str] = frozenset(),
+        spread: Spread | None = None,
     ):
         """With `opened_at`, runs can stop between iterations of the loops over that step (of the outermost loops, for None).
 
         XLA programs that are `kept` on disk are taken from there, and others are added. If it `is_differentiable`, JAX can differentiate
         the device programs, as far as the lengths of their loops are numbers. The arrays of the inputs `donated` are the program's.
+        With `spread`, all device programs run on its devices.
         """
         self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
@@ -95,7 +101,8 @@ class Staged:
         self.unrolled = Unrolled()
         if "unroll" not in disable:
             self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
-        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, disable)
+        self.spread = spread
+        self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, disable, spread)
         self.lowering.is_differentiable = is_differentiable
         items = self._split(scheduled.root, tuple(map(chosen_value, self.graph.chosen)))
         self.kept = {} if "keep" in disable else self._keep(items)
@@ -353,8 +360,15 @@ class Staged:
             notes = [stores[key] for key in self.lowering.ends.values()] if self.ends_steps(segment) else []
             return [stores[k] for k in segment.writes], fetched, [stores[FLAG]] if self.check_numerics else notes
 
-        program.__name__ = program_name(segment.number)
-        return program
+        spread = self.spread
+
+        def program_on_devices(*arguments: Any) -> tuple[list[Any], list[Any], list[Any]]:
+            with shared_by(spread.shares):  # type: ignore[union-attr]
+                return program(*arguments)
+
+        function = program if spread is None else program_on_devices
+        function.__name__ = program_name(segment.number)
+        return function
 
     def ends_steps(self, segment: Segment) -> bool:
         """Whether a segment may find out where a step ends. It gives the last points then."""
@@ -411,7 +425,7 @@ class Staged:
         """The number of segments whose XLA program came from disk, or was compiled by this backend for another program."""
         lowered = [s.lowered for s in self.segments if s.compiled is None and s.lowered is not None]
         loaded = sum(1 for s in self.segments if s.compiled is not None)
-        return loaded + sum(1 for each in lowered if _identity(each) in self.backend.executables)
+        return loaded + sum(1 for each in lowered if _identity(each, self.spread) in self.backend.executables)
 
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
         """The arguments of a segment, as shapes and dtypes."""
@@ -445,7 +459,30 @@ class Staged:
         return (self._traced(segment, arguments) if traced is None else traced).lower()
 
     def _traced(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
-        return jax.jit(self._function(segment), donate_argnums=(0, 1), keep_unused=True).trace(*arguments)
+        jit: Any = jax.jit if self.spread is None else functools.partial(jax.jit, **self._shardings(segment, self.spread))
+        return jit(self._function(segment), donate_argnums=(0, 1), keep_unused=True).trace(*arguments)
+
+    def _shardings(self, segment: Segment, spread: Spread) -> dict[str, Any]:
+        """How the arguments and results of a segment lie on the devices, in the order of `_expected`."""
+        donated, passed = segment.stores_passed
+        puts = [self.graph[put.execute.node].outputs[output] for put in segment.puts for output in put.outputs]
+        inputs, given = ([self._input_sharding(name, spread) for name in names] for names in (segment.inputs, segment.donated))
+        stores, read, written = ([self.lowering.sharding(key) for key in keys] for keys in (donated, passed, segment.writes))
+        returned = [spread.for_host(type) for type in puts]
+        reads = [self.lowering.edges(fetch.execute) for fetch in segment.fetches]
+        fetched = [[spread.for_host(self.graph.edge_type(edge)) for edge in edges] for edges in reads]
+        whole = spread.whole
+        return {
+            "in_shardings": (stores, given, read, returned, inputs, whole, whole),
+            "out_shardings": (written, fetched, whole),
+        }
+
+    def _input_sharding(self, name: str, spread: Spread) -> Any:
+        sizes = list(self.graph.fed()[name].outputs[0].shape)
+        axis = self.unrolled.inputs.get(name)
+        if axis is not None:
+            del sizes[axis]
+        return spread.sharding(sizes)
 
     def temporaries(self, segment: Segment) -> Estimate:
         """Our estimate of what a segment keeps in memory besides its arguments and results. The trace is kept for the compilation."""
@@ -460,7 +497,8 @@ class Staged:
     def measured(self, segment: Segment) -> int | None:
         """The bytes of a segment's temporaries as XLA has laid them out; None if it is not compiled, or XLA does not say."""
         analysis = getattr(segment.compiled, "memory_analysis", lambda: None)()
-        return None if analysis is None else int(analysis.temp_size_in_bytes)
+        devices = 1 if self.spread is None else len(self.spread.devices)  # the figure is that of one device
+        return None if analysis is None else int(analysis.temp_size_in_bytes) * devices
 
     def _is_taken_over(self, name: str) -> bool:
         """Whether a launch may have the memory of a fed array: it is the only one that reads it, and takes it as one array."""
@@ -490,7 +528,7 @@ class Staged:
 
     def _compiled(self, lowered: Any, link: str | None) -> tuple[Callable[..., Any], str]:
         """The XLA program of a traced function, and whether it was "compiled" now, "loaded" from disk, or is "shared" with another program."""
-        identity = _identity(lowered)
+        identity = _identity(lowered, self.spread)
         compiled, origin = self._executable(identity)
         is_on_disk = compiled is not None
         if compiled is None:
@@ -499,18 +537,22 @@ class Staged:
                 if self.executables is None:
                     compiled = lowered.compile()
                 else:
-                    compiled, is_on_disk = self.executables.compile(identity, lowered)
+                    compiled, is_on_disk = self.executables.compile(identity, lowered, self._devices)
             self.backend.executables[identity] = compiled
         if self.executables is not None and is_on_disk and link is not None and may_be_linked(lowered.as_text()):
             self.executables.add_link(link, identity)
         return compiled, origin
+
+    @property
+    def _devices(self) -> Sequence[jax.Device]:
+        return (environment.device(),) if self.spread is None else self.spread.devices
 
     def _executable(self, identity: str) -> tuple[Callable[..., Any] | None, str]:
         """An XLA program that this backend has, or that is on disk, and its origin."""
         compiled = self.backend.executables.get(identity)
         if compiled is not None:
             return compiled, "shared"
-        compiled = None if self.executables is None else self.executables.load(identity)
+        compiled = None if self.executables is None else self.executables.load(identity, self._devices)
         if compiled is None:
             return None, "compiled"
         self.backend.executables[identity] = compiled
@@ -530,7 +572,7 @@ class Staged:
         puts = [(put.execute, put.slot, put.outputs) for put in segment.puts]
         effects = (segment.reads, segment.writes, segment.creates, segment.inputs, segment.is_chunk)
         written_out = (self.unrolled.loops, sorted(self.unrolled.inputs.items()), sorted(self.unrolled.stores.items()))
-        structure = str(jax.tree.structure(arguments))
+        structure = str(jax.tree.structure(arguments)), None if self.spread is None else self.spread.name
         return self.executables.link(
             fingerprint((items, puts, segment.counters, effects, arrays, structure, layouts, written_out))
         )
@@ -562,7 +604,8 @@ class Staged:
             def zeros_for_the_stores() -> list[Any]:
                 return [self.lowering.zeros(k) for k in keys]
 
-            zeros = jax.jit(zeros_for_the_stores)
+            shardings = None if self.spread is None else [self.lowering.sharding(k) for k in keys]
+            zeros = jax.jit(zeros_for_the_stores, out_shardings=shardings)
             self._zeros = zeros if self.executables is None else self._compiled(zeros.lower(), None)[0]
         return dict(zip(keys, self._zeros(), strict=True))
 
@@ -572,6 +615,11 @@ class Staged:
         An array that several launches read goes to the device once, before them.
         """
         axis = self.unrolled.inputs.get(name)
+        if self.spread is not None:
+            sharding = self._input_sharding(name, self.spread)
+            if axis is None:
+                return self.spread.placed(value, sharding)
+            return tuple(self.spread.placed(part, sharding) for part in np.moveaxis(np.asarray(value), axis, 0))
         if axis is None:
             return self.backend.to_device(value) if self._launches_that_read[name] > 1 else value
         whole = np.moveaxis(self.backend.to_host(value), axis, 0)
@@ -579,7 +627,8 @@ class Staged:
 
     def bound(self, name: str, value: Any) -> Any:
         """A fed array for many runs: on the device, or as a tuple of its parts there."""
-        return self.backend.to_device(value) if self.unrolled.inputs.get(name) is None else self.fed(name, value)
+        in_parts = self.spread is not None or self.unrolled.inputs.get(name) is not None
+        return self.fed(name, value) if in_parts else self.backend.to_device(value)
 
     def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
         """Run the whole program. Returns the results by position."""
@@ -605,7 +654,16 @@ class Staged:
         """The results that a run has given so far, by position."""
         given = {position: run.values[slot][0] for position, slot in self.outputs if run.values[slot] is not None}
         kept = {self._position(key[0]): run.stores[key] for key in self.kept_outputs if key in run.stores}
-        return given | kept
+        results = given | kept
+        return results if self.spread is None else {position: self.spread.gathered(v) for position, v in results.items()}
+
+    def value(self, array: Any) -> Any:
+        """A value that a launch fetched, or takes, from the host as it was on the device."""
+        return self.backend.to_device(array) if self.spread is None else array
+
+    def stored(self, key: Key, array: Any) -> Any:
+        """An array of a store, from the host, as the device programs take it."""
+        return self.backend.to_device(array) if self.spread is None else self.spread.placed(array, self.lowering.sharding(key))
 
 
 def _outside(item: Item) -> Iterator[Item]:
@@ -616,13 +674,14 @@ def _outside(item: Item) -> Iterator[Item]:
             yield from _outside(child)
 
 
-def _identity(lowered: Any) -> str:
-    """The key of an XLA program: its text, and its arguments with their nesting.
+def _identity(lowered: Any, spread: Spread | None) -> str:
+    """The key of an XLA program: its text, its arguments with their nesting, and its devices.
 
     The text has all arguments, also those that it does not use. Without them, a program that reads the first of two equal arrays
     would have the text of one that reads the second.
     """
-    return hashlib.sha256(f"{lowered.as_text()}\n{lowered.in_tree}\n{lowered.out_tree}".encode()).hexdigest()
+    devices = "" if spread is None else f"\n{spread.name}"
+    return hashlib.sha256(f"{lowered.as_text()}\n{lowered.in_tree}\n{lowered.out_tree}{devices}".encode()).hexdigest()
 
 
 def _executes(segment: Segment) -> Iterator[Execute]:

@@ -161,6 +161,8 @@ class _Training:
         options: Mapping[str, Any],
     ):
         self.recipe, self.run, self.resume, self.say, self.request, self.options = recipe, run, resume, say, request, options
+        # A number of devices is that for training; the other programs share their rows where that is possible and pays.
+        self.other_options = {**options, "devices": 1 if options.get("devices", 1) == 1 else "auto"}
         self.prepared = Prepared(recipe)
         self.reports = _Reports()
         self.tokens = recipe.report_every * recipe.batch_size * recipe.length  # of a report
@@ -169,7 +171,7 @@ class _Training:
     def run_all(self, progress: bool) -> Outcome:
         recipe, reports, began = self.recipe, self.reports, time.perf_counter()
         program = compiled(self.prepared, reports.receive, self.options)
-        evaluation = Evaluation(self.prepared.config, self.prepared.held_out, self.options)
+        evaluation = Evaluation(self.prepared.config, self.prepared.held_out, self.other_options)
         live, done = self._started(program)
         loggers: list[CSVLogger | WandbLogger] = [CSVLogger(self.run.metrics, done)]
         if recipe.track:
@@ -247,7 +249,7 @@ class _Training:
         asked = prepared.questions() if stopped is None else []
         exact = None
         if done and stopped is None:
-            model = load(self.run.model, **self.options)
+            model = load(self.run.model, **self.other_options)
             self.held_out_loss = evaluation.loss({name: w.astype(np.float32) for name, w in model.generator.weights.items()})
             exact = (
                 sum(is_exact(lesson, text) for lesson, text in zip(asked, completions(model, asked), strict=True))

@@ -28,6 +28,8 @@ from tests.core.running import assert_same
 from tests.core.schedule.checker import check_runs
 from tests.fuzz.script import Program
 
+tp.use_cpu_devices(4)  # for programs that are spread over devices
+
 TOLERANCES = {"bfloat16": 6e-2, "float16": 8e-3}  # of programs with values of these dtypes; of others:
 TOLERANCE = 1e-4
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -82,6 +84,7 @@ def check_built(built: dict[str, Any]) -> Outcome:
         # Weights, stores and bounds are small here.
         small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1, "FEWEST_MOVES": 2, "FEWEST_POINTS_TO_SPLIT": 2}
         small |= {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 64, "MOST_TIMES_OFF": 64, "MOST_SHARE_ACCUMULATED": 1e9}
+        small |= {"LEAST_BYTES_TO_SPREAD": 1}
         with np.errstate(all="ignore"), patch.multiple(prices, **small):
             return Checking(built).outcome()
     except LeftOut as left:

@@ -33,6 +33,9 @@ def config(d: Drawing, executor: str) -> str:
     if executor == "staged" and d.chance(25):
         parts.append("launch_seconds=0.0")  # each iteration of a loop on the device is a launch
         d.features.add("setting: launch_seconds")
+    if executor == "staged" and d.chance(20):
+        parts.append('devices="auto"')  # of four
+        d.features.add("setting: devices")
     if d.chance(20):
         parts.append(f"seed={d.choices.integer(1, 99)}")
         d.features.add("setting: seed")
