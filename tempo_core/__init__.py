@@ -154,7 +154,7 @@ from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.sources import input, sink, spec, udf
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.program import Program
-from tempo_core.runtime.devices import use_cpu_devices
+from tempo_core.runs.device import use_cpu_devices
 from tempo_core.runtime.jax_function import JaxFunction, JaxState
 from tempo_core.runtime.live import Run
 from tempo_core.runtime.profile import Profile

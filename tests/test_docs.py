@@ -24,6 +24,7 @@ PAGES = {  # with how many sections they have at least
     "language/running.md": 8,
     "language/runs.md": 7,
     "language/cache.md": 4,
+    "language/devices.md": 4,
     "language/profiling.md": 3,
     "nn.md": 4,
     "rl.md": 6,

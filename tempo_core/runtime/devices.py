@@ -8,7 +8,6 @@ become collectives. What has no such dimension is on every device.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -20,8 +19,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tempo_core import prices
 from tempo_core.backends.products import Shares
-from tempo_core.errors import ConfigError
-from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.errors import ConfigError, quoted
+from tempo_core.ir.graph import Graph, Node
+from tempo_core.ir.naming import kind_of
 from tempo_core.ir.ops import Dataflow
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime import environment
@@ -31,7 +31,6 @@ from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
 
 AXIS = "devices"  # the name of the mesh's only axis
-_FLAG = "xla_force_host_platform_device_count"
 
 
 class Spread:
@@ -181,17 +180,13 @@ def _dependence(source: Graph, step: Symbol) -> str | None:
         for edge in reader.inputs:
             index = edge.by_step(source[edge.source].domain).get(step)
             if index is not None and not is_own_point(index, step):
-                line = f" (at {reader.where})" if reader.where else ""
-                return f"{_named(reader)} reads {_read(source, edge)}{line}"
+                read = f"{_named(source[edge.source])}[{', '.join(map(str, edge.index))}]"
+                return f"{_named(reader)} reads {read}" + (f"\n      at {quoted(reader.where)}" if reader.where else "")
     return None
 
 
 def _named(node: Node) -> str:
-    return node.name.split(".")[-1] or node.label
-
-
-def _read(source: Graph, edge: Edge) -> str:
-    return f"{_named(source[edge.source])}[{', '.join(map(str, edge.index))}]"
+    return node.name or kind_of(node.op)
 
 
 def _bytes(scheduled: Scheduled, step: Symbol) -> int:
@@ -206,28 +201,3 @@ def _bytes(scheduled: Scheduled, step: Symbol) -> int:
         sizes = [type.size_in_bytes(scheduled.bounds) for type in types if type.is_static and spread.divides(type)]
         total += sum(sizes) * slots
     return total
-
-
-# -- CPUs -------------------------------------------------------------------------------------------------------------
-
-
-def use_cpu_devices(count: int) -> None:
-    """Let JAX see this machine's CPU as `count` devices, for `Config(devices=count)`.
-
-    Call it before JAX is used: the first array starts JAX. Raises ConfigError if JAX has started with fewer, and for a count that is not
-    a positive int. More devices than cores make nothing faster.
-    """
-    if isinstance(count, bool) or not hasattr(count, "__index__") or count < 1:
-        raise ConfigError(f"use_cpu_devices({count!r}): not a number of devices", hint="tp.use_cpu_devices(2)")
-    if _FLAG not in os.environ.get("XLA_FLAGS", ""):
-        try:
-            jax.config.update("jax_num_cpu_devices", count)
-            return
-        except RuntimeError:  # JAX has started
-            pass
-    present = len(jax.devices("cpu"))
-    if present < count:
-        raise ConfigError(
-            f"use_cpu_devices({count}) is too late: JAX has started, with {present} CPU device{'s' if present > 1 else ''}",
-            hint="call it before the first array is made, at the top of the program",
-        )

@@ -46,6 +46,7 @@ def test_help_names_the_flags(cli: Any) -> None:
         "--stream",
         "--dtype",
         "--device",
+        "--devices",
         "--jsonl",
     ]
     flags += ["--stop-token-id", "--logprobs", "--config", "--compile-cache", "--logit-bias"]
@@ -69,6 +70,7 @@ def test_help_names_the_flags(cli: Any) -> None:
         (["-m", ".", "--prompt", "x", "--logit-bias", "a=1"], "the logit bias 'a=1' is not a token and a number"),
         (["-m", ".", "--prompt", "x", "--top-p", "1.5"], "top_p is 1.5; it must be a number above 0 and at most 1"),
         (["-m", ".", "--prompt", "x", "--device", "abacus"], "there is no device 'abacus'; JAX sees cpu"),
+        (["-m", ".", "--prompt", "x", "--devices", "0"], "--devices 0 is not a number of devices"),
         (["-m", ".", "--jsonl", "no-such-file"], "cannot read the prompt in no-such-file"),
         (["-m", ".", "--prompt", "\udce9"], "a prompt is not UTF-8 text"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tempo_core.errors import ConfigError
 from tempo_llm import Generator, LlamaConfig, load_weights
 from tempo_llm.errors import RequestError
 from tests.llm import oracle
@@ -57,6 +58,15 @@ def test_one_prompt_and_interpreted(values: dict[str, Any], make_generator: Any)
     generator, tensors = make_generator(values, executor="interpreted")
     result = generator.generate(PROMPTS[:1], 4, max_context=12)
     assert list(result.completions[0].token_ids) == oracle.greedy(values, tensors, PROMPTS[0], 4)
+
+
+def test_rows_on_two_devices(values: dict[str, Any], make_generator: Any) -> None:
+    generator, tensors = make_generator({**values, "num_hidden_layers": 1}, devices=2)
+    result = generator.generate(PROMPTS[:2], 4, max_context=12)
+    for prompt, completion in zip(PROMPTS, result.completions, strict=False):
+        assert list(completion.token_ids) == oracle.greedy({**values, "num_hidden_layers": 1}, tensors, prompt, 4)
+    with pytest.raises(ConfigError, match="b: its 1 points are not a multiple of 2"):
+        generator.generate(PROMPTS[:1], 4, max_context=12)
 
 
 def test_prompts_of_a_range_of_lengths_share_one_program(values: dict[str, Any], make_generator: Any) -> None:

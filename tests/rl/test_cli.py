@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_train_help_names_the_flags() -> None:
     result = run("train", "--help")
     assert result.exit_code == 0
     for flag in ("--out", "--seed", "--total-timesteps", "--num-envs", "--save-every", "--track", "--no-progress", "--plan", "--profile",
-        "--cache", "--no-cache", "--json", "--no-picture", "--capture-video", "--device", "--eval-every", "--keep", "--memory-limit",
+        "--cache", "--no-cache", "--json", "--no-picture", "--capture-video", "--device", "--devices", "--eval-every", "--keep", "--memory-limit",
         "--wandb-project", "--wandb-entity", "--wandb-group", "--wandb-tags",
     ):  # fmt: skip
         assert flag in result.output
@@ -54,6 +55,9 @@ def test_validate_makes_the_environment() -> None:
         (("train", "ppo", "--num-envs", "0"), "num_envs is 0"),
         (("train", "ppo", "--keep", "0"), "keep is 0"),
         (("train", "ppo", "--device", "abacus"), "there is no device 'abacus'; JAX sees cpu"),
+        (("train", "ppo", "--devices", "many"), "--devices many is not a number of devices"),
+        (("plan", "ppo_micro", "num_envs=6", "num_steps=4", "--devices", "4"), "b: its 6 points are not a multiple of 4"),
+        (("plan", "ppo", "--devices", "99"), "--devices 99: JAX has started with fewer CPU devices"),
         (("eval", "nowhere"), "there is no run or checkpoint nowhere"),
         (("plan", "ppo", "gamma=3"), "gamma is 3"),
     ],
@@ -128,6 +132,35 @@ def test_ls_and_cp(tmp_path: Path) -> None:
     assert "algorithm: ppo" in target.read_text()
     again = run("cp", "ppo", str(target))
     assert again.exit_code == 1 and "exists already" in again.output
+
+
+@pytest.mark.parametrize(
+    "recipe", ["ppo_functional", pytest.param("ppo", marks=pytest.mark.slow)]
+)  # the latter's environments are on the host
+def test_training_on_two_devices_is_that_on_one(recipe: str, tmp_path: Path) -> None:
+    sizes = [
+        "num_envs=4",
+        "num_steps=8",
+        "num_minibatches=2",
+        "update_epochs=2",
+        "hidden=[8]",
+        "total_timesteps=64",
+        "eval_episodes=1",
+    ]
+    for devices in ("1", "2"):
+        path = str(tmp_path / devices)
+        result = run("train", recipe, *sizes, "--out", path, "--devices", devices, "--no-picture", "--no-cache", "--no-progress")
+        assert result.exit_code == 0, result.output
+    one, two = (list(csv.DictReader((tmp_path / devices / "metrics.csv").read_text().splitlines())) for devices in ("1", "2"))
+    assert len(one) == len(two) == 2
+    for row, other in zip(one, two, strict=True):
+        assert float(row["loss"]) == pytest.approx(float(other["loss"]), rel=1e-4)
+        assert row["episodic_length"] == other["episodic_length"]
+
+
+def test_a_plan_names_the_devices() -> None:
+    result = run("plan", "ppo_micro", "num_envs=8", "num_steps=4", "--devices", "2")
+    assert "b: 8 points on 2 devices, 4 on each" in result.output
 
 
 def test_doctor_prints_versions_and_devices() -> None:
