@@ -7,6 +7,7 @@ from tempo_core.frontend import random
 from tempo_core.frontend.autodiff import grad
 from tempo_core.frontend.bounds import upto
 from tempo_core.frontend.carry import carry
+from tempo_core.frontend.devices import use_cpu_devices
 from tempo_core.frontend.functions import absolute as abs
 from tempo_core.frontend.functions import (
     add,
@@ -154,16 +155,16 @@ from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.sources import input, sink, spec, udf
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.program import Program
-from tempo_core.runs.device import use_cpu_devices
 from tempo_core.runtime.jax_function import JaxFunction, JaxState
 from tempo_core.runtime.live import Run
+from tempo_core.runtime.machine import Machine
 from tempo_core.runtime.profile import Profile
 from tempo_core.symbolic.expr import Expr
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Config", "Context", "Expr", "JaxFunction", "JaxState", "Profile", "Program", "Recurrence", "Run", "Tensor", "abs", "add", "all",
+    "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Tensor", "abs", "add", "all",
     "any", "arange", "arccos", "arccosh",
     "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "bitwise_and", "bitwise_not",
     "bitwise_or", "bitwise_xor", "broadcast_to", "carry", "ceil", "clip", "concatenate", "constant", "conv", "cos", "cosh",

@@ -265,16 +265,6 @@ def pays_to_unroll(trips: int, operations: int, copied_bytes: int, on_cpu: bool)
     return on_cpu and copied_bytes >= LEAST_BYTES_TO_UNROLL and trips * operations <= MOST_OPERATIONS_TO_UNROLL
 
 
-# Spread: how many bytes the stores along a step have, at least, before `Config(devices="auto")` gives each device a part of its points.
-# A collective takes some tens of microseconds on a CPU. PLACEHOLDER
-LEAST_BYTES_TO_SPREAD = 8 * 2**20
-
-
-def pays_to_spread(store_bytes: int) -> bool:
-    """Whether several devices share the points of a step along which the stores have so many bytes."""
-    return store_bytes >= LEAST_BYTES_TO_SPREAD
-
-
 # Write alone: XLA's CPU compiler repeats a write into a store in each operation that reads the store next, each on a copy of the whole
 # store. A loop of one iteration around the write keeps it from that; such a loop takes some 2 microseconds.
 LEAST_BYTES_TO_WRITE_ALONE = 64 * 1024

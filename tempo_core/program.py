@@ -227,7 +227,7 @@ class Program(Generic[R]):
         self._staged = None
         self._spread: Spread | None = None
         if not is_interpreted(self.graph, config):
-            self._spread = spread(config.devices, source, scheduled, self.limits)
+            self._spread = spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None))
             self._staged = self._new_staged()
         if isinstance(config.memory_limit, int):
             self.plan().check_memory(config.memory_limit)

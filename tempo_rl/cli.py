@@ -340,7 +340,15 @@ def validate(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Measure what the device does in a second, for the cost model; takes some seconds."),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --calibrate: write the constants; TEMPO_MACHINE=FILE uses them.")
+    ] = None,
+) -> None:
     """Print versions and devices, and the packages that are missing."""
     from tempo_rl.train import versions
 
@@ -357,6 +365,18 @@ def doctor() -> None:
     ):
         if versions().get(package) is None:
             typer.echo(f"missing: {package}, for {what}: pip install 'tempo-dl[{extra}]'")
+    if calibrate:
+        with errors_as_messages():
+            from tempo_core import Machine
+
+            machine = Machine.calibrated()
+            typer.echo(machine)
+            if out is not None:
+                machine.save(out)
+                typer.echo(f"written to {out}: TEMPO_MACHINE={out} uses it")
+    elif out is not None:
+        typer.secho("error: --out is for the constants of --calibrate", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1)
 
 
 def main() -> None:

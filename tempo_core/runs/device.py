@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
+from tempo_core.cpu import use_cpu_devices
 from tempo_core.errors import ConfigError
 from tempo_core.runs.errors import UserError
-
-_FLAG = "xla_force_host_platform_device_count"
 
 
 def use_device(name: str | None, devices: str = "1") -> int | str:
@@ -46,27 +45,3 @@ def _count(devices: str) -> int | str:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def use_cpu_devices(count: int) -> None:
-    """Let JAX see this machine's CPU as `count` devices, for `Config(devices=count)`.
-
-    Call it before JAX is used: the first array starts JAX. Raises ConfigError if JAX has started with fewer, and for a count that is not
-    a positive int. More devices than cores make nothing faster.
-    """
-    import jax
-
-    if isinstance(count, bool) or not hasattr(count, "__index__") or count < 1:
-        raise ConfigError(f"use_cpu_devices({count!r}): not a number of devices", hint="tp.use_cpu_devices(2)")
-    if _FLAG not in os.environ.get("XLA_FLAGS", ""):
-        try:
-            jax.config.update("jax_num_cpu_devices", count)
-            return
-        except RuntimeError:  # JAX has started
-            pass
-    present = len(jax.devices("cpu"))
-    if present < count:
-        raise ConfigError(
-            f"use_cpu_devices({count}) is too late: JAX has started, with {present} CPU device{'s' if present > 1 else ''}",
-            hint="call it before the first array is made, at the top of the program",
-        )

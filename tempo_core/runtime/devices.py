@@ -8,7 +8,7 @@ become collectives. What has no such dimension is on every device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,14 +17,15 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tempo_core import prices
 from tempo_core.backends.products import Shares
 from tempo_core.errors import ConfigError, quoted
 from tempo_core.ir.graph import Graph, Node
-from tempo_core.ir.naming import kind_of
+from tempo_core.ir.naming import kind_of, names
 from tempo_core.ir.ops import Dataflow
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime import environment
+from tempo_core.runtime.cost import Cost
+from tempo_core.runtime.machine import Machine
 from tempo_core.schedule import Scheduled
 from tempo_core.symbolic.domain import is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -105,8 +106,10 @@ class Spread:
 # -- which step -------------------------------------------------------------------------------------------------------
 
 
-def spread(wanted: int | str, source: Graph, scheduled: Scheduled, limits: Mapping[Symbol, UpTo]) -> Spread | None:
-    """The step that is spread over `wanted` devices; None for one device, or if "auto" finds none that pays.
+def spread(
+    wanted: int | str, source: Graph, scheduled: Scheduled, limits: Mapping[Symbol, UpTo], cost: Callable[[], Cost]
+) -> Spread | None:
+    """The step that is spread over `wanted` devices; None for one device, or if "auto" finds none that pays by its `cost`.
 
     It is a step with no dependence across its points, and of those the one with the largest stores. `source` is the program as it was
     written, `limits` has the bounds that a run chooses. Raises ConfigError if there are fewer devices, or no such step.
@@ -134,7 +137,7 @@ def spread(wanted: int | str, source: Graph, scheduled: Scheduled, limits: Mappi
             reasons.append(f"\n    {step}: {reason}")
     if candidates:
         bytes, step, count = max(candidates, key=lambda each: each[0])
-        if wanted != "auto" or prices.pays_to_spread(bytes):
+        if wanted != "auto" or _pays(scheduled, step, devices[:count], cost()):
             return Spread(step, devices[:count])
         return None
     if wanted == "auto":
@@ -142,6 +145,26 @@ def spread(wanted: int | str, source: Graph, scheduled: Scheduled, limits: Mappi
     raise ConfigError(
         f"devices={wanted}: no step of the program can be spread over {wanted} devices{''.join(reasons)}",
         hint='Config(devices="auto") runs such programs on one device',
+    )
+
+
+def _pays(scheduled: Scheduled, step: Symbol, devices: Sequence[jax.Device], cost: Cost) -> bool:
+    """Whether to spread a step, by the cost model: each execution of what reduces over the step is a message."""
+    labels, spread = names(scheduled.graph), Spread(step, devices)
+    reducing = {labels[node.id] for node in scheduled.graph if _reduces(scheduled.graph, node, spread)}
+    messages = sum(row.numbers["times"] for row in cost.by_statement if row.name.split("|")[0] in reducing)
+    machine = Machine.usual(devices[0].platform)
+    return machine.pays_to_spread(machine.seconds(cost), len(devices), messages)
+
+
+def _reduces(graph: Graph, node: Node, spread: Spread) -> bool:
+    """Whether a node reads all points of the step, and gives a result without them."""
+    if not isinstance(node.op, Dataflow):
+        return any(spread.divides(graph.edge_type(edge)) for edge in node.inputs) and not all(map(spread.divides, node.outputs))
+    types = node.op.body.slot_types
+    return any(
+        any(spread.divides(types[k]) for k in used) and not all(spread.divides(types[k]) for k in given)
+        for _, used, given in node.op.body.instructions
     )
 
 

@@ -262,5 +262,6 @@ NOT_SMOOTH: dict[str, str] = {  # public functions without a row, and why
         ),
         "its results are bools or integers",
     ),
-    **dict.fromkeys(("grad", "input", "promote", "recurrence", "sink", "spec", "stop_gradient", "udf", "upto"), "it is not a function of numbers"),
+    **dict.fromkeys(("grad", "input", "promote", "recurrence", "sink", "spec", "stop_gradient", "udf", "upto", "use_cpu_devices"),
+        "it is not a function of numbers"),
 }  # fmt: skip

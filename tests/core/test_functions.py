@@ -182,6 +182,7 @@ def test_the_page_of_functions_names_them_all() -> None:
         "recurrence",
         "promote",
         "upto",
+        "use_cpu_devices",
     }  # these are in docs/language.md, or in the table of dtypes
     functions = {name for name in tp.__all__ if inspect.isfunction(getattr(tp, name))}
     assert functions - others <= named

@@ -21,6 +21,7 @@ from tempo_core.compiler import checked_tiles, with_outputs
 from tempo_core.ir import ops, text
 from tempo_core.ir.graph import Graph
 from tempo_core.passes.pipeline import pipeline
+from tempo_core.runtime.machine import Machine
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
 from tests.core.cost_checks import assert_counted_as_run
@@ -84,8 +85,8 @@ def check_built(built: dict[str, Any]) -> Outcome:
         # Weights, stores and bounds are small here.
         small = {"LEAST_BYTES_TO_UNROLL": 1, "LEAST_BYTES_TO_WRITE_ALONE": 1, "FEWEST_MOVES": 2, "FEWEST_POINTS_TO_SPLIT": 2}
         small |= {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 64, "MOST_TIMES_OFF": 64, "MOST_SHARE_ACCUMULATED": 1e9}
-        small |= {"LEAST_BYTES_TO_SPREAD": 1}
-        with np.errstate(all="ignore"), patch.multiple(prices, **small):
+        spread = patch.object(Machine, "pays_to_spread", lambda *_: True)
+        with np.errstate(all="ignore"), patch.multiple(prices, **small), spread:
             return Checking(built).outcome()
     except LeftOut as left:
         return Outcome("left out", str(left))
