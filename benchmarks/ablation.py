@@ -3,7 +3,7 @@
 For each of them: how many programs it changes, the time and the memory of these without it over those with it (geometric means), and where it
 earns most and costs most. `regret` reads the file that this writes.
 
-    python -m benchmarks.ablation [--only NAME] [--quick] [--seconds 60] [--out FILE]
+    python -m benchmarks.ablation [--only NAME] [--each N] [--quick] [--seconds 60] [--out FILE]
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ EARNS = 1.05  # what makes a program so many times slower or larger by its absen
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long a comparison may take [default: 60]")
+    parser.add_argument("--each", type=int, default=1, metavar="N", help="only each N-th classic, for a shorter run [default: 1]")
 
 
 def main() -> None:
     options = arguments(__doc__ or "", add_options)
     results = Results("ablation", options)
-    for name in names(options.quick):
+    for name in names(options.quick, options.each):
         if results.selects(name):
             row = measured(name, EVERY, options)
             say(text_of(name, row))

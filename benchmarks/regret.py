@@ -3,7 +3,7 @@
 At most 1.1 in the geometric mean and 1.5 at worst are wanted. Beside it: the time over that of the cost model, and over the roofline, which is
 the least time for its operations and for the bytes of its stores, by constants that are measured first.
 
-    python -m benchmarks.regret [--from FILE] [--only NAME] [--quick] [--out FILE]
+    python -m benchmarks.regret [--from FILE] [--only NAME] [--each N] [--quick] [--out FILE]
 
 `--from` takes the measurements of `python -m benchmarks.ablation --out FILE`.
 """
@@ -24,6 +24,7 @@ WANTED, WORST = 1.1, 1.5
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long a comparison may take [default: 60]")
+    parser.add_argument("--each", type=int, default=1, metavar="N", help="only each N-th classic, for a shorter run [default: 1]")
     parser.add_argument("--from", dest="source", type=Path, default=None, metavar="FILE", help="figures that ablation wrote")
 
 
@@ -37,7 +38,7 @@ def main() -> None:
     rows = {}
     if options.source is not None:
         rows = {case["case"]: case for case in json.loads(options.source.read_text(encoding="utf-8"))["cases"]}
-    for name in rows or names(options.quick):
+    for name in rows or names(options.quick, options.each):
         if results.selects(name):
             row = rows.get(name) or measured(name, DECISIONS, options)
             if "error" in row["alone"]:
