@@ -37,7 +37,11 @@ def names(quick: bool, each: int = 1) -> list[str]:
     from benchmarks.classics.table import load
 
     classics = list(load())
-    return ["edit distance", "PPO functional"] if quick else ["PPO functional", "PPO micro", "REINFORCE", "decoding", *classics[each // 2 :: each]]
+    return (
+        ["edit distance", "PPO functional"]
+        if quick
+        else ["PPO functional", "PPO micro", "REINFORCE", "decoding", *classics[each // 2 :: each]]
+    )
 
 
 def case(name: str, quick: bool) -> Case:

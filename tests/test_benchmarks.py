@@ -42,6 +42,13 @@ def test_ppo(tmp_path: Path) -> None:
     check_sides(host["ms_per_iteration"], "tempo", "JAX by hand", "environment only")
 
 
+def test_decisions_switched_off(tmp_path: Path) -> None:
+    for name in ("ablation", "regret"):
+        cases = quick(name, tmp_path / f"{name}.json")["cases"]
+        assert [case["case"] for case in cases] == ["edit distance", "PPO functional"]
+    assert all(case["regret"] >= 1 and case["of_model"] > 0 and case["of_roofline"] > 0 for case in cases)
+
+
 def test_decode_gives_the_tokens_of_its_peers(tmp_path: Path) -> None:
     written = quick("decode", tmp_path / "decode.json")
     *cases, between = written["cases"]

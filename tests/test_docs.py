@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+import tempo_core as tp
+from benchmarks import decisions
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = {  # with how many sections they have at least
     "functions.md": 3,
@@ -90,3 +93,13 @@ def test_a_page_has_code_in_every_section(page: str) -> None:
     assert len(sections(page)) >= PAGES[page]
     assert [s.title for s in sections(page) if "```python" not in s.text] == []
     assert re.findall(r"^```(?!python$|text$|$)", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("name", ["Edit distance", *(pytest.param(name, marks=pytest.mark.slow) for name in decisions.PROGRAMS)])
+def test_the_page_of_decisions_says_what_is_decided(name: str) -> None:
+    about, compiled = decisions.PROGRAMS[name]
+    page = decisions.PAGE.read_text(encoding="utf-8")
+    written = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    now = f"\n{about}\n\n" + decisions.section(compiled, tp.Machine.usual("cpu"))
+    assert written.strip() == now.strip(), "python -m benchmarks.decisions --write"
+    assert page.startswith(decisions.HEAD)

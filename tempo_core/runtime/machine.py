@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core.errors import ConfigError
+from tempo_core.files import write_whole
 from tempo_core.runtime.cost import Cost
 
 
@@ -94,15 +95,12 @@ class Machine:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the constants to a file, by a temporary name. Raises ConfigError if that cannot be done."""
+        """Write the constants to a file. Raises ConfigError if that cannot be done."""
         path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-            temporary.replace(path)
+            write_whole(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise ConfigError(f"{path} cannot be written: {error}", hint="choose another place") from None
 
     @staticmethod

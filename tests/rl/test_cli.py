@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import tempo_core as tp
 import tempo_rl.cli
 import tempo_rl.progress
 from tempo_rl.cli import app
@@ -168,3 +169,11 @@ def test_doctor_prints_versions_and_devices() -> None:
     assert result.exit_code == 0
     for name in ("python", "jax", "gymnasium", "devices"):
         assert name in result.output
+
+
+def test_doctor_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tp.Machine, "calibrated", staticmethod(lambda: tp.Machine.usual("cpu")))
+    result = run("doctor", "--calibrate", "--out", str(tmp_path / "machine.json"))
+    assert result.exit_code == 0 and "a launch" in result.output
+    assert tp.Machine.load(tmp_path / "machine.json") == tp.Machine.usual("cpu")
+    assert run("doctor", "--out", "x").exit_code == 1

@@ -1,0 +1,107 @@
+"""The cost model: times from costs, the constants in files, and the decision that asks for them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tempo_core as tp
+from tempo_core.errors import ConfigError
+
+MACHINE = tp.Machine(
+    "toy",
+    operations=1e9,
+    memory=1e8,
+    cache=1e9,
+    cache_bytes=1e4,
+    operation=1e-6,
+    launch=1e-5,
+    message=1e-3,
+    compile=1e-2,
+    spread=1.5,
+)
+
+
+def product(rows: int, width: int) -> tp.Program[Any]:
+    ctx = tp.Context("b")
+    with ctx as ((b, B),):
+        x, w = tp.input("x", (width,), domain=(b,)), tp.input("w", (width, width))
+        return ctx.compile({B: rows}, tp.tanh(x @ w)[0:B].sum(0))
+
+
+def test_a_time_is_the_price_of_operations_and_the_longer_of_work_and_bytes() -> None:
+    small, large = product(10, 10).cost(), product(10_000, 100).cost()
+    work = small.numbers["operations"] / MACHINE.operations, small.numbers["bytes_moved"] / MACHINE.cache
+    assert MACHINE.seconds(small) >= max(work)
+    assert MACHINE.seconds(small) <= small.numbers["executions"] * MACHINE.operation + sum(work)
+    # 4 MB do not fit in the cache: its bandwidth does not matter any more
+    assert MACHINE.seconds(large) == replace(MACHINE, cache=1e15).seconds(large)
+    assert MACHINE.seconds(small) > replace(MACHINE, cache=1e15, operations=1e15).seconds(small)
+    assert MACHINE.seconds(small, launches=3) == pytest.approx(MACHINE.seconds(small) + 3e-5)
+
+
+def test_the_roofline_is_the_longer_of_two() -> None:
+    assert MACHINE.roofline(2e9, 1e7) == 2.0
+    assert MACHINE.roofline(1e6, 1e8) == 1.0
+
+
+def test_several_devices_pay_if_they_save_more_than_messages_take() -> None:
+    assert MACHINE.pays_to_spread(1.0, 2, 300)  # saves a third of a second
+    assert not MACHINE.pays_to_spread(1.0, 2, 400)
+    assert MACHINE.pays_to_spread(1.0, 4, 400)  # saves three fifths
+    assert not MACHINE.pays_to_spread(1e-4, 2, 1)
+
+
+def test_auto_asks_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = tp.Context("b")
+    with ctx as ((b, B),):
+        x = tp.input("x", (64,), domain=(b,))
+        total = tp.tanh(x)[0:B].sum(0)
+    for message, devices in ((1e-9, "b: 1000 points on 4 devices, 250 on each"), (1e3, "")):
+        path = tmp_path / "machine.json"
+        replace(MACHINE, message=message).save(path)
+        monkeypatch.setenv("TEMPO_MACHINE", str(path))
+        assert ctx.compile({B: 1000}, total, tp.Config(devices="auto")).plan().devices == devices
+
+
+def test_constants_are_kept_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "machine.json"
+    MACHINE.save(path)
+    assert tp.Machine.load(path) == MACHINE
+    assert [each.name for each in path.parent.iterdir()] == ["machine.json"]
+    assert "toy" in str(MACHINE) and "1 G operations/s" in str(MACHINE)
+
+
+@pytest.mark.parametrize("change", ["truncated", "missing", "unknown", "negative", "text", "nothing"])
+def test_other_files_are_refused(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    MACHINE.save(path)
+    values = json.loads(path.read_text())
+    text = {
+        "truncated": path.read_text()[:20],
+        "missing": json.dumps({k: v for k, v in values.items() if k != "memory"}),
+        "unknown": json.dumps({**values, "colour": 1}),
+        "negative": json.dumps({**values, "memory": -1.0}),
+        "text": json.dumps({**values, "memory": "fast"}),
+    }.get(change)
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(ConfigError, match="is not a file of measured constants") as caught:
+        tp.Machine.load(path)
+    assert "doctor --calibrate" in str(caught.value)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        MACHINE.save(tmp_path / "file" / "machine.json")
+
+
+@pytest.mark.slow
+def test_constants_can_be_measured() -> None:
+    machine = tp.Machine.calibrated()
+    assert machine.kind == "cpu" and 1e9 < machine.operations < 1e14 and 1e8 < machine.memory < 1e12
+    assert machine.memory < machine.cache * 10 and 0 < machine.launch < 1e-2 and 0 < machine.compile < 1
