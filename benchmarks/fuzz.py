@@ -11,10 +11,12 @@ import argparse
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from tests.fuzz.checking import Outcome
 
 EXECUTORS = ("staged", "numpy", "staged", "numpy", "staged", "interpreted", "staged", "staged", "numpy")  # by turns
-OPTIMIZED = 5  # one program in five is compiled with all of XLA's optimizations, which cost most of the time
+OPTIMIZED = 5  # one program in five is compiled with all of XLA's optimizations, which cost most of the time (--optimized N)
+LIMIT = 600.0  # the most CPU seconds of a program, all its runs and its shrinking together: XLA has compiled for hours
 BATCH = 25  # programs per task
 
 
@@ -46,8 +49,8 @@ class Summary:
         self.programs += other.programs
 
 
-def run_batch(first: int, count: int, size: int, executor: str) -> Summary:
-    """Check the programs of the seeds `first, ..., first + count - 1`."""
+def run_batch(first: int, count: int, size: int, executor: str, optimized: int = OPTIMIZED, values: bool = False) -> Summary:
+    """Check the programs of the seeds `first, ..., first + count - 1`. Each seed that `optimized` divides has XLA's optimizations."""
     import jax
 
     from tests.fuzz.checking import check
@@ -58,8 +61,9 @@ def run_batch(first: int, count: int, size: int, executor: str) -> Summary:
     for seed in range(first, first + count):
         chosen = EXECUTORS[seed % len(EXECUTORS)] if executor == "all" else executor
         program, drawing = drawn(Seeded(seed), size, chosen)
-        jax.config.update("jax_disable_most_optimizations", seed % OPTIMIZED != 0)
-        outcome = check(program)
+        jax.config.update("jax_disable_most_optimizations", seed % optimized != 0)
+        with limited(seed):
+            outcome = check(program, values)
         summary.programs += 1
         summary.executors[chosen] += 1
         summary.features.update(program.features)
@@ -69,6 +73,24 @@ def run_batch(first: int, count: int, size: int, executor: str) -> Summary:
             summary.reports.append(report(program, outcome, f"seed {seed}, {chosen}"))
     jax.clear_caches()
     return summary
+
+
+@contextmanager
+def limited(seed: int) -> Iterator[None]:
+    """End this process if a program takes more than `LIMIT` CPU seconds: XLA's compiler can be ended in no other way."""
+    start, is_done = time.process_time(), threading.Event()
+
+    def watch() -> None:
+        while not is_done.wait(5.0):
+            if time.process_time() - start > LIMIT:
+                print(f"seed {seed} takes more than {LIMIT:.0f} CPU seconds", file=sys.stderr, flush=True)
+                os._exit(3)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_done.set()
 
 
 def report(program: object, first: Outcome, title: str) -> str:
@@ -105,13 +127,13 @@ def results(options: argparse.Namespace) -> Iterator[Summary]:
     """The summaries of the batches, each when it is done, from one process or several."""
     if options.jobs == 1:
         for first, count in batches(options):
-            yield run_batch(first, count, options.size, options.executor)
+            yield run_batch(first, count, options.size, options.executor, options.optimized, options.values)
         return
     spawn = multiprocessing.get_context("spawn")  # JAX's threads do not survive a fork
     with ProcessPoolExecutor(options.jobs, mp_context=spawn, max_tasks_per_child=20) as pool:
         waiting: set[Future[Summary]] = set()
         for first, count in batches(options):
-            waiting.add(pool.submit(run_batch, first, count, options.size, options.executor))
+            waiting.add(pool.submit(run_batch, first, count, options.size, options.executor, options.optimized, options.values))
             if len(waiting) >= 2 * options.jobs:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -126,6 +148,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="the number of processes")
     parser.add_argument(
         "--executor", choices=("all", *sorted(set(EXECUTORS))), default="all", help="all: the executors take turns"
+    )
+    parser.add_argument(
+        "--optimized", type=int, default=OPTIMIZED, metavar="N", help="one program in N has XLA's optimizations; 1: all of them"
+    )
+    parser.add_argument(
+        "--values", action="store_true", help="compare the values of runs alone: twice as many programs in an hour"
     )
     parser.add_argument("--coverage", action="store_true", help="print the coverage table even for few programs")
     options = parser.parse_args()

@@ -6,6 +6,11 @@ cipher then encrypts (element, last coordinate). A point of three steps costs tw
 most of the work of XLA's compiler. There is no state: any order of evaluation, and any batching of points, gives the same
 numbers. Integer arithmetic wraps, so bits and uniform numbers are equal bit for bit on both libraries. Normal numbers differ by
 the rounding of log and cos.
+
+Two forms are for XLA's compiler. The key of a point is computed apart from the block that uses it (`_apart`): each word of a round is
+used twice, and LLVM's loop vectorizer follows all uses of values that several elements share, which takes minutes for two blocks in
+one kernel. And the number of a group is added to the key, not to the state, because XLA's algebraic simplifier reorders sums of a
+value, a scalar and a constant without end.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 Array = Any
@@ -32,7 +38,7 @@ def threefry2x32(xp: Any, key: tuple[Array, Array], counter: tuple[Array, Array]
             b = (b << np.uint32(rotation)) | (b >> np.uint32(32 - rotation))
             b = b ^ a
         a = a + schedule[(group + 1) % 3]
-        b = b + schedule[(group + 2) % 3] + np.uint32(group + 1)
+        b = b + (schedule[(group + 2) % 3] + np.uint32(group + 1))
     return a, b
 
 
@@ -56,11 +62,16 @@ def random_words(xp: Any, seed: Any, stream: int, coordinates: Sequence[Array], 
         for position in range(0, len(outer), 2):  # two coordinates in each block
             pair = (outer[position], outer[position + 1] if position + 1 < len(outer) else zero)
             spread = (xp.broadcast_to(key[0], zero.shape), xp.broadcast_to(key[1], zero.shape))
-            key = threefry2x32(xp, spread, pair)
+            key = _apart(xp, threefry2x32(xp, spread, pair))
         shape = (*zero.shape, blocks)
         keys = (xp.broadcast_to(_column(xp, key[0], zero), shape), xp.broadcast_to(_column(xp, key[1], zero), shape))
         elements = xp.broadcast_to(xp.arange(blocks, dtype=np.uint32), shape)
         return threefry2x32(xp, keys, (elements, xp.broadcast_to(last[..., None], shape)))
+
+
+def _apart(xp: Any, key: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The words of a key, which XLA computes in a kernel of their own."""
+    return key if xp is np else jax.lax.optimization_barrier(key)
 
 
 def _column(xp: Any, word: Array, like: Array) -> Array:

@@ -13,6 +13,7 @@ import pytest
 import tempo_core as tp
 from benchmarks.classics.classic import Classic
 from benchmarks.classics.table import load
+from benchmarks.temporaries import figures
 
 CLASSICS = {name: classic for name, classic in load().items() if isinstance(classic, Classic)}
 QUICK = (
@@ -40,18 +41,6 @@ ABOVE: Mapping[tuple[str, str], tuple[float, str]] = {
 }
 
 
-def figures(name: str, size: str) -> tuple[int, int]:
-    """Our estimate of the temporaries of a classic, and XLA's own figure."""
-    classic = CLASSICS[name]
-    program = classic.program(**classic.sizes[size]).compile()
-    staged = program._staged
-    assert staged is not None
-    estimates = [staged.temporaries(segment).bytes for segment in staged.segments]
-    program.compile()
-    measured = [staged.measured(segment) for segment in staged.segments]
-    return max(estimates), max(bytes or 0 for bytes in measured)
-
-
 @pytest.mark.parametrize(
     ("size", "name"),
     [
@@ -61,7 +50,7 @@ def figures(name: str, size: str) -> tuple[int, int]:
     ],
 )
 def test_the_estimate_is_never_below_what_xla_takes_and_seldom_far_above(size: str, name: str) -> None:
-    ours, xla = figures(name, size)
+    ours, xla = figures(CLASSICS[name], size)
     assert xla <= ours
     quotient, cause = ABOVE.get((size, name), (MOST, ""))
     assert ours - SMALL <= (quotient + 0.01) * xla, cause
