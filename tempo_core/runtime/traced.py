@@ -186,9 +186,8 @@ class Trace:
             condition = (params["cond_jaxpr"], inputs[:first])
             return self._loop(params["body_jaxpr"], inputs[first:second], inputs[second:], [], 0, condition, statement, at)
         if name == "scan":
-            first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
-            rows = inputs[second:]
-            return self._loop(params["jaxpr"], inputs[:first], inputs[first:second], rows, params["length"], None, statement, at)
+            fixed, carried, rows = _of_scan(inputs, params)
+            return self._loop(params["jaxpr"], fixed, carried, rows, params["length"], None, statement, at)
         if name == "cond":
             return self._cond(equation, inputs, statement, at)
         if name == "div" and is_float(str(inputs[1].dtype)):
@@ -433,6 +432,15 @@ def _turned_back(value: Value, params: Mapping[str, Any]) -> Value | None:
     if op is None or op.name != "transpose" or len(op.permutation) != len(permutation) or op.outputs[0].shape != value.shape:
         return None
     return op.inputs[0] if [op.permutation[k] for k in permutation] == list(range(len(permutation))) else None
+
+
+def _of_scan(inputs: list[Value], params: dict[str, Any]) -> tuple[list[Value], list[Value], list[Value]]:
+    """The inputs of a scan: those that stay the same, those that it carries, and those of which each iteration takes a row."""
+    if "ft_in" in params:  # since JAX 0.11
+        fixed, carried, rows = params["ft_in"].update(inputs).unpack()
+        return list(fixed), list(carried), list(rows)
+    first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
+    return inputs[:first], inputs[first:second], inputs[second:]
 
 
 def _part(value: Value, params: Mapping[str, Any]) -> Value | None:

@@ -1,0 +1,222 @@
+"""The programs of the set, as users run them: recipes, commands, README's example, classics with gradients, the ledger's programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECIPES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "recipes").glob("*.yaml"))}
+Results = dict[str, float | str]
+
+
+@dataclass(frozen=True)
+class Program:
+    """`run` compiles and runs it in the current folder, under its bound. `results` makes of what it returns what is compared.
+
+    `imports` are modules that are imported before the clock starts. `needs` is a package that may be missing.
+    """
+
+    run: Callable[[], Any]
+    results: Callable[[Any], Results]
+    imports: tuple[str, ...]
+    needs: str | None = None
+
+
+# -- recipes ------------------------------------------------------------------------------------------------------------
+
+
+def recipe(name: str) -> Path:
+    """Two iterations with the recipe's own sizes: on them depends what LLVM vectorizes."""
+    from tempo_rl.cli import app
+    from tempo_rl.recipe import load_recipe
+
+    path = str(ROOT / "recipes" / f"{name}.yaml")
+    settings = load_recipe(path)
+    steps = 2 * settings.num_envs * settings.num_steps
+    changes = [f"total_timesteps={steps}", "eval_episodes=1"]
+    app(["train", path, *changes, "--no-cache", "--no-picture", "--out", "run"], standalone_mode=False)
+    return Path("run")
+
+
+def llm_train() -> Path:
+    """Two updates of the recipe, of less text: most of the time would go into making it."""
+    from tempo_llm.cli import app
+
+    changes = ["updates=2", "warmup=1", "report_every=1", "text.lessons=5000", "eval_prompts=2"]
+    app(["train", str(ROOT / "recipes/tiny_llama.yaml"), *changes, "--no-cache", "--out", "run"], standalone_mode=False)
+    return Path("run")
+
+
+def of_metrics(run: Path) -> Results:
+    """All metrics are numbers. Those of the first iteration are compared: later ones follow from rounding."""
+    with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    assert len(rows) == 2, f"{len(rows)} rows of metrics"
+    bad = [name for row in rows for name, value in row.items() if not np.isfinite(value)]
+    assert not bad, f"not finite: {bad}"
+    assert json.loads((run / "result.json").read_text(encoding="utf-8"))["compiles"] > 0, "nothing was compiled"
+    return dict(rows[0])
+
+
+# -- language models ----------------------------------------------------------------------------------------------------
+
+
+def printed(run: Callable[[], object]) -> str:
+    text = io.StringIO()
+    with redirect_stdout(text):
+        run()
+    return text.getvalue()
+
+
+def generate() -> str:
+    """README's command."""
+    from tempo_llm.cli import app
+
+    prompts = ["--prompt", "Two geese swim. One goose", "--prompt", "12 + 30 ="]
+    command = ["generate", "--raw", "--model", "tiny-llama", *prompts, "--max-new-tokens", "8", "--no-cache"]
+    return printed(lambda: app(command, standalone_mode=False))
+
+
+def chat() -> str:
+    """Two turns with the tiny model, in a copy that has a chat template: the messages as they are."""
+    from tempo_llm.cli import app
+
+    shutil.copytree(ROOT / "checkpoints/tiny-llama", "model")
+    settings = Path("model/tokenizer_config.json")
+    template = {"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}"}
+    settings.write_text(json.dumps(json.loads(settings.read_text(encoding="utf-8")) | template), encoding="utf-8")
+    sys.stdin = io.TextIOWrapper(io.BytesIO(b"Two geese swim. One goose\n12 + 30 =\n"))
+    command = ["chat", "--model", "model", "--temperature", "0", "--max-new-tokens", "8", "--no-cache"]
+    return printed(lambda: app(command, standalone_mode=False))
+
+
+def as_text(text: str) -> Results:
+    assert text.strip(), "nothing was printed"
+    return {"printed": text}
+
+
+# -- programs in the language -------------------------------------------------------------------------------------------
+
+
+def readme_example() -> Mapping[str, Any]:
+    from tests.test_project import block_after
+
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    code = block_after((ROOT / "README.md").read_text(encoding="utf-8"), "example")
+    exec(compile(code, str(ROOT / "README.md"), "exec"), namespace)
+    return {name: namespace[name] for name in ("losses", "weights")}
+
+
+def classic(name: str) -> tuple[str, list[Any]]:
+    """A classic with its gradients, at the size of the benchmarks."""
+    from benchmarks.classics.table import load
+
+    row: Any = load()[name]
+    return name, row.program(**row.sizes["full"]).compile().run(row.fed("full"))
+
+
+def against_the_form_by_hand(ran: tuple[str, list[Any]]) -> Results:
+    from benchmarks.classics.classic import difference
+    from benchmarks.classics.table import load
+
+    name, ours = ran
+    row: Any = load()[name]
+    inputs = row.fed("full")
+    by_hand = [np.asarray(value) for value in row.jitted(next(iter(row.by_hand)), "full")(inputs)]
+    assert difference(ours, by_hand) <= row.tolerance, f"differs from the form by hand by {difference(ours, by_hand):.1e}"
+    return {}
+
+
+def ledger(name: str) -> Mapping[str, Any]:
+    from benchmarks.ledger.programs import PROGRAMS
+
+    program = PROGRAMS[name]()
+    values = program.run({name: fed(name, spec.whole, spec.dtype) for name, spec in program.inputs.items()})
+    return values if isinstance(values, Mapping) else {str(number): value for number, value in enumerate(values)}
+
+
+def fed(name: str, shape: tuple[int, ...], dtype: str) -> Any:
+    """Values of an input of the ledger's programs. A prompt has 8 tokens, no other token is given, and no token ends a text."""
+    if name == "prompt":
+        return np.arange(8 * shape[1], dtype=dtype).reshape(8, shape[1])
+    if dtype != "float32":
+        return np.full(shape, {"given": -1, "start": 8, "limit": 64}.get(name, 0), dtype)
+    return 0.1 * np.random.default_rng(len(name)).standard_normal(shape, np.float32)
+
+
+def means(values: Mapping[str, Any]) -> Results:
+    """The mean size of each result, whose elements are all finite."""
+    bad = [name for name, value in values.items() if not np.isfinite(value).all()]
+    assert not bad, f"not finite: {bad}"
+    return {name: float(np.abs(np.asarray(value, np.float64)).mean()) for name, value in values.items()}
+
+
+# -- the table ----------------------------------------------------------------------------------------------------------
+
+CLASSICS = (  # each recurs, or reads the past, in a way of its own
+    "soft-DTW",  # over two steps: wavefronts
+    "Kalman filter",  # small matrices along a step
+    "Cholesky",  # over the rows and the columns of a matrix
+    "LSTM",
+    "MAML, second order",  # gradients of gradients
+    "n-step returns",  # a window of the future
+    "linear attention, the past",  # all of the past
+    "prefix logsumexp",  # the past in one number
+    "heat",  # neighbours
+    "WaveNet training",  # dilated convolutions, layer by layer
+)
+LEDGER = (
+    "kalman filter", "llama 1 row", "llama 4 rows", "ppo functional", "ppo host", "reinforce", "rnn gradient", "stencil",
+    "window attention", "window max gradient",
+)  # fmt: skip
+RL, LLM = ("tempo_rl.cli", "tempo_rl.train"), ("tempo_llm.cli", "tempo_llm.training.run")
+CORE = ("benchmarks.classics.table", "benchmarks.ledger.programs", "tests.test_project")
+
+
+def table() -> dict[str, Program]:
+    each: dict[str, Program] = {}
+    for name, text in RECIPES.items():
+        if "algorithm:" in text:
+            package = "brax" if "id: brax/" in text else None
+            each[f"recipe {name}"] = Program(partial(recipe, name), of_metrics, RL, package)
+    each["recipe tiny_llama"] = Program(llm_train, of_metrics, LLM)
+    each["generate"] = Program(generate, as_text, LLM)
+    each["chat"] = Program(chat, as_text, LLM)
+    each["README's example"] = Program(readme_example, means, CORE)
+    each |= {f"classic {name}": Program(partial(classic, name), against_the_form_by_hand, CORE) for name in CLASSICS}
+    each |= {f"ledger {name}": Program(partial(ledger, name), means, CORE + RL) for name in LEDGER}
+    return each
+
+
+PROGRAMS = table()
+
+
+# -- programs that must fail --------------------------------------------------------------------------------------------
+
+
+def complains() -> Mapping[str, Any]:
+    """Writes as XLA does: to the file descriptor, not to Python's `sys.stderr`."""
+    os.write(
+        2, b"E0000 00:00:1.2 3 algebraic_simplifier.cc:1] Algebraic simplifier is likely stuck in a circular simplification\n"
+    )
+    return {}
+
+
+FAULTS = {
+    "never ends": Program(lambda: sum(range(10**15)), means, ()),  # in C, and with Python's lock
+    "complains": Program(complains, means, ()),
+    "not finite": Program(lambda: {"x": np.float32("nan")}, means, ()),
+}
