@@ -1,5 +1,8 @@
 """Tempo: recurrent tensors, compiled. See README.md; `tempo_core.Context` is where a program begins."""
 
+import tempo_core.versions  # noqa: F401 - it refuses a JAX that is too old, before any other import of JAX fails
+
+# isort: split
 from tempo_core import errors, nn, optim, typing
 from tempo_core.config import Config
 from tempo_core.context import Context

@@ -1,4 +1,4 @@
-"""The command line: `tempo-llm generate|chat|bench|info|plan --model DIR ...`, `tempo-llm train RECIPE ...`. What a command needs is imported when it runs."""
+"""The command line: `tempo-llm generate|chat|bench|info|plan --model DIR ...`, `train RECIPE ...`, `doctor`. What a command needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -101,17 +101,23 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to
 
 
 @contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """What a user can do wrong, and what a machine lacks, is one line on standard error and the exit code 1."""
+def _errors() -> Iterator[contextlib.ExitStack]:
+    """What a user can do wrong, and what a machine lacks, is one line on standard error and the exit code 1.
+
+    What is entered into the stack lasts as long as the command.
+    """
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            yield stack
     except LlmError as error:
         _fail(str(error))
     except (typer.Exit, click.ClickException):
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        from tempo_core.runs.stop import exit_status
+
         typer.echo("interrupted", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_status(error)) from None
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise typer.Exit(0) from None
@@ -131,7 +137,15 @@ def _fail(message: str) -> None:
     raise typer.Exit(1)
 
 
+def _say_what_compiles(stack: contextlib.ExitStack) -> None:
+    """Print what XLA compiles, if that takes long, until the stack is closed."""
+    from tempo_core.runs.waiting import announcing
+
+    stack.enter_context(announcing(lambda text: typer.echo(text, err=True)))
+
+
 def _load(
+    command: contextlib.ExitStack,
     model: str,
     dtype: str,
     attention: str | None,
@@ -144,6 +158,7 @@ def _load(
         raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
     from tempo_core.runs.device import use_device
 
+    _say_what_compiles(command)
     count = use_device(device, devices)
     from tempo_llm.model import load
 
@@ -234,13 +249,13 @@ def generate(
     config: ConfigFile = None,
 ) -> None:
     """Continue one or more prompts."""
-    with _errors():
+    with _errors() as command:
         texts = _prompts(source, prompt or [], file or [], jsonl)
         sampling = _sampling(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
         started = time.perf_counter()
-        loaded = _load(model, dtype, attention, cache, no_cache, device, devices)
+        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
         ids = _encode(loaded, texts, raw, system_prompt, special_tokens)
         load_seconds = time.perf_counter() - started
         generator = loaded.generator
@@ -424,11 +439,11 @@ def chat(
     verbose: Verbose = False,
 ) -> None:
     """Talk with a model. Keys and values stay from turn to turn. /clear begins anew, /exit or the end of input leaves."""
-    with _errors():
+    with _errors() as command:
         sampling = _sampling(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
-        loaded = _load(model, dtype, attention, cache, no_cache, device, devices)
+        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
 
         def begin() -> Any:
             return loaded.chat(system_prompt, sampling=sampling, seed=seed, max_context=max_context)
@@ -540,10 +555,10 @@ def plan(
     no_cache: NoCache = False,
 ) -> None:
     """What generation would store and run, with the bytes of each cache. Nothing runs."""
-    with _errors():
+    with _errors() as command:
         if prompt_tokens < 1 or rows < 1:
             raise RequestError("a plan needs at least one prompt of at least one token", hint="--rows 1 --prompt-tokens 128")
-        loaded = _load(model, dtype, attention, cache, no_cache)
+        loaded = _load(command, model, dtype, attention, cache, no_cache)
         prompts = [[0] * prompt_tokens for _ in range(min(rows, 4096))]
         typer.echo(loaded.generator.plan(prompts, max_new_tokens, max_context=max_context, full=full, as_json=as_json))
 
@@ -565,10 +580,10 @@ def bench(
     no_cache: NoCache = False,
 ) -> None:
     """Time to the first token, tokens per second, and the share of the speed at which this machine reads memory."""
-    with _errors():
+    with _errors() as command:
         if prompt_tokens < 1 or rows < 1 or repeats < 1:
             raise RequestError("a measurement needs at least one run of one prompt of one token", hint="--repeats 3 --rows 1")
-        loaded = _load(model, dtype, attention, cache, no_cache, device, devices)
+        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
         from tempo_llm.bench import measure
 
         figures = measure(loaded.generator, min(rows, 4096), prompt_tokens, max_new_tokens, repeats, max_context)
@@ -576,6 +591,29 @@ def bench(
             typer.echo(json.dumps(asdict(figures)))
         else:
             typer.echo(str(figures))
+
+
+# -- doctor -------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def doctor() -> None:
+    """Print versions beside those that are tested, devices, and the packages that are missing."""
+    with _errors():
+        from tempo_core.runs.doctor import Extra, findings, is_able, versions
+
+        extras = (
+            Extra("tokenizers", "llm", "tokenizer.json"),
+            Extra("sentencepiece", "llm", "tokenizer.model"),
+            Extra("jinja2", "llm", "chat templates"),
+            Extra("pydantic", "llm", "train"),
+            Extra("wandb", "wandb", "train --track"),
+        )
+        numbers = versions(("tempo-dl", "jax", "jaxlib", "numpy", "islpy", "safetensors", *(extra.package for extra in extras)))
+        for line in findings(numbers, extras):
+            typer.echo(line)
+        if not is_able(numbers):
+            raise typer.Exit(1)
 
 
 # -- train --------------------------------------------------------------------------------------------------------------
@@ -615,7 +653,7 @@ def train(
     no_cache: NoCache = False,
 ) -> None:
     """Train a model by RECIPE; the run directory gets config.yaml, metrics.csv, state.safetensors, result.json and model/."""
-    with _errors():
+    with _errors() as command:
         try:
             from tempo_llm.training.recipe import load_recipe
         except ImportError as error:
@@ -625,6 +663,7 @@ def train(
         loaded = load_recipe(recipe, [*(overrides or []), *given])
         from tempo_core.runs.device import use_device
 
+        _say_what_compiles(command)
         count = use_device(device, devices)
         from tempo_llm.training import run as training
         from tempo_llm.training.rundir import chosen_run
@@ -654,7 +693,14 @@ def train(
 def main() -> None:
     """The console script. GPU memory is allocated as it is needed, unless XLA_PYTHON_CLIENT_PREALLOCATE says otherwise."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if "tempo_core.compiling" in sys.modules:  # not imported for the help
+            from tempo_core.compiling import leave
+
+            leave(end.code if isinstance(end.code, int) else end.code is not None)
+        raise
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tempo_core.compiling import leave
+from tempo_core.runs.stop import exit_status
+from tempo_core.runs.waiting import announcing
 from tempo_rl.errors import RecipeError, RLError, RunError
 from tempo_rl.recipe import Recipe, find_recipe, load_recipe, shipped_recipes
 
@@ -57,12 +60,13 @@ def chosen_cache(directory: Path | None, off: bool) -> str | bool:
 
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
-    """Turn a user's mistake into its message and exit status 1, without a traceback."""
+    """Turn a user's mistake into its message and exit status 1, without a traceback, and say what XLA compiles for long."""
     try:
-        yield
+        with announcing(lambda text: typer.echo(text, err=True)):
+            yield
     except KeyboardInterrupt as error:
         typer.secho("interrupted; nothing was changed", fg=typer.colors.RED, err=True)
-        raise typer.Exit(130) from error
+        raise typer.Exit(exit_status(error)) from error
     except Exception as error:
         if _show_traceback:
             raise
@@ -179,12 +183,13 @@ def train(
             _say_result(loaded, error.outcome.result, as_json)
             raise
     _say_result(loaded, outcome.result, as_json)
-    if picture:
+    by_signal = outcome.stopped in signal.Signals.__members__  # whoever sends one waits for the end
+    if picture and not by_signal:
         from tempo_rl.plot import draw
 
         with errors_as_messages():
             say(f"the returns are drawn in {draw([run.path], run.picture)}")
-    if capture_video:
+    if capture_video and not by_signal:
         from tempo_rl.checkpoint import load_checkpoint
         from tempo_rl.video import watch
 
@@ -192,11 +197,11 @@ def train(
             watch(loaded, load_checkpoint(run.latest, trust=True).parameters, 1, loaded.seed, run.video, cache=kept)
             say(f"an episode is recorded in {run.video}")
     if outcome.stopped is not None:
-        typer.echo(
-            f"stopped by {outcome.stopped} after {outcome.result['env_steps']:,} steps; saved in {run.checkpoints}", err=True
-        )
+        steps = outcome.result["env_steps"]
+        done = f"after {steps:,} steps; saved in {run.checkpoints}" if steps else "before the first iteration ended"
+        typer.echo(f"stopped by {outcome.stopped} {done}", err=True)
         typer.echo(f"go on with: tempo-rl train {recipe} --out {run.path} --resume auto", err=True)
-        raise typer.Exit(128 + signal.Signals[outcome.stopped] if outcome.stopped in signal.Signals.__members__ else 0)
+        raise typer.Exit(128 + signal.Signals[outcome.stopped] if by_signal else 0)
     say(f"play with it: tempo-rl eval {run.path}")
 
 
@@ -349,22 +354,21 @@ def doctor(
         Path | None, typer.Option(metavar="FILE", help="With --calibrate: write the constants; TEMPO_MACHINE=FILE uses them.")
     ] = None,
 ) -> None:
-    """Print versions and devices, and the packages that are missing."""
+    """Print versions beside those that are tested, devices, and the packages that are missing."""
+    from tempo_core.runs.doctor import Extra, findings, is_able
     from tempo_rl.train import versions
 
-    for name, version in versions().items():
-        typer.echo(f"{name:12} {version or 'not installed'}")
-    import jax
-
-    typer.echo(f"{'devices':12} {', '.join(str(device) for device in jax.devices())}")
-    for package, extra, what in (
-        ("gymnasium", "rl", "environments"),
-        ("flax", "rl", "functional environments"),
-        ("wandb", "wandb", "--track"),
-        ("tensorboardX", "tensorboard", "tensorboard=true"),
-    ):
-        if versions().get(package) is None:
-            typer.echo(f"missing: {package}, for {what}: pip install 'tempo-dl[{extra}]'")
+    extras = (
+        Extra("gymnasium", "rl", "environments"),
+        Extra("flax", "rl", "functional environments"),
+        Extra("wandb", "wandb", "--track"),
+        Extra("tensorboardX", "tensorboard", "tensorboard=true"),
+    )
+    numbers = versions()
+    for line in findings(numbers, extras):
+        typer.echo(line)
+    if not is_able(numbers):
+        raise typer.Exit(1)
     if calibrate:
         with errors_as_messages():
             from tempo_core import Machine
@@ -382,4 +386,8 @@ def doctor(
 def main() -> None:
     """The console script. GPU memory is allocated as it is needed, unless XLA_PYTHON_CLIENT_PREALLOCATE says otherwise."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        leave(end.code if isinstance(end.code, int) else end.code is not None)
+        raise

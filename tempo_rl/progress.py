@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import TracebackType
 
+from tempo_core.compiling import Subject, reporting
 from tempo_core.runs.logger import Row
 
 EVERY = 10.0  # seconds between two lines
@@ -31,18 +33,29 @@ class Progress:
         self._say, self._total, self._told_at = None if visible else say, total, time.monotonic()
         self._last = (0.0, self._told_at)  # steps, and when
         self._return = math.nan
-        self._task = self._bar.add_task("compiling", total=total, episodic_return="-")
+        self._is_visible, self._stack = visible, ExitStack()
+        self._stage = "compiling"
+        self._task = self._bar.add_task(self._stage, total=total, episodic_return="-")
 
     def __enter__(self) -> Progress:
         self._bar.start()
+        if self._is_visible:
+            self._stack.enter_context(reporting(self._compiling))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
         self._bar.stop()
+
+    def _compiling(self, subject: Subject, seconds: float | None) -> None:
+        """Show what XLA compiles, in the place of what the run does."""
+        shown = self._stage if seconds is None else f"compiling {subject.short}: {seconds:.0f} s"
+        self._bar.update(self._task, description=shown)
 
     def update(self, row: Row) -> None:
         """Show one iteration's row."""
-        self._bar.update(self._task, description="training", completed=row["env_steps"])
+        self._stage = "training"
+        self._bar.update(self._task, description=self._stage, completed=row["env_steps"])
         value = row.get("episodic_return", math.nan)
         self._return = self._return if math.isnan(value) else value
         now = time.monotonic()

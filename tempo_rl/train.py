@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import platform
 import statistics
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
 import tempo_core as tp
+from tempo_core.runs import doctor
 from tempo_core.runs.logger import CSVLogger, JSONLLogger, TensorBoardLogger, WandbLogger
 from tempo_core.runs.stop import StopRequest
 from tempo_rl.agents import Agent, build_agent
@@ -226,13 +225,15 @@ class _Training:
         """Run the iterations, and save them."""
         monitor, keeper = self.monitor, self.keeper
         live = program.start({}) if resume is None else self._resumed(program, resume)
+        self.request.is_saved = lambda: monitor.iterations == keeper.saved
         self.request.can_finish = True
         is_told = False
         while not live.done and monitor.iterations < self.recipe.iterations and self.request.reason is None:
             count, began = 1 if self.callbacks else keeper.count(), time.perf_counter()
             live.advance(count=count)
             keeper.ran(count, time.perf_counter() - began)
-            self._evaluate()
+            with self.request.dispensable():
+                self._evaluate()
             self.request.by_callback = monitor.stop_requested
             keeper.keep(live, at_once=self.request.reason is not None)
             restarts = getattr(agent.environment, "restarts", "")
@@ -299,7 +300,9 @@ class _Training:
         monitor = self.monitor
         evaluation = None
         if self.recipe.eval_episodes and monitor.latest and stopped is None and error is None:
-            evaluation = evaluate(self.recipe, monitor.latest, self.recipe.eval_episodes, self.recipe.seed, self.cache)
+            with self.request.dispensable():
+                evaluation = evaluate(self.recipe, monitor.latest, self.recipe.eval_episodes, self.recipe.seed, self.cache)
+            stopped = self.request.reason if evaluation is None else None
         result = _result(evaluation, self._timing())
         if stopped is not None:
             result["interrupted"] = True
@@ -373,12 +376,9 @@ def _result(evaluation: Evaluation | None, timing: Timing) -> Result:
     }
 
 
+PACKAGES = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb", "tensorboardX")
+
+
 def versions() -> dict[str, str | None]:
     """The versions of Python and of the packages for a run; None for a package that is not installed."""
-    numbers: dict[str, str | None] = {"python": platform.python_version()}
-    for name in ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "flax", "wandb", "tensorboardX"):
-        try:
-            numbers[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            numbers[name] = None
-    return numbers
+    return doctor.versions(PACKAGES)

@@ -10,13 +10,14 @@ import functools
 import importlib
 import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.entries import LOG, Entries
 from tempo_core.ir.fingerprint import fingerprint, is_of_library, unwrapped
 from tempo_core.ir.ops import Dataflow, Op, Udf
@@ -61,14 +62,16 @@ class Executables:
             )
             return None
 
-    def compile(self, identity: str, lowered: Any, devices: Sequence[jax.Device]) -> tuple[Any, bool]:
+    def compile(
+        self, identity: str, lowered: Any, devices: Sequence[jax.Device], subject: Callable[[], Subject]
+    ) -> tuple[Any, bool]:
         """A traced program, compiled, and whether it is kept now.
 
         It cannot be kept if it calls back into this process, or runs on other devices than these; nor if it came from JAX's own
         cache: XLA's CPU compiler cannot write a program that it did not compile itself, and says so only when the program runs.
         """
         with _JaxCache() as jax_cache:
-            compiled = lowered.compile()
+            compiled = compile_lowered(lowered, subject)
         targets = _targets(lowered.as_text())
         calls_back = any("callback" in target for target in targets)
         if calls_back or jax_cache.was_hit or not _runs_on(compiled, devices):

@@ -26,8 +26,10 @@ import numpy as np
 from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.products import shared_by
 from tempo_core.backends.scopes import program_name
+from tempo_core.compiling import Subject, compile_lowered
 from tempo_core.ir.fingerprint import fingerprint
 from tempo_core.ir.graph import Key
+from tempo_core.ir.naming import label, names
 from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime import environment
@@ -425,7 +427,7 @@ class Staged:
         """The number of segments whose XLA program came from disk, or was compiled by this backend for another program."""
         lowered = [s.lowered for s in self.segments if s.compiled is None and s.lowered is not None]
         loaded = sum(1 for s in self.segments if s.compiled is not None)
-        return loaded + sum(1 for each in lowered if _identity(each, self.spread) in self.backend.executables)
+        return loaded + sum(1 for each in lowered if _identity(each.as_text(), each, self.spread) in self.backend.executables)
 
     def _expected(self, segment: Segment) -> tuple[Any, ...]:
         """The arguments of a segment, as shapes and dtypes."""
@@ -519,29 +521,43 @@ class Staged:
         compiled = self._linked(link)
         if compiled is None:
             lowered = segment.lowered if segment.lowered is not None else self._lowered(segment, arguments)
-            compiled, origin = self._compiled(lowered, link)
+            compiled, origin = self._compiled(lowered, link, segment)
             self.compiles += origin == "compiled"
             self.loads += origin == "loaded"
         segment.lowered, segment.compiled = None, compiled
         self.compile_seconds += time.perf_counter() - start
         return compiled
 
-    def _compiled(self, lowered: Any, link: str | None) -> tuple[Callable[..., Any], str]:
-        """The XLA program of a traced function, and whether it was "compiled" now, "loaded" from disk, or is "shared" with another program."""
-        identity = _identity(lowered, self.spread)
+    def _compiled(self, lowered: Any, link: str | None, segment: Segment | None) -> tuple[Callable[..., Any], str]:
+        """The XLA program of a traced function, and whether it was "compiled" now, "loaded" from disk, or is "shared" with another program.
+
+        Without a segment it is the function that makes the first values of the stores.
+        """
+        text = lowered.as_text()
+        identity = _identity(text, lowered, self.spread)
         compiled, origin = self._executable(identity)
         is_on_disk = compiled is not None
         if compiled is None:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+                subject = functools.partial(self._subject, segment, text)
                 if self.executables is None:
-                    compiled = lowered.compile()
+                    compiled = compile_lowered(lowered, subject)
                 else:
-                    compiled, is_on_disk = self.executables.compile(identity, lowered, self._devices)
+                    compiled, is_on_disk = self.executables.compile(identity, lowered, self._devices, subject)
             self.backend.executables[identity] = compiled
-        if self.executables is not None and is_on_disk and link is not None and may_be_linked(lowered.as_text()):
+        if self.executables is not None and is_on_disk and link is not None and may_be_linked(text):
             self.executables.add_link(link, identity)
         return compiled, origin
+
+    def _subject(self, segment: Segment | None, text: str) -> Subject:
+        """What XLA compiles, in words; `text` is its program."""
+        operations = text.count(" = ")
+        if segment is None:
+            return Subject("zeros for the stores", "", operations)
+        tensors = names(self.graph)
+        shown = label(tensors[each.node] for each in _executes(segment) if not self._is_output(each))
+        return Subject(f"launch {segment.number + 1} of {len(self.segments)}", shown, operations)
 
     @property
     def _devices(self) -> Sequence[jax.Device]:
@@ -606,7 +622,7 @@ class Staged:
 
             shardings = None if self.spread is None else [self.lowering.sharding(k) for k in keys]
             zeros = jax.jit(zeros_for_the_stores, out_shardings=shardings)
-            self._zeros = zeros if self.executables is None else self._compiled(zeros.lower(), None)[0]
+            self._zeros = zeros if self.executables is None else self._compiled(zeros.lower(), None, None)[0]
         return dict(zip(keys, self._zeros(), strict=True))
 
     def fed(self, name: str, value: Any) -> Any:
@@ -674,14 +690,14 @@ def _outside(item: Item) -> Iterator[Item]:
             yield from _outside(child)
 
 
-def _identity(lowered: Any, spread: Spread | None) -> str:
+def _identity(text: str, lowered: Any, spread: Spread | None) -> str:
     """The key of an XLA program: its text, its arguments with their nesting, and its devices.
 
     The text has all arguments, also those that it does not use. Without them, a program that reads the first of two equal arrays
     would have the text of one that reads the second.
     """
     devices = "" if spread is None else f"\n{spread.name}"
-    return hashlib.sha256(f"{lowered.as_text()}\n{lowered.in_tree}\n{lowered.out_tree}{devices}".encode()).hexdigest()
+    return hashlib.sha256(f"{text}\n{lowered.in_tree}\n{lowered.out_tree}{devices}".encode()).hexdigest()
 
 
 def _executes(segment: Segment) -> Iterator[Execute]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
+
+from tempo_core.compiling import Subject, reporting
 
 
 class Progress:
@@ -25,14 +28,22 @@ class Progress:
         self._bar = Bar(*columns, disable=not visible)
         self._say, self._total = None if visible else say, total
         self._before: tuple[float, float] | None = None  # tokens, and when
+        self._is_visible, self._stack = visible, ExitStack()
         self._task = self._bar.add_task("training", total=total, loss="-", held_out="-")
 
     def __enter__(self) -> Progress:
         self._bar.start()
+        if self._is_visible:
+            self._stack.enter_context(reporting(self._compiling))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
         self._bar.stop()
+
+    def _compiling(self, subject: Subject, seconds: float | None) -> None:
+        """Show what XLA compiles, in the place of what the run does."""
+        self._bar.update(self._task, description="training" if seconds is None else f"compiling {subject.short}: {seconds:.0f} s")
 
     def update(self, row: Mapping[str, float]) -> None:
         """Show one report."""

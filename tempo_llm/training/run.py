@@ -104,7 +104,8 @@ class Evaluation:
 
     def __init__(self, config: LlamaConfig, rows: IntArray, options: Mapping[str, Any]):
         traced = trace_evaluation(config, rows.shape[1] - 1, len(rows))
-        self.program = traced.context.compile(traced.bounds, traced.outputs[0], tp.Config(**options))
+        program = traced.context.compile(traced.bounds, traced.outputs[0], tp.Config(**options))
+        self.program = program.compile()  # before the first report, so that no report waits for XLA to be saved
         self.rows = rows
 
     def loss(self, parameters: Arrays) -> float:
@@ -167,6 +168,7 @@ class _Training:
         self.reports = _Reports()
         self.tokens = recipe.report_every * recipe.batch_size * recipe.length  # of a report
         self.loss = self.held_out_loss = math.nan
+        self.saved = 0  # reports
 
     def run_all(self, progress: bool) -> Outcome:
         recipe, reports, began = self.recipe, self.reports, time.perf_counter()
@@ -176,6 +178,8 @@ class _Training:
         loggers: list[CSVLogger | WandbLogger] = [CSVLogger(self.run.metrics, done)]
         if recipe.track:
             loggers.append(WandbLogger(recipe.wandb, recipe.model_dump(mode="json"), self.run.path, "update"))
+        self.saved = done
+        self.request.is_saved = lambda: reports.number < self.saved  # the reports of this run are numbered from 0
         self.request.can_finish = True
         seconds, first = 0.0, done
         try:
@@ -189,6 +193,7 @@ class _Training:
                     for logger in loggers:
                         logger.log(row)
                     self._save(live)
+                    self.saved = done
                     bar.update(row)
         finally:
             for logger in loggers:

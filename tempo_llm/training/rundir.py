@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tempo_llm.training.recipe import TrainRecipe, make_recipe
 
 MARK = "# A recipe of tempo-llm train\n"  # the first line of a run's config.yaml
 MAY_DIFFER = ("track", "wandb", "saved_dtype")  # keys that the program does not depend on
+LOCK = ".lock"
 FILES = ("config.yaml", "metrics.csv", "state.safetensors", "result.json")
 
 
@@ -48,9 +49,18 @@ class RunFiles:
         """The model directory with the parameters of the newest report."""
         return self.path / "model"
 
-    def locked(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def locked(self) -> Iterator[None]:
         """Hold the directory, which is created, for this process alone. Raises RunError."""
-        return locked(self.path)
+        is_new = not self.path.exists()
+        try:
+            with locked(self.path):
+                yield
+        finally:
+            if is_new and not self.config.exists():  # training did not begin
+                with suppress(OSError):
+                    (self.path / LOCK).unlink()
+                    self.path.rmdir()
 
     def check(self) -> None:
         """Raise RunError if config.yaml is there and is not that of a training run: it may be a file of the user."""
@@ -129,7 +139,7 @@ def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool
         run.check_recipe(recipe)
         return run, True
     begun = resume == "auto" and run.config.exists()  # and ended before its first report
-    foreign = run.path.is_dir() and any(run.path.iterdir()) and not run.config.exists()
+    foreign = run.path.is_dir() and any(path.name != LOCK for path in run.path.iterdir()) and not run.config.exists()
     if foreign or (run.config.exists() and not (overwrite or begun)):
         raise RunError(
             f"{run.path} holds {'files that are not of a run' if foreign else 'a run already'}",

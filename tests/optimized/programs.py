@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.optimized import upstream
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECIPES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "recipes").glob("*.yaml"))}
 Results = dict[str, float | str]
@@ -197,6 +199,10 @@ def table() -> dict[str, Program]:
     each["chat"] = Program(chat, as_text, LLM)
     each["README's example"] = Program(readme_example, means, CORE)
     each |= {f"classic {name}": Program(partial(classic, name), against_the_form_by_hand, CORE) for name in CLASSICS}
+    each["random numbers"] = Program(upstream.random_numbers, upstream.equal, CORE)
+    each["point stores"] = Program(upstream.point_stores, means, CORE)
+    each["shift register"] = Program(upstream.shift_register, upstream.as_shifted, CORE)
+    each["second process"] = Program(upstream.second_process, upstream.as_kept, CORE)
     each |= {f"ledger {name}": Program(partial(ledger, name), means, CORE + RL) for name in LEDGER}
     return each
 
