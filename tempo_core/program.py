@@ -18,7 +18,7 @@ from tempo_core.backends.base import Backend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.cache import Kept
 from tempo_core.config import Config
-from tempo_core.errors import ConfigError, InputError, OutOfMemoryError, TempoError
+from tempo_core.errors import ConfigError, InputError, TempoError
 from tempo_core.explain import explanation
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.context import BaseContext
@@ -40,11 +40,11 @@ from tempo_core.runtime.cost import Cost
 from tempo_core.runtime.count import cost_of
 from tempo_core.runtime.devices import Spread, spread
 from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
-from tempo_core.runtime.feeds import Feeds, InputSpec, checked_inputs, input_specs
+from tempo_core.runtime.feeds import Feeds, InputSpec, check_names, checked_inputs, input_specs
 from tempo_core.runtime.interpreter import Interpreter
 from tempo_core.runtime.jax_bounds import CallLengths, Extent
 from tempo_core.runtime.jax_function import Carry, Form, Gradients, JaxFunction, check_device_only
-from tempo_core.runtime.live import Origin, Run, origin_of, resumed
+from tempo_core.runtime.live import MemoryGuard, Origin, Run, origin_of, resumed
 from tempo_core.runtime.numerics import Ran, Watch, find
 from tempo_core.runtime.plan import Plan, plan_of
 from tempo_core.runtime.profile import Places, Profile, complete, counts_of, interpreted, may_repeat, timed
@@ -256,17 +256,12 @@ class Program(Generic[R]):
         donated = self._donated(inputs, donate)
         chosen = self.config.seed if seed is None else seed
         watch = self._watch(fed, chosen, numbers)
-        try:
+        with self._out_of_memory():
             if self._staged is not None:
                 values = (self._donating(donated) if donated else self._staged).run(fed, chosen, watch)
             else:
                 values = Interpreter(self.scheduled, self.backend, chosen, watch).run(fed)
-        except (MemoryError, jax.errors.JaxRuntimeError) as error:
-            explained = self._out_of_memory(error)
-            if explained is None:
-                raise
-            raise explained from error
-        results: R = self._form(numbers)(values)
+            results: R = self._form(numbers)(values)
         for array in donated.values():
             if not array.is_deleted():
                 array.delete()
@@ -298,10 +293,8 @@ class Program(Generic[R]):
             self._donors[key] = self._new_staged(donated=key)
         return self._donors[key]
 
-    def _out_of_memory(self, error: Exception) -> OutOfMemoryError | None:
-        """The error of a run that had too little memory, with the largest tensors; None for another error."""
-        is_it = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-        return self.plan().out_of_memory(str(error)) if is_it else None
+    def _out_of_memory(self) -> MemoryGuard:
+        return MemoryGuard(lambda said: self.plan().out_of_memory(said))
 
     @checked
     def profile(self, inputs: Inputs | None = None, seed: int | None = None, bounds: RunBoundsLike | None = None) -> Profile[R]:
@@ -320,15 +313,10 @@ class Program(Generic[R]):
         else:
             run = functools.partial(staged.run, fed, chosen, watch)
             measure = functools.partial(staged.measured, run, places)
-        try:
+        with self._out_of_memory():
             plain = timed(run) if may_repeat(self.graph, fed) else None
             values, seconds, entries = measure()
-        except (MemoryError, jax.errors.JaxRuntimeError) as error:
-            explained = self._out_of_memory(error)
-            if explained is None:
-                raise
-            raise explained from error
-        results: R = self._form(numbers)(values)
+            results: R = self._form(numbers)(values)
         compile_seconds = 0.0 if staged is None else staged.compile_seconds
         return Profile(results, seconds, plain, compile_seconds, complete(entries, places, counts), counts)
 
@@ -446,6 +434,7 @@ class Program(Generic[R]):
         files are). Where a step is written out, the array of its points is split into one array a point, once. Bound programs share the
         device programs of this one. Raises InputError for inputs that do not fit, are streamed, or are bound already.
         """
+        check_names(self._specs, self._domains, inputs)
         specs = {name: spec for name, spec in self._specs.items() if name in inputs}
         for name, node in self.source.fed().items():
             varying = [
@@ -524,7 +513,9 @@ class Program(Generic[R]):
         bounds = {bound.name: numbers[bound] for bound in self.limits}
         form = self._form(numbers)
         shapes = {name: result.shape(numbers) for name, result in self.outputs.items()}
-        return Run(self.graph, executor, fed, seed, form, self._origin, outputs, by, examples, watch is not None, bounds, shapes)
+        return Run(
+            self.graph, executor, fed, seed, form, self._origin, outputs, by, examples, self._out_of_memory, watch is not None, bounds, shapes
+        )  # fmt: skip
 
     def _opened_at(self, step: str | None) -> Staged:
         """The device programs of runs that stop between iterations over a step."""

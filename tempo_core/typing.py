@@ -22,11 +22,12 @@ from tempo_core.frontend.types import (
     SupportsArray,
     Tree,
     Value,
+    Widths,
 )
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, IntoExpr
 
 __all__ = [
     "Array", "ArrayLike", "Axes", "AxisPairs", "Bool", "Bounds", "Condition", "Domain", "Expr", "Feed", "Index", "Inputs", "IntoExpr", "Key",
-    "Number", "Numbers", "Positions", "Ragged", "Shape", "SpatialIndex", "SpatialKey", "SupportsArray", "Tree", "Value",
+    "Number", "Numbers", "Positions", "Ragged", "Shape", "SpatialIndex", "SpatialKey", "SupportsArray", "Tree", "Value", "Widths",
 ]  # fmt: skip

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tempo_llm.config import LlamaConfig
+from tempo_llm.errors import RequestError
 from tempo_llm.generate import Generator, Request
+
+MOST_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,7 @@ def measure(
     generator: Generator, rows: int, prompt_tokens: int, new_tokens: int, repeats: int, max_context: int | None = None
 ) -> Figures:
     """Generate from random prompts, once to compile, then `repeats` times. Raises RequestError if they do not fit the context."""
-    random = np.random.default_rng(0)
-    prompts = random.integers(0, generator.config.vocab_size, (rows, prompt_tokens)).tolist()
+    prompts = random_prompts(generator.config, rows, prompt_tokens)
     request = Request(prompts, new_tokens, max_context=max_context)
     warm = generator.start(request)
     warm.finish()
@@ -78,6 +81,15 @@ def measure(
         speed,
         weights / max(step, 1e-9) / speed,
     )
+
+
+def random_prompts(config: LlamaConfig, rows: int, tokens: int) -> list[list[int]]:
+    """So many prompts of random tokens. Raises RequestError for more than MOST_ROWS, and for prompts longer than the model's context."""
+    if rows > MOST_ROWS:
+        raise RequestError(f"{rows} rows are too many; the most are {MOST_ROWS}", hint=f"--rows {MOST_ROWS}")
+    if tokens > config.max_position_embeddings:
+        raise RequestError(f"prompts of {tokens} tokens do not fit the context of {config.max_position_embeddings} tokens")
+    return np.random.default_rng(0).integers(0, config.vocab_size, (rows, tokens)).tolist()
 
 
 def memory_speed(megabytes: int = 64, repeats: int = 5) -> float:

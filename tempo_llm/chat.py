@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tempo_llm.errors import TokenizerError
+from tempo_llm.files import read_text
 from tempo_llm.json_files import JsonObject
 
 SECONDS = 10  # that a template may take
@@ -46,7 +47,7 @@ class ChatTemplate:
         if file.exists():
             source = file
             try:
-                text = file.read_text(encoding="utf-8")
+                text = read_text(file)
             except (OSError, UnicodeDecodeError) as error:
                 raise TokenizerError(f"{file} cannot be read: {error}", hint="use --raw to do without it") from None
         if not text:

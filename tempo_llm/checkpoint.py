@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
+from tempo_llm.files import read_text
 from tempo_llm.tensor_file import TensorFile
 
 IGNORED_SUFFIX = "rotary_emb.inv_freq"  # a buffer in old checkpoints; its values follow from the configuration
@@ -106,7 +108,7 @@ def load_weights(directory: str | Path, config: LlamaConfig, dtype: str = "float
 
 def check_dtype(dtype: str) -> None:
     """Raises RequestError for a dtype that weights cannot have."""
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise RequestError(
             f"the dtype {shown(dtype)} is unknown; weights can be {', '.join(DTYPES)}", hint='dtype="bfloat16", for example'
         )
@@ -195,7 +197,7 @@ def _open(directory: Path) -> dict[str, Readable]:
 
 def _open_shards(directory: Path, index: Path) -> dict[str, Readable]:
     try:
-        weight_map: dict[str, str] = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+        weight_map: dict[str, str] = dict(json.loads(read_text(index))["weight_map"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{index} cannot be read: {shown(error, 300)}", hint="it needs an object `weight_map`") from None
     wrong = [shard for shard in weight_map.values() if not isinstance(shard, str) or Path(shard).name != shard or "\0" in shard]
@@ -205,7 +207,7 @@ def _open_shards(directory: Path, index: Path) -> dict[str, Readable]:
             hint="shards lie in the model's own directory",
         )
     shards = sorted(set(weight_map.values()))
-    absent = [shard for shard in shards if not (directory / shard).is_file()]
+    absent = [shard for shard in shards if not os.path.isfile(directory / shard)]  # also False for a name that no file can have
     if absent:
         raise CheckpointError(f"{index} names files that are not there: {_shorten(absent)}", hint="download the missing shards")
     files = {shard: TensorFile(directory / shard) for shard in shards}

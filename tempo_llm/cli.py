@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,9 +17,13 @@ import click
 import typer
 
 from tempo_llm.errors import LlmError, RequestError
+from tempo_llm.files import read_prompt, read_text
 from tempo_llm.json_files import JsonObject
+from tempo_llm.lines import Line, batches, completions, parse_line
+from tempo_llm.streams import check_output, drop_output, explained, open_streams
 
 if TYPE_CHECKING:
+    from tempo_core import Profile
     from tempo_llm.generate import Completion, Generation
     from tempo_llm.model import Model
     from tempo_llm.sampling import Sampling
@@ -30,6 +34,23 @@ STDIN = "-"
 PROFILE = Path("profile.svg")  # in the working directory
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tempo-llm {version('tempo-dl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _of_all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
 # -- flags of several commands ------------------------------------------------------------------------------------------
 
 
@@ -38,7 +59,7 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(values, dict):
@@ -101,12 +122,14 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to
 
 
 @contextlib.contextmanager
-def _errors() -> Iterator[contextlib.ExitStack]:
+def _errors(prints: bool = True) -> Iterator[contextlib.ExitStack]:
     """What a user can do wrong, and what a machine lacks, is one line on standard error and the exit code 1.
 
-    What is entered into the stack lasts as long as the command.
+    What is entered into the stack lasts as long as the command. A command that `prints` what it computes needs a standard output.
     """
     try:
+        if prints:
+            check_output()
         with contextlib.ExitStack() as stack:
             yield stack
     except LlmError as error:
@@ -119,8 +142,11 @@ def _errors() -> Iterator[contextlib.ExitStack]:
         typer.echo("interrupted", err=True)
         raise typer.Exit(exit_status(error)) from None
     except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        drop_output()
         raise typer.Exit(0) from None
+    except OSError as error:
+        drop_output()
+        _fail(explained(error))
     except MemoryError:
         _fail("this machine has too little memory for the request\n  hint: ask for fewer tokens or samples, or --dtype int8")
     except Exception as error:
@@ -200,7 +226,9 @@ def generate(
     jsonl: Annotated[
         str | None,
         typer.Option(
-            "--jsonl", metavar="FILE", help="One prompt a line, as JSON: a text, or an object with `prompt`; `-` is stdin."
+            "--jsonl",
+            metavar="FILE",
+            help="One prompt a line, as JSON: a text, or an object with `prompt`, `id`, `max_tokens`, `temperature`; `-` is stdin.",
         ),
     ] = None,
     system_prompt: SystemPrompt = None,
@@ -250,7 +278,12 @@ def generate(
 ) -> None:
     """Continue one or more prompts."""
     with _errors() as command:
-        texts = _prompts(source, prompt or [], file or [], jsonl)
+        lines = _prompts(source, prompt or [], file or [], jsonl)
+        texts = [line.prompt for line in lines]
+        own = next((line for line in lines if line.has_settings), None)
+        if own is not None and (plan or profile or as_json):
+            flag = "--plan" if plan else "--profile" if profile else "--json"
+            raise RequestError(f"{own.where} has settings of its own, and {flag} is about one batch", hint=f"leave {flag} out")
         sampling = _sampling(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
@@ -271,11 +304,14 @@ def generate(
             "sampling": sampling, "seed": seed, "max_context": max_context, "samples": num_samples, "logprobs": logprobs,
         }  # fmt: skip
         if profile:
+            from tempo_llm.model import stop_texts
+
             ends = {*(stop_token_id or ()), *(() if ignore_eos else generator.config.eos_ids)}
-            result = _with_texts(loaded, generator.generate(ids, max_new_tokens, profile=True, stop_ids=sorted(ends), **request))
+            stops = stop_texts(stop or ())
+            result = generator.generate(ids, max_new_tokens, profile=True, stop_ids=sorted(ends), **request)
+            result = _with_texts(loaded, result, stops)
             assert result.profile is not None
-            result.profile.draw(PROFILE)
-            typer.echo(f"{result.profile}\nthe flame picture is {PROFILE}", err=True)
+            typer.echo(f"{result.profile}\n{_drawn(result.profile)}", err=True)
         else:
             request |= {"stop": stop or (), "stop_ids": stop_token_id or (), "ignore_eos": ignore_eos}
             is_streamed = (sys.stdout.isatty() if stream is None else stream) and not as_json and jsonl is None
@@ -288,58 +324,78 @@ def generate(
                 result = pieces.generation
                 _told(result, load_seconds, verbose)
                 return
+            if jsonl is not None and not as_json:
+                made = batches(lines, ids, max_new_tokens, sampling, num_samples)
+                for finished, cost in completions(loaded, made, request):
+                    for number, completion in finished:
+                        typer.echo(json.dumps(_completion(lines[number], completion)))
+                    if cost is not None:
+                        _told(cost, load_seconds, verbose)
+                return
             result = loaded.generate(ids, max_new_tokens, **request)
-        if jsonl is not None:
+        if jsonl is not None and not as_json:
             for completion in result.completions:
-                typer.echo(json.dumps(_completion(texts[completion.prompt], completion)))
+                typer.echo(json.dumps(_completion(lines[completion.prompt], completion)))
         elif as_json:
-            typer.echo(json.dumps(_report(str(loaded.directory), texts, result, load_seconds)))
+            typer.echo(json.dumps(_report(str(loaded.directory), lines, result, load_seconds)))
         else:
             typer.echo("\n\n".join(completion.text or "" for completion in result.completions))
         _told(result, load_seconds, verbose)
 
 
-def _with_texts(model: Model, result: Generation) -> Generation:
+def _with_texts(model: Model, result: Generation, stops: Sequence[str]) -> Generation:
+    """A result with the texts of its tokens, each up to a stop string."""
     from dataclasses import replace
 
-    decoded = (replace(each, text=model.tokenizer.decode(each.token_ids)) for each in result.completions)
-    return replace(result, completions=tuple(decoded))
+    from tempo_llm.writer import Writer
+
+    completions = []
+    for each in result.completions:
+        writer = Writer(model.tokenizer, stops)
+        writer.write(each.token_ids, True)
+        completions.append(replace(each, text=writer.text, finish_reason="stop" if writer.is_stopped else each.finish_reason))
+    return replace(result, completions=tuple(completions))
 
 
-def _prompts(source: str, prompts: list[str], files: list[str], jsonl: str | None) -> list[str]:
+def _drawn(profile: Profile) -> str:
+    """Draw the flame picture of a profile; what came of it, as a line."""
+    from tempo_core.errors import ConfigError
+
+    try:
+        profile.draw(PROFILE)
+    except ConfigError as error:  # the texts are printed all the same
+        return f"note: {str(error).splitlines()[0]}"
+    return f"the flame picture is {PROFILE}"
+
+
+def _prompts(source: str, prompts: list[str], files: list[str], jsonl: str | None) -> list[Line]:
     """The prompts in the order --prompt, --file, `-`, --jsonl. Each file is one prompt, and so is standard input."""
     if source not in ("", STDIN):
         raise RequestError(f"unexpected argument {source!r}", hint="give the prompt with --prompt TEXT, --file PATH or `-`")
-    texts = list(prompts)
-    texts += [_read(name) for name in [*files, *([source] if source else [])]]
+    lines = [Line(text) for text in prompts]
+    lines += [Line(_without_newline(_read(name))) for name in [*files, *([source] if source else [])]]
     if jsonl is not None:
         for number, line in enumerate(_read(jsonl).splitlines(), 1):
             if line.strip():
-                texts.append(_prompt_of_line(line, f"line {number} of {jsonl}"))
-    if not texts:
+                lines.append(parse_line(line, f"line {number} of {jsonl}"))
+    if not lines:
         raise RequestError("there is no prompt", hint="give one with --prompt TEXT, --file PATH, or `-` for standard input")
-    for text in texts:
+    for each in lines:
         try:
-            text.encode("utf-8")
+            each.prompt.encode("utf-8")
         except UnicodeEncodeError:
             raise RequestError("a prompt is not UTF-8 text", hint="write it into a UTF-8 file: --file PATH") from None
-    return texts
+    return lines
 
 
-def _prompt_of_line(line: str, where: str) -> str:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"{where} is not JSON: {error}", hint='write {"prompt": "text"}') from None
-    text = value.get("prompt") if isinstance(value, dict) else value
-    if not isinstance(text, str):
-        raise RequestError(f"{where} has no prompt", hint='write {"prompt": "text"}, or "text"')
-    return text
+def _without_newline(text: str) -> str:
+    """A text without the newline that ends its last line: editors and `echo` write it, and nobody means it as a part of a prompt."""
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 
 def _read(name: str) -> str:
     try:
-        return sys.stdin.buffer.read().decode("utf-8") if name == STDIN else Path(name).read_text(encoding="utf-8")
+        return sys.stdin.buffer.read().decode("utf-8") if name == STDIN else read_prompt(Path(name))
     except (OSError, ValueError) as error:
         raise RequestError(f"cannot read the prompt in {name}: {error}", hint="prompts are UTF-8 text") from None
 
@@ -352,14 +408,14 @@ def _encode(model: Model, texts: list[str], raw: bool, system_prompt: str | None
     return [model.tokenizer.encode(text, raw=raw, system_prompt=system_prompt, special=special) for text in texts]
 
 
-def _report(model: str, texts: list[str], result: Generation, load_seconds: float) -> JsonObject:
+def _report(model: str, lines: list[Line], result: Generation, load_seconds: float) -> JsonObject:
     """The object of --json. If there is one completion, its `token_ids` and `text` are at the top level too."""
-    completions = [_completion(texts[completion.prompt], completion) for completion in result.completions]
-    only_completion = {key: completions[0][key] for key in ("token_ids", "text")} if len(completions) == 1 else {}
+    reports = [_completion(lines[completion.prompt], completion) for completion in result.completions]
+    only_completion = {key: reports[0][key] for key in ("token_ids", "text")} if len(reports) == 1 else {}
     return {
         "model": model,
         **only_completion,
-        "completions": completions,
+        "completions": reports,
         "positions": result.length,
         "capacity": result.capacity,
         "compiles": result.compiles,
@@ -372,9 +428,10 @@ def _report(model: str, texts: list[str], result: Generation, load_seconds: floa
     }
 
 
-def _completion(prompt: str, completion: Completion) -> JsonObject:
+def _completion(line: Line, completion: Completion) -> JsonObject:
     report: dict[str, Any] = {
-        "prompt": prompt,
+        **({} if line.id is None else {"id": line.id}),
+        "prompt": line.prompt,
         "sample": completion.sample,
         "prompt_token_ids": list(completion.prompt_ids),
         "token_ids": list(completion.token_ids),
@@ -559,7 +616,9 @@ def plan(
         if prompt_tokens < 1 or rows < 1:
             raise RequestError("a plan needs at least one prompt of at least one token", hint="--rows 1 --prompt-tokens 128")
         loaded = _load(command, model, dtype, attention, cache, no_cache)
-        prompts = [[0] * prompt_tokens for _ in range(min(rows, 4096))]
+        from tempo_llm.bench import random_prompts
+
+        prompts = random_prompts(loaded.config, rows, prompt_tokens)
         typer.echo(loaded.generator.plan(prompts, max_new_tokens, max_context=max_context, full=full, as_json=as_json))
 
 
@@ -586,7 +645,7 @@ def bench(
         loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
         from tempo_llm.bench import measure
 
-        figures = measure(loaded.generator, min(rows, 4096), prompt_tokens, max_new_tokens, repeats, max_context)
+        figures = measure(loaded.generator, rows, prompt_tokens, max_new_tokens, repeats, max_context)
         if as_json:
             typer.echo(json.dumps(asdict(figures)))
         else:
@@ -653,7 +712,7 @@ def train(
     no_cache: NoCache = False,
 ) -> None:
     """Train a model by RECIPE; the run directory gets config.yaml, metrics.csv, state.safetensors, result.json and model/."""
-    with _errors() as command:
+    with _errors(prints=plan) as command:
         try:
             from tempo_llm.training.recipe import load_recipe
         except ImportError as error:
@@ -693,8 +752,13 @@ def train(
 def main() -> None:
     """The console script. GPU memory is allocated as it is needed, unless XLA_PYTHON_CLIENT_PREALLOCATE says otherwise."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    open_streams()
     try:
         app()
+    except OSError as error:  # the help cannot be written
+        drop_output()
+        typer.echo(f"error: {explained(error)}", err=True)
+        sys.exit(1)
     except SystemExit as end:
         if "tempo_core.compiling" in sys.modules:  # not imported for the help
             from tempo_core.compiling import leave

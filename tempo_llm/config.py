@@ -10,6 +10,7 @@ from typing import Any
 
 from tempo_core.nn import RopeScaling
 from tempo_llm.errors import ModelConfigError, shown
+from tempo_llm.files import read_text
 from tempo_llm.json_files import JsonObject
 from tempo_llm.rope import LARGEST as LARGEST_NUMBER
 from tempo_llm.rope import scaling_from_values
@@ -144,6 +145,7 @@ def _windows(values: JsonObject, family: Family, layers: int, source: str) -> tu
         return ()
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ModelConfigError(f"{source}: sliding_window is {shown(value)}; it must be a positive integer, or null for none")
+    value = min(value, LARGEST["max_position_embeddings"])  # no context is longer
     kinds = values.get("layer_types")
     if kinds is not None:
         supported = ("full_attention", "sliding_attention")
@@ -197,7 +199,7 @@ def _refuse_unsupported(values: JsonObject, source: str) -> None:
 
 def _read_json(path: Path) -> JsonObject:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     except FileNotFoundError:
         raise ModelConfigError(
             f"{path} does not exist", hint="a model is a directory with config.json, model.safetensors and tokenizer.json"

@@ -17,7 +17,7 @@ from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
 from tempo_llm.errors import CheckpointError, RequestError, shown
 from tempo_llm.llama import Decoder, Weights, trace_decoder, trace_scorer
-from tempo_llm.sampling import NOT_FINITE, Features, Sampling, uniform_draws
+from tempo_llm.sampling import NOT_FINITE, Features, Sampling, chosen_sampling, uniform_draws
 from tempo_llm.types import FloatArray, IntArray
 
 LEAST_CAPACITY = 64  # positions; capacities are this number, doubled as often as a request needs it
@@ -109,29 +109,35 @@ class Request:
 
     def needed(self, config: LlamaConfig) -> int:
         """The number of positions of the longest row. Raises RequestError for a request that cannot be served."""
+        if not isinstance(self.sampling, Sampling):
+            raise RequestError(
+                f"sampling is {shown(self.sampling)}; it must be a Sampling", hint="sampling=tempo_llm.Sampling(0.8, top_k=10)"
+            )
         for name, value, least, most in (
             ("max_new_tokens", self.max_new_tokens, 1, None),
             ("samples", self.samples, 1, 4096),
             ("logprobs", self.logprobs, 0, min(config.vocab_size, MOST_LOGPROBS)),
             ("seed", self.seed, None, None),
         ):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or (least is not None and value < least) or (most is not None and value > most):
+            if not _is_whole(value) or (least is not None and value < least) or (most is not None and value > most):
                 limits = "" if least is None else f" of at least {least}" + ("" if most is None else f" and at most {most}")
                 raise RequestError(f"{name} is {shown(value)}; it must be a whole number{limits}")
+        if not isinstance(self.prompts, Sequence):
+            raise RequestError(
+                f"prompts is {shown(self.prompts)}; it must be lists of token ids", hint="generate([[1, 2, 3]], 16)"
+            )
         if not self.prompts:
             raise RequestError("there is no prompt", hint='give one with --prompt TEXT, or generate(["text"])')
         for number, prompt in enumerate(self.prompts):
-            if not len(prompt):
+            if not check_tokens(prompt, f"prompt {number}", config):
                 raise RequestError(
                     f"prompt {number} has no tokens",
                     hint='this tokenizer adds no begin token, so write some text: --prompt "Hello"',
                 )
-            _check_tokens(prompt, f"prompt {number}", config)
-        _check_tokens(list(self.stop_ids), "the list of stop tokens", config)
+        check_tokens(self.stop_ids, "stop_ids", config)
         most = config.max_position_embeddings
         limit: Any = most if self.max_context is None else self.max_context
-        if not isinstance(limit, int) or not 1 <= limit <= most:
+        if not _is_whole(limit) or not 1 <= limit <= most:
             raise RequestError(f"max_context is {self.max_context}; this model takes 1 to {most} tokens")
         longest = max(map(len, self.prompts))
         if longest + self.max_new_tokens > limit:
@@ -142,13 +148,29 @@ class Request:
         return longest + self.max_new_tokens
 
 
-def _check_tokens(tokens: Sequence[int], what: str, config: LlamaConfig) -> None:
-    unknown = [token for token in tokens if not isinstance(token, (int, np.integer)) or not 0 <= token < config.vocab_size]
+def check_tokens(tokens: Iterable[int], what: str, config: LlamaConfig) -> list[int]:
+    """The ids as a list. Raises RequestError for what is not token ids, and for tokens that the model does not know."""
+    try:
+        ids = None if isinstance(tokens, (str, bytes)) else list(tokens)
+    except TypeError:
+        ids = None
+    if ids is None:
+        example = _EXAMPLES.get(what, "generate([1, 2, 3])")
+        raise RequestError(f"{what} is {shown(tokens)}; it must be token ids", hint=f"{example}, for example")
+    unknown = [token for token in ids if not _is_whole(token) or not 0 <= token < config.vocab_size]
     if unknown:
         raise RequestError(
             f"{what} has token {shown(unknown[0])}, and the model knows {config.vocab_size} tokens",
             hint="token ids are whole numbers; if a tokenizer gave them, it does not belong to this model",
         )
+    return ids
+
+
+_EXAMPLES: Mapping[str, str] = {"stop_ids": "stop_ids=[2]", "ids": "logits([1, 2, 3])"}  # of tokens, by the name of the argument
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
 class Generator:
@@ -173,7 +195,7 @@ class Generator:
         self.config = config
         self.attention = Attention.of_windows(config.windows) if attention is None else attention
         self.capacity = capacity
-        if capacity is not None and not (isinstance(capacity, int) and 1 <= capacity <= config.max_position_embeddings):
+        if capacity is not None and not (_is_whole(capacity) and 1 <= capacity <= config.max_position_embeddings):
             raise RequestError(
                 f"the capacity is {shown(capacity)}; this model takes 1 to {config.max_position_embeddings} tokens"
             )
@@ -221,8 +243,9 @@ class Generator:
         `sampling` says more about the choice (instead of `temperature`). With `profile`, the run is profiled. Raises
         `RequestError` for prompts that are empty, hold unknown tokens or do not fit `max_context` (the model's own limit).
         """
-        chosen = Sampling(temperature) if sampling is None else sampling
-        request = Request(prompts, max_new_tokens, chosen, seed, tuple(stop_ids), max_context, samples, logprobs)
+        chosen = chosen_sampling(sampling, temperature)
+        ends = tuple(check_tokens(stop_ids, "stop_ids", self.config))
+        request = Request(prompts, max_new_tokens, chosen, seed, ends, max_context, samples, logprobs)
         if profile:
             return self._profiled(request)
         decoding = self.start(request)
@@ -274,14 +297,19 @@ class Generator:
         With `full`, each statement and each store has a line of its own. `as_json` gives the memory of all tensors and its peaks
         instead, and `picture` is an .svg of them that is written.
         """
-        chosen = Sampling(temperature) if sampling is None else sampling
+        chosen = chosen_sampling(sampling, temperature)
         request = Request(prompts, max_new_tokens, chosen, 0, (), max_context, samples, logprobs)
-        program, _ = self.program(
-            len(request.rows), request.needed(self.config), chosen.features(logprobs), request.shortest, bind=False
-        )
+        needed = request.needed(self.config)
+        program, _ = self.program(len(request.rows), needed, chosen.features(logprobs), request.shortest, bind=False)
         made = program.plan()
         if picture is not None:
-            made.draw(picture)
+            try:
+                made.draw(picture)
+            except OSError as error:
+                raise RequestError(
+                    f"the picture {picture} cannot be written: {error.strerror or error}",
+                    hint="name a file in a directory that is there",
+                ) from None
         return made.json() if as_json else made.text(full)
 
     def logits(self, ids: Sequence[int]) -> FloatArray:
@@ -289,9 +317,9 @@ class Generator:
 
         Raises RequestError for unknown tokens, for no tokens, and for more than the model's context.
         """
-        if not len(ids):
+        ids = check_tokens(ids, "ids", self.config)
+        if not ids:
             raise RequestError("there are no tokens to score", hint="logits([1, 2, 3]), for example")
-        _check_tokens(ids, "the text", self.config)
         if len(ids) > self.config.max_position_embeddings:
             raise RequestError(f"{len(ids)} tokens do not fit the context of {self.config.max_position_embeddings} tokens")
         capacity = self.capacity_for(len(ids))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from tempo_llm.errors import RequestError
+from tempo_llm.errors import RequestError, shown
 
 CHECKPOINTS = Path("checkpoints")
 REPOSITORIES: Mapping[str, str] = {  # short names
@@ -38,6 +38,8 @@ def locate(model: str | Path) -> Path:
 
     Raises RequestError, which says where it looked, and how to get the weights.
     """
+    if not isinstance(model, (str, Path)):
+        raise RequestError(f"{shown(model)} is not the name of a model", hint='tempo_llm.load("path/to/a/checkpoint")')
     name = str(model)
     if not name.strip() or "\0" in name:
         raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")

@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from tempo_core import Config
 from tempo_core.nn import Pattern
 from tempo_llm.attention import Attention, Layers
 from tempo_llm.checkpoint import check_dtype
 from tempo_llm.config import LlamaConfig
 from tempo_llm.conversation import Conversation
 from tempo_llm.errors import PatternError, RequestError, TokenizerError, shown
-from tempo_llm.generate import Completion, Decoding, Generation, Generator, Piece, Request
+from tempo_llm.generate import Completion, Decoding, Generation, Generator, Piece, Request, check_tokens
 from tempo_llm.hub import locate
-from tempo_llm.sampling import Sampling
+from tempo_llm.sampling import Sampling, chosen_sampling
 from tempo_llm.tokenizer import Tokenizer
 from tempo_llm.types import FloatArray
 from tempo_llm.writer import Writer
@@ -43,6 +44,7 @@ def load(
     Raises RequestError if there is no such model or dtype, ModelConfigError, CheckpointError, TokenizerError and PatternError.
     """
     check_dtype(dtype)
+    Config(**options)  # reports a mistake before the weights are read
     directory = locate(model)
     config = LlamaConfig.from_directory(directory)
     chosen = _attention(attention, config)
@@ -62,6 +64,14 @@ def _attention(attention: object, config: LlamaConfig) -> Attention:
     if not isinstance(attention, str):
         raise PatternError(f"{shown(attention)} is not an attention pattern", hint='attention="window=1024+sink=4", for example')
     return Attention.parse(attention)
+
+
+def stop_texts(stop: str | Sequence[str]) -> tuple[str, ...]:
+    """The texts that end a continuation. Raises RequestError if they are not texts, or empty."""
+    stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
+    if not all(isinstance(text, str) and text for text in stops):
+        raise RequestError(f"stop is {shown(stop)}; it must be texts that are not empty", hint='stop=["END"], or leave it out')
+    return stops
 
 
 class Model:
@@ -164,16 +174,15 @@ class Model:
         With `stream`, the result is an iterator over pieces of text as they come, in launches of `chunk` positions (by default, about a tenth
         of a second each); its `.generation` is the same as without. Raises RequestError.
         """
-        stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
-        if not all(isinstance(text, str) and text for text in stops):
-            raise RequestError(
-                f"stop is {shown(stop)}; it must be texts that are not empty", hint='stop=["END"], or leave it out'
-            )
+        stops = stop_texts(stop)
         ids = self._prompts(prompts)
-        chosen = Sampling(temperature) if sampling is None else sampling
-        ends = {*stop_ids, *(() if ignore_eos else (i for i in self.config.eos_ids if i < self.config.vocab_size))}
+        chosen = chosen_sampling(sampling, temperature)
+        ends = {
+            *check_tokens(stop_ids, "stop_ids", self.config),
+            *(() if ignore_eos else (i for i in self.config.eos_ids if i < self.config.vocab_size)),
+        }
         request = Request(ids, max_new_tokens, chosen, seed, tuple(sorted(ends)), max_context, samples, logprobs)
-        if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
+        if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
             raise RequestError(f"a chunk is {shown(chunk)} positions; it must be at least 1")
         if stops and self._tokenizer is None:
             raise TokenizerError("stop strings need a tokenizer, and this model has none", hint="stop at token ids: stop_ids=[2]")
@@ -197,10 +206,9 @@ class Model:
     def _prompts(self, prompts: Prompts) -> list[list[int]]:
         if isinstance(prompts, str):
             return [self._ids(prompts)]
-        try:
-            each: list[Any] = list(prompts)
-        except TypeError:
-            raise RequestError(f"the prompts are {shown(prompts)}", hint='generate("text"), or generate([1, 2, 3])') from None
+        if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+            raise RequestError(f"the prompts are {shown(prompts)}", hint='generate("text"), or generate([1, 2, 3])')
+        each: list[Any] = list(prompts)
         if each and all(isinstance(prompt, str) for prompt in each):
             return [self._ids(prompt) for prompt in each]
         if each and not any(isinstance(prompt, (str, Sequence)) or hasattr(prompt, "__len__") for prompt in each):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,8 @@ from tempo_llm.errors import RequestError, shown
 from tempo_llm.types import FloatArray
 
 NOT_FINITE = -2  # in place of a token, where the logits are not finite
-_EXCLUDED = -1e30  # a logit whose probability is 0 beside any other; it is finite
+_LARGEST = 1e30  # of settings: sums and products with logits are finite in float32
+_EXCLUDED = -_LARGEST  # a logit whose probability is 0 beside any other; it is finite
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,16 @@ class Sampling:
         for name, low, high, words in _RANGES:
             value = getattr(self, name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not low <= value <= high or not math.isfinite(value):
+            if not is_number or not low <= value <= high:
                 raise RequestError(f"{name} is {shown(value)}; it must be {words}", hint=f"{_flag(name)} takes {words}")
         if not isinstance(self.top_k, int):
             raise RequestError(f"top_k is {shown(self.top_k)}; it must be a whole number", hint="--top-k 40, for example")
-        if self.top_p == 0 or self.repetition_penalty == 0:
-            name = "top_p" if self.top_p == 0 else "repetition_penalty"
-            raise RequestError(f"{name} is 0; it must be greater than 0", hint=f"leave {_flag(name)} out to do without it")
+        if self.top_p == 0:
+            raise RequestError("top_p is 0; it must be greater than 0", hint="leave --top-p out to do without it")
+        if not isinstance(self.logit_bias, Mapping):
+            raise RequestError(
+                f"logit_bias is {shown(self.logit_bias)}; it must be numbers by token", hint="logit_bias={42: -1.0}"
+            )
         for token, bias in self.logit_bias.items():
             if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
                 raise RequestError(
@@ -84,7 +89,9 @@ class Sampling:
         number = np.float32
         inputs: dict[str, np.ndarray] = {}
         if features.is_sampled:
-            inputs |= {"temperature": np.asarray(self.temperature, number), "draw": draws}
+            limits = np.finfo(number)
+            temperature = min(max(self.temperature, float(limits.tiny)), float(limits.max))
+            inputs |= {"temperature": np.asarray(temperature, number), "draw": draws}
         if features.is_filtered:
             inputs |= {"top_k": np.asarray(min(self.top_k, vocabulary) or vocabulary, np.int32)}
             inputs |= {"top_p": np.asarray(self.top_p, number), "min_p": np.asarray(self.min_p, number)}
@@ -102,20 +109,33 @@ class Sampling:
                     raise RequestError(
                         f"the logit bias names token {shown(token)}, and the model knows the tokens 0 to {vocabulary - 1}"
                     )
-                bias[token] = max(value, _EXCLUDED)
-            inputs["logit_bias"] = bias
+                bias[token] = min(max(value, _EXCLUDED), _LARGEST)
+            if (bias == _EXCLUDED).all():
+                raise RequestError("the logit bias excludes every token", hint="leave at least one token without -inf")
+            inputs["logit_bias"] = bias - min(
+                bias.max(), number(0)
+            )  # what all tokens lose changes nothing, but rounds the logits
         return inputs
 
 
 _RANGES: Sequence[tuple[str, float, float, str]] = (
-    ("temperature", 0, math.inf, "0 (greedy) or a positive number"),
+    ("temperature", 0, sys.float_info.max, "0 (greedy) or a positive number"),
     ("top_k", 0, math.inf, "a whole number of at least 0 (0: all tokens)"),
     ("top_p", 0, 1, "a number above 0 and at most 1 (1: all tokens)"),
     ("min_p", 0, 1, "a number from 0 to 1"),
-    ("repetition_penalty", 0, math.inf, "a positive number (1: no penalty)"),
-    ("frequency_penalty", -math.inf, math.inf, "a number (0: no penalty)"),
-    ("presence_penalty", -math.inf, math.inf, "a number (0: no penalty)"),
+    ("repetition_penalty", 1 / _LARGEST, _LARGEST, f"a number from {1 / _LARGEST:g} to {_LARGEST:g} (1: no penalty)"),
+    ("frequency_penalty", -_LARGEST, _LARGEST, f"a number from -{_LARGEST:g} to {_LARGEST:g} (0: no penalty)"),
+    ("presence_penalty", -_LARGEST, _LARGEST, f"a number from -{_LARGEST:g} to {_LARGEST:g} (0: no penalty)"),
 )
+
+
+def chosen_sampling(sampling: Sampling | None, temperature: float) -> Sampling:
+    """The settings that a call gives as `sampling`, or as a temperature alone. Raises RequestError if both are there."""
+    if sampling is None:
+        return Sampling(temperature)
+    if temperature != 0:
+        raise RequestError("temperature is given beside sampling", hint=f"sampling=Sampling({shown(temperature)}, ...)")
+    return sampling
 
 
 def _flag(name: str) -> str:
@@ -153,8 +173,17 @@ def choose(logits: Tensor, features: Features, draw: Tensor | None) -> Tensor:
 
     `draw` is uniform in [0, 1). Further numbers are inputs, by the names of the fields of `Sampling`.
     """
-    chosen = greedy(logits) if draw is None else _sampled(logits / tp.input("temperature", ()), features, draw)
+    chosen = greedy(logits) if draw is None else _sampled(_tempered(logits), features, draw)
     return tp.where(tp.isfinite(logits).all(-1), chosen, NOT_FINITE)
+
+
+def _tempered(logits: Tensor) -> Tensor:
+    """The logits divided by the temperature, the greatest of them 0.
+
+    It is subtracted before the division: divided by a small temperature, logits are so large that their rounding errors have exponentials
+    of any size.
+    """
+    return (logits - logits.max(-1)) / tp.input("temperature", ())
 
 
 def _sampled(scores: Tensor, features: Features, draw: Tensor) -> Tensor:

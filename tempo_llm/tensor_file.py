@@ -20,7 +20,7 @@ class TensorFile:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         if not self.path.is_file():
-            raise CheckpointError(f"{self.path} does not exist")
+            raise CheckpointError(f"{self.path} does not exist, or is not a file")
         try:
             self._file: Any = safe_open(self.path, framework="numpy")
         except (SafetensorError, OSError) as error:

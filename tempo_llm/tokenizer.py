@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tempo_llm.chat import ChatTemplate, Message, conversation, token_text
 from tempo_llm.errors import TokenizerError
+from tempo_llm.files import check_regular, read_text
 from tempo_llm.json_files import JsonObject
 
 _MARK = "\ue000"  # of the characters for private use: no text means anything by it
@@ -114,7 +115,7 @@ def _read_settings(path: Path) -> JsonObject:
     if not path.exists():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(json.loads(read_text(path)))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise TokenizerError(f"{path} is not a JSON object: {error}") from None
 
@@ -138,6 +139,7 @@ class _Tokenizers:
                 "reading tokenizer.json needs the package tokenizers", hint="pip install 'tempo-dl[llm]'"
             ) from None
         try:
+            check_regular(path)
             self._fast = Fast.from_file(str(path))
         except Exception as error:  # the package raises a bare Exception for every fault in the file
             raise TokenizerError(f"{path} cannot be read: {str(error)[:300]}") from None
@@ -168,6 +170,7 @@ class _SentencePiece:
                 "reading tokenizer.model needs the package sentencepiece", hint="pip install sentencepiece"
             ) from None
         try:
+            check_regular(path)
             self._pieces = SentencePieceProcessor(model_file=str(path))
         except (RuntimeError, OSError) as error:
             raise TokenizerError(f"{path} cannot be read as a SentencePiece model: {error}") from None

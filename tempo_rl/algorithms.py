@@ -17,6 +17,7 @@ from tempo_rl.errors import CheckpointError, RLError
 from tempo_rl.evaluate import Evaluation, Policy, evaluate
 from tempo_rl.monitor import Callback
 from tempo_rl.recipe import ALGORITHMS, EnvRecipe, Recipe, WandbRecipe, make_recipe
+from tempo_rl.references import foreign_references
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import create_run, find_checkpoint
 from tempo_rl.train import Result, train
@@ -142,7 +143,8 @@ class Algorithm:
             if run is not None:
                 outcome = train(self.recipe, run, show, _silent, cache=cache, resume=checkpoint, callbacks=callbacks)
                 self.result = outcome.result
-            self._take(load_checkpoint(find_checkpoint(path)))
+            own = foreign_references(self.recipe.model_dump(mode="json"), True)
+            self._take(load_checkpoint(find_checkpoint(path), False, own))
         return self
 
     def evaluate(
@@ -194,8 +196,7 @@ class Algorithm:
     def load(cls, path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Self:
         """The agent in a file of `save`, a checkpoint, or a run directory. `env` replaces the environment of the recipe.
 
-        Raises `CheckpointError` for another algorithm, and for a file that names code outside of Gymnasium, Brax and `tempo_rl`, unless
-        you `trust` it.
+        Raises `CheckpointError` for another algorithm, and for a file that names code which Tempo does not know, unless you `trust` it.
         """
         file = find_checkpoint(Path(path))
         checkpoint = load_checkpoint(file, trust)

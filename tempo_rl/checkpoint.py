@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -71,10 +71,11 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     return path
 
 
-def load_checkpoint(path: Path, trust: bool = True) -> Checkpoint:
+def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = ()) -> Checkpoint:
     """The checkpoint in `path`. Raises `CheckpointError` if it is missing, damaged, not a checkpoint of tempo-rl, or not finite.
 
-    Without `trust`, a checkpoint whose recipe names objects outside of Gymnasium, Brax and `tempo_rl` is refused, and nothing is imported.
+    Without `trust`, a checkpoint is refused, and nothing imported, whose recipe names objects that are neither in
+    `tempo_rl.references.NAMES` nor `allowed`.
     """
     if not path.is_file():
         raise CheckpointError(f"there is no checkpoint {path}")
@@ -95,15 +96,17 @@ def load_checkpoint(path: Path, trust: bool = True) -> Checkpoint:
     if _checksum(arrays, header.get("tempo_rl", "")) != header.get("checksum"):
         raise CheckpointError(f"{path} is damaged: its checksum is not that of its content", hint="use an earlier checkpoint")
     try:
-        meta: Mapping[str, Any] = json.loads(header["tempo_rl"])
-        foreign = [] if trust else foreign_references(meta["recipe"])
+        meta: Any = json.loads(header["tempo_rl"])
+        if not isinstance(meta, dict) or not isinstance(meta["recipe"], dict):
+            raise CheckpointError(f"{path} has damaged metadata: its recipe has no keys")
+        foreign = [] if trust else [name for name in foreign_references(meta["recipe"], True) if name not in allowed]
         if foreign:
             raise CheckpointError(
                 f"{path} would import {', '.join(foreign)}", hint="if you trust whoever made it: --trust, or trust=True in Python"
             )
         recipe = make_recipe(meta["recipe"], where=str(path))
         iterations, env_steps, progress = int(meta["iterations"]), int(meta["env_steps"]), Numbers(**meta["progress"])
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} has damaged metadata: {error}") from error
     parameters = {name.removeprefix(_PARAMETER): array for name, array in arrays.items() if name.startswith(_PARAMETER)}
     for name, value in parameters.items():

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,8 @@ from tempo_core.compiling import leave
 from tempo_core.runs.stop import exit_status
 from tempo_core.runs.waiting import announcing
 from tempo_rl.errors import RecipeError, RLError, RunError
-from tempo_rl.recipe import Recipe, find_recipe, load_recipe, shipped_recipes
+from tempo_rl.recipe import Recipe, dump_recipe, find_recipe, known_part, load_recipe, read_values, shipped_recipes
+from tempo_rl.references import foreign_references
 
 if TYPE_CHECKING:
     from tempo_rl.train import Result
@@ -67,6 +68,11 @@ def errors_as_messages() -> Iterator[None]:
     except KeyboardInterrupt as error:
         typer.secho("interrupted; nothing was changed", fg=typer.colors.RED, err=True)
         raise typer.Exit(exit_status(error)) from error
+    except OSError as error:
+        if _show_traceback:
+            raise
+        typer.secho(f"error: {_of_the_system(error)}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from error
     except Exception as error:
         if _show_traceback:
             raise
@@ -77,8 +83,25 @@ def errors_as_messages() -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
+def _of_the_system(error: OSError) -> str:
+    """What the system refuses: a name of hundreds of letters, a full disk behind the standard output."""
+    name = str(error.filename or "the output")
+    return f"{name if len(name) <= 80 else name[:77] + '...'}: {error.strerror or error}"
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tempo-rl {version('tempo-dl')}")
+        raise typer.Exit
+
+
 @app.callback(help=app.info.help)
 def before_any_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
     show_traceback: Annotated[bool, typer.Option("--traceback", help="Show errors with all their lines.")] = False,
 ) -> None:
     """Set the options that JAX reads when it is imported."""
@@ -160,7 +183,7 @@ def train(
         typer.echo(text, err=as_json)
 
     with errors_as_messages():
-        loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides])
+        loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides], _say_imports)
         from tempo_core.runs.device import use_device
 
         chosen_devices = use_device(device, devices)
@@ -202,7 +225,15 @@ def train(
         typer.echo(f"stopped by {outcome.stopped} {done}", err=True)
         typer.echo(f"go on with: tempo-rl train {recipe} --out {run.path} --resume auto", err=True)
         raise typer.Exit(128 + signal.Signals[outcome.stopped] if by_signal else 0)
-    say(f"play with it: tempo-rl eval {run.path}")
+    from tempo_rl.own import known
+
+    references = foreign_references(loaded.model_dump(mode="json"), True)
+    flag = "" if set(references) <= set(known(run.latest)) else " --trust"  # the list of own runs could not be written
+    say(f"play with it: tempo-rl eval {run.path}{flag}")
+
+
+def _say_imports(references: list[str]) -> None:
+    typer.echo(f"note: this recipe imports {', '.join(references)}", err=True)
 
 
 def _say_result(recipe: Recipe, result: Result, as_json: bool) -> None:
@@ -210,13 +241,13 @@ def _say_result(recipe: Recipe, result: Result, as_json: bool) -> None:
         typer.echo(json.dumps(result, indent=2))
         return
     typer.echo(
-        f"{result['env_steps']:,} steps in {result['seconds']:.1f} s ({result['steps_per_second']:,.0f} steps/s); "
-        f"compiled {result['compiles']} XLA programs, {result['compile_seconds']:.1f} s of compiling"
-        + (f"; {result['loads']} came from the cache" if result["loads"] else "")
+        f"{result['env_steps']:,} steps in {result['seconds']:.1f} s; {result['steps_per_second']:,.0f} steps/s without "
+        f"{result['compile_seconds']:.1f} s of compiling and {result['evaluation_seconds']:.1f} s of evaluation; "
+        f"compiled {result['compiles']} XLA programs" + (f"; {result['loads']} came from the cache" if result["loads"] else "")
     )
     if result["eval_return_mean"] is not None:
         typer.echo(
-            f"greedy evaluation over {recipe.eval_episodes} episodes: "
+            f"greedy evaluation over {result.get('eval_episodes', recipe.eval_episodes)} episodes: "
             f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f}"
         )
 
@@ -229,7 +260,7 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=1, help="Whole episodes to play.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation's environments.")] = 0,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Import what the checkpoint names: algorithms, policies, environments.")
+        bool, typer.Option("--trust", help="Import what a checkpoint from elsewhere names: algorithms, policies, environments.")
     ] = False,
     video: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Record the first episode, as .gif, .webp or .png (animated).")
@@ -242,10 +273,11 @@ def evaluate(
     with errors_as_messages():
         from tempo_rl.checkpoint import load_checkpoint
         from tempo_rl.evaluate import evaluate as run_evaluation
+        from tempo_rl.own import known
         from tempo_rl.rundir import find_checkpoint
 
         path = find_checkpoint(run)
-        checkpoint = load_checkpoint(path, trust)
+        checkpoint = load_checkpoint(path, trust, known(path))
         kept = chosen_cache(cache, no_cache)
         if video is None and not render:
             result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed, kept)
@@ -255,7 +287,7 @@ def evaluate(
             result = watch(checkpoint.recipe, checkpoint.parameters, episodes, seed, video, render, kept)
     typer.echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
     typer.echo(
-        f"greedy evaluation over {episodes} episodes: return {result.mean:.1f} ± {result.std:.1f} "
+        f"greedy evaluation over {len(result.returns)} episodes: return {result.mean:.1f} ± {result.std:.1f} "
         f"(least {result.returns.min():.1f}, greatest {result.returns.max():.1f}), mean length {result.lengths.mean():.1f}"
     )
     if video is not None:
@@ -292,7 +324,7 @@ def plan(
 ) -> None:
     """Print the compiled program's schedule, its stores, and its device programs; run nothing."""
     with errors_as_messages():
-        loaded = load_recipe(recipe, overrides or [])
+        loaded = load_recipe(recipe, overrides or [], _say_imports)
         from tempo_core.runs.device import use_device
 
         chosen_devices = use_device(None, devices)
@@ -306,7 +338,7 @@ def list_recipes() -> None:
     """List the shipped recipes."""
     with errors_as_messages():
         for name, path in shipped_recipes().items():
-            loaded = load_recipe(str(path))
+            loaded, _ = known_part(*read_values(str(path)))  # without importing what recipes of the working directory name
             typer.echo(f"{name:20} {loaded.algorithm:14} {loaded.env.id:22} {loaded.total_timesteps:>12,} steps   {path}")
 
 
@@ -331,14 +363,31 @@ def copy_recipe(
 
 @app.command()
 def validate(
-    recipe: RecipeArgument, overrides: Overrides = None, cache: CacheDirectory = None, no_cache: NoCache = False
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import the code of your own that the recipe names, and check it too.")
+    ] = False,
+    cache: CacheDirectory = None,
+    no_cache: NoCache = False,
 ) -> None:
-    """Check a recipe, make its environments, compile its program, and print the recipe with every key resolved."""
+    """Check a recipe, make its environments, compile its program, and print the recipe with every key resolved.
+
+    A recipe that names code of your own is checked as far as that is possible without importing it.
+    """
     with errors_as_messages():
-        from tempo_rl.recipe import dump_recipe
+        import yaml
+
+        values, where = read_values(recipe, overrides or [])
+        references = foreign_references(values)
+        if references and not trust:
+            known, others = known_part(values, where)
+            typer.echo(dump_recipe(known) + (yaml.safe_dump(others, sort_keys=False) if others else ""), nl=False)
+            typer.echo(f"# would import {', '.join(references)}; not imported, so that it is checked in part: --trust checks all")
+            return
         from tempo_rl.train import plan as make_plan
 
-        loaded = load_recipe(recipe, overrides or [])
+        loaded = load_recipe(recipe, overrides or [], _say_imports)
         typer.echo(dump_recipe(loaded), nl=False)
         make_plan(loaded, cache=chosen_cache(cache, no_cache))
     typer.echo(f"# valid: {loaded.iterations} iterations of {loaded.num_envs * loaded.num_steps} steps")
@@ -388,6 +437,13 @@ def main() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         app()
+    except OSError as error:  # of an output, outside of `errors_as_messages`
+        if _show_traceback:
+            raise
+        with suppress(OSError):
+            typer.secho(f"error: {_of_the_system(error)}", fg=typer.colors.RED, err=True)
+        leave(1)
+        raise SystemExit(1) from error
     except SystemExit as end:
         leave(end.code if isinstance(end.code, int) else end.code is not None)
         raise

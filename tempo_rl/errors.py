@@ -9,7 +9,15 @@ __all__ = ["CheckpointError", "EnvError", "RLError", "RecipeError", "RunError"]
 
 
 class EnvError(RLError):
-    """An environment that is unknown, lacks a package, or has spaces or an autoreset mode that `tempo_rl` cannot use."""
+    """An environment that is unknown, lacks a package, fails, or has spaces or an autoreset mode that `tempo_rl` cannot use."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """It comes from another process with its hint."""
+        return _env_error, (self.message, self.hint)
+
+
+def _env_error(message: str, hint: str | None) -> EnvError:
+    return EnvError(message, hint=hint)
 
 
 class CheckpointError(RLError):

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 import tempo_core as tp
+from tempo_core.runs.stop import Stopped
 from tempo_rl.env import vector_environment
-from tempo_rl.env.spaces import Actions, Observations
+from tempo_rl.env.closing import close_quietly
+from tempo_rl.env.spaces import Actions, Continuous, Discrete, Observations
 from tempo_rl.env.vector import VectorEnvironment
-from tempo_rl.errors import RLError
+from tempo_rl.errors import EnvError, RLError
 from tempo_rl.models import build_model
 from tempo_rl.recipe import Recipe
 
 MOST_STEPS = 1_000_000  # of each environment in an evaluation
+MOST_STEPS_FOR_A_FAULT = 2_000  # of each environment
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,13 @@ def play(
     episodes: int,
     deterministic: bool = True,
     most_steps: int = MOST_STEPS,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Play exactly `episodes` episodes, divided evenly between the environments in advance.
 
     To take the first episodes that finish would favour short ones. `policy` takes observations, whether it is deterministic, and a seed.
-    Raises `RLError` if the episodes have not ended after `most_steps` steps of each environment.
+    Raises `RLError` if the episodes have not ended after `most_steps` steps of each environment. When `stop` says so, it gives the
+    episodes that have ended; at Ctrl-C too, if there are such.
     """
     quota = np.array([episodes // env.num_envs + (k < episodes % env.num_envs) for k in range(env.num_envs)])
     returns: list[list[float]] = [[] for _ in range(env.num_envs)]
@@ -130,7 +135,14 @@ def play(
                 f"{done} of {episodes} episodes ended within {most_steps:,} steps of the evaluation",
                 hint="give the environment a time limit, such as env.kwargs.max_episode_steps=1000, or evaluate fewer episodes",
             )
-        step = env.step(policy(observation, deterministic, at))
+        if stop():
+            break
+        try:
+            step = env.step(policy(observation, deterministic, at))
+        except KeyboardInterrupt as signal:
+            if isinstance(signal, Stopped) or not any(returns):
+                raise
+            break
         at += 1
         observation = step.observation
         done = step.terminated | step.truncated
@@ -140,7 +152,7 @@ def play(
             if len(returns[k]) < quota[k]:
                 returns[k].append(float(step.episode_return[k]))
                 lengths[k].append(int(step.episode_length[k]))
-    return Evaluation(np.concatenate(returns), np.concatenate(lengths))
+    return Evaluation(np.concatenate(returns), np.concatenate(lengths).astype(np.int64))
 
 
 def evaluate(
@@ -150,18 +162,50 @@ def evaluate(
     seed: int,
     cache: str | bool | None = None,
     deterministic: bool = True,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Play `episodes` episodes in fresh environments, with seeds that training does not use: greedy ones, if `deterministic`.
 
-    `cache` is the directory of compiled programs, as in `tp.Config`.
+    `cache` is the directory of compiled programs, as in `tp.Config`; `stop` is as in `play`.
     """
     if episodes < 1:
         raise RLError(f"an evaluation needs at least one episode, got {episodes}")
     env = vector_environment(recipe, min(episodes, 32), evaluation_seed(seed))
     try:
-        return play(env, Policy(recipe, env.observations, env.actions, parameters, cache), episodes, deterministic)
+        return play(env, Policy(recipe, env.observations, env.actions, parameters, cache), episodes, deterministic, stop=stop)
     finally:
-        env.close()
+        close_quietly(env)
+
+
+def fault_of_environment(recipe: Recipe, parameters: Mapping[str, np.ndarray] | None) -> EnvError | None:
+    """The error of environments in JAX that give numbers which are not finite, if some steps find it, of the last good policy or at random.
+
+    The program of training does not look for such numbers: that would cost time in each step.
+    """
+    env = vector_environment(recipe, min(recipe.num_envs, 64), recipe.seed)
+    rng = np.random.default_rng(recipe.seed)
+    try:
+        policy = None if parameters is None else Policy(recipe, env.observations, env.actions, parameters)
+        observation = env.reset()
+        for at in range(min(4 * recipe.num_steps, MOST_STEPS_FOR_A_FAULT)):
+            action = _random(env.actions, env.num_envs, rng) if policy is None else policy(observation, False, at)
+            step = env.step(action)
+            observation = step.observation
+            if policy is not None:
+                policy.forget(step.terminated | step.truncated)
+    except EnvError as error:
+        return error
+    finally:
+        close_quietly(env)
+    return None
+
+
+def _random(actions: Actions, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Actions (B, ...) of a policy that knows nothing."""
+    if isinstance(actions, Continuous):
+        return rng.normal(size=(count, *actions.shape)).astype(np.float32)
+    counts = actions.count if isinstance(actions, Discrete) else np.array(actions.counts)
+    return rng.integers(0, counts, (count, *actions.shape)).astype(np.int32)
 
 
 class Evaluator:
@@ -172,13 +216,13 @@ class Evaluator:
         self._env = vector_environment(recipe, min(recipe.eval_episodes, 32), evaluation_seed(recipe.seed))
         self._policy = Policy(recipe, self._env.observations, self._env.actions, {}, cache)
 
-    def __call__(self, parameters: Mapping[str, np.ndarray]) -> Evaluation:
-        """Greedy episodes, in the same environments for all parameters."""
+    def __call__(self, parameters: Mapping[str, np.ndarray], stop: Callable[[], bool] = lambda: False) -> Evaluation:
+        """Greedy episodes, in the same environments for all parameters; `stop` is as in `play`."""
         self._policy.use(parameters)
-        return play(self._env, self._policy, self.recipe.eval_episodes)
+        return play(self._env, self._policy, self.recipe.eval_episodes, stop=stop)
 
     def close(self) -> None:
-        self._env.close()
+        close_quietly(self._env)
 
 
 def evaluation_seed(seed: int) -> int:

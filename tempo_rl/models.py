@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Self
 
 import tempo_core as tp
 from tempo_rl.distributions import Categorical, Distribution, EpsilonGreedy, Gaussian, MultiCategorical
 from tempo_rl.env.spaces import Actions, Continuous, Discrete, MultiDiscrete, Observations
-from tempo_rl.errors import EnvError
+from tempo_rl.errors import EnvError, RecipeError
 from tempo_rl.normalizer import Normalizer
 from tempo_rl.recipe import DQNRecipe, Recipe
 from tempo_rl.references import load_class
@@ -18,6 +19,7 @@ from tempo_rl.references import load_class
 Index = tuple[tp.Expr | int, ...]  # a point of the parameters' domain
 
 
+LARGEST = 2**31 - 1  # elements of an array
 Convolution = tuple[int, int, int]  # features, kernel, stride
 MEMORIES: Mapping[str, type[tp.nn.GRUCell | tp.nn.LSTMCell]] = {"gru": tp.nn.GRUCell, "lstm": tp.nn.LSTMCell}
 ACTIVATIONS: Mapping[str, Callable[[tp.Tensor], tp.Tensor]] = {"tanh": tp.tanh, "relu": tp.relu}
@@ -40,6 +42,11 @@ class Network:
         name: str, sizes: Sequence[int], last_gain: float, domain: Sequence[tp.Expr], fed: bool, activation: str = "tanh"
     ) -> Network:
         """Layers `name.0`, `name.1`, ... with orthogonal weights: `last_gain` for the last layer, sqrt(2) for the others."""
+        for n_in, n_out in pairwise(sizes):
+            if n_in * n_out > LARGEST:
+                raise RecipeError(
+                    f"a layer of {n_in:,} x {n_out:,} weights is too large: at most {LARGEST:,}", hint="lower hidden"
+                )
         count = len(sizes) - 1
         gains = [math.sqrt(2.0)] * (count - 1) + [last_gain]
         return Network(

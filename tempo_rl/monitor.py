@@ -38,6 +38,10 @@ Callback: TypeAlias = Callable[[Iteration], bool | None]
 """A function that is called after each iteration. Training stops, and is saved, after an iteration for which it returns True."""
 
 
+class DivergenceError(RunError):
+    """The loss or a parameter is not finite."""
+
+
 class TrainingMonitor:
     """Receives an agent's metrics and parameters of each iteration, and keeps the latest good ones.
 
@@ -99,7 +103,7 @@ class TrainingMonitor:
         if not problems:
             return
         self._stopped = True
-        raise RunError(
+        raise DivergenceError(
             f"training diverged in iteration {iteration} (counted from 0): {problems[0]}",
             hint="metrics.csv shows where it began; lower learning_rate or max_grad_norm, for example learning_rate=1e-4",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -65,8 +66,8 @@ def draw(runs: Sequence[Path], file: Path, metric: str = "episodic_return") -> P
 
     groups: dict[str, list[Path]] = {}
     for path in runs:
-        recipe = RunDirectory(path).recipe()
-        groups.setdefault(recipe.model_copy(update={"seed": 0}).model_dump_json(), []).append(path)
+        recipe = RunDirectory(path).values() | {"seed": 0}  # as plain data: a picture imports nothing that a run names
+        groups.setdefault(json.dumps(recipe, sort_keys=True, default=str), []).append(path)
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for number, members in enumerate(groups.values()):
@@ -93,5 +94,6 @@ def draw(runs: Sequence[Path], file: Path, metric: str = "episodic_return") -> P
 
 
 def _label(path: Path) -> str:
-    recipe = RunDirectory(path).recipe()
-    return f"{recipe.algorithm} on {recipe.env.id}"
+    recipe = RunDirectory(path).values()
+    env = recipe.get("env")
+    return f"{recipe.get('algorithm')} on {env.get('id') if isinstance(env, dict) else env}"

@@ -15,9 +15,18 @@ EVERY = 10.0  # seconds between two lines
 
 
 class Progress:
-    """A rich progress bar over environment steps, with the latest return, if `visible`; or else a line every ten seconds, to `say`."""
+    """A rich progress bar over environment steps, with the latest return, if `visible`; or else a line every ten seconds, to `say`.
 
-    def __init__(self, total: int, visible: bool = True, say: Callable[[str], None] | None = None):
+    `compiling` says how many seconds compiling took so far: the speed and the time left do not count them.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        visible: bool = True,
+        say: Callable[[str], None] | None = None,
+        compiling: Callable[[], float] = lambda: 0.0,
+    ):
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
@@ -31,7 +40,8 @@ class Progress:
         ]
         self._bar = Bar(*columns, disable=not visible)
         self._say, self._total, self._told_at = None if visible else say, total, time.monotonic()
-        self._last = (0.0, self._told_at)  # steps, and when
+        self._compile_seconds = compiling
+        self._last = (0.0, self._told_at - compiling())  # steps, and the seconds without compiling
         self._return = math.nan
         self._is_visible, self._stack = visible, ExitStack()
         self._stage = "compiling"
@@ -52,6 +62,10 @@ class Progress:
         shown = self._stage if seconds is None else f"compiling {subject.short}: {seconds:.0f} s"
         self._bar.update(self._task, description=shown)
 
+    def go_on_from(self, steps: int) -> None:
+        """Count from the steps of a run that is resumed."""
+        self._last = (steps, self._last[1])
+
     def update(self, row: Row) -> None:
         """Show one iteration's row."""
         self._stage = "training"
@@ -60,8 +74,9 @@ class Progress:
         self._return = self._return if math.isnan(value) else value
         now = time.monotonic()
         if self._say is not None and now - self._told_at >= EVERY:
-            self._say(self._line(row["env_steps"], now))
-            self._told_at, self._last = now, (row["env_steps"], now)
+            working = now - self._compile_seconds()
+            self._say(self._line(row["env_steps"], working))
+            self._told_at, self._last = now, (row["env_steps"], working)
         if not math.isnan(value):
             self._bar.update(self._task, episodic_return=f"{value:.1f}")
 

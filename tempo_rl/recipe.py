@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -26,7 +26,7 @@ from tempo_core.runs.recipe import shipped_recipes as shipped_of_kind
 from tempo_rl.env.registry import is_functional
 from tempo_rl.env.source import Source
 from tempo_rl.errors import RecipeError
-from tempo_rl.references import load_reference
+from tempo_rl.references import foreign_references, load_reference
 
 __all__ = ["ALGORITHMS", "Recipe", "WandbRecipe", "dump_recipe", "find_recipe", "load_recipe", "make_recipe", "shipped_recipes"]
 
@@ -46,6 +46,13 @@ class EnvRecipe(Strict):
     @property
     def source(self) -> Source | None:
         return self._source
+
+    @model_validator(mode="after")
+    def _check_limit(self) -> EnvRecipe:
+        limit = self.kwargs.get("max_episode_steps")
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise ValueError(f"env.kwargs.max_episode_steps is {limit!r}: an episode has a whole number of steps, at least 1")
+        return self
 
 
 class Recipe(Strict):
@@ -198,7 +205,7 @@ class DQNRecipe(Recipe):
     buffer_size: Count = 10_000  # environment steps, rounded up to whole iterations, from which updates draw
     batch_size: Count = 128
     gradient_steps: Count = 8
-    learning_starts: Annotated[int, Field(ge=0)] = 1_000  # environment steps before the first update
+    learning_starts: Annotated[int, Field(ge=0)] = 1_000  # environment steps before the first update; of a short run a tenth
     target_network_frequency: Count = 500  # environment steps, rounded up to whole iterations, between two targets
     tau: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # 1: the target network becomes a copy; less: it goes a part of the way
     double_q: bool = True
@@ -209,11 +216,23 @@ class DQNRecipe(Recipe):
     end_e: Unit = 0.05  # at the end,
     exploration_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5  # and the part of the run in which it falls
 
+    @model_validator(mode="before")
+    @classmethod
+    def _start_early_in_short_runs(cls, values: Any) -> Any:
+        total = values.get("total_timesteps") if isinstance(values, dict) else None
+        if not isinstance(total, (int, float)) or not 0 < total < 10_000:
+            return values
+        return {"learning_starts": int(total) // 10, **values}
+
     @model_validator(mode="after")
     def _check_keys(self) -> DQNRecipe:
         for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
             if is_set:
                 raise ValueError(f"{key} is for agents with a policy and its entropy; DQN has the values of actions alone")
+        if self.learning_starts > self.total_timesteps:
+            raise ValueError(
+                f"learning_starts={self.learning_starts} is more than total_timesteps={self.total_timesteps}: nothing would be learned"
+            )
         return self
 
     @property
@@ -248,11 +267,32 @@ def find_recipe(name: str) -> Path:
     return find_of_kind(name, KIND)
 
 
-def load_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
-    """The recipe file `name`, with `key=value` overrides applied. Raises `RecipeError`, naming the key at fault."""
+def load_recipe(name: str, overrides: Iterable[str] = (), hear: Callable[[list[str]], None] | None = None) -> Recipe:
+    """The recipe file `name`, with `key=value` overrides applied. Raises `RecipeError`, naming the key at fault.
+
+    `hear` gets the references to code of the user's own, if there are such, before any of it is imported.
+    """
+    values, where = read_values(name, overrides)
+    references = foreign_references(values)
+    if references and hear is not None:
+        hear(references)
+    return make_recipe(values, (), where)
+
+
+def read_values(name: str, overrides: Iterable[str] = ()) -> tuple[dict[str, Any], str]:
+    """The plain data of the recipe file `name` with overrides, and where it is from. Nothing is imported. Raises `RecipeError`."""
     path = find_recipe(name)
     data = read_recipe(path, "write `algorithm: ppo`, then the keys that differ from their defaults")
-    return make_recipe(data, overrides, str(path))
+    return merged(data, overrides), str(path)
+
+
+def known_part(values: Plain, where: str) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe of those values whose keys are known without importing an algorithm, and the other values. Raises `RecipeError`."""
+    algorithm = values.get(KIND)
+    if not (isinstance(algorithm, str) and ":" in algorithm):
+        return make_recipe(values, (), where), {}
+    others = {key: value for key, value in values.items() if key not in Recipe.model_fields}
+    return validated(Recipe, {key: value for key, value in values.items() if key not in others}, where), others
 
 
 def make_recipe(data: Plain, overrides: Iterable[str] = (), where: str = "the recipe") -> Recipe:

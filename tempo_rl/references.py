@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from tempo_rl.env.registry import FUNCTIONAL
 from tempo_rl.errors import EnvError
 
 Kind = TypeVar("Kind")
-TRUSTED = ("gymnasium", "brax", "tempo_rl")  # packages whose objects a recipe from elsewhere may name
+
+# What a recipe from elsewhere may name, by key. A package is no row: even a trusted one has functions that import or unpickle files.
+NAMES: dict[str, frozenset[str]] = {
+    "algorithm": frozenset(),
+    "policy": frozenset({"tempo_rl:ActorCritic", "tempo_rl.models:ActorCritic", "tempo_rl.models:ActionValues"}),
+    "env.id": frozenset(reference for reference, _ in FUNCTIONAL.values()),
+    "env.wrappers": frozenset(
+        f"gymnasium.wrappers:{name}"
+        for name in (
+            "ClipAction",
+            "ClipReward",
+            "FlattenObservation",
+            "GrayscaleObservation",
+            "NormalizeObservation",
+            "NormalizeReward",
+            "RecordEpisodeStatistics",
+            "TimeAwareObservation",
+        )
+    ),
+}
 
 
 def load_reference(reference: str) -> Callable[..., object]:
@@ -34,20 +55,38 @@ def load_class(reference: str, kind: type[Kind]) -> type[Kind]:
     return target
 
 
-def foreign_references(recipe: Mapping[str, Any]) -> list[str]:
-    """The `module:name` references of a recipe's plain data that are not of Gymnasium, Brax or `tempo_rl`."""
-    return [text for text in _references(recipe) if text.partition(":")[0].partition(".")[0] not in TRUSTED]
+def foreign_references(recipe: Mapping[str, Any], with_arguments: bool = False) -> list[str]:
+    """The `module:name` references of a recipe's plain data that are in no row of `NAMES`: code that it would import.
+
+    `with_arguments` adds the environment's arguments that read like references, for an environment may import them.
+    """
+    names = [text for key, text in _references(recipe) if text not in NAMES[key]]
+    env = recipe.get("env")
+    kwargs = env.get("kwargs") if with_arguments and isinstance(env, Mapping) else None
+    return names + [text for text in _texts(kwargs) if re.match(r"[\w.]+:[A-Za-z_]", text)]
 
 
-def _references(recipe: Mapping[str, Any]) -> Iterator[str]:
+def _references(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each reference of a recipe, with its key."""
     env = recipe.get("env") or {}
     env = env if isinstance(env, Mapping) else {}
     wrappers = env.get("wrappers") or ()
-    for value in (
-        recipe.get("algorithm"),
-        recipe.get("policy"),
-        env.get("id"),
-        *(wrappers if isinstance(wrappers, list) else ()),
+    for key, value in (
+        ("algorithm", recipe.get("algorithm")),
+        ("policy", recipe.get("policy")),
+        ("env.id", env.get("id")),
+        *(("env.wrappers", wrapper) for wrapper in (wrappers if isinstance(wrappers, list) else ())),
     ):
         if isinstance(value, str) and ":" in value:
-            yield value
+            yield key, value
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts inside of plain data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts([*value.values()])
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint
 from tempo_rl.errors import CheckpointError, RunError
 from tempo_rl.recipe import Recipe
+from tempo_rl.references import foreign_references
 from tempo_rl.rundir import RunDirectory, create_run, is_finished, new_run_path, unfinished_run
 
 MAY_DIFFER = (
@@ -49,7 +50,7 @@ def _begun_early(recipe: Recipe, path: Path | None) -> RunDirectory | None:
         return None
     run = RunDirectory(path, "overwrite")
     run.check()
-    _check_recipe(recipe, run.recipe(), path)
+    _check_recipe(recipe, run)
     return run
 
 
@@ -63,33 +64,39 @@ def _resumed(recipe: Recipe, path: Path, say: Callable[[str], None]) -> tuple[Ru
     run.check()
     if not run.config.exists():
         raise RunError(f"{run.path} is not the directory of a run: it has no config.yaml")
-    _check_recipe(recipe, run.recipe(), run.path)
+    _check_recipe(recipe, run)
     if file is None and is_finished(run):
         say(f"{run.path} is finished; play with it: tempo-rl eval {run.path}")
         return None, None
-    return run, load_checkpoint(file) if file is not None else _newest(run, say)
+    allowed = foreign_references(recipe.model_dump(mode="json"), True)
+    return run, load_checkpoint(file, False, allowed) if file is not None else _newest(run, allowed, say)
 
 
-def _newest(run: RunDirectory, say: Callable[[str], None]) -> Checkpoint:
-    """The newest checkpoint that can be read."""
+def _newest(run: RunDirectory, allowed: list[str], say: Callable[[str], None]) -> Checkpoint:
+    """The newest checkpoint that can be read, and imports nothing but what is `allowed`."""
     problem = CheckpointError(f"{run.path} holds no checkpoint", hint="replace the run: --overwrite")
     for path in run.all_checkpoints():
         try:
-            return load_checkpoint(path)
+            return load_checkpoint(path, False, allowed)
         except CheckpointError as error:
             say(f"note: {error.message}; looking for an earlier checkpoint")
             problem = error
     raise problem
 
 
-def _check_recipe(recipe: Recipe, other: Recipe, path: Path) -> None:
-    """Raise `RunError` if a run has other values of keys that its program depends on."""
-    ours, theirs = (r.model_dump(mode="json", exclude=set(MAY_DIFFER)) for r in (recipe, other))
-    differing = [
-        f"{key} is {ours.get(key)} here, and {theirs.get(key)} there" for key in ours if ours.get(key) != theirs.get(key)
-    ]
+def _check_recipe(recipe: Recipe, run: RunDirectory) -> None:
+    """Raise `RunError` if a run has other values of keys that its program depends on. It imports no more than `recipe` does."""
+    ours = recipe.model_dump(mode="json", exclude=set(MAY_DIFFER))
+    allowed, named = foreign_references(ours), foreign_references(run.values())
+    if others := [name for name in named if name not in allowed]:
+        differing = [f"it would import {', '.join(others)}"]
+    else:
+        theirs = run.recipe().model_dump(mode="json", exclude=set(MAY_DIFFER))
+        differing = [
+            f"{key} is {ours.get(key)} here, and {theirs.get(key)} there" for key in ours if ours.get(key) != theirs.get(key)
+        ]
     if differing:
         raise RunError(
-            f"the run in {path} has another recipe: {'; '.join(differing)}",
+            f"the run in {run.path} has another recipe: {'; '.join(differing)}",
             hint="give the same RECIPE and overrides as at first, or another directory: --out DIR",
         )

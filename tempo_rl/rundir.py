@@ -6,6 +6,7 @@ One process at a time trains in a directory: it holds a lock, which ends with th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ Mode: TypeAlias = Literal["new", "overwrite", "resume"]
 
 MARK = "# The recipe of this run, as tempo-rl resolved it.\n"
 RESULTS = ("metrics.csv", "metrics.jsonl", "evaluations.csv", "result.json", "profile.svg", "returns.png", "episode.gif")
+TEMPORARY = (".program.safetensors", ".resumed.safetensors")  # while a state is saved or read
+UNNUMBERED = ("latest.safetensors", "best.safetensors", "program.safetensors")
+NUMBERED = re.compile(r"step_\d{12,}\.safetensors")
 OWN = ("config.yaml", *RESULTS, "checkpoints", ".lock", "wandb", "tensorboard")
 
 
@@ -83,7 +87,7 @@ class RunDirectory:
 
     def numbered_checkpoints(self) -> list[Path]:
         """The checkpoints that carry their steps in their names, oldest first."""
-        return sorted(self.checkpoints.glob("step_*.safetensors"))
+        return sorted(path for path in self.checkpoints.glob("step_*.safetensors") if NUMBERED.fullmatch(path.name))
 
     def all_checkpoints(self) -> list[Path]:
         """All checkpoints, newest first; the best one is not among them."""
@@ -133,10 +137,18 @@ class RunDirectory:
         """Write the recipe; in the mode "overwrite", first delete the run that is there. Raises `RunError`."""
         try:
             if self.mode == "overwrite":
-                for old in (*(self.path / name for name in RESULTS), self.latest, self.best, *self.numbered_checkpoints()):
+                events = (self.path / "tensorboard").glob("events.out.tfevents.*")
+                for old in (
+                    *(self.path / name for name in RESULTS),
+                    self.latest,
+                    self.best,
+                    *self.numbered_checkpoints(),
+                    *events,
+                ):
                     old.unlink(missing_ok=True)
-            for left in (*self.path.glob(".*.tmp"), *self.checkpoints.glob(".*")):  # of a process that was killed
-                left.unlink(missing_ok=True)
+            for left in (*self.path.glob(".*"), *self.checkpoints.glob(".*")):
+                if _is_left_over(left.name):
+                    left.unlink(missing_ok=True)
             if self.mode != "resume":
                 write_whole(self.config, (MARK + dump_recipe(recipe)).encode())
             self.result.unlink(missing_ok=True)  # of the run that goes on
@@ -144,14 +156,18 @@ class RunDirectory:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
     def recipe(self) -> Recipe:
-        """The recipe of the run. Raises `RecipeError`."""
+        """The recipe of the run. It imports what the recipe names. Raises `RecipeError`."""
+        return make_recipe(self.values(), where=str(self.config))
+
+    def values(self) -> dict[str, Any]:
+        """The recipe of the run as plain data. Raises `RecipeError`."""
         try:
             data = read_yaml(self.config.read_text(encoding="utf-8"), str(self.config))
         except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(f"{self.config} cannot be read: {error}") from error
         if not isinstance(data, dict):
             raise RecipeError(f"{self.config} holds no keys")
-        return make_recipe(data, where=str(self.config))
+        return data
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write result.json. Raises `RunError`."""
@@ -162,8 +178,15 @@ class RunDirectory:
 
 
 def _is_own(name: str) -> bool:
-    """Whether a run writes files of this name. A process that is killed leaves temporary ones."""
-    return name in OWN or (name.startswith(".") and name.endswith(".tmp"))
+    """Whether a run writes files of this name."""
+    return name in OWN or _is_left_over(name)
+
+
+def _is_left_over(name: str) -> bool:
+    """Whether a process that was killed left a file of this name: one of a run under a temporary name."""
+    whole = re.sub(r"(\.\d+)*\.tmp$", "", name.lstrip("."))
+    is_own = whole in ("config.yaml", *RESULTS, *UNNUMBERED) or NUMBERED.fullmatch(whole) is not None
+    return name in TEMPORARY or (name.startswith(".") and name.endswith(".tmp") and is_own)
 
 
 def create_run(path: Path, overwrite: bool = False) -> RunDirectory:
@@ -196,9 +219,9 @@ def is_finished(run: RunDirectory) -> bool:
     """Whether a run came to its end."""
     try:
         result = json.loads(run.result.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
-    return not result.get("interrupted") and not result.get("error")
+    return isinstance(result, dict) and not result.get("interrupted") and not result.get("error")
 
 
 def find_checkpoint(path: Path) -> Path:

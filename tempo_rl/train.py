@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar
@@ -21,13 +21,20 @@ from tempo_rl.agents import Agent, build_agent
 from tempo_rl.agents.base import Arrays
 from tempo_rl.checkpoint import Checkpoint, save_checkpoint
 from tempo_rl.compiles import CompileCounter
+from tempo_rl.env.closing import close_quietly
+from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.program import ProgramEnvironment
-from tempo_rl.errors import RLError, RunError
-from tempo_rl.evaluate import Evaluation, Evaluator, evaluate
+from tempo_rl.env.stacked import StackedEnv
+from tempo_rl.env.watched import own_line
+from tempo_rl.errors import RecipeError, RLError, RunError
+from tempo_rl.evaluate import Evaluation, Evaluator, evaluate, fault_of_environment
 from tempo_rl.keeper import Keeper
-from tempo_rl.monitor import Callback, Logger, TrainingMonitor
+from tempo_rl.models import LARGEST
+from tempo_rl.monitor import Callback, DivergenceError, Logger, TrainingMonitor
+from tempo_rl.own import remember
 from tempo_rl.progress import Progress
 from tempo_rl.recipe import Recipe
+from tempo_rl.references import foreign_references
 from tempo_rl.rundir import RunDirectory
 
 Error = TypeVar("Error", bound=BaseException)
@@ -39,8 +46,9 @@ class Timing(TypedDict):
     env_steps: int
     seconds: float  # those before the run was resumed included
     compile_seconds: float
+    evaluation_seconds: float  # without compiling
     seconds_per_iteration: float | None  # the median
-    steps_per_second: float
+    steps_per_second: float  # without the seconds of compiling and of evaluation
     compiles: int  # XLA programs
     loads: int  # XLA programs that were not compiled, but came from the cache
 
@@ -51,6 +59,7 @@ class Result(Timing):
     eval_return_mean: float | None
     eval_return_std: float | None
     versions: dict[str, str | None]
+    eval_episodes: NotRequired[int]  # of the evaluation, if a signal ended it early
     interrupted: NotRequired[bool]
     error: NotRequired[str]  # why training ended early
 
@@ -108,6 +117,7 @@ def plan(
     """
     agent = build_agent(recipe, _Silent())
     try:
+        _check_sizes(recipe, agent)
         made = agent.compile(compile_config(recipe, cache, devices)).plan()
         if picture is not None:
             made.draw(picture)
@@ -164,10 +174,12 @@ class _Training:
     ):
         self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
         self.callbacks, self.devices = callbacks, devices
-        self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress, say)
+        self.compiles, self.compile_seconds = CompileCounter(), 0.0
+        self.evaluation_seconds = 0.0
+        self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress, say, self._compiling)
         self.loggers: list[Logger] = []
         self.monitor = TrainingMonitor(recipe, self.loggers, self.bar.update, callbacks)
-        self.compiles, self.compile_seconds = CompileCounter(), 0.0
+        self.environment: ProgramEnvironment | None = None
         self.program: tp.Program | None = None
         self.keeper = Keeper(run, recipe, self.monitor)
         self.resumed_at = 0  # iterations
@@ -179,12 +191,14 @@ class _Training:
         error: BaseException | None = None
         with self.compiles, self.bar:
             agent = build_agent(self.recipe, self.monitor)
+            self.environment = agent.environment
             try:
                 config = compile_config(self.recipe, self.cache, self.devices)
-                self.program, self.compile_seconds = _compile(agent, config, self.compiles, began)
+                self.program, self.compile_seconds = _compile(self.recipe, agent, config, self.compiles, began)
                 if show_plan:
                     self.say(self.program.plan().text())
                 self.directory.begin(self.recipe)
+                remember(self.directory.path, foreign_references(self.recipe.model_dump(mode="json"), True))
                 self._open_loggers(resume)
                 try:
                     if profile:
@@ -194,7 +208,7 @@ class _Training:
                 except (Exception, KeyboardInterrupt, SystemExit) as problem:
                     error = problem
             finally:
-                _close(agent.environment)
+                close_quietly(agent.environment)
                 if self.evaluator is not None and self.evaluations is not None:
                     self.evaluator.close()
                     self.evaluations.close()
@@ -232,7 +246,7 @@ class _Training:
             count, began = 1 if self.callbacks else keeper.count(), time.perf_counter()
             live.advance(count=count)
             keeper.ran(count, time.perf_counter() - began)
-            with self.request.dispensable():
+            with self.request.dispensable(), self._evaluating():
                 self._evaluate()
             self.request.by_callback = monitor.stop_requested
             keeper.keep(live, at_once=self.request.reason is not None)
@@ -247,7 +261,9 @@ class _Training:
         if self.evaluator is None or self.evaluations is None or monitor.latest is None:
             return
         if monitor.iterations % self.recipe.eval_every == 0:
-            result = self.evaluator(monitor.latest)
+            result = self.evaluator(monitor.latest, self._is_signalled)
+            if len(result.returns) < self.recipe.eval_episodes:
+                return
             row = {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, "return_mean": result.mean}
             self.evaluations.log({**row, "return_std": result.std, "length_mean": float(result.lengths.mean())})
 
@@ -263,6 +279,7 @@ class _Training:
         self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()))
         self.keeper.go_on_from(resume)
         self.resumed_at = resume.iterations
+        self.bar.go_on_from(resume.env_steps)
         self.say(f"resumed after iteration {resume.iterations} of {self.recipe.iterations} ({resume.env_steps:,} steps)")
         return live
 
@@ -279,10 +296,12 @@ class _Training:
     def _failure(self, error: BaseException) -> RLError:
         """The error that the user sees, with what was saved. The result says it too, if it can be written."""
         user_error = cause(error, RLError)
+        if isinstance(user_error, DivergenceError) and isinstance(self.environment, (FunctionalEnv, StackedEnv)):
+            user_error = fault_of_environment(self.recipe, self.monitor.latest) or user_error
         if user_error is not None:
             message, hint = user_error.message, user_error.hint
         elif isinstance(error, tp.errors.FunctionError) and (raised := root(error)) is not error:
-            message, hint = f"{type(raised).__name__}: {raised}{_own_line(raised)}", "--traceback shows all"
+            message, hint = f"{type(raised).__name__}: {raised}{own_line(raised)}", "--traceback shows all"
         elif isinstance(error, tp.errors.TempoError):
             message, hint = str(error), None
         elif isinstance(error, SystemExit):
@@ -300,10 +319,12 @@ class _Training:
         monitor = self.monitor
         evaluation = None
         if self.recipe.eval_episodes and monitor.latest and stopped is None and error is None:
-            with self.request.dispensable():
-                evaluation = evaluate(self.recipe, monitor.latest, self.recipe.eval_episodes, self.recipe.seed, self.cache)
+            with self.request.dispensable(), self._evaluating():
+                evaluation = self._last_evaluation(monitor.latest)
             stopped = self.request.reason if evaluation is None else None
         result = _result(evaluation, self._timing())
+        if evaluation is not None and len(evaluation.returns) < self.recipe.eval_episodes:
+            result["eval_episodes"] = len(evaluation.returns)
         if stopped is not None:
             result["interrupted"] = True
         if error is not None:
@@ -315,26 +336,48 @@ class _Training:
                 raise
         return Outcome(result, evaluation, stopped)
 
+    def _last_evaluation(self, parameters: Arrays) -> Evaluation | None:
+        """The evaluation at the end, or the episodes of it that ended before a signal. An environment that fails in it costs no result."""
+        recipe = self.recipe
+        try:
+            made = evaluate(recipe, parameters, recipe.eval_episodes, recipe.seed, self.cache, stop=self._is_signalled)
+            return made if len(made.returns) else None
+        except RLError as error:
+            self.say(f"note: the evaluation failed: {error}")
+            return None
+
+    def _is_signalled(self) -> bool:
+        return self.request.signal is not None
+
+    def _compiling(self) -> float:
+        """The seconds of compiling so far, Tempo's and XLA's."""
+        return self.compile_seconds + self.compiles.seconds
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Inside is an evaluation, whose seconds are counted."""
+        began, compiling = time.perf_counter(), self._compiling()
+        try:
+            yield
+        finally:
+            self.evaluation_seconds += time.perf_counter() - began - (self._compiling() - compiling)
+
     def _timing(self) -> Timing:
         monitor, compiles = self.monitor, self.compiles
         lengths = np.diff(monitor.times).tolist()  # seconds from the end of one iteration to the next, so the first is left out
-        here = self.keeper.seconds - self.keeper.seconds_before
+        seconds = self.keeper.seconds
+        training = seconds - self.keeper.seconds_before - self._compiling() - self.evaluation_seconds
         steps = monitor.env_steps - self.resumed_at * self.recipe.num_envs * self.recipe.num_steps
         return {
             "env_steps": monitor.env_steps,
-            "seconds": self.keeper.seconds,
-            "compile_seconds": self.compile_seconds + compiles.seconds,
+            "seconds": seconds,
+            "compile_seconds": self._compiling(),
+            "evaluation_seconds": self.evaluation_seconds,
             "seconds_per_iteration": statistics.median(lengths) if lengths else None,
-            "steps_per_second": steps / here,
+            "steps_per_second": steps / max(training, 1e-9),
             "compiles": compiles.count,
             "loads": self.program.loads if self.program is not None else 0,
         }
-
-
-def _close(environment: ProgramEnvironment) -> None:
-    """Close an environment whatever state it is in: the error that ended training matters more than one while closing."""
-    with suppress(Exception):
-        environment.close()
 
 
 def cause(error: BaseException | None, kind: type[Error]) -> Error | None:
@@ -351,18 +394,18 @@ def root(error: BaseException) -> BaseException:
     return error
 
 
-def _own_line(error: BaseException) -> str:
-    """Where an error was raised: the innermost line that is not of an installed package."""
-    frames = traceback.extract_tb(error.__traceback__)
-    of_user = [frame for frame in frames if "site-packages" not in frame.filename and "tempo_core" not in frame.filename] or list(
-        frames
-    )
-    return f"\n  at {of_user[-1].filename}:{of_user[-1].lineno}: {of_user[-1].line}" if of_user else ""
+def _check_sizes(recipe: Recipe, agent: Agent) -> None:
+    """Raise `RecipeError` for an iteration whose observations are more than one array holds."""
+    shape = agent.environment.observations.shape
+    if recipe.num_envs * recipe.num_steps * math.prod(shape) > LARGEST:
+        sizes = f"num_envs={recipe.num_envs:,} x num_steps={recipe.num_steps:,}"
+        raise RecipeError(f"{sizes} observations {shape} are more than the {LARGEST:,} numbers of an array", hint="use fewer")
 
 
-def _compile(agent: Agent, config: tp.Config, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:
+def _compile(recipe: Recipe, agent: Agent, config: tp.Config, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:
     """The program, and the seconds of building and compiling it, without those of XLA (which `compiles` counts)."""
     before = compiles.seconds
+    _check_sizes(recipe, agent)
     program = agent.compile(config)
     return program, time.perf_counter() - began - (compiles.seconds - before)
 

@@ -178,7 +178,7 @@ def ctc_rows(B: int, T: int, L: int, K: int) -> Traced:
         logits = tp.input("logits", (K,), domain=(b, t))
         label = tp.input("label", (places,), "int32", domain=(b,))
         emission = logits.log_softmax(-1).take(label, 0)
-        passes = (label != 0) & (label != tp.pad(label.spatial[: places - 2], 0, low=2))
+        passes = (label != 0) & (label != tp.pad(label.spatial[: places - 2], (2, 0)))
         path = tp.recurrence((places,), domain=(b, t), name="path")
         before = path[b, t - 1]
         one = tp.concatenate([tp.full((1,), FAR), before.spatial[: places - 1]])

@@ -18,6 +18,8 @@ import numpy as np
 
 from tempo_core.errors import DTypeError, FunctionError, MissingRow, ShapeError
 from tempo_core.ir import ops
+from tempo_core.ir.types import TensorType
+from tempo_core.ir.udf import mapped_dimensions
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, StepValues
 
@@ -183,10 +185,12 @@ def checked_results(
         except (TypeError, ValueError):
             raise ShapeError(f"{what} {type(result).__name__}, which is not an array{here}", where=where, hint=usage) from None
         if tuple(array.shape) != shape:
+            more = mapped_dimensions(op.fn)  # the user's function knows nothing of them
+            own, returned, each = shape[more:], tuple(array.shape)[more:], TensorType(declared.dtype, declared.shape[more:])
             raise ShapeError(
-                f"{what} an array of shape {tuple(array.shape)}, but declares {declared}, with the shape {shape} here{here}",
+                f"{what} an array of shape {returned}, but declares {each}, with the shape {own} here{here}",
                 where=where,
-                hint=f"return the declared shape, or declare outputs=[tp.spec({tuple(array.shape)})]",
+                hint=f"return the declared shape, or declare outputs=[tp.spec({returned})]",
             )
         if np.dtype(array.dtype) != numpy_dtype(declared.dtype):
             raise DTypeError(

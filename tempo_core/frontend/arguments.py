@@ -86,6 +86,10 @@ def is_shape(value: Any) -> bool:
     return is_size(value) or (isinstance(value, (tuple, list)) and all(map(is_size, value)))
 
 
+def is_widths(value: Any) -> bool:
+    return is_size(value) or (isinstance(value, (tuple, list)) and all(map(is_shape, value)))
+
+
 def is_axes(value: Any) -> bool:
     return value is None or is_int(value) or (isinstance(value, (tuple, list)) and all(map(is_int, value)))
 
@@ -121,6 +125,7 @@ KINDS: dict[str, Kind] = {
     "str | Path": Kind("a path", lambda v: isinstance(v, (str, os.PathLike)), 'program.draw("graph.svg")'),
     "str": Kind("a text", lambda v: isinstance(v, str)),
     "int | Sequence[int] | None": Kind("an axis, a tuple of axes or None", is_axes, "axis=0, axis=(0, 1), axis=None for all"),
+    "Widths": Kind("a size, a pair (before, after), or such a pair for each axis", is_widths, "tp.pad(x, ((1, 1), (0, 2)))"),
     "Axes": Kind("an axis, a tuple of axes or None", is_axes, "axis=0, axis=(0, 1), axis=None for all"),
     "int | Sequence[int]": Kind("an int or a tuple of ints", lambda v: v is not None and is_axes(v)),
     "int | Sequence[IntoExpr]": Kind("an int or a tuple of sizes", is_shape, _SIZE),

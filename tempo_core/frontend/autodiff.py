@@ -29,7 +29,7 @@ from tempo_core.frontend.contributions import (
     without_broadcast_axis,
 )
 from tempo_core.frontend.convolutions import contributions_of_convolution
-from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad, reshape, scatter_add, where, zeros
+from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad_axis, reshape, scatter_add, where, zeros
 from tempo_core.frontend.gradients import gradient_of
 from tempo_core.frontend.prefixes import Contributions, contributions_to_points
 from tempo_core.frontend.readers import Readers
@@ -461,11 +461,11 @@ class _Reverse:
         for axis, (position, span) in enumerate(dense):
             width = widths[axis]
             if width is not None:
-                expanded = pad(expanded, axis, 0, width - span.length)
+                expanded = pad_axis(expanded, axis, 0, width - span.length)
             elif span.steps:  # bring the ragged dimension to the absolute positions of the source
                 step = ranges[position][0]
                 if span.stride == 1:
-                    expanded = pad(expanded, axis, span.start, step.bound_expr - span.stop)
+                    expanded = pad_axis(expanded, axis, span.start, step.bound_expr - span.stop)
                 else:
                     positions = evaluate(span.start) + arange(span.length) * span.stride
                     expanded = scatter_add(expanded, positions, step.bound_expr, axis)

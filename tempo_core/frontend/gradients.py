@@ -26,7 +26,7 @@ from tempo_core.frontend.functions import (
     greater,
     linear_scan,
     logical_or,
-    pad,
+    pad_axis,
     power,
     reshape,
     scatter_add,
@@ -144,8 +144,8 @@ def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
     size = x.shape[axis]
     one = Expr.of(1) if provably_nonnegative(size - 1) else minimum(size, 1)  # of no elements, none is cut off
     if backwards:
-        return pad(apply(ops.Slice(axis, one, size), x), axis, 0, one)
-    return pad(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
+        return pad_axis(apply(ops.Slice(axis, one, size), x), axis, 0, one)
+    return pad_axis(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
 
 
 def _discounted_sum(

@@ -65,6 +65,9 @@ Positions: TypeAlias = Union["Tensor", Expr, int, np.integer[Any], Array, Suppor
 Shape: TypeAlias = Union[IntoExpr, Sequence[IntoExpr]]
 """Sizes, which may be expressions of bounds and steps; one size stands for a shape of one dimension."""
 
+Widths: TypeAlias = Union[IntoExpr, Sequence[Union[IntoExpr, Sequence[IntoExpr]]]]
+"""How many elements are added at the ends of axes: a number, a pair (before, after), or a pair for each axis."""
+
 Axes: TypeAlias = Union[int, Sequence[int], None]
 """An axis, several, or all."""
 

@@ -2,15 +2,17 @@
 
 A tensor has the user's name: its own (recurrences, inputs, parameters, `x.named("x")`), or the variable that holds it. A fused
 island is named after the tensors in it: `action, log_prob`. A value without a name is named after its recurrence
-(`first policy.0.weight`, `next h`), or after its operation and its line (`sum in log_prob`). Equal names get numbers: `loss`,
-`loss#2`.
+(`first policy.0.weight`, `next h`), or after its operation and its line (`sum in log_prob`). Where the line has no name, or cannot be
+read, the tensor or the result to which the value leads is named instead (`mul in h`, `exp in result 0`). Equal names get numbers:
+`loss`, `loss#2`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from tempo_core.ir.dependence import strongly_connected
@@ -154,8 +156,23 @@ class Naming:
         if isinstance(node.op, Udf) and node.name:
             return f"{node.name}{suffix}"
         op, where = _origin(node, output)
-        variables = targets(where)
-        return f"{kind_of(op)}{PART}{', '.join(variables)}" if variables else f"{kind_of(node.op)}%{node.id}{suffix}"
+        place = ", ".join(targets(where)) or self._destinations.get(node.id, "")
+        return f"{kind_of(op)}{PART}{place}" if place else f"{kind_of(node.op)}%{node.id}{suffix}"
+
+    @cached_property
+    def _destinations(self) -> dict[int, str]:
+        """For each node, the named tensor or the result that it leads to on the shortest way."""
+        names = dict(self.exact)
+        names |= {node.id: f"result {node.name or node.op.position}" for node in self.graph if isinstance(node.op, Output)}
+        names |= {node.id: node.op.name for node in self.graph if isinstance(node.op, Sink)}
+        waiting = deque(names)
+        while waiting:
+            reader = waiting.popleft()
+            for edge in self.graph[reader].inputs:
+                if edge.source not in names:
+                    names[edge.source] = names[reader]
+                    waiting.append(edge.source)
+        return names
 
     def _user_name(self, node: Node, output: int) -> str:
         """The user's name for the value of an output, or ""."""

@@ -47,6 +47,14 @@ class Vmapped:
         return f"vmap({getattr(self.fn, '__name__', type(self.fn).__name__)})"
 
 
+def mapped_dimensions(fn: Callable[..., Any]) -> int:
+    """The number of leading dimensions that vectorization gave the results of a user's function."""
+    count = 0
+    while isinstance(fn, Vmapped):
+        count, fn = count + 1, fn.fn
+    return count
+
+
 @dataclass(frozen=True)
 class Trimmed:
     """`fn` of padded arrays, cut to their true shapes: the axes `axes[k]` of operand k are cut to given lengths.

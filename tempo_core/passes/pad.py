@@ -481,6 +481,15 @@ def _is_elementwise(node: Node, true_shapes: Sequence[Lengths]) -> bool:
 
 
 def _refused(work: _Work) -> Edge:
+    steps = set().union(*(size.steps for shape in work.true_shapes for size in shape))
+    chosen = [last.name.partition("_last")[0] for last in work.graph.chosen if last in steps]
+    if chosen and steps <= set(work.graph.chosen):
+        bound = chosen[0]
+        raise ShapeError(
+            f"{work.node.label} takes a dimension whose size depends on {bound}, which each run chooses",
+            where=work.node.where,
+            hint=f'compile for a number, {{{bound}: 100}}; or kind="host", whose functions get arrays of the true sizes',
+        )
     raise ShapeError(
         f"{work.node.label} takes a dimension that varies with the step",
         where=work.node.where,

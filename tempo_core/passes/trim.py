@@ -41,6 +41,10 @@ class Trim(Pass):
 def _trimmed(graph: Graph, step: Symbol) -> Graph:
     intervals = needed_points(graph, step)
     conditions = _far_ends(graph, step, intervals)
+    if len(set(conditions.values())) > MOST_ENDS:  # then these nodes run at all points, and read what they read there
+        whole = Interval(Expr.of(0), step.bound_expr - 1)
+        intervals = {node_id: whole if node_id in conditions else interval for node_id, interval in intervals.items()}
+        conditions = {}
     ends = step.bound_symbol in graph.ends()  # then no iteration knows that it is the last one before it looks at the condition
     near = {} if ends else _before_last(graph, step, intervals)
     graph = graph.copy()
@@ -75,7 +79,7 @@ def _far_ends(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) -> 
             parts.append(at_least_zero(step.expr - interval.first))
         if parts and not must_run(graph[node_id]):
             conditions[node_id] = conjunction(*parts)
-    return conditions if len(set(conditions.values())) <= MOST_ENDS else {}
+    return conditions
 
 
 def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) -> dict[int, Bool]:

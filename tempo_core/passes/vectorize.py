@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
@@ -104,16 +105,41 @@ def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False) -> set[int
             if not members <= fit or any(direction_of(graph, arc, step) != "=" for arc in inner.arcs):
                 bound |= members
     legal = fit - bound
-    while True:  # an elementwise selection computes all its branches at all points: a cycle through any of them forbids it
+    while True:  # at all points of the step at once, a node may read more than at each: no cycle may lead through it
+        # An elementwise selection computes all its branches at all points.
         selected = frozenset(n for n in legal if isinstance(graph[n].op, ops.Merge) and _is_selected(graph[n], step))
+        widened = {n: wide for n in legal if (wide := _with_whole_reads(graph, graph[n], step)) is not graph[n]}
         tied: set[int] = set()
-        for inner in loop_nest(graph, others, selected).nests() if selected else ():
+        for inner in loop_nest(_replaced(graph, widened), others, selected).nests() if selected or widened else ():
             members = {v.node for v in inner.vertices}
-            if inner.cyclic and members & selected:
+            if inner.cyclic and not members.isdisjoint(selected | widened.keys()):
                 tied |= members
         if not tied & legal:
             return legal
         legal -= tied
+
+
+def _with_whole_reads(graph: Graph, node: Node, step: Symbol) -> Node:
+    """A node as `_Vectorizer` makes it read: all of another step, where the index along it depends on the step that is vectorized too."""
+    inputs = tuple(_with_whole_steps(edge, graph[edge.source].domain, step) for edge in node.inputs)
+    return node if inputs == node.inputs else replace(node, inputs=inputs)
+
+
+def _with_whole_steps(edge: Edge, domain: Domain, step: Symbol) -> Edge:
+    if not any(step in index.steps for index in edge.index):
+        return edge
+    pairs = zip(domain.steps, edge.index, strict=True)
+    return replace(edge, index=tuple(full_range(s) if s != step and step in index.steps else index for s, index in pairs))
+
+
+def _replaced(graph: Graph, nodes: Mapping[int, Node]) -> Graph:
+    """The graph, or a copy of it with these nodes."""
+    if not nodes:
+        return graph
+    graph = graph.copy()
+    for node in nodes.values():
+        graph.put(node)
+    return graph
 
 
 def _is_selected(merge: Node, step: Symbol) -> bool:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 from tempo_core.files import write_whole
 from tempo_core.runs.errors import RunError
@@ -113,11 +114,17 @@ class TensorBoardLogger:
         self._writer.close()
 
 
+MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of W&B
+
+
 class WandbLogger:
     """Weights & Biases. Without an API key it records offline, into the run directory."""
 
     def __init__(self, settings: WandbRecipe, config: Mapping[str, object], directory: Path, count: str):
-        """`config` is the recipe as plain values; `count` is the column that W&B counts by."""
+        """`config` is the recipe as plain values; `count` is the column that W&B counts by. Raises `RunError`."""
+        wanted = os.environ.get("WANDB_MODE") or None
+        if wanted is not None and wanted not in MODES:
+            raise RunError(f"WANDB_MODE is {wanted!r}", hint=f"it is one of {', '.join(MODES)}")
         try:
             import wandb
         except ImportError as error:
@@ -129,7 +136,7 @@ class WandbLogger:
             entity=settings.entity,
             group=settings.group,
             tags=settings.tags,
-            mode=os.environ.get("WANDB_MODE") or ("online" if has_key else "offline"),
+            mode=cast("Any", wanted or ("online" if has_key else "offline")),
             dir=str(directory),
             config=dict(config),
         )

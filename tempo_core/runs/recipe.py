@@ -124,7 +124,13 @@ def validated(model: type[M], values: Plain, where: str) -> M:
 
 
 def _plain(data: Plain) -> dict[str, Any]:
-    return {str(k).replace("-", "_"): _plain(v) if isinstance(v, Mapping) and k != "kwargs" else v for k, v in data.items()}
+    values = dict[str, Any]()
+    for key, value in data.items():
+        name = str(key).replace("-", "_")
+        if name in values:
+            raise RecipeError(f"the key {name} is there twice, once with - and once with _", hint="leave one of them out")
+        values[name] = _plain(value) if isinstance(value, Mapping) and key != "kwargs" else value
+    return values
 
 
 def _apply(data: dict[str, Any], override: str) -> None:

@@ -93,7 +93,8 @@ class StopRequest:
             raise Stopped(self.signal)
         if is_waiting():
             self._check()
-        self._say(f"{self.signal.name}: finishing the iteration and saving it; once more stops at once")
+        work = "ending the evaluation" if self._is_dispensable else "finishing the iteration and saving it"
+        self._say(f"{self.signal.name}: {work}; once more stops at once")
 
     def _check(self) -> None:
         """Stop while XLA compiles, after a signal, if no whole iteration is lost."""

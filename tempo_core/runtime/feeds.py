@@ -227,8 +227,8 @@ class Feeds:
 NOTHING = Feeds({}, {})
 
 
-def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], inputs: Mapping[str, Any]) -> Feeds:
-    """The inputs of a run, checked and converted. Inputs named in `ignored` may be fed, and are left out. Raises InputError."""
+def check_names(specs: Mapping[str, InputSpec], ignored: Iterable[str], inputs: Mapping[str, Any]) -> None:
+    """Check that each of `inputs` is named as one of `specs`, or in `ignored`. Raises InputError."""
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs are a dict from names to values, not {type(inputs).__name__}", hint="inputs={'x': array}")
     names = (*specs, *ignored)
@@ -241,6 +241,11 @@ def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], input
             near = difflib.get_close_matches(str(name), names, 1)
             hint = f"did you mean `{near[0]}`? " if near else ""
             raise InputError(f"the program has no input `{name}`", hint=f"{hint}its inputs are {', '.join(specs) or 'none'}")
+
+
+def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], inputs: Mapping[str, Any]) -> Feeds:
+    """The inputs of a run, checked and converted. Inputs named in `ignored` may be fed, and are left out. Raises InputError."""
+    check_names(specs, ignored, inputs)
     arrays, streams = {}, {}
     for name, spec in specs.items():
         if name not in inputs:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import jax
 import numpy as np
 
-from tempo_core.errors import StateError
+from tempo_core.errors import OutOfMemoryError, StateError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import End, Sink, Udf
 from tempo_core.ir.udf import Custom, Fed
@@ -46,6 +46,22 @@ class Origin:
         return lines
 
 
+class MemoryGuard:
+    """A context in which too little memory, of the host or of the device, raises the error that `explained(message)` gives."""
+
+    def __init__(self, explained: Callable[[str], OutOfMemoryError]):
+        self.explained = explained
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        said = str(error).lower()
+        of_device = isinstance(error, jax.errors.JaxRuntimeError) and ("resource_exhausted" in said or "out of memory" in said)
+        if of_device or isinstance(error, MemoryError):
+            raise self.explained(str(error)) from error
+
+
 class Run(Generic[R]):
     """A run that goes on when it is told to. `program.start` and `program.resume` give one.
 
@@ -66,17 +82,20 @@ class Run(Generic[R]):
         outputs: Mapping[str, int],
         by: str | None,
         examples: Mapping[str, str],
+        out_of_memory: Callable[[], MemoryGuard],
         keeps_values: bool = False,
         bounds: Mapping[str, int] | None = None,
         shapes: Mapping[str, tuple[int, ...] | None] | None = None,
     ):
         """`executor_at(step, place)` makes an executor that can stop between iterations over `step`, at a place of the program.
 
-        `examples` are the names of the program's steps, each with the name of a tensor over it; `bounds` are those that the run chose,
+        `examples` are the names of the program's steps, each with the name of a tensor over it; `out_of_memory()` is a context in which
+        too little memory is an error with the largest tensors; `bounds` are those that the run chose,
         `shapes` those of the results, None for one that varies.
         """
         self._graph, self._make, self._fed, self._seed, self._form, self._origin = graph, executor_at, fed, seed, form, origin
         self._outputs, self._examples, self._keeps_values = dict(outputs), examples, keeps_values
+        self._out_of_memory = out_of_memory
         self._by, self._failed, self._bounds, self._shapes = by, False, dict(bounds or {}), dict(shapes or {})
         self._executor: Executor | None = None
         self._functions = dict(_stateful_functions(graph))
@@ -107,7 +126,8 @@ class Run(Generic[R]):
         self._opened(self._by)
         self._go_on(None, None)
         assert self._executor is not None
-        return self._form(self._executor.results())
+        with self._out_of_memory():
+            return self._form(self._executor.results())
 
     def opened(self) -> Run[R]:
         """The run itself, ready to stop where `by` says. Raises StateError for a step without a loop."""
@@ -118,7 +138,8 @@ class Run(Generic[R]):
         """The executor. The first call decides at which loops it can stop; a later one may ask for the same loops only."""
         if self._executor is None:
             self._by = step if self._by is None else self._by
-            self._executor = self._make(self._by, ())
+            with self._out_of_memory():
+                self._executor = self._make(self._by, ())
         walk = self._executor.walk
         if step is not None and not _has_loop(walk.nodes, step):
             raise _no_loop(self._graph, step, self._by, self._examples)
@@ -129,8 +150,9 @@ class Run(Generic[R]):
             raise StateError("the run has failed, and cannot go on", hint="resume it from a file that was saved before")
         assert self._executor is not None
         try:
-            self._executor.walk.go_on(step, count)
-            self._executor.settle()
+            with self._out_of_memory():
+                self._executor.walk.go_on(step, count)
+                self._executor.settle()
         except BaseException:
             self._failed = True
             raise
@@ -143,12 +165,13 @@ class Run(Generic[R]):
 
         A result that a loop fills has zeros at the points that are not reached yet.
         """
-        given = {} if self._executor is None else self._executor.results()
         results: dict[str, Array | None] = {}
-        for name, k in self._outputs.items():
-            shape, value = self._shapes[name], given.get(k)
-            whole = None if shape is None or value is None or isinstance(value, list) else np.array(value)
-            results[name] = None if whole is None or shape is None else whole[tuple(map(slice, shape))]
+        with self._out_of_memory():
+            given = {} if self._executor is None else self._executor.results()
+            for name, k in self._outputs.items():
+                shape, value = self._shapes[name], given.get(k)
+                whole = None if shape is None or value is None or isinstance(value, list) else np.array(value)
+                results[name] = None if whole is None or shape is None else whole[tuple(map(slice, shape))]
         return results
 
     @property
@@ -160,12 +183,14 @@ class Run(Generic[R]):
         """
         arrays: dict[str, Any] = {"seed": np.uint32(self._seed & 0xFFFFFFFF)}
         if self._executor is not None:
-            arrays |= self._executor.arrays()
+            with self._out_of_memory():
+                arrays |= self._executor.arrays()
         arrays |= {f"stream/{name}": np.int64(feed.count) for name, feed in self._fed.streams.items()}
         for name, function in self._functions.items():
             if function.state is not None:
                 arrays |= {f"function/{name}/{key}": value for key, value in function.state().items()}
-        return {name: np.array(array) for name, array in arrays.items()}
+        with self._out_of_memory():
+            return {name: np.array(array) for name, array in arrays.items()}
 
     def save(self, path: str | Path, inputs: bool = True) -> Path:
         """Write the state to a file, from which `program.resume(path)` goes on; the earlier file stays until the new one is whole.
@@ -206,7 +231,8 @@ class Run(Generic[R]):
             "inputs": {name: state_file.digest(np.asarray(value)) for name, value in fed.items()},
         }
         target = Path(path)
-        state_file.write(target, arrays, meta)
+        with self._out_of_memory():
+            state_file.write(target, arrays, meta)
         return target
 
     def _put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import jax
+
 from tempo_core.errors import ConfigError, OutOfMemoryError, OutOfMemoryPlanError, quoted
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.naming import head, value_names
@@ -23,9 +25,7 @@ from tempo_core.runtime.usage import DEVICE, HOST, Moment, PlannedTensor, Usage,
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
 
-_SMALLER = (
-    "use smaller bounds or shapes, a window instead of a whole step, Config(tile={'t': 64}), Config(disable=('vectorize(t)',))"
-)
+_SMALLER = "use smaller bounds or shapes, a window instead of a whole step, Config(disable=('vectorize(t)',))"
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,12 @@ class Plan:
     def out_of_memory(self, said: str) -> OutOfMemoryError:
         """The error for a run that had too little memory. `said` is the message of the device or of NumPy."""
         said = next(iter(said.strip().splitlines()), "out of memory")
+        place, peak = (DEVICE, self.peak_device) if self.peak_device_bytes > self.peak_host_bytes else (HOST, self.peak_host)
+        needed, there = (peak.device_bytes if place == DEVICE else peak.host_bytes), _memory_of(place)
+        fits = f", which has {there:,}: {-(-needed // there):,} times smaller, it would fit" if there and needed > there else ""
         return OutOfMemoryError(
-            f"the run needs more memory than there is ({said}); its largest tensors:{_listed(self.tensors)}",
+            f"the run needs more memory than there is ({said}): {needed:,} bytes on the {place}{fits}; in {peak}, the largest tensors are:"
+            f"{_largest(self.usage.alive(peak, place))}",
             hint=f"{_SMALLER}; to refuse such a program when it is compiled: Config(memory_limit=...)",
         )
 
@@ -167,10 +171,15 @@ class Plan:
         )
 
 
-def _listed(tensors: Sequence[StoredTensor]) -> str:
-    """The five largest tensors, one on each line."""
-    largest = sorted(tensors, key=lambda t: -t.bytes)[:5]
-    return "".join(f"\n    {t.name}: {t.type} x {math.prod(t.slots)} slots = {t.bytes:,} bytes" for t in largest)
+def _memory_of(place: str) -> int | None:
+    """The bytes of a device's memory, or of the host's, free or not; None where it is not known."""
+    statistics = jax.local_devices()[0].memory_stats() if place == DEVICE else None
+    if statistics:
+        return statistics.get("bytes_limit")
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return None
 
 
 def _largest(tensors: Sequence[PlannedTensor]) -> str:

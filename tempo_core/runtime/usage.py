@@ -139,13 +139,14 @@ class _Counting:
         self._add(self.labels[key], node.outputs[key[1]], storage.kind, storage.slots, place, first, last, self._line(node))
 
     def _result(self, node: Node, place: str, first: int, last: int) -> None:
-        """A result: the values at all points of its domain."""
+        """A result: the values that it reads of its source, and these at each point of its own steps, of which a run may choose one."""
         (edge,) = node.inputs
-        source = self.graph[edge.source]
-        points = [self.bounds[step.bound_symbol] for step in source.domain.steps]
-        type = source.outputs[edge.output]
+        source, read = self.graph[edge.source], self.graph.edge_type(edge)
+        own = [step.bound_expr for step in node.domain.steps if step not in self.graph.chosen]
+        slots = [size_at_an_end(number, self.bounds).evaluate(self.bounds) for number in (*own, *edge.lengths)]
+        type = TensorType(read.dtype, read.shape[len(edge.lengths) :])
         name = self.labels.get((edge.source, edge.output), source.name)
-        self._add(name, type, "result", points, place, first, last, self._line(source))
+        self._add(name, type, "result", slots, place, first, last, self._line(source))
 
     def _results(self) -> list[Node]:
         return [node for node in self.graph if isinstance(node.op, Output)]

@@ -186,7 +186,7 @@ class _Training:
             with Progress(recipe.updates, progress, self.say) as bar:
                 while done < recipe.reports and self.request.reason is None:
                     before, compiling = time.perf_counter(), program.compile_seconds
-                    live.advance("e")
+                    self._go_on(live)
                     seconds += time.perf_counter() - before - (program.compile_seconds - compiling)
                     done += 1
                     row = self._checked(evaluation)
@@ -205,11 +205,23 @@ class _Training:
         inputs = self.prepared.inputs()
         if not self.resume:
             self.run.begin(self.recipe)
-            return program.start(inputs, by="e"), 0
+            return program.start(inputs, by=self._step), 0
         live = program.resume(self.run.state, inputs)
         done = reports_of(live)
         self.say(f"resumed after update {done * self.recipe.report_every} of {self.recipe.updates}")
         return live, done
+
+    @property
+    def _step(self) -> str | None:
+        """The step between whose points the run can stop. A single report is no loop."""
+        return "e" if self.recipe.reports > 1 else None
+
+    def _go_on(self, live: tp.Run[Any]) -> None:
+        """Compute the next report."""
+        if self._step is None:
+            live.finish()
+        else:
+            live.advance(self._step)
 
     def _checked(self, evaluation: Evaluation) -> dict[str, float]:
         """The row of a report. Raises RunError if a number is not finite."""

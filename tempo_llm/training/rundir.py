@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ MARK = "# A recipe of tempo-llm train\n"  # the first line of a run's config.yam
 MAY_DIFFER = ("track", "wandb", "saved_dtype")  # keys that the program does not depend on
 LOCK = ".lock"
 FILES = ("config.yaml", "metrics.csv", "state.safetensors", "result.json")
+_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, FILES))})\.\d+\.\d+\.tmp")  # of `write_whole`
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,29 @@ class RunFiles:
             raise RunError(f"{self.config} was not written by tempo-llm train", hint="choose another directory: --out DIR")
 
     def begin(self, recipe: TrainRecipe) -> None:
-        """Write the recipe of a new run; what an earlier run left is deleted. Raises RunError."""
+        """Write the recipe of a new run; what an earlier run left is deleted. Raises RunError.
+
+        config.yaml is there at every moment, if it was there before, so that the directory of a process that is killed is still a run's.
+        """
         try:
-            for name in FILES:
-                (self.path / name).unlink(missing_ok=True)
+            left = [path for path in self._files() if _TEMPORARY.fullmatch(path.name)]
+            for path in (self.state, self.result, self.metrics, *left):  # without a state, there is no run to go on with
+                path.unlink(missing_ok=True)
             write_whole(self.config, (MARK + dump_recipe(recipe)).encode())
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
+
+    def _files(self) -> list[Path]:
+        return list(self.path.iterdir()) if self.path.is_dir() else []
+
+    def is_only_locked(self) -> bool:
+        """Whether nothing is there but what a process leaves that is killed before config.yaml is whole."""
+        return all(path.name == LOCK or _TEMPORARY.fullmatch(path.name) for path in self._files())
+
+    def is_begun(self) -> bool:
+        """Whether the directory is that of a run that ended, perhaps was killed, before its first state."""
+        self.check()
+        return not self.state.is_file() and (self.config.exists() or (bool(self._files()) and self.is_only_locked()))
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write result.json. Raises RunError."""
@@ -114,10 +132,21 @@ def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool
     `resume` is "off", "auto" (the run in `out`, or the newest unfinished one of this name and seed; a new run if there is none), or the path of
     a run. Raises RunError.
     """
+    try:
+        return _chosen(recipe, name, out, overwrite, resume)
+    except OSError as error:  # a name that is too long, or a directory of somebody else
+        raise RunError(
+            f"{error.filename or 'the run directory'} cannot be used: {error.strerror or error}", hint="choose another: --out DIR"
+        ) from error
+
+
+def _chosen(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
     if resume != "off" and overwrite:
         raise RunError("--overwrite and --resume exclude each other", hint="leave one of them out")
     if resume not in ("off", "auto"):
         run = RunFiles(Path(resume))
+        if run.is_begun():
+            return run, False
         if not run.state.is_file():
             raise RunError(
                 f"there is no run to go on with in {resume}", hint="--resume auto begins a new one where there is none"
@@ -139,7 +168,7 @@ def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool
         run.check_recipe(recipe)
         return run, True
     begun = resume == "auto" and run.config.exists()  # and ended before its first report
-    foreign = run.path.is_dir() and any(path.name != LOCK for path in run.path.iterdir()) and not run.config.exists()
+    foreign = not run.config.exists() and not run.is_only_locked()
     if foreign or (run.config.exists() and not (overwrite or begun)):
         raise RunError(
             f"{run.path} holds {'files that are not of a run' if foreign else 'a run already'}",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tempo_core.runs.errors import RecipeError, RunError
+from tempo_llm.files import read_text
 from tempo_llm.training.lessons import Lesson, lessons
 from tempo_llm.training.recipe import TextRecipe, TrainRecipe
 from tempo_llm.types import IntArray
@@ -51,7 +52,7 @@ def _documents(file: Path | None) -> list[str]:
     if file is None:
         return []
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"text.file={file} cannot be read: {error}", hint="a file of UTF-8 text") from None
     return [part.strip() for part in text.split("\n\n") if part.strip()]

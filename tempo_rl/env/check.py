@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
     Environment: TypeAlias = gymnasium.Env[Any, Any]
 
+# dtypes of an environment's state in JAX; float64 becomes float32, as in observations
+STATES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bfloat16", "float16", "float32", "float64")
+
 
 def check_host(env: Environment, name: str) -> None:
     """Reset an environment of Gymnasium's form and take one step. Raises `EnvError` for results of another form than it declares."""
+    from tempo_rl.env.watched import require_spaces
+
+    require_spaces(env, name)
     first = env.reset(seed=0)
     if not (isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], dict)):
         raise EnvError(f"{name}.reset() gives {_shown(first)}", hint="return observation, {}")
@@ -69,8 +75,16 @@ def check_functional(function: Any, params: Any, observation: tuple[int, ...], a
 
     state = shape_of("initial")
     following = shape_of("transition", state, action)
+    if state.dtype.name not in STATES:
+        hint = "keep jax.random.key_data(key) in it" if "key" in state.dtype.name else "use int32 or float32"
+        raise EnvError(f"{name}.initial() gives a state of {state.dtype.name}", hint=hint)
     if following.shape != state.shape:
         raise EnvError(f"{name}.transition() gives a state {following.shape}, and initial() one {state.shape}")
+    if following.dtype != state.dtype:
+        raise EnvError(
+            f"{name}.transition() gives a state of {following.dtype.name}, and initial() one of {state.dtype.name}",
+            hint="make both the same, such as jnp.zeros(3, jnp.float32) in initial()",
+        )
     seen = shape_of("observation", state)
     if seen.shape != observation:
         raise EnvError(f"{name}.observation() gives an array {seen.shape}, and its observation_space has the shape {observation}")

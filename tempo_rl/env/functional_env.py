@@ -16,21 +16,29 @@ from tempo_rl.env.check import check_functional
 from tempo_rl.env.program import Batch
 from tempo_rl.env.registry import FUNCTIONAL
 from tempo_rl.env.source import JaxEnvironment, Source
-from tempo_rl.env.spaces import Actions, actions_of, observations_of
+from tempo_rl.env.spaces import Actions, actions_of, flat, flat_space, observations_of
 from tempo_rl.env.transition import Transition
+from tempo_rl.env.vector import require_finite
 from tempo_rl.errors import EnvError
 from tempo_rl.references import load_reference
 
 Array: TypeAlias = jax.Array  # traced arrays too
+EXACT = 2**24  # float32 holds the whole numbers below it
 
 
 class SingleEnvironment:
     """One functional environment with a time limit, as two pure functions of its packed state.
 
-    The state is a float32 vector: the environment's own state, flattened, then the steps and the return of the episode.
+    The state is one vector: the environment's own state, flattened, then the steps and the return of the episode. It is of float32, or,
+    where float32 does not hold all values, of int32, with the bits of all that is not int32.
     """
 
     def __init__(self, function: JaxEnvironment, max_episode_steps: int, name: str, params: dict[str, Any]):
+        from tempo_rl.env.watched import require_spaces
+
+        require_spaces(function, name)
+        if max_episode_steps < 1:
+            raise EnvError(f"{name} has max_episode_steps={max_episode_steps}: an episode has at least 1 step")
         self.name, self.max_episode_steps, self.function = name, max_episode_steps, function
         try:
             defaults = getattr(function, "get_default_params", None)
@@ -41,7 +49,7 @@ class SingleEnvironment:
             raise EnvError(
                 f"{name} does not take {params}: {error}", hint="check the names in env.kwargs of the recipe"
             ) from error
-        self.observations = observations_of(function.observation_space, name)
+        self.observations = observations_of(flat_space(function.observation_space), name)
         self.actions: Actions = actions_of(function.action_space, name)
         with _standard_promotion():
             example = jax.eval_shape(
@@ -50,8 +58,10 @@ class SingleEnvironment:
             taken = jax.eval_shape(
                 lambda a: self.actions.outward(a, jnp), jax.ShapeDtypeStruct(self.actions.shape, self.actions.dtype)
             )
-            check_functional(function, self._params, self.observations.shape, taken, name)
-        self._shape = example.shape
+            check_functional(function, self._params, tuple(function.observation_space.shape or ()), taken, name)
+        self._shape, self._dtype = example.shape, example.dtype
+        needs_integers = self._dtype.name in ("int32", "uint32") or max_episode_steps >= EXACT
+        self.state_dtype = "int32" if needs_integers else "float32"
         self.state_size = int(np.prod(example.shape)) + 2
         self.ends_by_time_alone = bool(getattr(function, "ends_by_time_alone", False))
 
@@ -72,7 +82,7 @@ class SingleEnvironment:
 
     def unpacked(self, packed: Array) -> np.ndarray:
         """The environment's own state in a packed one."""
-        return np.asarray(packed)[:-2].reshape(self._shape)
+        return np.asarray(self._decoded(jnp.asarray(packed)[:-2], self._dtype)).reshape(self._shape)
 
     def observed(self, state: np.ndarray) -> np.ndarray:
         """The observation of a state of the environment. What is drawn at random in it is always the same."""
@@ -82,7 +92,7 @@ class SingleEnvironment:
     def _initial(self, key_data: Array) -> tuple[Array, Array]:
         key = _key(key_data)
         state = self.function.initial(key, params=self._params)
-        return self._pack(state, jnp.zeros((), "float32"), jnp.zeros((), "float32")), self._observe(state, key)
+        return self._pack(state, jnp.zeros((), "int32"), jnp.zeros((), "float32")), self._observe(state, key)
 
     def _step(self, packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
         key, reset_key = jax.random.split(_key(key_data))
@@ -93,7 +103,8 @@ class SingleEnvironment:
 
     def _advance(self, packed: Array, action: Array, key: Array) -> tuple[Array, ...]:
         function, params = self.function, self._params
-        state, steps, episode_return = packed[:-2].reshape(self._shape), packed[-2], packed[-1]
+        state = self._decoded(packed[:-2], self._dtype).reshape(self._shape)
+        steps, episode_return = self._decoded(packed[-2], "int32"), self._decoded(packed[-1], "float32")
         action = self.actions.outward(action, jnp)
         following = function.transition(state, action, key, params=params)
         reward = jnp.asarray(function.reward(state, action, following, key, params=params), "float32").reshape(())
@@ -102,13 +113,29 @@ class SingleEnvironment:
         truncated = ~terminated & (steps >= self.max_episode_steps)
         final = self._observe(following, key)
         packed = self._pack(following, steps, episode_return)
-        return packed, final, reward, terminated, truncated, final, episode_return, steps.astype("int32")
+        return packed, final, reward, terminated, truncated, final, episode_return, steps
 
     def _pack(self, state: Array, steps: Array, episode_return: Array) -> Array:
-        return jnp.concatenate([jnp.asarray(state, "float32").reshape(-1), jnp.stack([steps, episode_return])])
+        parts = (jnp.asarray(state, self._dtype).reshape(-1), steps[None], episode_return[None])
+        return jnp.concatenate([self._coded(part) for part in parts])
+
+    def _coded(self, values: Array) -> Array:
+        """Values of a state in a vector of `state_dtype`, which holds them exactly."""
+        if self.state_dtype == "float32" or values.dtype.name == "int32":
+            return values.astype(self.state_dtype)
+        bits = values if values.dtype.name == "uint32" else values.astype("float32")
+        return jax.lax.bitcast_convert_type(bits, "int32")
+
+    def _decoded(self, values: Array, dtype: Any) -> Array:
+        """What `_coded` made of values of `dtype`."""
+        name = jnp.dtype(dtype).name
+        if self.state_dtype == "float32" or name == "int32":
+            return values.astype(name)
+        return jax.lax.bitcast_convert_type(values, name if name == "uint32" else "float32").astype(name)
 
     def _observe(self, state: Array, key: Array) -> Array:
-        return jnp.asarray(self.function.observation(state, key, params=self._params), self.observations.dtype)
+        seen = jnp.asarray(self.function.observation(state, key, params=self._params))
+        return flat(self.function.observation_space, seen).astype(self.observations.dtype)
 
 
 def _key(data: Array) -> Array:
@@ -138,7 +165,10 @@ class FunctionalEnv:
     def reset(self, domain: Sequence[tp.Expr]) -> tp.Tensor:
         """First observations, over `domain`, which must hold the batch step."""
         key = tp.random.bits((2,), domain=tuple(domain))
-        outputs = [tp.spec((self.single.state_size,), "float32"), tp.spec(self.observations.shape, self.observations.dtype)]
+        outputs = [
+            tp.spec((self.single.state_size,), self.single.state_dtype),
+            tp.spec(self.observations.shape, self.observations.dtype),
+        ]
         self._start, observation = tp.udf(self.single.initial, key, outputs=outputs, kind="jax", name="reset")
         return observation
 
@@ -147,11 +177,11 @@ class FunctionalEnv:
         if self._start is None:
             raise EnvError("step comes before reset", hint="call env.reset(domain) first")
         loops = tuple(step.expr for step in action.domain.steps)
-        state = tp.recurrence((self.single.state_size,), "float32", domain=loops, name="env_state")
+        state = tp.recurrence((self.single.state_size,), self.single.state_dtype, domain=loops, name="env_state")
         key = tp.random.bits((2,), domain=loops)
         number, count, flag = (tp.spec((), dtype) for dtype in ("float32", "int32", "bool"))
         observation = tp.spec(self.observations.shape, self.observations.dtype)
-        packed = tp.spec((self.single.state_size,), "float32")
+        packed = tp.spec((self.single.state_size,), self.single.state_dtype)
         outputs = [packed, observation, number, flag, flag, observation, number, count]
         function = self.single.step if restarts else self.single.advance
         following, *parts = tp.udf(function, state, action, key, outputs=outputs, kind="jax", name="step")
@@ -180,7 +210,9 @@ class FunctionalVectorEnvironment:
 
     def step(self, action: np.ndarray) -> Transition[np.ndarray]:
         self._state, *parts = self._step(self._state, np.asarray(action), self._keys())
-        return Transition(*(np.asarray(part) for part in parts))
+        step = Transition(*(np.asarray(part) for part in parts))
+        require_finite(self.single.name, step.final_observation, step.reward, step.episode_length)
+        return step
 
     def state_of_first(self) -> np.ndarray:
         """The state of the first environment, after the last reset or step."""
@@ -202,9 +234,10 @@ def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any
     if env_id.startswith("brax/"):
         from tempo_rl.env.brax_env import Brax
 
-        return SingleEnvironment(Brax(env_id[5:], **params), max_episode_steps or Brax.max_episode_steps, env_id, {})
-    reference, limit = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
-    limit = max_episode_steps or limit
+        steps = Brax.max_episode_steps if max_episode_steps is None else max_episode_steps
+        return SingleEnvironment(Brax(env_id[5:], **params), steps, env_id, {})
+    reference, usual = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
+    limit = usual if max_episode_steps is None else max_episode_steps
     if limit is None:
         raise EnvError(f"{env_id} has no time limit", hint="write env.kwargs.max_episode_steps=200, for example")
     try:
@@ -221,7 +254,7 @@ def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any
 
 def single_of(source: Source, max_episode_steps: int | None = None, **params: Any) -> SingleEnvironment:
     """The environment in JAX that Python code gave. Raises `EnvError` if the time limit is missing."""
-    limit = max_episode_steps or source.max_episode_steps
+    limit = source.max_episode_steps if max_episode_steps is None else max_episode_steps
     if limit is None:
         raise EnvError(f"{source.name} has no time limit", hint="give the class an attribute: max_episode_steps = 200")
     return SingleEnvironment(cast("JaxEnvironment", source.make()), limit, source.name, params)

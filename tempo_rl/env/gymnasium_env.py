@@ -71,7 +71,7 @@ class GymnasiumEnv:
             state = self.host.state()
         except EnvError as error:
             if not self._may_restart:
-                raise
+                raise EnvError(f"{error.message}, so that the run cannot be saved", hint=error.hint) from error
             self.restarts = error.message
             last = (
                 np.zeros((self.num_envs, *self.observations.shape), self.observations.dtype) if self._last is None else self._last

@@ -92,19 +92,29 @@ def _check(example: Environment, name: str) -> None:
 
 
 def _copies_of(env: Environment) -> Callable[[], Environment]:
-    """A function that makes environments like one: from its spec, or as copies of it before its first step."""
-    import gymnasium
-
-    spec = env.spec
-    if spec is not None:
-        return lambda: gymnasium.make(spec)
+    """A function that makes copies of an environment as it is now: what was changed after it was made is in them too."""
     try:
-        original = copy.deepcopy(env)
+        original = _copy(env)
     except Exception as error:
         raise EnvError(
             f"{_name(env)} cannot be copied: {error}", hint="give a function that makes one: PPO(lambda: MyEnv(...))"
         ) from error
-    return lambda: copy.deepcopy(original)
+    return lambda: _copy(original)
+
+
+def _copy(env: Environment) -> Environment:
+    """A deep copy. Gymnasium's `EzPickle` would make layers anew from their arguments; their attributes are copied instead."""
+    from gymnasium.utils import EzPickle
+
+    layers, memo = [env], dict[int, Any]()
+    while hasattr(layers[-1], "env"):
+        layers.append(layers[-1].env)
+    made_anew = [layer for layer in layers if isinstance(layer, EzPickle)]
+    for layer in made_anew:
+        memo[id(layer)] = object.__new__(type(layer))
+    for layer in made_anew:
+        vars(memo[id(layer)]).update(copy.deepcopy(vars(layer), memo))
+    return copy.deepcopy(env, memo)
 
 
 def _name(env: Environment) -> str:

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 Array = TypeVar("Array", bound="np.ndarray | jax.Array")
 
 
+KEPT = ("bool", "int8", "uint8", "int32", "uint32", "float16", "float32")  # dtypes of observations in programs
+
+
 @dataclass(frozen=True)
 class Observations:
-    """Arrays of one shape and dtype. The dtype is that of the environment (images stay uint8), but float64 becomes float32."""
+    """Arrays of one shape and dtype. The dtype is that of the environment if it is one of `KEPT` (images stay uint8), or else float32."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -126,8 +129,32 @@ def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
             f"{env_id} has observations {space}; agents here take arrays (Box)",
             hint='flatten them: env.wrappers=["gymnasium.wrappers:FlattenObservation"]',
         )
-    dtype = np.dtype(space.dtype)
-    return Observations(tuple(space.shape), "float32" if dtype == np.float64 else dtype.name)
+    dtype = np.dtype(space.dtype).name
+    return Observations(tuple(space.shape), dtype if dtype in KEPT else "float32")
+
+
+def flat_space(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+    """The space of what `flat` gives."""
+    from gymnasium import spaces
+
+    if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return space
+    return spaces.Box(0.0, 1.0, (spaces.flatdim(space),), np.float32)
+
+
+def flat(space: gymnasium.Space[Any], observation: jax.Array) -> jax.Array:
+    """An observation in JAX as one array, as Gymnasium's `FlattenObservation` makes it on the host: choices become one-hot."""
+    import jax
+    import jax.numpy as jnp
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return jax.nn.one_hot(observation.reshape(()) - int(space.start), int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = np.asarray(space.nvec).reshape(-1), np.asarray(space.start).reshape(-1)
+        places = observation.reshape(-1) - starts.astype(np.int32)
+        return jnp.concatenate([jax.nn.one_hot(places[k], int(count)) for k, count in enumerate(counts)])
+    return observation.reshape(-1) if isinstance(space, spaces.MultiBinary) else observation
 
 
 def actions_of(space: gymnasium.Space[Any], env_id: str) -> Actions:

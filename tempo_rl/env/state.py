@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import gymnasium
 import numpy as np
 
+from tempo_rl.env.watched import Watched
 from tempo_rl.errors import EnvError
 
 if TYPE_CHECKING:
     Environment: TypeAlias = gymnasium.Env[Any, Any]
-    Wrapper: TypeAlias = gymnasium.Wrapper[Any, Any, Any, Any]
-else:
-    Wrapper = gymnasium.Wrapper
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 
@@ -95,7 +93,7 @@ def restore_state(env: Environment, arrays: Arrays) -> None:
         inner._np_random = np.random.Generator(bits)
 
 
-class _Remembering(Wrapper):
+class Remembering(Watched):
     """A layer around all others, whose attribute is the state of all: for environments in other processes."""
 
     @property
@@ -128,7 +126,7 @@ def _attributes(layer: Environment) -> tuple[str, ...] | None:
         spec = layer.unwrapped.spec
         of = f" of {spec.id}" if spec is not None else ""
         raise EnvError(
-            f"the {what} {kind.__qualname__}{of} does not say what its state is, so that the run cannot be saved",
+            f"the {what} {kind.__qualname__}{of} does not say what its state is",
             hint="give the class two methods: state() -> arrays by name, and restore(arrays)",
         )
     return attributes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -50,7 +51,7 @@ class HostVectorEnvironment:
     """
 
     def __init__(self, env: VectorEnv, seed: int = 0, name: str = "", remembering: bool = False):
-        """`remembering`: each copy is inside `tempo_rl.env.state._Remembering`, which copies in other processes need to be saved."""
+        """`remembering`: each copy is inside `tempo_rl.env.state.Remembering`, which copies in other processes need to be saved."""
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
         self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
@@ -75,7 +76,8 @@ class HostVectorEnvironment:
         seeds: Any = env_seeds(
             self.seed, self.num_envs, clock
         )  # the base class declares one seed; every subclass takes one per copy
-        observation, _ = self.env.reset(seed=seeds)
+        with _errors_of_processes():
+            observation, _ = self.env.reset(seed=seeds)
         self._returns[:], self._lengths[:] = 0.0, 0
         return self._observation(observation)
 
@@ -86,7 +88,7 @@ class HostVectorEnvironment:
         done = terminated | truncated
         self._returns += reward
         self._lengths += 1
-        self._check_finite(np.asarray(observation), np.asarray(reward))
+        require_finite(self.name, np.asarray(observation), np.asarray(reward), self._lengths)
         episode_return, episode_length = self._returns.astype(np.float32), self._lengths.copy()
         self._returns[done], self._lengths[done] = 0.0, 0
         observation = self._observation(observation)
@@ -156,12 +158,14 @@ class HostVectorEnvironment:
         """The environments in this process, or None for those in others. Raises EnvError if they cannot be reached."""
         from gymnasium.vector import SyncVectorEnv
 
+        from tempo_rl.env.watched import Watched
+
         if isinstance(self.env, SyncVectorEnv):
-            return self.env.envs
+            return [copy.env if isinstance(copy, Watched) else copy for copy in self.env.envs]
         if self._remembering:
             return None
         raise EnvError(
-            f"the state of {self.name} inside {type(self.env).__name__} cannot be reached, so that the run cannot be saved",
+            f"the state of {self.name} inside {type(self.env).__name__} cannot be reached",
             hint="write env.vectorization=sync or env.vectorization=async, which make it from its id",
         )
 
@@ -171,8 +175,9 @@ class HostVectorEnvironment:
             return self.env.step(action)
         env: Any = self.env
         try:
-            env.step_async(action)
-            return env.step_wait(timeout=self.timeout)
+            with _errors_of_processes():
+                env.step_async(action)
+                return env.step_wait(timeout=self.timeout)
         except multiprocessing.TimeoutError as error:
             raise EnvError(
                 f"{self.name} has not answered a step within {self.timeout:g} s",
@@ -184,17 +189,6 @@ class HostVectorEnvironment:
             env._state = AsyncState.DEFAULT  # or else closing it waits for the step, and leaves the other processes behind
             raise EnvError(f"a process of {self.name} has ended: it was killed, or ran out of memory") from error
 
-    def _check_finite(self, observation: np.ndarray, reward: np.ndarray) -> None:
-        """Raise EnvError for numbers that are not finite, and say whose they are."""
-        for what, values in (("an observation", observation), ("a reward", reward)):
-            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
-                wrong = int(np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0])
-                raise EnvError(
-                    f"{self.name} gave {what} that is not finite: {values[wrong]}, in environment {wrong} at step "
-                    f"{int(self._lengths[wrong])} of its episode",
-                    hint="the environment is at fault, not the agent: check its step()",
-                )
-
     def _observation(self, observation: np.ndarray) -> np.ndarray:
         return np.array(observation, self.observations.dtype)  # a copy: environments reuse their buffers
 
@@ -202,6 +196,35 @@ class HostVectorEnvironment:
         if action.shape[:1] != (self.num_envs,):
             raise EnvError(f"{self.name} has {self.num_envs} environments, but got actions of shape {action.shape}")
         return self.actions.outward(action).astype(self._action_dtype)
+
+
+def require_finite(name: str, observation: np.ndarray, reward: np.ndarray, lengths: np.ndarray) -> None:
+    """Raise EnvError for numbers of environments (B, ...) that are not finite, and say whose they are. `lengths` (B,) are the steps of episodes."""
+    for what, values in (("an observation", observation), ("a reward", reward)):
+        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+            wrong = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(1))[0])
+            raise EnvError(
+                f"{name} gave {what} that is not finite: {values[wrong]}, in environment {wrong} at step "
+                f"{int(lengths[wrong])} of its episode",
+                hint="the environment is at fault, not the agent: check its step()",
+            )
+
+
+@contextmanager
+def _errors_of_processes() -> Iterator[None]:
+    """An error of an environment in another process is raised as it was there, and Gymnasium's report of it is left out."""
+    from gymnasium import logger
+
+    level = logger.min_level
+    logger.min_level = logger.ERROR + 1
+    try:
+        yield
+    except EnvError as error:
+        if isinstance(error.message, EnvError):  # Gymnasium makes it anew, of itself
+            raise error.message from None
+        raise
+    finally:
+        logger.min_level = level
 
 
 def make_host(
@@ -224,12 +247,24 @@ def make_host(
 
 def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callable[[], Environment]:
     """A function that makes environments inside wrappers, which are `module:Class` references. Raises `EnvError`."""
+    import gymnasium
+
+    from tempo_rl.env.watched import own_line
+
     classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
 
     def make_wrapped() -> Environment:
         env = make()
-        for wrapper in classes:
-            env = wrapper(env)
+        for reference, wrapper in zip(wrappers, classes, strict=True):
+            try:
+                env = wrapper(env)
+            except EnvError:
+                raise
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}{own_line(error)}"
+                raise EnvError(f"the wrapper {reference} raised {what}", hint="a wrapper takes the environment alone") from error
+            if not isinstance(env, gymnasium.Env):
+                raise EnvError(f"the wrapper {reference} gives {env!r}", hint="it must give an environment")
         return env
 
     return make_wrapped
@@ -239,7 +274,8 @@ def flattened(env: Environment) -> Environment:
     """An environment whose observations are arrays: a Discrete one becomes one-hot, the parts of a Dict or Tuple follow each other."""
     import gymnasium
 
-    return env if isinstance(env.observation_space, gymnasium.spaces.Box) else gymnasium.wrappers.FlattenObservation(env)
+    space = getattr(env, "observation_space", None)  # `Watched` refuses an environment without one
+    return env if space is None or isinstance(space, gymnasium.spaces.Box) else gymnasium.wrappers.FlattenObservation(env)
 
 
 def vectorized(
@@ -248,13 +284,10 @@ def vectorized(
     """`num_envs` environments that `make_one` makes, stepped in this process ("sync") or one process each ("async")."""
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-    from tempo_rl.env.state import _Remembering
+    from tempo_rl.env.state import Remembering
 
-    def make_flat() -> Environment:
-        return flattened(make_one())
-
-    def make_remembering() -> Environment:
-        return _Remembering(make_flat())
+    def make_watched() -> Environment:
+        return Remembering(flattened(make_one()), name)
 
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
@@ -265,9 +298,9 @@ def vectorized(
         )
     mode = AutoresetMode.SAME_STEP
     if vectorization == "sync":
-        env: VectorEnv = SyncVectorEnv([make_flat] * num_envs, autoreset_mode=mode)
+        env: VectorEnv = SyncVectorEnv([make_watched] * num_envs, autoreset_mode=mode)
     else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
-        env = AsyncVectorEnv([make_remembering] * num_envs, autoreset_mode=mode, context="spawn")
+        env = AsyncVectorEnv([make_watched] * num_envs, autoreset_mode=mode, context="spawn")
     return HostVectorEnvironment(env, seed, name, remembering=vectorization == "async")
 
 

@@ -307,6 +307,29 @@ def test_wrong_results_are_errors_at_the_users_line(returned: Any, error: Any, m
     assert "tp.udf(returned" in str(caught.value)
 
 
+def test_a_wrong_shape_is_that_of_a_point() -> None:
+    """Whether the function is vectorized or not: the hint is what the user declares."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, n_i), (t, T)):
+        (y,) = tp.udf(lambda v: (v[:2],), tp.input("x", (3,), domain=(i, t)), outputs=[tp.spec((3,))], name="f")
+        total = y[0:n_i, 0:T].sum()
+    with pytest.raises(errors.ShapeError, match=r"of shape \(2,\), but declares float32\[3\], with the shape \(3,\)") as caught:
+        ctx.run({n_i: 2, T: 4}, total, {"x": np.zeros((2, 4, 3), "float32")})
+    assert caught.value.hint == "return the declared shape, or declare outputs=[tp.spec((2,))]"
+
+
+def test_a_size_that_a_run_chooses_is_no_size_of_a_step() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", (), domain=(t,))
+        outputs = {kind: tp.udf(lambda v: (v.sum(),), x[0:T], outputs=[tp.spec(())], kind=kind)[0] for kind in ("jax", "host")}
+    with pytest.raises(errors.ShapeError, match="depends on T, which each run chooses") as caught:
+        ctx.compile({T: tp.upto(8)}, outputs["jax"])
+    assert caught.value.hint and '{T: 100}; or kind="host"' in caught.value.hint and "x[0:T]" not in caught.value.hint
+    for limit, kind in ((5, "jax"), (tp.upto(8), "host")):  # as the hint says
+        assert ctx.compile({T: limit}, outputs[kind]).run({"x": np.ones(5, "float32")}) == 5
+
+
 @pytest.mark.parametrize("rules", ["batch", "slope", "both"])
 def test_second_derivatives_follow_the_rules(rules: str) -> None:
     def cube(x: Any) -> Any:

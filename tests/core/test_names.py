@@ -120,7 +120,30 @@ steps t<T
 """
     )
     assert exact_names(graph) == {2: "y"}
-    assert names(graph)[1] == "permute%1"
+    assert names(graph)[1] == "permute in y"
+
+
+WITHOUT_LINES = """
+ctx = tp.Context("i", "t")
+with ctx as ((i, I), (t, T)):
+    x, h = tp.input("x", (3,), domain=(t,)), tp.recurrence((3,), domain=(i, t))
+    h[i, 0] = x[0] * (i + 1)
+    h[i, t, t % 2 == 0] = tp.tanh(h[i, t - 1])
+    h[i, t] = tp.exp(x[t // 2]) + h[i, t - 1]
+    tp.sink(print, (h[i, 0:T] * tp.sin(x[0:T])).sum())
+    program = ctx.compile({I: 2, T: 5}, {"largest": (h * 2)[I - 1, 0:T].max(0), "h": h + 1}, tp.Config(disable=DISABLED))
+"""
+
+
+@pytest.mark.parametrize("disabled", [(), ("vectorize", "fuse", "lift")], ids=str)
+def test_values_of_lines_that_cannot_be_read_are_named_after_what_they_lead_to(disabled: tuple[str, ...]) -> None:
+    """As in a notebook or in `python -`."""
+    namespace: dict[str, Any] = {"tp": tp, "DISABLED": disabled}
+    exec(WITHOUT_LINES, namespace)
+    graph = namespace["program"].graph
+    labels = {*names(graph).values(), *value_names(graph).values()}
+    assert not [name for name in labels if "%" in name]
+    assert any(" in " in name for name in labels)
 
 
 def test_compiling_again_gives_the_same_text() -> None:

@@ -32,7 +32,7 @@ DIFFERENTIABLE: dict[str, Build] = {
     "spatial slice past the end": lambda i, t, T, p, x, _: p.spatial[t // 2 : T + 1] * 3,
     "index": lambda i, t, T, p, x, _: p.index(0, t // 2) * p.index(0, t),
     "index by data": lambda i, t, T, p, x, _: p.take(tp.arange(t + 1) // 2),
-    "pad": lambda i, t, T, p, x, _: tp.pad(p, 0, t, T - t),
+    "pad": lambda i, t, T, p, x, _: tp.pad(p, ((t, T - t), (0, 0))),
     "concatenate": lambda i, t, T, p, x, _: tp.concatenate([p, x[t:T], p * 2]),
     "split": lambda i, t, T, p, x, _: tp.split(p, [t // 2], 0)[1] * 2,
     "repeat": lambda i, t, T, p, x, _: tp.repeat(p, t + 1, 0),

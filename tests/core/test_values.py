@@ -101,7 +101,7 @@ def test_products_and_views(setting: str) -> None:
         outputs = [
             x @ y, x @ w, w @ y, w @ w, whole @ y[0:T], whole @ y, whole.transpose(2, 0, 1), x.reshape(2, 6), x.reshape(-1, 2), x.flatten(),
             x.expand_dims(0), x.expand_dims(-1).squeeze(2), x.flip(1), tp.concatenate([x, w.expand_dims(0)], 0), tp.stack([x, x * 2], 1),
-            tp.pad(x, 1, 1, 2), tp.broadcast_to(w, (3, 4)), tp.take_along_last(x, x.argmax(1)),
+            tp.pad(x, ((0, 0), (1, 2))), tp.broadcast_to(w, (3, 4)), tp.take_along_last(x, x.argmax(1)),
             tp.scatter_add(x, tp.constant([1, 1, 5]), 3),
         ]  # fmt: skip
     scattered = np.zeros((2, 3, 4), "float32")

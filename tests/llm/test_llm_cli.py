@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tempo_llm.cli import app
+from tempo_llm.generate import Decoding, Generator, Request
 from tests.llm import models
 
 
@@ -226,6 +228,110 @@ def test_plans_and_figures(cli: Any, whole_model: Path) -> None:
     assert figures["rows"] == 2 and figures["weight_bytes"] > 0 and figures["tokens_per_second"] > 0
     assert "of the speed of memory" in cli("bench", *common, "--repeats", 1).stdout
     assert cli("plan", "-m", whole_model, "--rows", 0).exit_code == cli("bench", "-m", whole_model, "--repeats", 0).exit_code == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "bench"])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rows", 10000], "10000 rows are too many; the most are 4096"),
+        (["--prompt-tokens", 10**12], "prompts of 1000000000000 tokens do not fit the context of 256 tokens"),
+    ],
+)
+def test_sizes_are_measured_as_given_or_refused(
+    cli: Any, whole_model: Path, command: str, flags: list[Any], message: str
+) -> None:
+    result = cli(command, "-m", whole_model, "--prompt-tokens", 1, "-n", 1, *flags)
+    assert result.exit_code == 1 and result.stderr.startswith(f"error: {message}") and result.stdout == ""
+
+
+def test_stop_strings_end_a_profiled_text_too(
+    cli: Any, whole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["generate", "-m", whole_model, "--prompt", "a dog", "--max-tokens", 4, "--raw", "--ignore-eos"]
+    whole = cli(*common).stdout.rstrip("\n")
+    stopped = cli(*common, "--profile", "--stop", whole[2:4], "--json")
+    assert json.loads(stopped.stdout)["text"] == whole[: whole.index(whole[2:4])]
+    assert json.loads(stopped.stdout)["completions"][0]["finish_reason"] == "stop"
+    assert "the flame picture is profile.svg" in stopped.stderr
+    assert cli(*common, "--profile", "--stop", "").exit_code == 1
+    (tmp_path / "profile.svg").unlink()
+    (tmp_path / "profile.svg").mkdir()
+    again = cli(*common, "--profile")
+    assert again.stdout == whole + "\n", again.output
+    assert "note: cannot write profile.svg: " in again.stderr
+
+
+def test_the_version(cli: Any) -> None:
+    result = cli("--version")
+    assert result.exit_code == 0 and result.stdout == f"tempo-llm {version('tempo-dl')}\n"
+
+
+def test_the_last_newline_of_a_file_is_no_part_of_a_prompt(cli: Any, whole_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "unix.txt").write_bytes(b"a dog\n")
+    (tmp_path / "windows.txt").write_bytes(b"a dog\r\n")
+    (tmp_path / "two.txt").write_bytes(b"a dog\n\n")
+    files = [flag for name in ("unix", "windows", "two") for flag in ("--file", tmp_path / f"{name}.txt")]
+    common = ["generate", "-m", whole_model, "--raw", "-n", 1, "--json"]
+    result = cli(*common, "-p", "a dog\n", *files, "-", stdin="a dog\n")
+    prompts = [each["prompt"] for each in json.loads(result.stdout)["completions"]]
+    assert prompts == ["a dog\n", "a dog", "a dog", "a dog\n", "a dog"]
+
+
+def test_lines_have_ids_and_settings(cli: Any, whole_model: Path) -> None:
+    common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 3, "--seed", 4, "--jsonl", "-"]
+    lines = [
+        {"prompt": "a dog", "id": "first"},
+        {"prompt": "the fox", "id": {"row": 2}, "max_tokens": 2},
+        {"prompt": "a dog", "id": 3, "temperature": 5.0},
+        "a dog",
+    ]
+    result = cli(*common, stdin="\n".join(map(json.dumps, lines)))
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row.get("id") for row in rows] == ["first", {"row": 2}, 3, None] and "id" not in rows[3]
+    assert [len(row["token_ids"]) for row in rows] == [3, 2, 3, 3]
+    assert rows[0]["token_ids"] == rows[3]["token_ids"] != rows[2]["token_ids"]
+    for line, message in (
+        ({"prompt": "a", "max_token": 2}, "line 1 of - has the unknown key 'max_token'\n  hint: did you mean max_tokens?"),
+        ({"prompt": "a", "max_tokens": 0}, "line 1 of -: max_tokens is 0; it must be a whole number of at least 1"),
+        ({"prompt": "a", "temperature": -1}, "line 1 of -: temperature is -1; it must be 0 (greedy) or a positive number"),
+        ({"prompt": "a", "max_tokens": 999}, "do not fit the context of 256 tokens"),
+    ):
+        wrong = cli(*common, stdin=json.dumps(line))
+        assert wrong.exit_code == 1 and message in wrong.stderr and wrong.stdout == "", wrong.output
+
+
+def test_what_is_finished_is_out_when_the_rest_is_interrupted(
+    cli: Any, whole_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempo_llm.lines.MOST_ROWS", 2)
+    begin, begun = Generator.start, []
+
+    def start(self: Generator, request: Request) -> Decoding:
+        begun.append(request)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return begin(self, request)
+
+    monkeypatch.setattr(Generator, "start", start)
+    lines = [json.dumps({"prompt": "a dog", "id": number}) for number in range(6)]
+    result = cli("generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 2, "--jsonl", "-", stdin="\n".join(lines))
+    assert result.exit_code == 130 and "interrupted" in result.stderr
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [0, 1, 2, 3]
+
+
+def test_a_picture_into_nowhere(cli: Any, whole_model: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "none/memory.svg", tmp_path / f"{'a' * 300}.svg"):
+        result = cli("generate", "-m", whole_model, "--raw", "-p", "a", "-n", 2, "--plan", "--memory-picture", path)
+        assert result.exit_code == 1 and result.stderr.startswith(f"error: the picture {path} cannot be written: ")
+
+
+def test_a_run_directory_that_no_file_system_can_have(cli: Any) -> None:
+    for flags in (["--out", "a" * 300], ["--resume", "a" * 300]):
+        result = cli("train", "tiny_llama", *flags)
+        assert result.exit_code == 1 and "cannot be used: File name too long" in result.stderr, result.stderr
 
 
 def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:

@@ -84,6 +84,7 @@ def test_the_amplitude_of_yarn(values: dict[str, Any], change: dict[str, Any], a
     [
         ({}, ()),
         ({"model_type": "mistral"}, (4096, 4096)),
+        ({"model_type": "mistral", "sliding_window": 2**32}, (2**28, 2**28)),  # all of any context
         ({"model_type": "mistral", "sliding_window": None}, ()),
         ({"model_type": "mistral", "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]}, (None, 8)),
         ({"model_type": "qwen2", "sliding_window": 8}, ()),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -61,6 +63,53 @@ def test_a_directory_that_was_only_locked_can_be_used(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     run, goes_on = chosen_run(make_recipe(TINY, ()), "tiny", tmp_path, False, "off")
     assert run.path == tmp_path and not goes_on
+
+
+KILLED_AT = {  # code that kills a process in the middle of a run's beginning
+    "the lock": "",
+    "the first file": "os.replace = lambda *_: die()",
+    "what an earlier run left": "unlink = Path.unlink; Path.unlink = lambda path, **_: (unlink(path, **_), die())",
+    "the first state": "RunFiles.begin(run, recipe); run.metrics.write_text('update'); run.model.mkdir(exist_ok=True); die()",
+}
+
+
+@pytest.mark.parametrize("moment", KILLED_AT)
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_run_that_was_killed_before_its_first_state_begins_again(moment: str, is_new: bool, tmp_path: Path) -> None:
+    path, recipe = tmp_path / "run", make_recipe(TINY, ())
+    if not is_new:  # it replaces another run
+        with RunFiles(path).locked():
+            RunFiles(path).begin(make_recipe({**TINY, "seed": 5}, ()))
+        for name in ("metrics.csv", "state.safetensors", "result.json", "model/config.json"):
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).touch()
+    code = f"""
+import json, os, signal, sys
+from pathlib import Path
+from tempo_llm.training.recipe import make_recipe
+from tempo_llm.training.rundir import RunFiles
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+run, recipe = RunFiles(Path(sys.argv[1])), make_recipe(json.loads(sys.argv[2]))
+with run.locked():
+    {KILLED_AT[moment]}
+    if {moment != "the lock"}:
+        run.begin(recipe)
+    die()
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(path), json.dumps(TINY)], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL and (path / ".lock").exists()
+    if not is_new and moment == "the lock":
+        return  # the earlier run is whole
+    for resume, overwrite in (("off", True), ("auto", False), (str(path), False)):
+        run, goes_on = chosen_run(recipe, "tiny", path, overwrite, resume)
+        assert run.path == path and not goes_on
+    with run.locked():
+        run.begin(recipe)
+    assert sorted(each.name for each in path.iterdir()) == [".lock", "config.yaml", *(["model"] if run.model.exists() else [])]
+    run.check_recipe(recipe)
 
 
 def test_the_evaluation_is_compiled_before_the_first_report(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import tempo_llm
+from tempo_core.errors import ConfigError
 from tempo_llm import CheckpointError, Model, RequestError, Sampling, TokenizerError
 from tempo_llm.writer import Writer
 from tests.llm import models, oracle
@@ -240,7 +242,7 @@ def test_a_model_without_a_tokenizer_takes_ids(tmp_path: Path) -> None:
         ({"stop": [""]}, "stop is \\[''\\]; it must be texts that are not empty"),
         ({"stop": 5}, "stop is 5"),
         ({"prompts": 7}, "the prompts are 7"),
-        ({"stop_ids": [999]}, "the list of stop tokens has token 999"),
+        ({"stop_ids": [999]}, "stop_ids has token 999"),
         ({"chunk": 0}, "a chunk is 0 positions"),
         ({"temperature": -1.0}, "temperature is -1.0"),
     ],
@@ -250,7 +252,43 @@ def test_requests_that_mean_nothing(model: Model, arguments: dict[str, Any], mes
         model.generate(**{"prompts": [1, 2], "max_new_tokens": 3, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: model.generate([1], 2, stop_ids=None), r"stop_ids is None; it must be token ids\n.*stop_ids=\[2\]"),
+        (lambda model: model.generate([1], 2, stop_ids=5), "stop_ids is 5; it must be token ids"),
+        (lambda model: model.generate([1], 2, stop_ids="ab"), "stop_ids is 'ab'; it must be token ids"),
+        (lambda model: model.generate([1], 2, stop_ids=[2, None]), "stop_ids has token None, and the model knows 300 tokens"),
+        (
+            lambda model: model.generate([1], 2, sampling="x"),
+            r"sampling is 'x'; it must be a Sampling\n.*Sampling\(0.8, top_k=10\)",
+        ),
+        (lambda model: model.generate([1], 2, sampling=Sampling(), temperature=0.5), "temperature is given beside sampling"),
+        (lambda model: model.generate([1], 2, chunk=True), "a chunk is True positions"),
+        (lambda model: model.generate(b"abc", 2), "the prompts are b'abc'"),
+        (lambda model: model.generate([True], 2), "prompt 0 has token True"),
+        (lambda model: model.generator.generate([[1]], 2, stop_ids=None), "stop_ids is None"),
+        (lambda model: model.generator.generate(None, 2), "prompts is None; it must be lists of token ids"),
+        (lambda model: model.generator.generate([5], 2), "prompt 0 is 5; it must be token ids"),
+        (lambda model: model.generator.generate([[1]], 2, sampling="x"), "sampling is 'x'"),
+        (lambda model: model.generator.plan([[1]], 2, sampling="x"), "sampling is 'x'"),
+        (lambda model: model.logits(5), r"ids is 5; it must be token ids\n.*logits\(\[1, 2, 3\]\)"),
+        (lambda model: model.logits(None), "ids is None; it must be token ids"),
+        (lambda model: model.logits([[1, 2]]), r"ids has token \[1, 2\]"),
+        (lambda model: tempo_llm.load(None), r"None is not the name of a model\n.*load\("),
+        (lambda model: tempo_llm.load(b"x"), "b'x' is not the name of a model"),
+        (lambda model: tempo_llm.load(model.directory, ["float32"]), r"the dtype \['float32'\] is unknown"),
+        (lambda model: tempo_llm.load(model.directory, capacity=True), "the capacity is True"),
+    ],
+)
+def test_arguments_of_another_kind(model: Model, call: Callable[[Model], object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        call(model)
+
+
 def test_a_model_says_what_it_is(model: Model) -> None:
+    with pytest.raises(ConfigError, match="Config has no option `cach`"):
+        tempo_llm.load(model.directory, cach=True)
     assert str(model.directory) in repr(model) and "llama, 2 layers of 32, float32" in repr(model)
     with pytest.raises(RequestError, match="the dtype 'int4' is unknown; weights can be float32, bfloat16, float16, int8"):
         tempo_llm.load(model.directory, dtype="int4")

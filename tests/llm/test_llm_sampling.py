@@ -19,12 +19,15 @@ def plain_choice(
 ) -> tuple[int, np.ndarray]:
     """The next token, and the probability of each token, one token after the other in float64."""
     scores = logits.astype(np.float64)
+    common = min(
+        max(sampling.logit_bias.get(token, 0.0) for token in range(VOCABULARY)), 0.0
+    )  # what all tokens lose changes nothing
     for token in range(VOCABULARY):
         if token in prompt or token in text:
             penalty = sampling.repetition_penalty
             scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
         scores[token] -= sampling.frequency_penalty * text.count(token) + sampling.presence_penalty * (token in text)
-        scores[token] += sampling.logit_bias.get(token, 0.0)
+        scores[token] += sampling.logit_bias.get(token, 0.0) - common
     if sampling.temperature == 0:
         return int(scores.argmax()), np.eye(VOCABULARY)[scores.argmax()]
     weights = np.exp((scores - scores.max()) / sampling.temperature)
@@ -57,11 +60,15 @@ SETTINGS = {
     "repetition": Sampling(repetition_penalty=1.8),
     "frequency and presence": Sampling(0.9, frequency_penalty=0.6, presence_penalty=-0.4),
     "bias": Sampling(logit_bias={3: 4.0, 5: float("-inf")}),
+    "bias of all": Sampling(1.0, logit_bias=dict.fromkeys(range(VOCABULARY), -1e20)),
+    "bias of all but one": Sampling(1.0, logit_bias={token: float("-inf") for token in range(VOCABULARY - 1)}),
     "everything": Sampling(1.2, 6, 0.8, 0.02, 1.3, 0.2, 0.5, {1: -2.0}),
 }
 
 
-def run_choice(sampling: Sampling, logits: np.ndarray, prompt: list[int], draws: np.ndarray) -> list[int]:
+def run_choice(
+    sampling: Sampling, logits: np.ndarray, prompt: list[int], draws: np.ndarray, executor: str | None = None
+) -> list[int]:
     """The tokens that the program chooses, one after the other. `logits` has those of each position."""
     features = sampling.features()
     context = tp.Context("t", "b")
@@ -80,7 +87,8 @@ def run_choice(sampling: Sampling, logits: np.ndarray, prompt: list[int], draws:
     count = len(logits) + 1
     feeds = sampling.inputs(features, [prompt], draws[:, None], VOCABULARY)
     padded = np.concatenate([logits, logits[:1]])
-    (tokens,) = context.run({T: count, B: 1}, [token], {"logits": padded, **feeds})
+    config = tp.Config() if executor is None else tp.Config(executor=executor)
+    (tokens,) = context.run({T: count, B: 1}, [token], {"logits": padded, **feeds}, config)
     return np.asarray(tokens)[1:, 0].tolist()
 
 
@@ -113,6 +121,31 @@ def test_draws_have_the_probabilities() -> None:
     assert np.abs(counts / 2000 - expected).max() < 0.03
 
 
+@pytest.mark.parametrize("executor", ["interpreted", "staged"])
+@pytest.mark.parametrize("temperature", [1e-8, 1e-10, 1e-38, 1e-45, 1e-300])
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_a_temperature_near_zero_takes_the_most_likely_token(temperature: float, top_k: int, executor: str) -> None:
+    random = np.random.default_rng(2)
+    logits = random.normal(0, 9, (24, VOCABULARY)).astype(np.float32)
+    tokens = run_choice(Sampling(temperature, top_k), logits, [0], random.random(25, np.float32), executor=executor)
+    assert tokens == logits.argmax(1).tolist()
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(1e300),
+        Sampling(1.0, frequency_penalty=1e30),
+        Sampling(repetition_penalty=1e-30),
+        Sampling(logit_bias={3: 1e300}),
+    ],
+    ids=repr,
+)
+def test_large_numbers_choose_a_token(sampling: Sampling) -> None:
+    logits = np.random.default_rng(2).normal(0, 2, (4, VOCABULARY)).astype(np.float32)
+    assert NOT_FINITE not in run_choice(sampling, logits, [0], np.full(5, 0.5, np.float32))
+
+
 def test_logits_that_are_not_finite_choose_no_token() -> None:
     logits = np.zeros((3, VOCABULARY), np.float32)
     logits[1, 4], logits[2, 5] = np.nan, np.inf
@@ -142,6 +175,10 @@ def test_draws_depend_on_seed_prompt_sample_and_position_only() -> None:
         ({"min_p": -0.1}, "min_p is -0.1"),
         ({"repetition_penalty": 0}, "repetition_penalty is 0"),
         ({"presence_penalty": float("inf")}, "presence_penalty is inf"),
+        ({"presence_penalty": 1e300}, r"presence_penalty is 1e\+300; it must be a number from -1e\+30 to"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty is 1e-300"),
+        ({"temperature": 10**400}, "temperature is 1000"),
+        ({"logit_bias": 5}, "logit_bias is 5; it must be numbers by token"),
         ({"logit_bias": {3: float("nan")}}, "logit bias of token 3 is nan"),
     ],
 )
@@ -153,4 +190,10 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
 def test_a_bias_of_an_unknown_token() -> None:
     sampling = Sampling(logit_bias={VOCABULARY: 1.0})
     with pytest.raises(RequestError, match="the logit bias names token 12"):
+        sampling.inputs(sampling.features(), [[1]], np.zeros((3, 1), np.float32), VOCABULARY)
+
+
+def test_a_bias_that_excludes_every_token() -> None:
+    sampling = Sampling(logit_bias={token: float("-inf") for token in range(VOCABULARY)})
+    with pytest.raises(RequestError, match="the logit bias excludes every token"):
         sampling.inputs(sampling.features(), [[1]], np.zeros((3, 1), np.float32), VOCABULARY)

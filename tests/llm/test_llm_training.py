@@ -184,6 +184,22 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path, whole: tuple
     assert run.is_finished()
 
 
+@pytest.mark.parametrize("override", ["report_every=6", "updates=2", "report_every=1"])
+def test_a_run_of_one_report_or_of_reports_of_one_update(override: str, tmp_path: Path) -> None:
+    recipe, path = tiny(override), tmp_path / "run"
+    assert trained(recipe, path).updates == recipe.updates
+    assert len((path / "metrics.csv").read_text().splitlines()) == recipe.reports + 1
+    (path / "result.json").unlink()  # as if it had been killed after its last report
+    again = trained(recipe, path, resume=True)
+    assert again.updates == recipe.updates and math.isfinite(again.held_out_loss)
+
+
+@pytest.mark.slow
+def test_a_run_of_one_report_on_a_device(tmp_path: Path) -> None:
+    outcome = trained(tiny("updates=2"), tmp_path / "run", backend="jax")
+    assert outcome.updates == 2 and math.isfinite(outcome.loss)
+
+
 def test_another_recipe_does_not_go_on(whole: tuple[Path, training.Outcome], tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"another recipe: learning_rate is 0\.02 here, and 0\.01 there"):
         chosen_run(tiny("learning_rate=0.02"), "tiny", whole[0], False, "auto")

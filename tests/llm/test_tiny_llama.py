@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tempo_llm.checkpoint import load_weights
+from tempo_llm.generate import Generator
 from tempo_llm.hub import locate, shipped_checkpoints
 from tempo_llm.model import Model, load
+from tempo_llm.training.lessons import lessons
 from tempo_llm.training.recipe import TrainRecipe, load_recipe
 from tempo_llm.training.run import Evaluation, completions, is_exact
 from tempo_llm.training.text import Text, make_text, mixed, packed
 
 tokenizers = pytest.importorskip("tokenizers")
 CARD = (shipped_checkpoints() / "tiny-llama/README.md").read_text(encoding="utf-8")
+PAGE = " ".join((Path(__file__).parents[2] / "docs/llm.md").read_text(encoding="utf-8").split())
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +57,22 @@ def test_held_out_prompts_are_completed_as_the_card_says(model: Model, recipe: T
     asked = mixed(text.prompts, recipe.eval_prompts)
     exact = sum(is_exact(lesson, text) for lesson, text in zip(asked, completions(model, asked), strict=True))
     assert len(asked) == 50 and abs(exact - stated(r"Of 50 held-out prompts, (\d+) are completed exactly")) <= 1
+
+
+@pytest.mark.slow
+def test_int8_is_as_close_as_the_page_says(model: Model) -> None:
+    """A part of what `docs/llm.md` measures: the largest difference at a position, as a share of its largest logit."""
+    config, narrow = model.config, load_weights(model.directory, model.config, "int8")
+    exact, close = (Generator(config, weights, backend="numpy") for weights in (model.generator.weights, narrow))
+    shares = []
+    for lesson in itertools.islice(lessons(77), 12):
+        ids = model.tokenizer.encode(lesson.text, raw=True)
+        logits = exact.logits(ids)
+        shares += (np.abs(close.logits(ids) - logits).max(1) / np.abs(logits).max(1)).tolist()
+    stated = re.search(r"([\d.]+) % of the position's largest one at half of the positions, and ([\d.]+) % at the worst", PAGE)
+    assert stated is not None
+    half, worst = (float(number) / 100 for number in stated.groups())
+    assert 0.7 * half < float(np.median(shares)) < 1.3 * half and max(shares) <= worst
 
 
 def test_the_perplexity_of_held_out_text_is_that_of_the_card(model: Model, recipe: TrainRecipe, text: Text) -> None:

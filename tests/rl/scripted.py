@@ -61,7 +61,24 @@ class Faulty(Scripted):
                 observation = observation * np.float32("nan")
             if self.fault == "reward":
                 reward = float("inf")
+            if self.fault == "raise":
+                raise LookupError("100% of it")
+            if self.fault in WRONG:
+                parts: Any = [observation, reward, terminated, truncated, info]
+                at, value = WRONG[self.fault]
+                parts[at] = value
+                return tuple(parts)
         return observation, reward, terminated, truncated, info
+
+
+WRONG: dict[str, tuple[int, Any]] = {  # by fault: the part of a step, and what it is
+    "a text as a reward": (1, "1.5"),
+    "a truth value as a reward": (1, True),
+    "a text as an end": (2, "False"),
+    "a number as an end": (3, 1),
+    "another shape": (0, np.zeros(3, np.float32)),
+    "texts": (0, np.array(["1", "2"])),
+}
 
 
 def two_frames(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +22,11 @@ from tempo_rl.algorithms import A2CKeys, DQNKeys, PPOKeys, ReinforceKeys
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.cli import app
 from tempo_rl.env import vector_environment
+from tempo_rl.env.functional_env import single_of
 from tempo_rl.env.source import source_of
 from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
 from tempo_rl.recipe import ActorCriticRecipe, DQNRecipe, PPORecipe, ReinforceRecipe, make_recipe
+from tempo_rl.train import TrainingError
 from tests.rl.scripted import ID, Scripted
 
 SMALL: Any = {"num_envs": 2, "num_steps": 4, "total_timesteps": 24, "hidden": [3], "eval_episodes": 0}
@@ -56,6 +59,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> REINFORCE:
 def test_training_leaves_parameters_and_a_result(trained: REINFORCE) -> None:
     assert trained.parameters is not None and trained.result is not None
     assert trained.parameters["policy.0.weight"].shape == (4, 3) and trained.result["env_steps"] == 24
+
+
+def test_the_speed_is_that_of_training_alone() -> None:
+    result = A2C("CartPole-v1", **(SMALL | {"eval_episodes": 2})).train(cache=False).result
+    assert result is not None and result["evaluation_seconds"] > 0.0
+    training = result["seconds"] - result["compile_seconds"] - result["evaluation_seconds"]
+    assert result["steps_per_second"] == pytest.approx(result["env_steps"] / training)
 
 
 def test_predictions_are_for_one_observation_or_for_a_batch(trained: REINFORCE) -> None:
@@ -189,6 +199,149 @@ def test_an_environment_in_jax_trains() -> None:
     assert agent.evaluate(episodes=2).returns.tolist() == [3.0, 3.0]
 
 
+class Pickled(Scripted, gym.utils.EzPickle):
+    """Gymnasium's way to be copied is to be made anew."""
+
+    def __init__(self, ends: list[tuple[str, int]]):
+        super().__init__(ends)
+        gym.utils.EzPickle.__init__(self, ends)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [gym.make(ID, ends=ENDS), Pickled(ENDS), gym.wrappers.TimeLimit(Pickled(ENDS), 9)],
+    ids=["a spec", "EzPickle", "wrapped"],
+)
+def test_copies_of_an_object_are_as_it_is_now(env: Any) -> None:
+    env.unwrapped.ends = [("terminated", 2)]
+    host = vector_environment(A2C(env, **SMALL).recipe, 2)
+    host.reset()
+    assert [host.step(np.zeros(2, np.int32)).terminated.tolist() for _ in range(2)] == [[False] * 2, [True] * 2]
+    assert env.unwrapped.count == 0, "the object itself is not stepped"
+
+
+class Integers(Counting):
+    """The state is an integer counter, far from zero; an observation is what `observation_space` says."""
+
+    def __init__(self, space: gym.spaces.Space[Any], start: int = 0, dtype: str = "int32"):
+        self.observation_space, self.start, self.dtype = space, start, dtype  # type: ignore[assignment]
+
+    def initial(self, rng: jax.Array, params: Any = None) -> jax.Array:
+        return jnp.asarray(self.start, self.dtype)
+
+    def transition(self, state: jax.Array, action: jax.Array, rng: jax.Array, params: Any = None) -> jax.Array:
+        return state + jnp.asarray(1, state.dtype)
+
+    def observation(self, state: jax.Array, rng: jax.Array, params: Any = None) -> jax.Array:
+        place = (state - jnp.asarray(self.start, state.dtype)).astype("int32")
+        shape = self.observation_space.shape
+        return place if shape is None else jnp.broadcast_to(place, shape)
+
+    def reward(self, state: jax.Array, action: jax.Array, next_state: jax.Array, rng: jax.Array, params: Any = None) -> jax.Array:
+        return (next_state - jnp.asarray(self.start, state.dtype)).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("start", "dtype"), [(2**24, "int32"), (-(2**31), "int32"), (2**32 - 10, "uint32"), (100, "uint8"), (0, "bfloat16")]
+)
+def test_a_state_in_jax_keeps_its_dtype(start: int, dtype: str) -> None:
+    env = Integers(gym.spaces.Box(0, 9, (1,), np.int32), start, dtype)
+    host: Any = vector_environment(A2C(env, **SMALL).recipe, 1)
+    host.reset()
+    steps = [host.step(np.zeros(1, np.int32)) for _ in range(3)]
+    assert [step.episode_return.tolist() for step in steps] == [[1.0], [3.0], [6.0]]
+    assert steps[2].episode_length.tolist() == [3] and steps[2].truncated.all()
+    assert host.state_of_first().dtype == dtype and int(host.state_of_first()) == start
+
+
+def test_more_steps_than_float32_counts() -> None:
+    single = single_of(source_of(Counting()) or pytest.fail(), max_episode_steps=2**24 + 5)
+    assert single.state_dtype == "int32"
+    state, _ = single.initial(jnp.zeros(2, "uint32"))
+    later = state.at[-2].set(2**24)
+    assert int(single.advance(later, jnp.int32(0), jnp.zeros(2, "uint32"))[-1]) == 2**24 + 1
+
+
+def test_a_state_that_changes_its_dtype_is_refused() -> None:
+    class Changing(Integers):
+        def transition(self, state: jax.Array, action: jax.Array, rng: jax.Array, params: Any = None) -> jax.Array:
+            return state + 0.5
+
+    with pytest.raises(EnvError, match=r"Changing\.transition\(\) gives a state of float32, and initial\(\) one of int32"):
+        vector_environment(A2C(Changing(gym.spaces.Discrete(9)), **SMALL).recipe, 1)
+
+
+class Choices(gym.Env[Any, Any]):
+    """On the host: the observation is the number of steps, in `space`; episodes end after three."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, space: gym.spaces.Space[Any]):
+        self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self._observation(), 1.0, self.count == 3, False, {}
+
+    def _observation(self) -> Any:
+        space = self.observation_space
+        return self.count if space.shape == () else np.full(space.shape, self.count, space.dtype)  # type: ignore[arg-type]
+
+
+SPACES = {
+    "Discrete": (gym.spaces.Discrete(5), (5,)),
+    "MultiDiscrete": (gym.spaces.MultiDiscrete([4, 5]), (9,)),
+    **{f"Box of {dtype}": (gym.spaces.Box(0, 9, (2,), dtype), (2,)) for dtype in ("int64", "int32", "int16", "uint32", "int8")},
+}
+
+
+@pytest.mark.parametrize("kind", [Choices, Integers])
+@pytest.mark.parametrize("space", SPACES)
+def test_observations_of_integers_train(space: str, kind: Any) -> None:
+    given, shape = SPACES[space]
+    agent = A2C(kind(given), **(SMALL | {"total_timesteps": 16}))
+    env = vector_environment(agent.recipe, 2)
+    env.reset()
+    seen = env.step(np.zeros(2, np.int32)).observation
+    env.close()
+    assert seen.shape == (2, *shape)
+    assert set(seen[0].tolist()) == ({1} if "Box" in space else {0, 1}) and (seen[0][1] == 1)
+    assert env.observations.dtype == ("float32" if space not in ("Box of int32", "Box of uint32", "Box of int8") else space[7:])
+    if space == "Discrete" or (kind is Choices and space == "Box of int64"):
+        assert agent.train().evaluate(2).lengths.tolist() == [3, 3]
+
+
+class Broken(Counting):
+    """At the second step of each episode, a number is not one."""
+
+    def __init__(self, what: str):
+        self.what = what
+
+    def observation(self, state: jax.Array, rng: jax.Array, params: Any = None) -> jax.Array:
+        return jnp.where((state == 2.0) & (self.what == "an observation"), jnp.nan, state)
+
+    def reward(self, state: jax.Array, action: jax.Array, next_state: jax.Array, rng: jax.Array, params: Any = None) -> jax.Array:
+        return jnp.where((next_state[0] == 2.0) & (self.what == "a reward"), jnp.inf, 1.0)
+
+
+@pytest.mark.parametrize("what", ["an observation", "a reward"])
+def test_a_number_of_an_environment_in_jax_that_is_not_finite_is_blamed_on_it(what: str) -> None:
+    with pytest.raises(
+        TrainingError, match=rf"Broken gave {what} that is not finite: .*in environment 0 at step 2 of its episode"
+    ):
+        A2C(Broken(what), **SMALL).train()
+
+
+def test_without_a_fault_of_the_environment_the_learning_rate_is_blamed() -> None:
+    with pytest.raises(TrainingError, match=r"training diverged in iteration(.|\n)*lower learning_rate"):
+        A2C(Counting(), **SMALL, learning_rate=1e38, max_grad_norm=None, anneal_lr=False).train()
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [
@@ -239,7 +392,7 @@ class Halved(ActorCritic):
 OWN = {"algorithm": f"{__name__}:own_algorithm", "policy": f"{__name__}:Halved", "bonus": 0.25, **SMALL}
 
 
-def test_recipes_name_algorithms_and_policies(tmp_path: Path) -> None:
+def test_recipes_name_algorithms_and_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tempo_rl.rundir import create_run
     from tempo_rl.train import train
 
@@ -247,10 +400,26 @@ def test_recipes_name_algorithms_and_policies(tmp_path: Path) -> None:
     assert type(recipe) is OwnRecipe
     run = create_run(tmp_path / "run")
     train(recipe, run)
-    command = CliRunner().invoke(app, ["eval", str(run.path), "--episodes", "1"])
+    arguments = ["eval", str(run.path), "--episodes", "1"]
+    command = CliRunner().invoke(app, arguments)
+    assert command.exit_code == 0, "this user trained it"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    command = CliRunner().invoke(app, arguments)
     assert command.exit_code == 1 and f"would import {OWN['algorithm']}, {OWN['policy']}\n  hint: if you trust" in command.output
-    command = CliRunner().invoke(app, ["eval", str(run.path), "--episodes", "1", "--trust"])
+    command = CliRunner().invoke(app, [*arguments, "--trust"])
     assert command.exit_code == 0, command.output
+
+
+def test_own_runs_are_those_of_their_directory_and_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tempo_rl.own import known, remember
+
+    assert remember(tmp_path / "run", ["mine:agent"]) and remember(tmp_path / "run", ["mine:agent", "mine:Env"])
+    assert known(tmp_path / "run/checkpoints/latest.safetensors") == ["mine:agent", "mine:Env"]
+    assert known(tmp_path / "running/checkpoints/latest.safetensors") == []
+    monkeypatch.chdir(tmp_path)  # another module may have the same name here
+    assert known(tmp_path / "run/checkpoints/latest.safetensors") == []
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc")
+    assert not remember(tmp_path / "run", ["mine:agent"])
 
 
 @pytest.mark.parametrize(
@@ -293,6 +462,12 @@ def test_what_a_recipe_names_must_be_of_its_kind(data: Any, message: str) -> Non
         {"env": {"id": "evil.module:Env"}},
         {"env": {"id": "evil:Env-v0"}},
         {"env": {"id": "CartPole-v1", "wrappers": ["gymnasium.wrappers:ClipReward", "evil:Wrapper"]}},
+        {"env": {"id": "CartPole-v1", "kwargs": {"inner": ["evil:Wrapper"]}}},
+        # of packages that are known, but no row of the table
+        {"env": {"id": "brax.io.model:load_params", "kwargs": {"path": "evil:Wrapper"}}},
+        {"env": {"id": "gymnasium:make"}},
+        {"algorithm": "gymnasium.envs.registration:load_env_creator"},
+        {"policy": "tempo_rl.references:load_reference"},
     ],
 )
 def test_a_checkpoint_from_elsewhere_imports_nothing(foreign: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,8 +476,60 @@ def test_a_checkpoint_from_elsewhere_imports_nothing(foreign: Any, tmp_path: Pat
     monkeypatch.setattr(type(recipe), "model_dump", lambda self, **_: dumped())
     path = save_checkpoint(tmp_path / "a.safetensors", Checkpoint({}, recipe, 1, 1))
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match=r"would import evil[\w.]*:\w+"):
+    with pytest.raises(CheckpointError, match=r"would import (evil|brax|gymnasium|tempo_rl)[\w.]*:\w+"):
         load_checkpoint(path, trust=False)
+
+
+@pytest.fixture
+def marking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of the working directory, `marking`, that leaves a file when it is imported, and a recipe that names it."""
+    (tmp_path / "marking.py").write_text(
+        "from pathlib import Path\nPath('imported').touch()\nfrom tempo_rl import Recipe\n"
+        "class Mine(Recipe):\n    extra: int = 3\ndef agent(recipe: Mine, monitor): ...\n"
+    )
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.yaml").write_text("algorithm: marking:agent\nextra: 4\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "marking", raising=False)
+    return tmp_path
+
+
+def test_a_recipe_is_validated_and_listed_without_importing_what_it_names(marking: Path) -> None:
+    runner = CliRunner()
+    result = runner.invoke(app, ["validate", "mine", "num_envs=3"])
+    assert result.exit_code == 0, result.output
+    assert "num_envs: 3" in result.output and "extra: 4" in result.output
+    assert "# would import marking:agent; not imported" in result.output
+    assert "num_envs is 0" in runner.invoke(app, ["validate", "mine", "num_envs=0"]).output
+    assert "marking:agent" in runner.invoke(app, ["ls"]).output
+    assert not (marking / "imported").exists()
+
+
+@pytest.mark.parametrize("command", [("plan",), ("train",), ("validate", "--trust")])
+def test_a_command_says_what_it_imports_before_it_does(
+    command: tuple[str, ...], marking: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, bool]] = []
+    monkeypatch.setattr("typer.echo", lambda text="", **_: said.append((str(text), (marking / "imported").exists())))
+    CliRunner().invoke(app, [command[0], "mine", *command[1:]])
+    assert said[0] == ("note: this recipe imports marking:agent", False) and (marking / "imported").exists()
+
+
+def test_neither_a_picture_nor_a_resumed_run_imports_what_a_run_of_others_names(marking: Path) -> None:
+    from tempo_rl.rundir import MARK
+
+    run = marking / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.yaml").write_text(MARK + "algorithm: marking:agent\nenv: {id: CartPole-v1}\n")
+    (run / "metrics.csv").write_text("iteration,env_steps,episodic_return\n0,8,1.0\n1,16,2.0\n")
+    assert CliRunner().invoke(app, ["plot", "run"]).exit_code == 0
+    resumed = CliRunner().invoke(app, ["train", "ppo", "--resume", "run"])
+    assert "has another recipe: it would import marking:agent" in resumed.output
+    checkpoint = Checkpoint({}, make_recipe({"algorithm": "ppo"}), 1, 2048, program=b"state")
+    save_checkpoint(run / "checkpoints" / "latest.safetensors", checkpoint)
+    resumed = CliRunner().invoke(app, ["train", "ppo", "--resume", "run"])
+    assert not (marking / "imported").exists()
 
 
 def test_modules_are_found_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

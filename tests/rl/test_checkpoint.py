@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from tempo_rl.checkpoint import FORMAT, Checkpoint, _checksum, load_checkpoint, save_checkpoint
 from tempo_rl.errors import CheckpointError, RunError
 from tempo_rl.recipe import make_recipe
 from tempo_rl.rundir import RunDirectory, create_run, find_checkpoint
@@ -67,6 +67,18 @@ def test_any_changed_byte_is_refused(tmp_path: Path) -> None:
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(CheckpointError, match="is damaged: its checksum"):
             load_checkpoint(path)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+@pytest.mark.parametrize(
+    "text", ["[]", "7", '{"recipe": [1]}', '{"recipe": "ppo"}', "[" * 100_000 + "]" * 100_000], ids=lambda text: text[:16]
+)
+def test_metadata_that_no_run_writes_are_one_line(text: str, trust: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    header = {"format": FORMAT, "tempo_rl": text, "checksum": _checksum({}, text)}
+    safetensors.numpy.save_file({}, path, metadata=header)
+    with pytest.raises(CheckpointError, match="has damaged metadata"):
+        load_checkpoint(path, trust)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +149,29 @@ def test_a_run_is_replaced_only_when_training_begins(tmp_path: Path) -> None:
     again.begin(example().recipe)
     assert not run.metrics.exists() and not list(run.checkpoints.iterdir())
     assert run.recipe() == example().recipe
+
+
+def test_a_run_that_is_replaced_leaves_what_it_did_not_write(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run")
+    for name in ("checkpoints", "tensorboard"):
+        (run.path / name).mkdir(exist_ok=True)
+    kept = ["checkpoints/.gitkeep", "checkpoints/step_mine.safetensors", "tensorboard/notes.txt", "checkpoints/.mine.tmp"]
+    gone = [
+        "tensorboard/events.out.tfevents.17.host",
+        "checkpoints/step_000000000005.safetensors",
+        "checkpoints/.latest.safetensors.7.8.tmp",
+        "checkpoints/.step_000000000005.safetensors.tmp",
+        "checkpoints/.program.safetensors",
+        ".metrics.csv.12.tmp",
+    ]
+    for name in kept + gone:
+        (run.path / name).write_text("")
+    create_run(run.path, overwrite=True).begin(example().recipe)
+    files = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
+    assert files - {".lock"} == {"config.yaml", *kept}
+    (run.path / ".notes.tmp").write_text("")
+    with pytest.raises(RunError, match=r"files that are not of a run: \.notes\.tmp"):
+        create_run(run.path, overwrite=True)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

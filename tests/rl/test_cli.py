@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,12 @@ def test_validate_makes_the_environment() -> None:
         (("plan", "ppo", "--devices", "99"), "--devices 99: JAX has started with fewer CPU devices"),
         (("eval", "nowhere"), "there is no run or checkpoint nowhere"),
         (("plan", "ppo", "gamma=3"), "gamma is 3"),
+        (("train", "ppo", "--out", "x" * 300), "xxx...: File name too long"),
+        (("eval", "x" * 300), "xxx...: File name too long"),
+        (("train", "ppo", "--resume", "x" * 300), "xxx...: File name too long"),
+        (("cp", "ppo", "x" * 300), "xxx...: File name too long"),
+        (("plan", "ppo_functional", "num_envs=100000000", "total_timesteps=1e12"), "num_envs=100,000,000 x num_steps="),
+        (("plan", "ppo_functional", "hidden=[1000000, 1000000]"), "a layer of 1,000,000 x 1,000,000 weights is too large"),
     ],
 )
 def test_mistakes_are_one_message(arguments: tuple[str, ...], message: str) -> None:
@@ -69,10 +78,25 @@ def test_mistakes_are_one_message(arguments: tuple[str, ...], message: str) -> N
     assert message in result.output and "Traceback" not in result.output
 
 
+def test_the_version_is_that_of_the_package() -> None:
+    result = run("--version")
+    assert result.exit_code == 0 and result.output == f"tempo-rl {version('tempo-dl')}\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_standard_output_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        for command in (["ls"], ["doctor"]):
+            result = subprocess.run(
+                [sys.executable, "-m", "tempo_rl", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+            assert result.returncode == 1 and result.stderr == "error: the output: No space left on device\n"
+
+
 def test_flags_are_keys_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[str] = []
 
-    def refuse(recipe: str, overrides: list[str]) -> None:
+    def refuse(recipe: str, overrides: list[str], hear: object) -> None:
         keys.extend(overrides)
         raise RecipeError("seen")
 
@@ -118,6 +142,16 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds(monkeypatch: pytest.M
         "200/1,000 steps, return 10.0, 20 steps/s, 40 s left",
         "400/1,000 steps, return 19.0, 20 steps/s, 30 s left",
     ]
+
+
+def test_the_time_left_counts_neither_compiling_nor_the_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, said, compiling = Clock(), list[str](), [0.0]
+    monkeypatch.setattr(tempo_rl.progress, "time", clock)
+    progress = tempo_rl.progress.Progress(1000, visible=False, say=said.append, compiling=lambda: compiling[0])
+    progress.go_on_from(500)
+    clock.now, compiling[0] = 30.0, 25.0
+    progress.update({"env_steps": 600, "episodic_return": 1.0})
+    assert said == ["600/1,000 steps, return 1.0, 20 steps/s, 20 s left"]
 
 
 def test_train_refuses_a_directory_that_holds_a_run(tmp_path: Path) -> None:

@@ -306,3 +306,16 @@ def test_the_count_of_steps_is_in_the_state() -> None:
     env._step(np.zeros(2, np.int32))
     other.restore(env.state())
     same(list(env._step(np.ones(2, np.int32))), list(other._step(np.ones(2, np.int32))))
+
+
+@pytest.mark.parametrize("may_restart", [True, False])
+def test_only_a_run_that_cannot_be_saved_says_so(may_restart: bool) -> None:
+    ctx = tp.Context("b")
+    with ctx as (batch,):
+        env = GymnasiumEnv(make_host(ID, 1, ends=[("terminated", 2)]), batch, may_restart)
+    if may_restart:
+        env.state()
+        assert env.restarts == f"the environment Scripted of {ID} does not say what its state is"
+    else:
+        with pytest.raises(EnvError, match="does not say what its state is, so that the run cannot be saved"):
+            env.state()

@@ -102,6 +102,12 @@ def test_own_environments_need_a_time_limit_and_must_exist() -> None:
     assert single.max_episode_steps == 7
 
 
+@pytest.mark.parametrize("limit", [0, -3])
+def test_a_time_limit_without_a_step_is_refused(limit: int) -> None:
+    with pytest.raises(EnvError, match=f"has max_episode_steps={limit}: an episode has at least 1 step"):
+        make_single("phys2d/CartPole-v1", max_episode_steps=limit)
+
+
 def test_trivial_is_its_formula() -> None:
     env = make_single("Trivial", max_episode_steps=3, observation_shape=[2, 60], actions=2)
     assert env.observations.shape == (2, 60) and env.actions.shape == (2,)

@@ -95,11 +95,11 @@ def test_actions_reach_the_environment_shifted_or_clipped() -> None:
     discrete = scripted(AutoresetMode.SAME_STEP)
     discrete.reset()
     discrete.step(np.array([1], np.int32))
-    assert discrete.env.envs[0].actions == [6]  # Discrete(2, start=5)
+    assert discrete.env.envs[0].unwrapped.actions == [6]  # Discrete(2, start=5)
     continuous = scripted(AutoresetMode.SAME_STEP, continuous=True)
     continuous.reset()
     continuous.step(np.array([[7.5]], np.float32))
-    assert continuous.env.envs[0].actions[0].tolist() == [1.0]
+    assert continuous.env.envs[0].unwrapped.actions[0].tolist() == [1.0]
 
 
 def test_wrong_batch_of_actions() -> None:
@@ -251,3 +251,63 @@ def test_environments_are_checked_before_they_are_used(mistake: str, message: st
         with pytest.raises(EnvError, match=message):
             source_of(env)
     assert source_of(Wrong("")) is not None
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raise", r"Faulty\.step\(\) raised LookupError: 100% of it\n  at .*scripted\.py:\d+: raise LookupError"),
+        (
+            "a text as a reward",
+            r"Faulty\.step\(\) gives the reward '1\.5'\n  in .*scripted\.py:\d+\n  hint: a reward is one number",
+        ),
+        ("a truth value as a reward", r"gives the reward True"),
+        ("a text as an end", r"gives 'False' for terminated\n  in .*scripted\.py:\d+\n  hint: write bool\(terminated\)"),
+        ("a number as an end", r"gives 1 for truncated"),
+        ("another shape", r"gives an observation float32\[3\], and its observation_space is Box.*\n  in .*scripted\.py:\d+"),
+        ("texts", r"gives an observation <U1\[2\], and its"),
+    ],
+    ids=lambda value: value if "\\" not in value and len(value) < 30 else "",
+)
+def test_what_an_environment_does_wrong_later_is_one_error_with_its_line(fault: str, message: str) -> None:
+    for vectorization in ("sync", "async") if fault in ("raise", "a text as a reward") else ("sync",):
+        env = vectorized(partial(Faulty, fault), "Faulty", 1, vectorization=vectorization)
+        try:
+            env.reset()
+            for _ in range(2):
+                env.step(np.zeros(1, np.int32))
+            with pytest.raises(EnvError, match=message):
+                env.step(np.zeros(1, np.int32))
+        finally:
+            env.close()
+
+
+def raising(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    raise LookupError("no such thing")
+
+
+def nothing(env: gym.Env[Any, Any]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        ("raising", r"the wrapper tests\.rl\.test_host_env:raising raised LookupError: no such thing\n  at .*test_host_env\.py"),
+        ("nothing", r"the wrapper tests\.rl\.test_host_env:nothing gives None"),
+    ],
+)
+def test_a_wrapper_that_makes_no_environment_is_named(wrapper: str, message: str) -> None:
+    with pytest.raises(EnvError, match=message):
+        make_host("CartPole-v1", 1, wrappers=[f"{__name__}:{wrapper}"])
+
+
+@pytest.mark.parametrize("missing", ["observation_space", "action_space"])
+def test_an_environment_without_its_spaces_is_refused(missing: str) -> None:
+    class Bare(Scripted):
+        def __init__(self) -> None:
+            super().__init__([("terminated", 2)])
+            delattr(self, missing)
+
+    for use in (lambda: vectorized(Bare, "Bare", 1), lambda: source_of(Bare), lambda: source_of(Bare())):
+        with pytest.raises(EnvError, match=f"Bare has no {missing}"):
+            use()

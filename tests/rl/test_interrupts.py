@@ -13,6 +13,7 @@ import yaml
 
 import tempo_rl.train
 from tempo_core.compiling import Subject, compile_lowered, reporting
+from tempo_rl.errors import RLError
 from tempo_rl.evaluate import Evaluator
 from tempo_rl.progress import Progress
 from tempo_rl.recipe import load_recipe, make_recipe
@@ -28,7 +29,7 @@ TINY: dict[str, Any] = {
 MAIN = "from tempo_rl.cli import main\nmain()\n"
 
 
-def interrupted(*_: Any) -> None:
+def interrupted(*_: Any, **__: Any) -> None:
     """Work that compiles, and gets a signal meanwhile."""
 
     class Lowered:
@@ -75,6 +76,81 @@ def test_a_signal_in_the_last_evaluation_leaves_it_to_a_second_run(tmp_path: Pat
     again = train(recipe, run, say=lambda text: None, resume=checkpoint)
     assert again.stopped is None and again.evaluation is not None
     assert "interrupted" not in json.loads(RunDirectory(tmp_path / "run").result.read_text())
+
+
+def test_a_signal_while_the_last_evaluation_plays_keeps_the_episodes_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tempo_rl.env.vector import HostVectorEnvironment
+
+    step, ended_episodes = HostVectorEnvironment.step, 0
+
+    def signalling(self: HostVectorEnvironment, action: Any) -> Any:
+        nonlocal ended_episodes
+        result = step(self, action)
+        if self.num_envs == 32:  # those of the evaluation
+            ended_episodes += int((result.terminated | result.truncated).sum())
+            if ended_episodes and ended_episodes < 100:
+                ended_episodes = 100
+                signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(HostVectorEnvironment, "step", signalling)
+    recipe = make_recipe({**TINY, "eval_every": 0, "eval_episodes": 1000})
+    outcome = train(recipe, create_run(tmp_path / "run"), say=lambda text: None)
+    result = json.loads(RunDirectory(tmp_path / "run").result.read_text())
+    assert outcome.stopped is None and outcome.evaluation is not None
+    assert result["eval_episodes"] == len(outcome.evaluation.returns) < 1000 and result["eval_return_mean"] > 0.0
+
+
+def test_a_signal_while_an_evaluation_plays_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tempo_rl.env.vector import HostVectorEnvironment
+
+    step, steps = HostVectorEnvironment.step, 0
+
+    def signalling(self: HostVectorEnvironment, action: Any) -> Any:
+        nonlocal steps
+        if self.num_envs == 32:  # those of the evaluation
+            steps += 1
+            if steps == 3:
+                signal.raise_signal(signal.SIGINT)
+        return step(self, action)
+
+    monkeypatch.setattr(HostVectorEnvironment, "step", signalling)
+    said = list[str]()
+    outcome = train(make_recipe({**TINY, "eval_episodes": 1000}), create_run(tmp_path / "run"), say=said.append)
+    assert steps == 3 and outcome.stopped == "SIGINT" and "SIGINT: ending the evaluation; once more stops at once" in said
+    assert not RunDirectory(tmp_path / "run").evaluations.exists()
+
+
+@pytest.mark.parametrize("how", ["raises", "blocks"])
+def test_an_environment_that_does_not_close_loses_nothing(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tempo_rl.env.vector import HostVectorEnvironment
+
+    enough = threading.Event()
+
+    def close(self: object) -> None:
+        if how == "raises":
+            raise LookupError("it is open for ever")
+        enough.wait(30)
+        assert enough.is_set(), "nobody waits for it"
+
+    monkeypatch.setattr(HostVectorEnvironment, "close", close)
+    monkeypatch.setattr("tempo_rl.env.closing.PATIENCE", 0.05, raising=False)
+    outcome = train(make_recipe(TINY), create_run(tmp_path / "run"), say=lambda text: None)
+    enough.set()
+    assert outcome.evaluation is not None and RunDirectory(tmp_path / "run").result.exists()
+
+
+def test_an_evaluation_that_fails_costs_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise RLError("0 of 20 episodes ended")
+
+    monkeypatch.setattr(tempo_rl.train, "evaluate", failing)
+    said = list[str]()
+    outcome = train(make_recipe({**TINY, "eval_every": 0}), create_run(tmp_path / "run"), say=said.append)
+    assert outcome.evaluation is None and outcome.stopped is None and RunDirectory(tmp_path / "run").result.exists()
+    assert "note: the evaluation failed: 0 of 20 episodes ended" in said
 
 
 def test_the_bar_shows_what_xla_compiles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,3 +249,9 @@ def test_iterations_run_together_up_to_the_next_checkpoint(tmp_path: Path) -> No
     assert kept.keeper.count() == 5
     kept.keeper.ran(1, 100.0)
     assert kept.keeper.count() == 1
+
+
+def test_a_mode_that_wandb_does_not_have_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "banana")
+    with pytest.raises(RunError, match=r"WANDB_MODE is 'banana'\n  hint: it is one of online, offline, disabled"):
+        WandbLogger(WandbRecipe(), {}, tmp_path, "env_steps")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -76,6 +77,35 @@ def test_mistakes_name_the_key(override: str, message: str) -> None:
     with pytest.raises(RecipeError) as error:
         make_recipe(PPO, [override])
     assert any(part in str(error.value) for part in message.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            PPO | {"learning-rate": 1e-3, "learning_rate": 1e-4},
+            "the key learning_rate is there twice, once with - and once with _",
+        ),
+        (PPO | {"wandb": {"pro-ject": "a", "pro_ject": "b"}}, "the key pro_ject is there twice"),
+        (
+            {"algorithm": "dqn", "total_timesteps": 640, "learning_starts": 641},
+            "learning_starts=641 is more than total_timesteps=640",
+        ),
+        (PPO | {"env": {"kwargs": {"max_episode_steps": 0}}}, r"max_episode_steps is 0: .* at least 1"),
+        (PPO | {"env": {"kwargs": {"max_episode_steps": -1}}}, r"max_episode_steps is -1: "),
+        (PPO | {"env": {"kwargs": {"max_episode_steps": True}}}, r"max_episode_steps is True: "),
+    ],
+)
+def test_mistakes_that_would_be_silent(data: Any, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        make_recipe(data)
+
+
+def test_a_short_run_of_dqn_begins_to_learn() -> None:
+    starts = [
+        make_recipe({"algorithm": "dqn", "total_timesteps": total}).model_dump()["learning_starts"] for total in (64, 5e3, 1e4)
+    ]
+    assert starts == [6, 500, 1000]
 
 
 def test_minibatches_of_one_cannot_be_normalised() -> None:

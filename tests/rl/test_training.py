@@ -41,7 +41,7 @@ TINY = {
     "dqn": ["num_envs=2", "num_steps=6", "gradient_steps=2", "buffer_size=24", "batch_size=4", "total_timesteps=36"],
 }
 RESULT_KEYS = [
-    "eval_return_mean", "eval_return_std", "env_steps", "seconds", "compile_seconds", "seconds_per_iteration",
+    "eval_return_mean", "eval_return_std", "env_steps", "seconds", "compile_seconds", "evaluation_seconds", "seconds_per_iteration",
     "steps_per_second", "compiles", "loads", "versions",
 ]  # fmt: skip
 

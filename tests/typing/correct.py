@@ -53,6 +53,7 @@ with ctx as ((i, I), (t, T)):
     assert_type(x.mean(axis=(0,), keepdims=True), tp.Tensor)
     assert_type(x.reshape(3, 1).transpose(1, 0), tp.Tensor)
     assert_type(x.split(3), list[tp.Tensor])
+    assert_type(tp.pad(x, ((1, 2), (0, x.shape[0]))), tp.Tensor)
     assert_type(x.top_k(2), tuple[tp.Tensor, tp.Tensor])
     assert_type(x.rank, int)
     assert_type(x.dtype, str)

@@ -10,7 +10,7 @@ from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base import BaseTensor, apply
 from tempo_core.frontend.functions.core import as_tensor, cast, one_axis, promote
 from tempo_core.frontend.functions.reductions import total
-from tempo_core.frontend.functions.shapes import broadcast_shapes, broadcast_to, pad, squeeze, transpose
+from tempo_core.frontend.functions.shapes import broadcast_shapes, broadcast_to, pad_axis, squeeze, transpose
 from tempo_core.frontend.types import AxisPairs, Value
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr, maximum
@@ -187,7 +187,7 @@ def conv(
     pairs = _padding(padding, sizes, b.shape[:n], strides, dilations)
     for k, (low, high) in enumerate(pairs):
         if low.steps or high.steps:  # the op's own padding is the same at every step
-            a = pad(a, a.rank - n - 1 + k, low, high)
+            a = pad_axis(a, a.rank - n - 1 + k, low, high)
             pairs[k] = (Expr.of(0), Expr.of(0))
     lows, highs = tuple(low for low, _ in pairs), tuple(high for _, high in pairs)
     return apply(ops.Conv(strides, lows, highs, dilations, (1,) * n, Expr.of(groups)), a, b)

@@ -22,7 +22,7 @@ from tempo_core.frontend.functions.shapes import (
     flatten,
     full,
     moveaxis,
-    pad,
+    pad_axis,
     reshape,
 )
 from tempo_core.frontend.types import Value
@@ -144,7 +144,7 @@ def scatter(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
         positions = flatten(positions)
         order = argsort(positions)
         ordered, values = take(positions, order), take(values, order, at)
-        after = pad(
+        after = pad_axis(
             apply(ops.Slice(0, Expr.of(1), ordered.shape[0]), ordered + 1), 0, 0, 1
         )  # past the end 0, which is not a position plus 1
         positions = where(equal(after, ordered + 1), -1, ordered)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tempo_core.errors import ArgumentError, ShapeError
-from tempo_core.frontend.arguments import checked, is_int
+from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor, apply
 from tempo_core.frontend.functions.core import as_tensor, axes_of, cast, constant, one_axis, promote, shape_of
-from tempo_core.frontend.types import ArrayLike, Shape, Value
+from tempo_core.frontend.types import ArrayLike, Shape, Value, Widths
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr
 
@@ -264,11 +264,41 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 
 @checked
-def pad(x: Tensor, axis: int, low: IntoExpr = 0, high: IntoExpr = 0) -> Tensor:
-    """Zeros before and after the elements of `axis`."""
-    for amount in (Expr.of(low), Expr.of(high)):
-        if amount.is_constant and amount.constant < 0:
-            raise ShapeError(f"{x!r} is padded by {amount} elements", hint="to cut elements off: x.spatial[1:]")
+def pad(x: Tensor, widths: Widths) -> Tensor:
+    """Zeros around `x`, as NumPy's `pad` with its defaults.
+
+    `widths` is the number of zeros at both ends of every axis, or a pair (before, after) for every axis, or one such pair for each
+    axis: `tp.pad(x, ((0, 0), (2, 1)))` adds two zeros before and one after the elements of axis 1.
+    """
+    for axis, (low, high) in enumerate(_widths(x, widths)):
+        for amount in (low, high):
+            if amount.is_constant and amount.constant < 0:
+                raise ShapeError(f"{x!r} is padded by {amount} elements", hint="to cut elements off: x.spatial[1:]")
+        if low != 0 or high != 0:
+            x = pad_axis(x, axis, low, high)
+    return x
+
+
+def _widths(x: BaseTensor, widths: Widths) -> list[tuple[Expr, Expr]]:
+    """The numbers of zeros before and after the elements of each axis. Raises ShapeError."""
+    if not x.rank:
+        raise ShapeError(f"{x!r} has no axis to pad", hint="tp.pad(x.reshape(1), (0, 2))")
+    if not isinstance(widths, (tuple, list)):
+        return [(Expr.of(widths), Expr.of(widths))] * x.rank  # type: ignore[arg-type]
+    pairs = [each for each in widths if isinstance(each, (tuple, list))]
+    if not pairs and len(widths) == 2:
+        return [(Expr.of(widths[0]), Expr.of(widths[1]))] * x.rank  # type: ignore[arg-type]
+    if len(pairs) != len(widths) or len(pairs) != x.rank or any(len(pair) != 2 for pair in pairs):
+        example = ", ".join(["(1, 1)", *["(0, 0)"] * (x.rank - 1)]) + ("," if x.rank == 1 else "")
+        raise ShapeError(
+            f"{x!r} has {x.rank} {'axis' if x.rank == 1 else 'axes'}, and `pad` needs a pair (before, after) for each: got {shown(widths)}",
+            hint=f"tp.pad(x, ({example})), or one pair for every axis: tp.pad(x, (1, 1))",
+        )
+    return [(Expr.of(low), Expr.of(high)) for low, high in pairs]
+
+
+def pad_axis(x: Tensor, axis: int, low: IntoExpr, high: IntoExpr) -> Tensor:
+    """Zeros before and after the elements of one axis."""
     return apply(ops.Pad(one_axis(x, axis), Expr.of(low), Expr.of(high)), x)
 
 

@@ -14,7 +14,7 @@ from tempo_core.prices import DEAR_FUNCTIONS
 from tests.core.running import assert_all_same
 
 MOVES = {
-    "pad": lambda x: tp.pad(x.spatial[1:], 0, high=1),
+    "pad": lambda x: tp.pad(x.spatial[1:], (0, 1)),
     "concatenation": lambda x: tp.concatenate([x.spatial[1:], x.spatial[:1]]),
 }
 

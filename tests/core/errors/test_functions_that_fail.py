@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +13,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import errors
+from tempo_core.runtime import executors, stage, state_file
 
 SETTINGS = {"staged": tp.Config(), "numpy": tp.Config(backend="numpy"), "interpreted": tp.Config(executor="interpreted")}
 FED = {"x": np.arange(4.0)}
@@ -150,8 +153,49 @@ def test_a_device_without_memory_is_an_error_with_the_largest_tensors() -> None:
     program = ctx.compile({T: 10**6}, outputs=[h])  # 4 PB, more than any address space has
     with pytest.raises(errors.OutOfMemoryError, match="more memory than there is") as caught:
         program.run()
-    assert "h: float32" in caught.value.message
+    assert "h (result): float32" in caught.value.message
+    assert re.search(r"bytes on the device, which has [0-9,]+: [0-9,]+ times smaller, it would fit", caught.value.message)
     assert isinstance(caught.value.__cause__, (MemoryError, jax.errors.JaxRuntimeError))
+
+
+MESSAGES = [
+    MemoryError("Unable to allocate 3.6 PiB for an array with shape (1000000, 1000000000) and data type float32"),
+    jax.errors.JaxRuntimeError("INTERNAL: Failed to launch: Out of memory allocating 4000000 bytes.\n" + "a line of JAX\n" * 149),
+]
+
+
+@pytest.mark.parametrize("raised", MESSAGES, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("place", ["run", "start", "advance", "finish", "results", "state", "save"])
+def test_too_little_memory_is_the_same_error_wherever_it_ends(
+    place: str, raised: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        h = tp.recurrence((), domain=(t,), name="h")
+        h[0] = tp.input("x", domain=(t,))[0]
+        h[t + 1] = tp.tanh(h)
+    program = ctx.compile({T: 4}, outputs=[h])
+    run = program.start(FED)
+    run.advance()
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise raised
+
+    if place in ("advance", "run", "start"):
+        monkeypatch.setattr(stage.Staged, "run", full)
+        monkeypatch.setattr(executors.StagedExecutor, "settle", full)
+    elif place == "save":
+        monkeypatch.setattr(state_file, "write", full)
+    else:
+        monkeypatch.setattr(executors.StagedExecutor, "arrays" if place == "state" else "results", full)
+    calls: dict[str, Any] = {
+        "run": lambda: program.run(FED), "start": lambda: program.start(FED).advance(), "advance": run.advance, "finish": run.finish,
+        "results": lambda: run.results, "state": lambda: run.state, "save": lambda: run.save(tmp_path / "s"),
+    }  # fmt: skip
+    with pytest.raises(errors.OutOfMemoryError, match=r"more memory than there is \(.*[0-9,]+ bytes on the") as caught:
+        calls[place]()
+    assert "a line of JAX" not in str(caught.value) and "float32" in caught.value.message and caught.value.hint
+    assert caught.value.__cause__ is raised and caught.value.where.startswith(__file__)
 
 
 def test_other_failures_of_the_device_pass(monkeypatch: pytest.MonkeyPatch) -> None:

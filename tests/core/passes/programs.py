@@ -497,10 +497,10 @@ def joined_and_turned(i, I, t, T):
 def padded_and_cut(i, I, t, T):
     x, w = fed(2, domain=(t,)), fed(9, 2, domain=(), name="w")
     ends = [
-        tp.pad(x[t:T], 0, t, 0),
-        tp.pad(x[0 : t + 1], 0, 2, 1),
-        tp.pad(x.reshape(1, 2), 0, t, T - 1 - t),
-        tp.pad(x.reshape(1, 2), 0, t, 2),
+        tp.pad(x[t:T], ((t, 0), (0, 0))),
+        tp.pad(x[0 : t + 1], ((2, 1), (0, 0))),
+        tp.pad(x.reshape(1, 2), ((t, T - 1 - t), (0, 0))),
+        tp.pad(x.reshape(1, 2), ((t, 2), (0, 0))),
     ]
     cuts = [
         w.spatial[0 : t + 1],
@@ -618,6 +618,15 @@ def stencils(i, I, t, T):
     v[i, t] = v[i - 1, t - 1] + tp.where(x > 0, v[tp.min(i + 1, I - 1), t - 1], x)
     loss = u[I - 1, 0:T].sum() + (w[I - 1, 0:T] ** 2).sum() + v[0:I, T - 1].sum()
     return [u, w, v, *tp.grad(loss, [x])]
+
+
+@program("vectorize")
+def intervals(i, I, t, T):
+    """A table over the intervals from i to t. Its reads of later rows end at t: for all t at once, a row would read itself."""
+    p, q, table = fed(domain=()), fed(domain=(t,), name="y"), tp.recurrence((), domain=(i, t), name="table")
+    table[i, t, i >= t] = p
+    table[i, t] = table[i + 1 : tp.max(tp.min(t + 1, I), i + 1), t].sum(0) + p * q
+    return [table[0, T - 1], *tp.grad(table[0, T - 1], [p, q])]
 
 
 @program("vectorize")

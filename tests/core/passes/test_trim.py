@@ -107,3 +107,22 @@ def test_the_body_of_a_decoding_loop_is_there_once():
         numbers, few = {T: bound}, {"x": data["x"][:bound]}
         results = ctx.run(numbers, [h], few, tp.Config(backend="numpy"))
         assert_all_same(results, reference.evaluate(ctx, [h], numbers, few))
+
+
+def test_what_has_too_many_ends_to_be_trimmed_keeps_what_it_reads() -> None:
+    """A branch that only points without a reader need goes only if those points go."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x = tp.tanh(tp.input("x", (2,), domain=(i, t)))
+        g, h = (tp.recurrence((2,), domain=(i, t), name=name) for name in "gh")
+        g[i, t, (i >= t) | (i + 1 >= I)] = x
+        g[i, t] = g[i + 1, t] * 0.5 + x
+        inner = h * 0.9
+        past = (inner @ tp.constant([[0.3, -0.5], [0.7, 0.2]]))[tp.max(i - 1, 0), t]
+        following = tp.tanh(past + inner)
+        h[i, t, i < tp.min(T, I)] = 0.7
+        h[i, t] = following[i - 1, t] * 0.8 + 0.1
+        outputs = [h[tp.min(1, I - 1), T // 2], g[tp.min(i + 1, I - 1) : I, tp.min(t + i, T - 1)].prod(0)]
+    inputs = {"x": np.random.default_rng(0).normal(size=(6, 4, 2)).astype("float32")}
+    result = ctx.run({I: 6, T: 4}, outputs, inputs, tp.Config(backend="numpy"))
+    assert_all_same(result, reference.evaluate(ctx, outputs, {I: 6, T: 4}, inputs))

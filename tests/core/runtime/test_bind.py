@@ -95,6 +95,8 @@ def test_a_bound_run_is_saved_and_resumed(tmp_path: Path) -> None:
 def test_what_cannot_be_bound() -> None:
     program, _ = layers(tp.Config())
     bound = program.bind({"w": W})
+    with pytest.raises(errors.InputError, match=r"no input `y`\n[\s\S]*its inputs are .*\bx\b"):
+        program.bind({"y": W})
     with pytest.raises(errors.InputError, match=r"the input `w` is bound already"):
         bound.run({"x": X, "w": W})
     with pytest.raises(errors.InputError, match=r"the input `w` is bound already"):

@@ -297,7 +297,7 @@ def test_values_of_varying_size_decide_an_end() -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         sizes = tp.zeros((t + 1,)) + t
-        padded = tp.pad(sizes, 0, 1, 1)
+        padded = tp.pad(sizes, 1)
         ctx.ends(t, when=sizes.sum() > 5)
         outputs = {"sum": padded.sum(), "padded": padded * 2.0}
     result = ctx.compile({T: tp.upto(6, at_least=2)}, outputs, tp.Config(disable=("pad",))).run({})

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tempo_core as tp
@@ -141,3 +142,27 @@ def test_the_table_lists_what_is_in_memory_at_the_peak() -> None:
     short, full = growing().text("peak"), growing().text("peak", full=True)
     assert short.startswith("peak on the device: ") and "\npeak on the host: " in short
     assert "moments" in full and short.count("\n") < 40
+
+
+@pytest.mark.parametrize("run", [False, True], ids=["compiled bounds", "bounds of a run"])
+@pytest.mark.parametrize("options", [{}, {"executor": "interpreted"}, {"disable": ("vectorize",)}], ids=str)
+def test_results_are_counted_with_the_points_that_they_have(options: dict[str, Any], run: bool) -> None:
+    context = tp.Context("t", "s")
+    with context as ((t, T), (s, S)):
+        x = tp.input("x", (8,), domain=(t, s))
+        h = tp.recurrence((8,), domain=(t, s), name="h")
+        h[0, s] = x[0, s]
+        h[t + 1, s] = tp.tanh(h[t, s] + x[t + 1, s])
+        outputs = {
+            "last": h[T - 1, S - 1],
+            "row": h[T - 1],
+            "all": h,
+            "part": h[3:7, 0],
+            "some": h[t, s, t > 3],
+            "even": h[0:T:2, 0],
+        }
+    bounds = {T: tp.upto(50, at_least=7) if run else 50, S: 5}
+    program = context.compile(bounds, outputs, tp.Config(**options))
+    results = program.run({"x": np.zeros((50, 5, 8), np.float32)})
+    counted = [tensor.bytes for tensor in program.plan().usage.tensors if tensor.kind == "result" and tensor.place == "host"]
+    assert sorted(counted) == sorted(np.ma.getdata(results[name]).nbytes for name in outputs)

@@ -71,7 +71,7 @@ def sizes(t: tp.Expr, T: tp.Expr, x: tp.Tensor) -> Any:
     return {
         "row": row,
         "double": tp.concatenate([row, row * 2.0], 0),
-        "padded": tp.pad(row, 0, 1, 2),
+        "padded": tp.pad(row, (1, 2)),
         "number": x * T - t,
         "ones": tp.ones((T, 2)) @ numbers(2, 2),
         "table": tp.arange(T).expand_dims(0) + tp.arange(T).expand_dims(1),

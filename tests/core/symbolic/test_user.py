@@ -74,7 +74,7 @@ def test_no_expression_of_a_user_gets_into_the_graph() -> None:
         past = x[i, tp.max(t - 2, 0) : t + 1].roll(t, 2).spatial[:, 0, 0:t].sum(0).sum()
         parts = tp.arange(t + 1).astype("float32").sum() + tp.one_hot(tp.constant(1), t + 2).sum() + tp.full((t + 1,), 1.0).sum()
         drawn = tp.random.normal((t + 1,), domain=(t,)).sum() + tp.concatenate([tp.ones(T), tp.ones(t + 1)]).reshape(-1).sum()
-        both = tp.pad(x, 1, 0, t).split([t], 1)[0].sum() + tp.repeat(tp.ones(T), t + 1).sum() + tp.eye(T, t + 1).sum()
+        both = tp.pad(x, ((0, 0), (0, t))).split([t], 1)[0].sum() + tp.repeat(tp.ones(T), t + 1).sum() + tp.eye(T, t + 1).sum()
         tp.sink(lambda *_, **__: None, h, when=(t == 3) | (i >= I - 1))
         model = tp.nn.GroupedQueryAttention(4, 2, 1, domain=(i,), pattern=tp.nn.window(3))
         y = model(tp.ones((4,)) * t, over=t).sum() + 0.99**i

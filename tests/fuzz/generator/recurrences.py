@@ -275,6 +275,35 @@ def diagonal(d: Drawing) -> None:
     d.add("\n".join(lines), name)
 
 
+def intervals(d: Drawing) -> None:
+    """A table over the intervals from a point of one step to a point of another: each reads shorter ones, from either end."""
+    if len(d.steps) < 2:
+        return
+    (first, last), name, shape = d.steps[-2:], d.name(), d.shape()
+    if d.chance(30):
+        first, last = last, first
+    d.mark("recurrence: intervals")
+
+    def point(of_first: str, of_last: str) -> str:
+        return f"{name}[{', '.join({first: of_first, last: of_last}[step] for step in d.steps[-2:])}]"
+
+    later = f"{first} + 1:tp.max(tp.min({last} + 1, {first.upper()}), {first} + 1)"
+    earlier = f"tp.max({first}, 0):tp.max(tp.min({last}, {last.upper()}), {first})"
+    reads = [f"{point(later, last)}{r}" for r in (".sum(0)", ".max(0)", ".mean(0)")]
+    reads += [f"{point(first, earlier)}{r}" for r in (".sum(0)", ".max(0)", ".discounted_sum(0.5)")]
+    read = d.choices.pick((*reads, f"{d.choices.pick(reads[:3])} * 0.5 - {d.choices.pick(reads[3:])} * 0.3"))
+    value = operand(d, d.steps[-2:], shape)
+    order = f"{first} >= {last}" if d.chance(70) else f"{first} + 1 >= tp.min({last}, {first.upper()})"
+    if d.chance(25):
+        read, order = f"{point(f'{first} + 1', last)} * 0.5", f"({first} >= {last}) | ({first} + 1 >= {first.upper()})"
+    lines = [
+        declared(name, shape, d.steps[-2:]),
+        f"{name}[{', '.join(d.steps[-2:])}, {order}] = {operand(d, d.steps[-2:], shape)}",
+        f"{point(first, last)} = {d.choices.pick(('tp.tanh({r} + {v})', '{r} * 0.3 + {v} * 0.9', '{r} + 0.1')).format(r=read, v=value)}",
+    ]
+    d.add("\n".join(lines), name)
+
+
 def stencil(d: Drawing) -> None:
     """Each point reads its neighbours at an earlier point of another step, with borders of their own, or with clamped reads."""
     if len(d.steps) < 2:
