@@ -159,7 +159,7 @@ class RunDirectory:
         """The recipe of the run. It imports what the recipe names. Raises `RecipeError`."""
         return make_recipe(self.values(), where=str(self.config))
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """The recipe of the run as plain data. Raises `RecipeError`."""
         try:
             data = read_yaml(self.config.read_text(encoding="utf-8"), str(self.config))

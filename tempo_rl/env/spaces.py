@@ -133,7 +133,7 @@ def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
     return Observations(tuple(space.shape), dtype if dtype in KEPT else "float32")
 
 
-def flat_space(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+def flat_space(space: gymnasium.Space[object]) -> gymnasium.Space[object]:
     """The space of what `flat` gives."""
     from gymnasium import spaces
 

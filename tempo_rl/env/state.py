@@ -93,7 +93,7 @@ def restore_state(env: Environment, arrays: Arrays) -> None:
         inner._np_random = np.random.Generator(bits)
 
 
-class Remembering(Watched):
+class _Remembering(Watched):
     """A layer around all others, whose attribute is the state of all: for environments in other processes."""
 
     @property
@@ -105,7 +105,8 @@ class Remembering(Watched):
             return error
 
     @saved_state.setter
-    def saved_state(self, arrays: Arrays) -> None:
+    def saved_state(self, arrays: Arrays | EnvError) -> None:
+        assert not isinstance(arrays, EnvError)
         restore_state(self.env, arrays)
 
 

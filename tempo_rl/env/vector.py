@@ -51,7 +51,7 @@ class HostVectorEnvironment:
     """
 
     def __init__(self, env: VectorEnv, seed: int = 0, name: str = "", remembering: bool = False):
-        """`remembering`: each copy is inside `tempo_rl.env.state.Remembering`, which copies in other processes need to be saved."""
+        """`remembering`: each copy is inside `tempo_rl.env.state._Remembering`, which copies in other processes need to be saved."""
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
         self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
@@ -284,10 +284,10 @@ def vectorized(
     """`num_envs` environments that `make_one` makes, stepped in this process ("sync") or one process each ("async")."""
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-    from tempo_rl.env.state import Remembering
+    from tempo_rl.env.state import _Remembering
 
     def make_watched() -> Environment:
-        return Remembering(flattened(make_one()), name)
+        return _Remembering(flattened(make_one()), name)
 
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")

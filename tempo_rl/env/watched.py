@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -26,14 +26,14 @@ class Watched(Wrapper):
         super().__init__(env)
         self.name = name
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, dict[str, object]]:
         result: Any = self._called("reset", lambda: self.env.reset(seed=seed, options=options))
         if not (isinstance(result, tuple) and len(result) == 2):
             raise self._wrong("reset", f"{_shown(result)}", "return observation, {}")
         self._check_observation("reset", result[0])
         return result
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, dict[str, object]]:
         result: Any = self._called("step", lambda: self.env.step(action))
         if not (isinstance(result, tuple) and len(result) == 5):
             raise self._wrong("step", f"{_shown(result)}", "return observation, reward, terminated, truncated, {}")
