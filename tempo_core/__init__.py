@@ -162,12 +162,13 @@ from tempo_core.runtime.jax_function import JaxFunction, JaxState
 from tempo_core.runtime.live import Run
 from tempo_core.runtime.machine import Machine
 from tempo_core.runtime.profile import Profile
+from tempo_core.runtime.state_file import Snapshot
 from tempo_core.symbolic.expr import Expr
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Tensor", "abs", "add", "all",
+    "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Snapshot", "Tensor", "abs", "add", "all",
     "any", "arange", "arccos", "arccosh",
     "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "bitwise_and", "bitwise_not",
     "bitwise_or", "bitwise_xor", "broadcast_to", "carry", "ceil", "clip", "concatenate", "constant", "conv", "cos", "cosh",

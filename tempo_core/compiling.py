@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import jax
 
 LONG = 2.0  # seconds after which a compilation is reported
 TURN = 0.1  # seconds between two looks of the main thread
+T = TypeVar("T")
 STACK = 16 * 2**20  # bytes; a thread has less than the main thread by default where the main thread's stack has no limit
 
 
@@ -83,25 +84,32 @@ def compile_lowered(lowered: Any, subject: Callable[[], Subject]) -> Any:
 
     `subject` is called if the compilation takes long. Raises what the compilation raises, and what handlers of signals do.
     """
+    return interruptible(lowered.compile, subject)
+
+
+def interruptible(call: Callable[[], T], subject: Callable[[], Subject] | None = None) -> T:
+    """What a call of native code gives that takes seconds and cannot be stopped. It is made as a compilation is; without `subject`, it is
+    not reported.
+    """
     if threading.current_thread() is not threading.main_thread():
-        return lowered.compile()
-    work = _Work(lowered)
+        return call()
+    work = _Work(call)
     try:
         if work.started():
             work.wait(subject)
     except BaseException:
         _leave_behind(work.thread)
         raise
-    return work.result() if work.is_done else lowered.compile()
+    return work.result() if work.is_done else call()
 
 
-class _Work:
-    """A compilation in a thread of its own, with the context variables and JAX's options of this thread."""
+class _Work(Generic[T]):
+    """A call in a thread of its own, with the context variables and JAX's options of this thread."""
 
-    def __init__(self, lowered: Any):
-        self._compile, self._options = lowered.compile, jax.config.values
+    def __init__(self, call: Callable[[], T]):
+        self._call, self._options = call, jax.config.values
         self._end = threading.Event()
-        self._value: Any = None
+        self._value: T | None = None
         self._error: BaseException | None = None
         self.is_done = False  # not if the system gives no thread, or the thread cannot have an option of JAX that is set here
         context = contextvars.copy_context()
@@ -123,14 +131,14 @@ class _Work:
             with ExitStack() as stack:
                 if _has_options(self._options, stack):
                     self.is_done = True
-                    self._value = self._compile()
+                    self._value = self._call()
         except BaseException as error:
             self._error = error
         finally:
             self._end.set()
 
-    def wait(self, subject: Callable[[], Subject]) -> None:
-        """Wait until the compilation is over. Reports it while it takes long."""
+    def wait(self, subject: Callable[[], Subject] | None) -> None:
+        """Wait until the call is over. Reports it while it takes long."""
         began, told = time.monotonic(), None
         try:
             _WAITS.append(self.thread)
@@ -138,7 +146,7 @@ class _Work:
                 for check in _CHECKS:
                     check()
                 seconds = time.monotonic() - began
-                if _LISTENERS and seconds >= LONG:
+                if subject is not None and _LISTENERS and seconds >= LONG:
                     told = told or subject()
                     _LISTENERS[-1](told, seconds)
         finally:
@@ -146,12 +154,12 @@ class _Work:
             if told is not None and _LISTENERS:
                 _LISTENERS[-1](told, None)
 
-    def result(self) -> Any:
+    def result(self) -> T:
         error, self._error = self._error, None
         try:
             if error is not None:
                 raise error
-            return self._value
+            return cast("T", self._value)
         finally:
             del error  # its traceback holds this frame
 

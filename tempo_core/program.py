@@ -51,6 +51,7 @@ from tempo_core.runtime.profile import Places, Profile, complete, counts_of, int
 from tempo_core.runtime.profile_staged import ProfiledProgram
 from tempo_core.runtime.session import Session
 from tempo_core.runtime.stage import Staged
+from tempo_core.runtime.state_file import Snapshot
 from tempo_core.runtime.walk import Path as Place
 from tempo_core.schedule import schedule
 from tempo_core.schedule.outline import outline
@@ -483,8 +484,8 @@ class Program(Generic[R]):
         return run if by is None else run.opened()
 
     @checked
-    def resume(self, path: str | Path, inputs: Inputs | None = None) -> Run[R]:
-        """The run that `run.save(path)` wrote, from the place where it was: it gives the same results, bit for bit.
+    def resume(self, path: str | Path | Snapshot, inputs: Inputs | None = None) -> Run[R]:
+        """The run that `run.save(path)` wrote, or `run.snapshot()` gave, from the place where it was: it gives the same results, bit for bit.
 
         `inputs` are those that the file does not have: iterators, functions of the steps, and arrays of a file that was saved without
         them. An iterator begins with its first value again. Raises StateError if the file is missing or damaged, or is the state of
@@ -497,7 +498,7 @@ class Program(Generic[R]):
             numbers = self._numbers(inputs, {Symbol(name).expr: number for name, number in bounds.items()})
             return self._run(self._fed(inputs, numbers), seed, None, numbers)
 
-        return resumed(run_of, Path(path), given, self._origin)
+        return resumed(run_of, path if isinstance(path, Snapshot) else Path(path), given, self._origin)
 
     def _run(self, fed: Feeds, seed: int, by: str | None, numbers: Bounds) -> Run[R]:
         fed = replace(fed, arrays={name: _kept(array) for name, array in fed.arrays.items()})  # the run may live long

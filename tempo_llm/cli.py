@@ -17,7 +17,7 @@ import click
 import typer
 
 from tempo_llm.errors import LlmError, RequestError
-from tempo_llm.files import read_prompt, read_text
+from tempo_llm.files import read_bounded, read_prompt, read_text
 from tempo_llm.json_files import JsonObject
 from tempo_llm.lines import Line, batches, completions, parse_line
 from tempo_llm.streams import check_output, drop_output, explained, open_streams
@@ -280,6 +280,8 @@ def generate(
     with _errors() as command:
         lines = _prompts(source, prompt or [], file or [], jsonl)
         texts = [line.prompt for line in lines]
+        _check_companions({"--full": full, "--memory-picture": memory_picture is not None}, {"--plan": plan})
+        _check_companions({"--logprobs": logprobs != 0}, {"--json": as_json, "--jsonl": jsonl is not None})
         own = next((line for line in lines if line.has_settings), None)
         if own is not None and (plan or profile or as_json):
             flag = "--plan" if plan else "--profile" if profile else "--json"
@@ -343,6 +345,15 @@ def generate(
         _told(result, load_seconds, verbose)
 
 
+def _check_companions(flags: dict[str, bool], needed: dict[str, bool]) -> None:
+    """Raise RequestError for a flag that changes nothing, because none of those is there that it needs."""
+    alone = next((flag for flag, is_given in flags.items() if is_given), None)
+    if alone is not None and not any(needed.values()):
+        raise RequestError(
+            f"{alone} is of no use without {' or '.join(needed)}", hint=f"add {next(iter(needed))}, or leave it out"
+        )
+
+
 def _with_texts(model: Model, result: Generation, stops: Sequence[str]) -> Generation:
     """A result with the texts of its tokens, each up to a stop string."""
     from dataclasses import replace
@@ -395,7 +406,7 @@ def _without_newline(text: str) -> str:
 
 def _read(name: str) -> str:
     try:
-        return sys.stdin.buffer.read().decode("utf-8") if name == STDIN else read_prompt(Path(name))
+        return read_bounded(sys.stdin.buffer, "standard input").decode("utf-8") if name == STDIN else read_prompt(Path(name))
     except (OSError, ValueError) as error:
         raise RequestError(f"cannot read the prompt in {name}: {error}", hint="prompts are UTF-8 text") from None
 
@@ -743,7 +754,8 @@ def train(
         outcome = training.train(loaded, run, goes_on, shown, typer.echo, limit, cache=kept, devices=count)
         typer.echo(training.summary(outcome))
         if outcome.stopped is not None:
-            typer.echo(f"stopped by {outcome.stopped} after update {outcome.updates:,}; saved in {run.path}", err=True)
+            kept = f"saved in {run.path}" if outcome.updates else "nothing is saved, and it begins again"
+            typer.echo(f"stopped by {outcome.stopped} after update {outcome.updates:,}; {kept}", err=True)
             typer.echo(f"go on with: tempo-llm train {recipe} --resume {run.path}, and the same overrides", err=True)
             raise typer.Exit(training.exit_code(outcome))
         typer.echo(f"try it: tempo-llm generate --model {run.model} --prompt TEXT")

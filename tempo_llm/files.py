@@ -7,8 +7,11 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import Protocol
 
 PATIENCE = 10.0  # seconds for a writer to open a named pipe
+MOST = 2**28  # bytes of prompts: a device or a pipe may have no end
+_PART = 2**20
 _PAUSE = 0.05
 
 
@@ -31,15 +34,31 @@ def read_text(path: Path) -> str:
 def read_prompt(path: Path) -> str:
     """The UTF-8 text of a file, or of a pipe, such as the shell's `<(command)`.
 
-    Raises OSError, also for a named pipe that nobody writes into for PATIENCE seconds, and UnicodeDecodeError.
+    Raises OSError, also for a named pipe that nobody writes into for PATIENCE seconds and for more than MOST bytes, and UnicodeDecodeError.
     """
     if not path.is_fifo():
-        return path.read_text(encoding="utf-8")
+        with open(path, "rb") as file:
+            text = read_bounded(file, str(path)).decode("utf-8")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without O_NONBLOCK, this waits for a writer
     with open(handle, "rb", buffering=0) as file:
         first = _first_bytes(handle, path)
         os.set_blocking(handle, True)
-        return (first + file.read()).decode("utf-8")
+        return read_bounded(file, str(path), first).decode("utf-8")
+
+
+class _Reader(Protocol):
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+def read_bounded(file: _Reader, name: str, first: bytes = b"") -> bytes:
+    """All bytes of a file, behind those that were read first. Raises OSError for more than MOST."""
+    content = bytearray(first)
+    while part := file.read(_PART):
+        content += part
+        if len(content) > MOST:
+            raise OSError(errno.EFBIG, f"there are more than {MOST >> 20} MiB", name)
+    return bytes(content)
 
 
 def _first_bytes(handle: int, path: Path) -> bytes:

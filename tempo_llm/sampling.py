@@ -94,7 +94,8 @@ class Sampling:
             inputs |= {"temperature": np.asarray(temperature, number), "draw": draws}
         if features.is_filtered:
             inputs |= {"top_k": np.asarray(min(self.top_k, vocabulary) or vocabulary, np.int32)}
-            inputs |= {"top_p": np.asarray(self.top_p, number), "min_p": np.asarray(self.min_p, number)}
+            top_p = max(self.top_p, float(np.finfo(number).tiny))  # a smaller number is 0, which keeps no token
+            inputs |= {"top_p": np.asarray(top_p, number), "min_p": np.asarray(self.min_p, number)}
         if features.is_penalized:
             names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
             inputs |= {name: np.asarray(getattr(self, name), number) for name in names}
@@ -162,10 +163,18 @@ def greedy(logits: Tensor) -> Tensor:
 
 
 def drawn(probabilities: Tensor, draw: Tensor) -> Tensor:
-    """The token at which the sum of `probabilities` (vocabulary,), which need not add up to 1, exceeds `draw` (in [0, 1)) times their sum."""
-    sums = probabilities.cumsum(-1)
-    token = (sums <= draw * sums.spatial[-1:].sum(-1)).astype("int32").sum(-1)
-    return tp.minimum(token, probabilities.shape[-1] - 1)
+    """The token at which the sum of `probabilities` (vocabulary,), which need not add up to 1, exceeds `draw` (in [0, 1]) times their sum.
+
+    A token of probability 0 is never drawn, unless all are 0. Sums are rounded, and XLA may add the parts of a sum in another order than
+    those of the next: a sum may be less than the one before it, and than the draw even at the last token. So the token is the first one
+    whose sum exceeds the draw among those that can be drawn, and the last of these where no sum does.
+    """
+    tokens, count = tp.arange(probabilities.shape[-1]), probabilities.shape[-1]
+    sums, can_be_drawn = probabilities.cumsum(-1), probabilities > 0
+    exceeds = can_be_drawn & (sums > draw * sums.spatial[-1:].sum(-1))
+    first = tp.where(exceeds, tokens, count).min(-1)
+    last = tp.where(can_be_drawn, tokens, 0).max(-1)
+    return tp.minimum(first, last)
 
 
 def choose(logits: Tensor, features: Features, draw: Tensor | None) -> Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.env import vector_environment
+from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.source import AnyEnvironment, source_of
 from tempo_rl.errors import CheckpointError, RLError
 from tempo_rl.evaluate import Evaluation, Policy, evaluate
@@ -48,10 +49,13 @@ class Keys(TypedDict, total=False):
     max_grad_norm: float | None
     save_every: int
     keep: int
-    eval_episodes: int
     executor: Literal["staged", "interpreted"]
     disable: list[str]
+    eval_episodes: int
     eval_every: int
+    eval_max_steps: int
+    env_timeout: float
+    check_finite: bool
     memory_limit: int | str | None
     jsonl: bool
     tensorboard: bool
@@ -226,7 +230,7 @@ class Algorithm:
         if self._policy is None:
             parameters = self._trained()
             env = vector_environment(self.recipe, 1)
-            env.close()
+            close_quietly(env, f"the environment {self.recipe.env.id}")
             self._policy = Policy(self.recipe, env.observations, env.actions, parameters)
         return self._policy
 

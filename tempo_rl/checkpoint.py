@@ -17,12 +17,13 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+import tempo_core as tp
 from tempo_core.files import write_whole
 from tempo_rl.errors import CheckpointError
 from tempo_rl.recipe import Recipe, make_recipe
 from tempo_rl.references import foreign_references
 
-FORMAT = "tempo-rl-2"
+FORMAT = "tempo-rl-3"
 _PARAMETER, _PROGRAM = "parameter/", "program"
 
 
@@ -38,8 +39,7 @@ class Numbers(TypedDict, total=False):
 class Checkpoint:
     """Parameters by name, the recipe that trained them, and the iterations and environment steps of training so far.
 
-    `program` is the file of `Run.save`; empty in a checkpoint
-    that cannot be resumed.
+    `program` is the state of the program; None in a checkpoint that cannot be resumed.
     """
 
     parameters: dict[str, np.ndarray]
@@ -47,7 +47,7 @@ class Checkpoint:
     iterations: int
     env_steps: int
     progress: Numbers = field(default_factory=Numbers)
-    program: bytes = b""
+    program: tp.Snapshot | None = None
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
@@ -59,8 +59,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
         "progress": dict(checkpoint.progress),
     }
     arrays = {f"{_PARAMETER}{name}": np.ascontiguousarray(value) for name, value in checkpoint.parameters.items()}
-    if checkpoint.program:
-        arrays[_PROGRAM] = np.frombuffer(checkpoint.program, np.uint8)
+    if checkpoint.program is not None:
+        arrays[_PROGRAM] = np.frombuffer(checkpoint.program.encoded(), np.uint8)
     text = json.dumps(meta, sort_keys=True)
     header = {"format": FORMAT, "tempo_rl": text, "checksum": _checksum(arrays, text)}
     try:
@@ -111,7 +111,10 @@ def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = (
     parameters = {name.removeprefix(_PARAMETER): array for name, array in arrays.items() if name.startswith(_PARAMETER)}
     for name, value in parameters.items():
         _check_parameter(path, name, value)
-    program = arrays[_PROGRAM].tobytes() if _PROGRAM in arrays else b""
+    try:
+        program = tp.Snapshot.decoded(arrays[_PROGRAM].tobytes(), f"the state in {path}") if _PROGRAM in arrays else None
+    except tp.errors.StateError as error:
+        raise CheckpointError(error.message, hint="use an earlier checkpoint") from error
     return Checkpoint(parameters, recipe, iterations, env_steps, progress, program)
 
 
@@ -123,9 +126,11 @@ def _check_parameter(path: Path, name: str, value: np.ndarray) -> None:
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], text: str) -> str:
+    """A checksum of all but the program's state, which has its own."""
     total = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = arrays[name]
         total.update(f"{name} {array.dtype} {array.shape}".encode())
-        total.update(array.tobytes())
+        if name != _PROGRAM:
+            total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return total.hexdigest()

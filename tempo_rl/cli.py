@@ -207,12 +207,13 @@ def train(
             raise
     _say_result(loaded, outcome.result, as_json)
     by_signal = outcome.stopped in signal.Signals.__members__  # whoever sends one waits for the end
-    if picture and not by_signal:
+    is_trained = outcome.result["env_steps"] == loaded.iterations * loaded.num_envs * loaded.num_steps
+    if picture and (is_trained or not by_signal):
         from tempo_rl.plot import draw
 
         with errors_as_messages():
             say(f"the returns are drawn in {draw([run.path], run.picture)}")
-    if capture_video and not by_signal:
+    if capture_video and not by_signal and "eval_episodes" not in outcome.result:  # no signal ended the evaluation
         from tempo_rl.checkpoint import load_checkpoint
         from tempo_rl.video import watch
 
@@ -266,25 +267,35 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Record the first episode, as .gif, .webp or .png (animated).")
     ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window.")] = False,
+    max_steps: Annotated[
+        int | None, typer.Option(min=1, help="Most steps of an episode [default: the recipe's eval_max_steps].")
+    ] = None,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
+    ] = None,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Play greedy episodes with a checkpoint's policy."""
+    """Play greedy episodes with a checkpoint's policy. Ctrl-C ends it, with the result of the episodes that have ended."""
     with errors_as_messages():
         from tempo_rl.checkpoint import load_checkpoint
         from tempo_rl.evaluate import evaluate as run_evaluation
         from tempo_rl.own import known
+        from tempo_rl.progress import EvaluationProgress
         from tempo_rl.rundir import find_checkpoint
 
         path = find_checkpoint(run)
         checkpoint = load_checkpoint(path, trust, known(path))
-        kept = chosen_cache(cache, no_cache)
-        if video is None and not render:
-            result = run_evaluation(checkpoint.recipe, checkpoint.parameters, episodes, seed, kept)
-        else:
-            from tempo_rl.video import watch
+        kept, loaded = chosen_cache(cache, no_cache), checkpoint.recipe
+        loaded = loaded if max_steps is None else loaded.model_copy(update={"eval_max_steps": max_steps})
+        show_progress = sys.stderr.isatty() if progress is None else progress
+        with EvaluationProgress(episodes, show_progress, lambda text: typer.echo(text, err=True)) as show:
+            if video is None and not render:
+                result = run_evaluation(loaded, checkpoint.parameters, episodes, seed, kept, show=show)
+            else:
+                from tempo_rl.video import watch
 
-            result = watch(checkpoint.recipe, checkpoint.parameters, episodes, seed, video, render, kept)
+                result = watch(loaded, checkpoint.parameters, episodes, seed, video, render, kept, show=show)
     typer.echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
     typer.echo(
         f"greedy evaluation over {len(result.returns)} episodes: return {result.mean:.1f} ± {result.std:.1f} "
@@ -292,6 +303,9 @@ def evaluate(
     )
     if video is not None:
         typer.echo(f"the first episode is in {video}")
+    if len(result.returns) < episodes:
+        typer.echo(f"interrupted after {len(result.returns)} of {episodes} episodes", err=True)
+        raise typer.Exit(128 + signal.SIGINT)
 
 
 @app.command("plot")
@@ -442,8 +456,17 @@ def main() -> None:
             raise
         with suppress(OSError):
             typer.secho(f"error: {_of_the_system(error)}", fg=typer.colors.RED, err=True)
-        leave(1)
+        _leave(1)
         raise SystemExit(1) from error
     except SystemExit as end:
-        leave(end.code if isinstance(end.code, int) else end.code is not None)
+        _leave(end.code if isinstance(end.code, int) else end.code is not None)
         raise
+
+
+def _leave(status: int) -> None:
+    """End the process at once if something goes on that nobody waits for: a compilation, a `close()`."""
+    leave(status)
+    if "tempo_rl.env.closing" in sys.modules:
+        from tempo_rl.env.closing import leave as leave_work
+
+        leave_work(status)

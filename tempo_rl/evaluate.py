@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,8 +18,12 @@ from tempo_rl.errors import EnvError, RLError
 from tempo_rl.models import build_model
 from tempo_rl.recipe import Recipe
 
-MOST_STEPS = 1_000_000  # of each environment in an evaluation
+MOST_STEPS = 100_000  # of an episode, unless the recipe says otherwise
 MOST_STEPS_FOR_A_FAULT = 2_000  # of each environment
+
+
+Show: TypeAlias = Callable[[int, int, int], None]
+"""Called with the episodes that have ended, those to play, and the environment steps so far."""
 
 
 @dataclass(frozen=True)
@@ -117,42 +122,47 @@ def play(
     deterministic: bool = True,
     most_steps: int = MOST_STEPS,
     stop: Callable[[], bool] = lambda: False,
+    show: Show = lambda ended, episodes, steps: None,
+    name: str = "the environment",
 ) -> Evaluation:
     """Play exactly `episodes` episodes, divided evenly between the environments in advance.
 
     To take the first episodes that finish would favour short ones. `policy` takes observations, whether it is deterministic, and a seed.
-    Raises `RLError` if the episodes have not ended after `most_steps` steps of each environment. When `stop` says so, it gives the
-    episodes that have ended; at Ctrl-C too, if there are such.
+    `show` is called after each step. Raises `EnvError`, which names the environment, for an episode with more than `most_steps` steps.
+    When `stop` says so, it gives the episodes that have ended; at Ctrl-C too, if there are such.
     """
     quota = np.array([episodes // env.num_envs + (k < episodes % env.num_envs) for k in range(env.num_envs)])
-    returns: list[list[float]] = [[] for _ in range(env.num_envs)]
-    lengths: list[list[int]] = [[] for _ in range(env.num_envs)]
+    ended: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]  # return and length
     observation, at = env.reset(), 0
-    while any(len(finished) < count for finished, count in zip(returns, quota, strict=True)):
-        if at == most_steps:
-            done = sum(map(len, returns))
-            raise RLError(
-                f"{done} of {episodes} episodes ended within {most_steps:,} steps of the evaluation",
-                hint="give the environment a time limit, such as env.kwargs.max_episode_steps=1000, or evaluate fewer episodes",
-            )
-        if stop():
-            break
-        try:
+    try:
+        while any(len(own) < count for own, count in zip(ended, quota, strict=True)) and not stop():
             step = env.step(policy(observation, deterministic, at))
-        except KeyboardInterrupt as signal:
-            if isinstance(signal, Stopped) or not any(returns):
-                raise
-            break
-        at += 1
-        observation = step.observation
-        done = step.terminated | step.truncated
-        if isinstance(policy, Policy):
-            policy.forget(done)
-        for k in np.flatnonzero(done):
-            if len(returns[k]) < quota[k]:
-                returns[k].append(float(step.episode_return[k]))
-                lengths[k].append(int(step.episode_length[k]))
-    return Evaluation(np.concatenate(returns), np.concatenate(lengths).astype(np.int64))
+            at += 1
+            observation = step.observation
+            done = step.terminated | step.truncated
+            if isinstance(policy, Policy):
+                policy.forget(done)
+            for k in np.flatnonzero(done):
+                if len(ended[k]) < quota[k]:
+                    ended[k].append((float(step.episode_return[k]), int(step.episode_length[k])))
+            count = sum(map(len, ended))
+            show(count, episodes, at * env.num_envs)
+            for k in np.flatnonzero(~done & (step.episode_length >= most_steps)):
+                if len(ended[k]) < quota[k]:
+                    raise _endless(name, int(k), most_steps, f"{count} of {episodes} episodes ended")
+    except KeyboardInterrupt as signal:
+        if isinstance(signal, Stopped) or not any(ended):
+            raise
+    pairs = [pair for own in ended for pair in own]
+    return Evaluation(np.array([pair[0] for pair in pairs], np.float64), np.array([pair[1] for pair in pairs], np.int64))
+
+
+def _endless(name: str, index: int, most_steps: int, done: str) -> EnvError:
+    return EnvError(
+        f"an episode of {name} (environment {index} of the evaluation) has not ended after {most_steps:,} steps; {done}",
+        hint="give the environment a time limit, such as env.kwargs.max_episode_steps=1000, or raise the limit: "
+        f"eval_max_steps={10 * most_steps}, or tempo-rl eval --max-steps {10 * most_steps}",
+    )
 
 
 def evaluate(
@@ -163,31 +173,33 @@ def evaluate(
     cache: str | bool | None = None,
     deterministic: bool = True,
     stop: Callable[[], bool] = lambda: False,
+    show: Show = lambda ended, episodes, steps: None,
 ) -> Evaluation:
     """Play `episodes` episodes in fresh environments, with seeds that training does not use: greedy ones, if `deterministic`.
 
-    `cache` is the directory of compiled programs, as in `tp.Config`; `stop` is as in `play`.
+    `cache` is the directory of compiled programs, as in `tp.Config`; `stop` and `show` are as in `play`.
     """
     if episodes < 1:
         raise RLError(f"an evaluation needs at least one episode, got {episodes}")
     env = vector_environment(recipe, min(episodes, 32), evaluation_seed(seed))
     try:
-        return play(env, Policy(recipe, env.observations, env.actions, parameters, cache), episodes, deterministic, stop=stop)
+        policy = Policy(recipe, env.observations, env.actions, parameters, cache)
+        return play(env, policy, episodes, deterministic, recipe.eval_max_steps, stop, show, recipe.env.id)
     finally:
-        close_quietly(env)
+        close_quietly(env, f"the evaluation's environments {recipe.env.id}")
 
 
 def fault_of_environment(recipe: Recipe, parameters: Mapping[str, np.ndarray] | None) -> EnvError | None:
     """The error of environments in JAX that give numbers which are not finite, if some steps find it, of the last good policy or at random.
 
-    The program of training does not look for such numbers: that would cost time in each step.
+    The program of training does not look for such numbers, unless `check_finite` is set: that costs time in each step.
     """
     env = vector_environment(recipe, min(recipe.num_envs, 64), recipe.seed)
     rng = np.random.default_rng(recipe.seed)
     try:
         policy = None if parameters is None else Policy(recipe, env.observations, env.actions, parameters)
         observation = env.reset()
-        for at in range(min(4 * recipe.num_steps, MOST_STEPS_FOR_A_FAULT)):
+        for at in range(steps_for_a_fault(recipe)):
             action = _random(env.actions, env.num_envs, rng) if policy is None else policy(observation, False, at)
             step = env.step(action)
             observation = step.observation
@@ -196,8 +208,13 @@ def fault_of_environment(recipe: Recipe, parameters: Mapping[str, np.ndarray] | 
     except EnvError as error:
         return error
     finally:
-        close_quietly(env)
+        close_quietly(env, f"the environments {recipe.env.id}")
     return None
+
+
+def steps_for_a_fault(recipe: Recipe) -> int:
+    """How many steps of each environment are played to find numbers that are not finite."""
+    return min(4 * recipe.num_steps, MOST_STEPS_FOR_A_FAULT)
 
 
 def _random(actions: Actions, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -216,13 +233,19 @@ class Evaluator:
         self._env = vector_environment(recipe, min(recipe.eval_episodes, 32), evaluation_seed(recipe.seed))
         self._policy = Policy(recipe, self._env.observations, self._env.actions, {}, cache)
 
-    def __call__(self, parameters: Mapping[str, np.ndarray], stop: Callable[[], bool] = lambda: False) -> Evaluation:
-        """Greedy episodes, in the same environments for all parameters; `stop` is as in `play`."""
+    def __call__(
+        self,
+        parameters: Mapping[str, np.ndarray],
+        stop: Callable[[], bool] = lambda: False,
+        show: Show = lambda ended, episodes, steps: None,
+    ) -> Evaluation:
+        """Greedy episodes, in the same environments for all parameters; `stop` and `show` are as in `play`."""
         self._policy.use(parameters)
-        return play(self._env, self._policy, self.recipe.eval_episodes, stop=stop)
+        recipe = self.recipe
+        return play(self._env, self._policy, recipe.eval_episodes, True, recipe.eval_max_steps, stop, show, recipe.env.id)
 
-    def close(self) -> None:
-        close_quietly(self._env)
+    def close(self, say: Callable[[str], None] | None = None) -> None:
+        close_quietly(self._env, f"the evaluation's environments {self.recipe.env.id}", say)
 
 
 def evaluation_seed(seed: int) -> int:

@@ -11,6 +11,8 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ class Keeper:
     ):
         self.run, self.recipe, self.monitor, self._clock = run, recipe, monitor, clock
         self.saved = 0  # the iterations of the newest state on disk
+        self._copied = 0  # the iterations of the newest state that is on disk, or on its way
+        self._writer = ThreadPoolExecutor(1, "checkpoints")
+        self._writes: list[Future[None]] = []
         self.best: float | None = None
         self.seconds_before = 0.0
         self._began = self._saved_at = clock()
@@ -47,7 +52,8 @@ class Keeper:
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Continue the numbers of a checkpoint."""
-        self.saved, self.best = checkpoint.iterations, checkpoint.progress.get("best")
+        self.saved = self._copied = checkpoint.iterations
+        self.best = checkpoint.progress.get("best")
         self.seconds_before = checkpoint.progress.get("seconds", 0.0)
 
     def count(self) -> int:
@@ -62,40 +68,68 @@ class Keeper:
         self._seconds = seconds / count
 
     def keep(self, live: tp.Run[Any], at_once: bool = False) -> None:
-        """Save the state of the run, if it is time to or `at_once`. Raises `CheckpointError` or `tp.errors.StateError`."""
+        """Save the state of the run, if it is time to or `at_once`: then it is on disk afterwards, or else soon.
+
+        The state is copied here, and written in another thread while training goes on. Raises `CheckpointError` or
+        `tp.errors.StateError`, also for what could not be written since the last call.
+        """
         iterations = self.monitor.iterations
         is_last = iterations == self.recipe.iterations
         is_numbered = at_once or is_last or iterations % self._every() == 0
-        if iterations > self.saved and (is_numbered or self._clock() - self._saved_at >= self._pause):
+        is_time = not self._is_writing() and self._clock() - self._saved_at >= self._pause
+        if iterations > self._copied and (is_numbered or is_time):
+            self.wait()
             self._save(live)
-        if is_numbered and 0 < iterations == self.saved:
-            self._number()
+        if is_numbered and 0 < iterations == self._copied:
+            steps = self.monitor.env_steps
+            self._then(lambda: self._number(steps))
+        if at_once or is_last:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until all is written that was copied. Raises `CheckpointError` for what could not be written."""
+        while self._writes:
+            futures.wait(self._writes[:1])
+            self._writes.pop(0).result()
+
+    def close(self) -> None:
+        """Wait until all is written, or has failed."""
+        self._writer.shutdown()
+
+    def _is_writing(self) -> bool:
+        return any(not write.done() for write in self._writes)
+
+    def _then(self, write: Callable[[], None]) -> None:
+        """Have the thread that writes do this after what it does now."""
+        self._writes.append(self._writer.submit(write))
 
     def _every(self) -> int:
         """Iterations between two numbered checkpoints."""
         return self.recipe.save_every or max(1, math.ceil(self.recipe.iterations / 10))
 
     def _save(self, live: tp.Run[Any]) -> None:
-        began, monitor, run = self._clock(), self.monitor, self.run
+        began, monitor = self._clock(), self.monitor
         assert monitor.latest is not None, "an iteration gave parameters"
-        file = run.checkpoints / ".program.safetensors"
-        try:
-            program = live.save(file).read_bytes()
-        finally:
-            file.unlink(missing_ok=True)
+        snapshot, iterations = live.snapshot(), monitor.iterations
         score = monitor.recent_return
         is_best = score is not None and (self.best is None or score > self.best)
         self.best = score if is_best else self.best
-        progress: Numbers = {"recent_returns": monitor.recent_returns, "best": self.best, "seconds": self.seconds}
-        checkpoint = Checkpoint(monitor.latest, self.recipe, monitor.iterations, monitor.env_steps, progress, program)
-        save_checkpoint(run.latest, checkpoint)
-        if is_best:
-            _name_again(run.latest, run.best)
-        self.saved, self._saved_at = monitor.iterations, self._clock()
-        self._pause = min(MOST, max(LEAST, (self._saved_at - began) / SHARE))
+        progress: Numbers = {"recent_returns": list(monitor.recent_returns), "best": self.best, "seconds": self.seconds}
+        checkpoint = Checkpoint(dict(monitor.latest), self.recipe, iterations, monitor.env_steps, progress, snapshot)
+        self._copied, copying = iterations, self._clock() - began
 
-    def _number(self) -> None:
-        path = self.run.checkpoint(self.monitor.env_steps)
+        def write() -> None:
+            writing = self._clock()
+            save_checkpoint(self.run.latest, checkpoint)
+            if is_best:
+                _name_again(self.run.latest, self.run.best)
+            self.saved, self._saved_at = iterations, self._clock()
+            self._pause = min(MOST, max(LEAST, (copying + self._saved_at - writing) / SHARE))
+
+        self._then(write)
+
+    def _number(self, env_steps: int) -> None:
+        path = self.run.checkpoint(env_steps)
         if not path.exists():
             _name_again(self.run.latest, path)
         for old in self.run.numbered_checkpoints()[: -self.recipe.keep]:

@@ -14,6 +14,7 @@ from tempo_core.runs.logger import Row
 from tempo_rl.errors import RunError
 from tempo_rl.recipe import Recipe
 
+LOWER = "lower learning_rate or max_grad_norm, for example learning_rate=1e-4"
 RECENT = 10  # iterations whose mean return says how good the parameters are
 
 
@@ -105,5 +106,5 @@ class TrainingMonitor:
         self._stopped = True
         raise DivergenceError(
             f"training diverged in iteration {iteration} (counted from 0): {problems[0]}",
-            hint="metrics.csv shows where it began; lower learning_rate or max_grad_norm, for example learning_rate=1e-4",
+            hint=f"metrics.csv shows where it began; {LOWER}",
         )

@@ -1,4 +1,4 @@
-"""The progress bar of a training run."""
+"""The progress bars of a training run, and of an evaluation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tempo_core.compiling import Subject, reporting
 from tempo_core.runs.logger import Row
 
 EVERY = 10.0  # seconds between two lines
+TURN = 0.1  # seconds between two changes of an evaluation's bar
 
 
 class Progress:
@@ -43,6 +44,7 @@ class Progress:
         self._compile_seconds = compiling
         self._last = (0.0, self._told_at - compiling())  # steps, and the seconds without compiling
         self._return = math.nan
+        self._shown_at = -math.inf
         self._is_visible, self._stack = visible, ExitStack()
         self._stage = "compiling"
         self._task = self._bar.add_task(self._stage, total=total, episodic_return="-")
@@ -61,6 +63,17 @@ class Progress:
         """Show what XLA compiles, in the place of what the run does."""
         shown = self._stage if seconds is None else f"compiling {subject.short}: {seconds:.0f} s"
         self._bar.update(self._task, description=shown)
+
+    def evaluating(self, ended: int, episodes: int, steps: int) -> None:
+        """Show how an evaluation on the way goes on."""
+        self._stage = f"evaluating, {ended}/{episodes} episodes"
+        now = time.monotonic()
+        if now - self._shown_at >= TURN:
+            self._shown_at = now
+            self._bar.update(self._task, description=self._stage)
+        if self._say is not None and now - self._told_at >= EVERY:
+            self._say(_evaluation_line(ended, episodes, steps))
+            self._told_at = now
 
     def go_on_from(self, steps: int) -> None:
         """Count from the steps of a run that is resumed."""
@@ -86,3 +99,51 @@ class Progress:
         left = (self._total - steps) / max(speed, 1e-9)
         shown = "-" if math.isnan(self._return) else f"{self._return:.1f}"
         return f"{steps:,.0f}/{self._total:,} steps, return {shown}, {speed:,.0f} steps/s, {left:,.0f} s left"
+
+
+class EvaluationProgress:
+    """A rich progress bar over episodes, if `visible`; or else a line every ten seconds, to `say`. It is called as `play` says."""
+
+    def __init__(self, episodes: int, visible: bool = True, say: Callable[[str], None] | None = None):
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} episodes, {task.fields[steps]:,} steps"),
+            TimeElapsedColumn(),
+        ]
+        self._bar = Bar(*columns, disable=not visible, console=Console(stderr=True))  # the result is on the standard output
+        self._task = self._bar.add_task("evaluating", total=episodes, steps=0)
+        self._say, self._is_visible, self._stack = None if visible else say, visible, ExitStack()
+        self._shown_at, self._told_at = -math.inf, time.monotonic()
+
+    def __enter__(self) -> EvaluationProgress:
+        self._bar.start()
+        if self._is_visible:
+            self._stack.enter_context(reporting(self._compiling))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+        self._bar.stop()
+
+    def __call__(self, ended: int, episodes: int, steps: int) -> None:
+        """Show that so many episodes have ended."""
+        now = time.monotonic()
+        if now - self._shown_at >= TURN or ended == episodes:
+            self._shown_at = now
+            self._bar.update(self._task, completed=ended, steps=steps)
+        if self._say is not None and now - self._told_at >= EVERY:
+            self._say(_evaluation_line(ended, episodes, steps))
+            self._told_at = now
+
+    def _compiling(self, subject: Subject, seconds: float | None) -> None:
+        shown = "evaluating" if seconds is None else f"compiling {subject.short}: {seconds:.0f} s"
+        self._bar.update(self._task, description=shown)
+
+
+def _evaluation_line(ended: int, episodes: int, steps: int) -> str:
+    return f"evaluating: {ended:,}/{episodes:,} episodes ended, {steps:,} steps"

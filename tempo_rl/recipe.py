@@ -84,6 +84,9 @@ class Recipe(Strict):
     save_every: Annotated[int, Field(ge=0)] = 0  # iterations between numbered checkpoints; 0: ten in a run
     keep: Count = 3  # numbered checkpoints that stay, besides the latest and the best
     eval_episodes: Annotated[int, Field(ge=0)] = 20
+    eval_max_steps: Count = 100_000  # of an episode of an evaluation; a longer one ends the evaluation
+    env_timeout: Positive = 120.0  # seconds that a call of an environment on the host may take
+    check_finite: bool = False  # whether numbers of environments in JAX are checked in each step, as those of the host always are
     executor: Literal["staged", "interpreted"] = "staged"
     disable: list[str] = Field(default_factory=list)  # passes that are switched off
     memory_limit: int | str | None = None  # bytes, or as "2GiB": a program that needs more is refused

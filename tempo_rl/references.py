@@ -38,13 +38,18 @@ NAMES: dict[str, frozenset[str]] = {
 def load_reference(reference: str) -> Callable[..., object]:
     """The object with the name `module:name`. Raises `EnvError` if it does not exist."""
     module, _, name = reference.partition(":")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)
+    find_modules()
     try:
         target: Callable[..., object] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise EnvError(f"{reference!r} cannot be imported: {error}", hint='write "package.module:Class"') from error
     return target
+
+
+def find_modules() -> None:
+    """Have modules of the user's own found from the working directory, for a command too."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
 
 
 def load_class(reference: str, kind: type[Kind]) -> type[Kind]:

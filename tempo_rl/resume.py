@@ -17,6 +17,8 @@ MAY_DIFFER = (
     "track",
     "wandb",
     "eval_episodes",
+    "eval_max_steps",
+    "env_timeout",
     "eval_every",
     "jsonl",
     "tensorboard",

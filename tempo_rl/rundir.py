@@ -23,7 +23,6 @@ Mode: TypeAlias = Literal["new", "overwrite", "resume"]
 
 MARK = "# The recipe of this run, as tempo-rl resolved it.\n"
 RESULTS = ("metrics.csv", "metrics.jsonl", "evaluations.csv", "result.json", "profile.svg", "returns.png", "episode.gif")
-TEMPORARY = (".program.safetensors", ".resumed.safetensors")  # while a state is saved or read
 UNNUMBERED = ("latest.safetensors", "best.safetensors", "program.safetensors")
 NUMBERED = re.compile(r"step_\d{12,}\.safetensors")
 OWN = ("config.yaml", *RESULTS, "checkpoints", ".lock", "wandb", "tensorboard")
@@ -186,7 +185,7 @@ def _is_left_over(name: str) -> bool:
     """Whether a process that was killed left a file of this name: one of a run under a temporary name."""
     whole = re.sub(r"(\.\d+)*\.tmp$", "", name.lstrip("."))
     is_own = whole in ("config.yaml", *RESULTS, *UNNUMBERED) or NUMBERED.fullmatch(whole) is not None
-    return name in TEMPORARY or (name.startswith(".") and name.endswith(".tmp") and is_own)
+    return name.startswith(".") and name.endswith(".tmp") and is_own
 
 
 def create_run(path: Path, overwrite: bool = False) -> RunDirectory:

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar
@@ -15,27 +15,28 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core.runs import doctor
-from tempo_core.runs.logger import CSVLogger, JSONLLogger, TensorBoardLogger, WandbLogger
-from tempo_core.runs.stop import StopRequest
+from tempo_core.runs.logger import CSVLogger, JSONLLogger, TensorBoardLogger
+from tempo_core.runs.stop import Stopped, StopRequest
 from tempo_rl.agents import Agent, build_agent
 from tempo_rl.agents.base import Arrays
 from tempo_rl.checkpoint import Checkpoint, save_checkpoint
 from tempo_rl.compiles import CompileCounter
+from tempo_rl.env.blocked import last_words
 from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.functional_env import FunctionalEnv
 from tempo_rl.env.program import ProgramEnvironment
 from tempo_rl.env.stacked import StackedEnv
-from tempo_rl.env.watched import own_line
-from tempo_rl.errors import RecipeError, RLError, RunError
-from tempo_rl.evaluate import Evaluation, Evaluator, evaluate, fault_of_environment
+from tempo_rl.errors import RecipeError, RLError, RunError, own_line
+from tempo_rl.evaluate import Evaluation, Evaluator, evaluate, fault_of_environment, steps_for_a_fault
 from tempo_rl.keeper import Keeper
 from tempo_rl.models import LARGEST
-from tempo_rl.monitor import Callback, DivergenceError, Logger, TrainingMonitor
+from tempo_rl.monitor import LOWER, Callback, DivergenceError, Logger, TrainingMonitor
 from tempo_rl.own import remember
-from tempo_rl.progress import Progress
+from tempo_rl.progress import EvaluationProgress, Progress
 from tempo_rl.recipe import Recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.rundir import RunDirectory
+from tempo_rl.tracking import Tracker, wandb_tracker
 
 Error = TypeVar("Error", bound=BaseException)
 
@@ -123,7 +124,7 @@ def plan(
             made.draw(picture)
         return made.json() if as_json else made.text(full)
     finally:
-        agent.environment.close()
+        close_quietly(agent.environment, f"the environments {recipe.env.id}")
 
 
 def train(
@@ -148,7 +149,7 @@ def train(
     Raises `RunError` if the directory cannot be used, and `TrainingError` if training fails: in the environment, because the loss or a
     parameter is not finite, or because the disk is full. The newest checkpoint is then that of a good iteration.
     """
-    if resume is not None and not resume.program:
+    if resume is not None and resume.program is None:
         raise RunError(
             "the checkpoint holds a policy only, and no state of a run to go on from", hint="train anew, without --resume"
         )
@@ -173,7 +174,7 @@ class _Training:
         devices: int | str,
     ):
         self.recipe, self.directory, self.say, self.request, self.cache = recipe, run, say, request, cache
-        self.callbacks, self.devices = callbacks, devices
+        self.callbacks, self.devices, self.progress = callbacks, devices, progress
         self.compiles, self.compile_seconds = CompileCounter(), 0.0
         self.evaluation_seconds = 0.0
         self.bar = Progress(recipe.iterations * recipe.num_envs * recipe.num_steps, progress, say, self._compiling)
@@ -189,7 +190,7 @@ class _Training:
     def run(self, show_plan: bool, profile: bool, resume: Checkpoint | None) -> Outcome:
         began = time.perf_counter()
         error: BaseException | None = None
-        with self.compiles, self.bar:
+        with self.compiles, self.bar, last_words(self._write_early):
             agent = build_agent(self.recipe, self.monitor)
             self.environment = agent.environment
             try:
@@ -207,17 +208,33 @@ class _Training:
                         self._iterate(agent, self.program, resume)
                 except (Exception, KeyboardInterrupt, SystemExit) as problem:
                     error = problem
+                self._write_early()
             finally:
-                close_quietly(agent.environment)
-                if self.evaluator is not None and self.evaluations is not None:
-                    self.evaluator.close()
-                    self.evaluations.close()
-                for logger in self.loggers:
-                    logger.close()
+                self._close(agent)
         stopped = self.request.reason if self.monitor.iterations < self.recipe.iterations else None
-        if error is not None and not (isinstance(error, KeyboardInterrupt) and stopped):
-            raise self._failure(error) from error
-        return self._outcome(stopped)
+        with last_words(self._write_early):
+            if error is not None and not (isinstance(error, KeyboardInterrupt) and stopped):
+                raise self._failure(error) from error
+            return self._outcome(stopped)
+
+    def _write_early(self, error: str | None = None) -> None:
+        """A result before everything is closed and the evaluation plays, either of which may not end: it says that the run is not finished."""
+        result = _result(None, self._timing())
+        if error is None:
+            result["interrupted"] = True
+        else:
+            result["error"] = error
+        with suppress(RunError):
+            if self.directory.config.exists():
+                self.directory.write_result(result)
+
+    def _close(self, agent: Agent) -> None:
+        self.keeper.close()
+        close_quietly(agent.environment, f"the environments {self.recipe.env.id}", self.say)
+        if self.evaluator is not None:
+            self.evaluator.close(self.say)
+        for logger in (*self.loggers, *([] if self.evaluations is None else [self.evaluations])):
+            logger.close()
 
     def _open_loggers(self, resume: Checkpoint | None) -> None:
         self.loggers.append(CSVLogger(self.directory.metrics, None if resume is None else resume.iterations))
@@ -225,15 +242,16 @@ class _Training:
         if self.recipe.jsonl:
             self.loggers.append(JSONLLogger(self.directory.path / "metrics.jsonl", rows))
         if self.recipe.tensorboard:
-            self.loggers.append(TensorBoardLogger(self.directory.path / "tensorboard", steps))
+            board = TensorBoardLogger(self.directory.path / "tensorboard", steps)
+            self.loggers.append(Tracker(board, "TensorBoard's writer", self.say))
         if self.recipe.eval_every:
             before = None if rows is None else rows // self.recipe.eval_every
             self.evaluations = CSVLogger(self.directory.evaluations, before)
             self.evaluator = Evaluator(self.recipe, self.cache)
         if self.recipe.track:
-            self.loggers.append(
-                WandbLogger(self.recipe.wandb, self.recipe.model_dump(mode="json"), self.directory.path, "env_steps")
-            )
+            config = self.recipe.model_dump(mode="json")
+            tracker = wandb_tracker(self.recipe.wandb, config, self.directory.path, self.say)
+            self.loggers.extend([] if tracker is None else [tracker])
 
     def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
         """Run the iterations, and save them."""
@@ -256,26 +274,24 @@ class _Training:
                 is_told = True
 
     def _evaluate(self) -> None:
-        """Evaluate the parameters after this iteration, if it is time to, and log it."""
+        """Evaluate the parameters after this iteration, if it is time to, and log it. An evaluation that fails is left out."""
         monitor = self.monitor
         if self.evaluator is None or self.evaluations is None or monitor.latest is None:
             return
         if monitor.iterations % self.recipe.eval_every == 0:
-            result = self.evaluator(monitor.latest, self._is_signalled)
+            try:
+                result = self.evaluator(monitor.latest, self._is_signalled, self.bar.evaluating)
+            except RLError as error:
+                self.say(f"note: the evaluation after iteration {monitor.iterations} failed: {error}")
+                return
             if len(result.returns) < self.recipe.eval_episodes:
                 return
             row = {"iteration": monitor.iterations - 1, "env_steps": monitor.env_steps, "return_mean": result.mean}
             self.evaluations.log({**row, "return_std": result.std, "length_mean": float(result.lengths.mean())})
 
     def _resumed(self, program: tp.Program, resume: Checkpoint) -> tp.Run[Any]:
-        file = self.directory.checkpoints / ".resumed.safetensors"
-        try:
-            file.write_bytes(resume.program)
-            live = program.resume(file)
-        except OSError as error:
-            raise RunError(f"{self.directory.path} cannot be written: {error.strerror or error}") from error
-        finally:
-            file.unlink(missing_ok=True)
+        assert resume.program is not None, "it was looked at before"
+        live = program.resume(resume.program)
         self.monitor.go_on_from(resume.iterations, resume.parameters, resume.progress.get("recent_returns", ()))
         self.keeper.go_on_from(resume)
         self.resumed_at = resume.iterations
@@ -296,8 +312,8 @@ class _Training:
     def _failure(self, error: BaseException) -> RLError:
         """The error that the user sees, with what was saved. The result says it too, if it can be written."""
         user_error = cause(error, RLError)
-        if isinstance(user_error, DivergenceError) and isinstance(self.environment, (FunctionalEnv, StackedEnv)):
-            user_error = fault_of_environment(self.recipe, self.monitor.latest) or user_error
+        if isinstance(user_error, DivergenceError) and self._is_unchecked():
+            user_error = fault_of_environment(self.recipe, self.monitor.latest) or _of_either(user_error, self.recipe)
         if user_error is not None:
             message, hint = user_error.message, user_error.hint
         elif isinstance(error, tp.errors.FunctionError) and (raised := root(error)) is not error:
@@ -315,11 +331,16 @@ class _Training:
         outcome = self._outcome(None, message)
         return TrainingError(message + saved, outcome, hint=hint)
 
+    def _is_unchecked(self) -> bool:
+        """Whether the environment may have given numbers that are not finite, and nobody has looked."""
+        inner = self.environment.env if isinstance(self.environment, StackedEnv) else self.environment
+        return isinstance(inner, FunctionalEnv) and not self.recipe.check_finite
+
     def _outcome(self, stopped: str | None, error: str | None = None) -> Outcome:
         monitor = self.monitor
         evaluation = None
         if self.recipe.eval_episodes and monitor.latest and stopped is None and error is None:
-            with self.request.dispensable(), self._evaluating():
+            with suppress(Stopped), self.request.dispensable(), self._evaluating():
                 evaluation = self._last_evaluation(monitor.latest)
             stopped = self.request.reason if evaluation is None else None
         result = _result(evaluation, self._timing())
@@ -340,7 +361,10 @@ class _Training:
         """The evaluation at the end, or the episodes of it that ended before a signal. An environment that fails in it costs no result."""
         recipe = self.recipe
         try:
-            made = evaluate(recipe, parameters, recipe.eval_episodes, recipe.seed, self.cache, stop=self._is_signalled)
+            with EvaluationProgress(recipe.eval_episodes, self.progress, self.say) as show:
+                made = evaluate(
+                    recipe, parameters, recipe.eval_episodes, recipe.seed, self.cache, stop=self._is_signalled, show=show
+                )
             return made if len(made.returns) else None
         except RLError as error:
             self.say(f"note: the evaluation failed: {error}")
@@ -378,6 +402,16 @@ class _Training:
             "compiles": compiles.count,
             "loads": self.program.loads if self.program is not None else 0,
         }
+
+
+def _of_either(error: DivergenceError, recipe: Recipe) -> DivergenceError:
+    """The error of a loss that is not finite, where it is not known whether the environment or learning made it so."""
+    steps = steps_for_a_fault(recipe)
+    return DivergenceError(
+        f"{error.message}; either {recipe.env.id} gave a number that is not finite, which {steps:,} more steps of it did not, "
+        "or learning diverged",
+        hint=f"train again with check_finite=true, which names the environment and the step if it is at fault; if it is not: {LOWER}",
+    )
 
 
 def cause(error: BaseException | None, kind: type[Error]) -> Error | None:

@@ -11,9 +11,11 @@ import numpy as np
 
 from tempo_core.files import write_whole
 from tempo_rl.env import vector_environment
+from tempo_rl.env.blocked import within
+from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
 from tempo_rl.errors import EnvError, RLError
-from tempo_rl.evaluate import Evaluation, Policy, evaluation_seed, play
+from tempo_rl.evaluate import Evaluation, Policy, Show, evaluation_seed, play
 from tempo_rl.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -67,15 +69,19 @@ def watch(
     render: bool = False,
     cache: str | bool | None = None,
     deterministic: bool = True,
+    show: Show = lambda ended, episodes, steps: None,
 ) -> Evaluation:
     """Play `episodes` episodes one after the other; write the first one to `video`, or show all of them in a window (`render`).
 
-    `video` ends in .gif, .webp or .png (animated), and has at most 5,000 pictures. `cache` is the directory of compiled programs. Raises
-    `EnvError` for an environment that cannot be drawn, and `RLError` for another kind of file, before anything is played.
+    `video` ends in .gif, .webp or .png (animated), and has at most 5,000 pictures. `cache` is the directory of compiled programs, and
+    `show` is as in `play`. Raises `EnvError` for an environment that cannot be drawn, and `RLError` for another kind of file or a folder
+    that is not there, before anything is played. If playing ends early, the pictures so far are written.
     """
     path = None if video is None else Path(video)
     if path is not None and path.suffix.lower() not in SUFFIXES:
         raise RLError(f"a video cannot be a {path.suffix or 'file without a suffix'}", hint=f"use one of {', '.join(SUFFIXES)}")
+    if path is not None and not path.parent.is_dir():
+        raise RLError(f"{path} cannot be written: there is no folder {path.parent}")
     if path is not None and render:
         raise RLError(
             "a window and a video at the same time", hint="evaluate twice with the same seed: the episodes are the same"
@@ -83,17 +89,25 @@ def watch(
     if episodes < 1:
         raise RLError(f"an evaluation needs at least one episode, got {episodes}")
     env = vector_environment(_drawn(recipe, "human" if render else "rgb_array"), 1, evaluation_seed(seed))
-    try:
+
+    def played(played_env: VectorEnvironment) -> Evaluation:
         policy = Policy(recipe, env.observations, env.actions, parameters, cache)
+        return play(
+            played_env, policy, episodes, deterministic, recipe.eval_max_steps, show=show, name=recipe.env.id
+        )  # fmt: skip
+
+    try:
         if path is None:
             _check_window(env)
-            return play(env, policy, episodes, deterministic)
+            return played(env)
         recording = _Recording(env, camera_of(env))
-        evaluation = play(recording, policy, episodes, deterministic)
-        write_whole(path, encoded(recording.frames, recording.camera.fps, path.suffix.lower()))
-        return evaluation
+        try:
+            return played(recording)
+        finally:
+            if recording.frames:
+                write_whole(path, encoded(recording.frames, recording.camera.fps, path.suffix.lower()))
     finally:
-        env.close()
+        close_quietly(env, f"the environment {recipe.env.id}")
 
 
 def encoded(frames: list[np.ndarray], fps: float, suffix: str) -> bytes:
@@ -163,7 +177,7 @@ class _HostCamera:
             )
 
     def picture(self) -> np.ndarray:
-        frame: Any = self.host.first.render()
+        frame: Any = within(self.host.timeout, f"{self.host.name}.render()", self.host.first.render)
         if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
             raise EnvError(f"{self.host.name} gave {type(frame).__name__} for a picture, and not an array (height, width, 3)")
         return np.array(frame, np.uint8)

@@ -16,6 +16,7 @@ from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.ir.graph import Key
 from tempo_core.ir.naming import value_names
 from tempo_core.ir.ops import Output
+from tempo_core.runtime.alive import Alive, Held
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.host import Chunks, walk
 from tempo_core.runtime.interpreter import Going, Interpreter
@@ -42,7 +43,7 @@ class Executor(Protocol):
         """The results so far, by position. A result that is filled point by point has zeros at points that are not reached yet."""
 
     def arrays(self) -> dict[str, Array]:
-        """The stores, counters and values on their way, by name."""
+        """What the run needs to go on, by name: the counters, and the stores and values on their way that are read again."""
 
     def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Take over arrays that another run of the same program gave."""
@@ -56,6 +57,8 @@ class StagedExecutor:
         self.progress = Progress(staged, fed, seed, watch)
         self.walk = Walk(staged.host.tree(staged.items), self.progress, path)
         pieces = [item for item in walk(staged.items) if isinstance(item, Chunks)]
+        slots = [slot for _, slot in staged.outputs]
+        self.alive = Alive(staged.items, staged.graph, staged.lowering.bounds, (*staged.kept_outputs, *slots))
         self.of_pieces = {counter for item in pieces for counter in (item.first, item.last)}  # set anew for each launch
 
     def settle(self) -> None:
@@ -78,14 +81,22 @@ class StagedExecutor:
         progress = self.progress
         counters = {counter: at for counter, at in progress.counters.items() if counter not in self.of_pieces}
         arrays: dict[str, Array] = {f"counter/{counter.name}": np.int64(at) for counter, at in counters.items()}
+        alive = self._alive()
         for key, value in progress.stores.items():
-            if key not in progress.kept:
+            if key in alive and key not in progress.kept:
                 arrays |= _numbered(f"store/{self.names[key]}", value)
-        arrays |= {f"host store/{self.names[key]}": array for key, array in progress.kept.items()}
+        arrays |= {f"host store/{self.names[key]}": array for key, array in progress.kept.items() if key in alive}
         for slot, given in enumerate(progress.values):
-            if given is not None:
+            if slot in alive and given is not None:
                 arrays |= {f"value/{slot}.{k}": array for k, array in enumerate(given)}
         return arrays
+
+    def _alive(self) -> frozenset[Held]:
+        """The stores, and the slots of values on their way, that are read at the place of the run or after it."""
+        if self.walk.done:
+            return self.alive.at_end
+        loops = [(node.item, left) for node, left in self.walk.around()]
+        return self.alive.before(loops) if loops else frozenset()  # before the first loop, nothing has been written
 
     def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         progress, staged = self.progress, self.staged
@@ -99,6 +110,9 @@ class StagedExecutor:
             stores.setdefault(keys[base], {})[-1 if number is None else number] = staged.stored(keys[base], array)
         for key, parts in stores.items():
             progress.stores[key] = parts[-1] if -1 in parts else tuple(parts[k] for k in range(len(parts)))
+        for key in staged.store_keys:  # the other ones, also those that a launch before this place began
+            if key not in progress.stores and key not in progress.kept:
+                progress.stores[key] = staged.lowering.zeros(key)
         for name, array in _of_kind(arrays, "host store"):
             progress.kept[keys[name]][...] = array
         progress.stale = set(progress.kept)

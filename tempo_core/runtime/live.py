@@ -17,9 +17,9 @@ from tempo_core.errors import OutOfMemoryError, StateError
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import End, Sink, Udf
 from tempo_core.ir.udf import Custom, Fed
-from tempo_core.runtime import state_file
 from tempo_core.runtime.executors import Executor
 from tempo_core.runtime.feeds import Feeds
+from tempo_core.runtime.state_file import Snapshot, digest
 from tempo_core.runtime.walk import Branch, Loop, Pieces
 from tempo_core.runtime.walk import Path as Place
 from tempo_core.symbolic.expr import Expr
@@ -176,8 +176,9 @@ class Run(Generic[R]):
 
     @property
     def state(self) -> dict[str, Array]:
-        """Every store, counter and random position, as copies by stable names: `store/h`, `counter/t`, `seed`, `stream/x`.
+        """What the run needs to go on, as copies by stable names: `store/h`, `counter/t`, `seed`, `stream/x`.
 
+        Stores are there if a value in them is read after this place; a store that each iteration fills anew before it reads it is not.
         The names, shapes and dtypes are the same in each process that compiles the same program. Random numbers are functions of the seed
         and of the point, so that the seed is all their state. The state of functions on the host, if they have `state()`, is there too.
         """
@@ -197,6 +198,15 @@ class Run(Generic[R]):
 
         The fed arrays are in the file too. With `inputs=False`, only their checksums are, and `resume` is given the same arrays again.
         Raises StateError if a stateful function on the host does not say what its state is, or if the file cannot be written.
+        """
+        snapshot = self.snapshot(inputs)
+        with self._out_of_memory():
+            return snapshot.write(path)
+
+    def snapshot(self, inputs: bool = True) -> Snapshot:
+        """The state as `save` would write it, in memory: for `program.resume`, or to write in another thread while the run goes on.
+
+        Raises StateError if a stateful function on the host does not say what its state is.
         """
         if self._failed:
             raise StateError(
@@ -228,12 +238,9 @@ class Run(Generic[R]):
             "started": self._executor is not None,
             "done": self.done,
             "place": [list(entry) for entry in place],
-            "inputs": {name: state_file.digest(np.asarray(value)) for name, value in fed.items()},
+            "inputs": {name: digest(np.asarray(value)) for name, value in fed.items()},
         }
-        target = Path(path)
-        with self._out_of_memory():
-            state_file.write(target, arrays, meta)
-        return target
+        return Snapshot(arrays, meta)
 
     def _put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]) -> None:
         """Take over the state of a file."""
@@ -252,21 +259,31 @@ class Run(Generic[R]):
 
 
 def resumed(
-    run_of: Callable[[dict[str, Any], int, Mapping[str, int]], Run[R]], path: Path, given: Mapping[str, Any], origin: Origin
+    run_of: Callable[[dict[str, Any], int, Mapping[str, int]], Run[R]],
+    source: Path | Snapshot,
+    given: Mapping[str, Any],
+    origin: Origin,
 ) -> Run[R]:
-    """The run that a file holds. `run_of(inputs, seed, bounds)` starts one; `given` are the inputs that the caller hands over again."""
-    arrays, meta = state_file.read(path)
+    """The run that a file or a snapshot holds.
+
+    `run_of(inputs, seed, bounds)` starts one; `given` are the inputs that the caller hands over again.
+    """
+    if isinstance(source, Snapshot):  # which stays as it is
+        name, meta, arrays = "the snapshot", source.meta, {each: np.array(array) for each, array in source.arrays.items()}
+    else:
+        read = Snapshot.read(source)
+        name, meta, arrays = str(source), read.meta, dict(read.arrays)
     differences = origin.differences(meta["program"])
     if differences:
         raise StateError(
-            f"{path} is the state of another program: {'; '.join(differences)}",
+            f"{name} is the state of another program: {'; '.join(differences)}",
             hint="compile the same program, with the same bounds and config, as the one that saved it",
         )
-    saved = {name[len("input/") :]: array for name, array in arrays.items() if name.startswith("input/")}
+    saved = {each[len("input/") :]: array for each, array in arrays.items() if each.startswith("input/")}
     run = run_of({**saved, **given}, int(arrays["seed"]), meta["bounds"])
     fed = {**run._fed.arrays, **{name: feed.array for name, feed in run._fed.streams.items() if feed.array is not None}}
     for name, checksum in meta["inputs"].items():
-        if name in fed and state_file.digest(np.asarray(fed[name])) != checksum:
+        if name in fed and digest(np.asarray(fed[name])) != checksum:
             raise StateError(
                 f"the input `{name}` is not the one of the saved run",
                 hint="give the same values, or leave it out if it was saved",

@@ -212,7 +212,7 @@ class Placement:
         start = self.value(index.start, env)
         whole = slots >= bound
         if lasting is not None:  # the points that last lie in order, one after the other
-            whole = lasting.stride == 1 and slots > lasting.count and index.size is None
+            whole = lasting.stride == 1 and slots - lasting.others >= lasting.count and index.size is None
             start = start - lasting.first if whole else start
         starts_inside = not is_static(start) or start >= 0  # outside of the domain nobody needs the value: any will do
         if whole and is_static(start) and starts_inside and start + (size - 1) * index.stride < slots:

@@ -88,7 +88,9 @@ class Host:
         if isinstance(item, Chunks):
             wanted = self.staged.launch_seconds or LONG_LOOP
             steps = counted_steps(item.counter, (each for part in item.segment.items for each in statements(part)), self.graph)
-            return Pieces(steps, self._values(item), self._piece(item), lambda count, took: next_count(count, took, wanted))
+            return Pieces(
+                steps, self._values(item), self._piece(item), lambda count, took: next_count(count, took, wanted), item=item
+            )
         if not isinstance(item, HostLoop):
             return Leaf(self._action(item))
         edge, body, counter = self.tree(item.edge), self.tree(item.body), item.counter
@@ -96,7 +98,8 @@ class Host:
         def enter(run: Progress, at: int) -> None:
             run.counters[counter] = at
 
-        return Loop(counted_steps(counter, _executes([item]), self.graph), self._values(item), enter, body, [*edge, *body])
+        steps = counted_steps(counter, _executes([item]), self.graph)
+        return Loop(steps, self._values(item), enter, body, [*edge, *body], item)
 
     def _values(self, item: HostLoop | Chunks) -> Callable[[Progress], range]:
         start, stop, step = self._evaluator(item.start), self._evaluator(item.stop), item.step

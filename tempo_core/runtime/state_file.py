@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,45 +24,70 @@ FORMAT = "tempo-run-1"
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
-def write(path: Path, arrays: Arrays, meta: Mapping[str, Any]) -> None:
-    """Write arrays and what JSON holds to a file, which takes the place of an earlier one when it is complete. Raises StateError."""
-    dtypes = {name: array.dtype.name for name, array in arrays.items()}
-    data = {name: _bytes(array) for name, array in arrays.items()}
-    text = json.dumps({**meta, "dtypes": dtypes, "shapes": {name: array.shape for name, array in arrays.items()}}, sort_keys=True)
-    content = safetensors.numpy.save(data, {"format": FORMAT, "meta": text, "checksum": _checksum(data, text)})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
-    except OSError as error:
-        raise StateError(
-            f"the state cannot be written to {path}: {error}", hint="an earlier file of this name is as it was"
-        ) from error
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a run at a place, which `Run.snapshot` gives: arrays by name, and what JSON holds.
 
+    What the run does later does not change it. So another thread may encode or write it while the run goes on.
+    """
 
-def read(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """The arrays and the rest of a file. Raises StateError for a file that is missing, damaged, or of another kind or version."""
-    if not path.is_file():
-        raise StateError(f"there is no file {path}", hint="run.save(path) writes it")
-    try:
-        with safetensors.safe_open(str(path), framework="numpy") as file:
-            header = file.metadata() or {}
-            data = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise StateError(
-            f"{path} ({path.stat().st_size} bytes) cannot be read: {error}",
-            hint="the file is truncated, or not a safetensors file; resume from an earlier one",
-        ) from error
-    if header.get("format") != FORMAT:
-        raise StateError(
-            f"{path} has the format {header.get('format', 'of something else')!r}, not {FORMAT!r}",
-            hint="only files that run.save(path) wrote can be resumed",
-        )
-    if _checksum(data, header["meta"]) != header.get("checksum"):
-        raise StateError(f"{path} is damaged: its checksum is not that of its content", hint="resume from an earlier file")
-    meta = json.loads(header["meta"])
-    arrays = {name: _array(data[name], dtype, meta["shapes"][name]) for name, dtype in meta.pop("dtypes").items()}
-    del meta["shapes"]
-    return arrays, meta
+    arrays: Arrays
+    meta: Mapping[str, Any]
+
+    def encoded(self) -> bytes:
+        """The content of a file."""
+        dtypes = {name: array.dtype.name for name, array in self.arrays.items()}
+        shapes = {name: array.shape for name, array in self.arrays.items()}
+        data = {name: _bytes(array) for name, array in self.arrays.items()}
+        text = json.dumps({**self.meta, "dtypes": dtypes, "shapes": shapes}, sort_keys=True)
+        return safetensors.numpy.save(data, {"format": FORMAT, "meta": text, "checksum": _checksum(data, text)})
+
+    def write(self, path: str | Path) -> Path:
+        """Write a file, which takes the place of an earlier one when it is complete. Raises StateError."""
+        target = Path(path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(target, self.encoded())
+        except OSError as error:
+            raise StateError(
+                f"the state cannot be written to {target}: {error}", hint="an earlier file of this name is as it was"
+            ) from error
+        return target
+
+    @classmethod
+    def read(cls, path: str | Path) -> Snapshot:
+        """What `write` wrote. Raises StateError for a file that is missing, damaged, or of another kind or version."""
+        source = Path(path)
+        if not source.is_file():
+            raise StateError(f"there is no file {source}", hint="run.save(path) writes it")
+        try:
+            content = source.read_bytes()
+        except OSError as error:
+            raise StateError(f"{source} cannot be read: {error.strerror or error}") from error
+        return cls.decoded(content, str(source))
+
+    @classmethod
+    def decoded(cls, content: bytes, name: str = "the state") -> Snapshot:
+        """What `encoded` gave. `name` says in errors what it is. Raises StateError if it is damaged, or of another kind or version."""
+        try:
+            data = safetensors.numpy.load(content)
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise StateError(
+                f"{name} ({len(content)} bytes) cannot be read: {error}",
+                hint="the file is truncated, or not a safetensors file; resume from an earlier one",
+            ) from error
+        if header.get("format") != FORMAT:
+            raise StateError(
+                f"{name} has the format {header.get('format', 'of something else')!r}, not {FORMAT!r}",
+                hint="only files that run.save(path) wrote can be resumed",
+            )
+        if _checksum(data, header["meta"]) != header.get("checksum"):
+            raise StateError(f"{name} is damaged: its checksum is not that of its content", hint="resume from an earlier file")
+        meta = json.loads(header["meta"])
+        arrays = {name: _array(data[name], dtype, meta["shapes"][name]) for name, dtype in meta.pop("dtypes").items()}
+        del meta["shapes"]
+        return cls(arrays, meta)
 
 
 def digest(array: Any) -> str:
@@ -72,7 +98,7 @@ def digest(array: Any) -> str:
 
 def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array as bytes: safetensors has no name for some of the dtypes."""
-    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _array(data: np.ndarray[Any, Any], dtype: str, shape: list[int]) -> np.ndarray[Any, Any]:
@@ -84,5 +110,5 @@ def _checksum(data: Arrays, text: str) -> str:
     total = hashlib.sha256(text.encode())
     for name in sorted(data):
         total.update(name.encode())
-        total.update(data[name].tobytes())
+        total.update(data[name].data)
     return total.hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, Union
+from typing import Any, Generic, TypeVar, Union
 
 S = TypeVar("S")
 Path = tuple[tuple[int, int], ...]
@@ -40,6 +40,7 @@ class Loop(Generic[S]):
     enter: Callable[[S, int], None]
     first: list[Node[S]]
     later: list[Node[S]]
+    item: Any = None  # what it was made of
 
 
 @dataclass(eq=False)
@@ -51,6 +52,7 @@ class Pieces(Generic[S]):
     run: Callable[[S, int, int], None]
     adapted: Callable[[int, float], int]  # the next count, from the last one and its seconds
     count: int = 1
+    item: Any = None
 
 
 Node = Union[Leaf[S], Branch[S], Loop[S], Pieces[S]]
@@ -77,6 +79,19 @@ class Walk(Generic[S]):
             self.path = path
             return
         self.path, self.done = (), True
+
+    def around(self) -> Iterator[tuple[Loop[S] | Pieces[S], range]]:
+        """The loops around the place, from the outside in, each from its iteration on; that of the last of them has not begun."""
+        nodes = self.nodes
+        for number, value in self.path:
+            node = nodes[number]
+            if isinstance(node, Branch):
+                nodes = node.then if value else node.orelse
+            elif isinstance(node, (Loop, Pieces)):
+                values = node.values(self.state)
+                yield node, range(value, values.stop, values.step)
+                if isinstance(node, Loop):
+                    nodes = node.first if value == values.start else node.later
 
     def _counts(self, node: Loop[S] | Pieces[S], depth: int) -> bool:
         return depth == 0 if self._step is None else self._step in node.steps

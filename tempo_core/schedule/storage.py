@@ -4,8 +4,8 @@ Two points of a tensor are alive together when one is written at or after the ot
 largest distance of two such points along a step, plus one, is the number of slots that suffice there: point p is kept in
 slot `p % slots`.
 
-Often only some points are read later: every hundredth by `x[t // 100 * 100]`, the first by `x[0]`. Then only those points
-are counted. All others are read at once, or never, and share one more slot.
+Often only some points are read much later: every hundredth by `x[t // 100 * 100]`, the first by `x[0]`. Then those points have
+slots of their own. All others are read soon (by `x[t - 1]`), at once, or never, and share a few more slots, often one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import islpy as isl
@@ -22,18 +22,19 @@ import islpy as isl
 from tempo_core.schedule.constraints import Read, Statement, is_statement, value_name
 from tempo_core.schedule.lifetimes import bounded_times, few_pieces
 from tempo_core.schedule.polyhedral import Row, Schedule
-from tempo_core.symbolic.domain import Range
+from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.sets import CONTEXT, fixed
 
 
 @dataclass(frozen=True)
 class Lasting:
-    """The points along a step that are read later than at once: every `stride`-th from `first` to `last`."""
+    """The points along a step that are read late: every `stride`-th from `first` to `last`. All others share the last `others` slots."""
 
     first: int
     last: int
     stride: int
+    others: int = 1
 
     @property
     def count(self) -> int:
@@ -49,8 +50,8 @@ class Storage:
     """The store of one output of a node: point p lives in slot `p % slots`, step by step.
 
     `kind` is "register" (one slot: a local, or a state updated in place), "window" (a circular store) or "block" (all
-    points of a step that is read by ranges, and so contiguous). Along a step with `lasting` points only these are
-    counted, and the last slot is for all others.
+    points of a step that is read by ranges, and so contiguous). Along a step with `lasting` points these have the first
+    slots, and the last ones are for all others.
     """
 
     kind: str
@@ -72,7 +73,8 @@ class Storage:
             return at % slots
         ahead = at - lasting.first
         lasts = (ahead % lasting.stride == 0) & (ahead >= 0) & (at <= lasting.last)
-        return choose(lasts, ahead // lasting.stride % (slots - 1), slots - 1)
+        own = slots - lasting.others
+        return choose(lasts, ahead // lasting.stride % own, own + at % lasting.others)
 
 
 def fold(
@@ -151,14 +153,19 @@ class _Folding:
             return ones, ()  # without statements, the node has no value: its reads are of empty ranges
         together = self._alive_together(node_id, far)
         slots = _fewest(together.deltas(), ones)
-        lasting = self._lasting(far, slots)
-        if not any(lasting):
-            return slots, ()
-        points = _restricted(together, lasting)
+        choices = [self._with_others(together, lasting, has_others) for lasting, has_others in self._lasting(far, slots)]
+        return min([(slots, ()), *choices], key=lambda choice: math.prod(choice[0]))
+
+    def _with_others(
+        self, together: isl.Map, lasting: tuple[Lasting | None, ...], has_others: bool
+    ) -> tuple[tuple[int, ...], tuple[Lasting | None, ...]]:
+        """The slots of points that last and of all others; `has_others` if some of these are read later than at once."""
+        ones = (1,) * len(lasting)
         strides = tuple(1 if part is None else part.stride for part in lasting)
-        counts = _fewest(points.deltas(), strides)
-        slots_with_others = tuple(n + (part is not None) for n, part in zip(counts, lasting, strict=True))
-        return (slots_with_others, lasting) if math.prod(slots_with_others) < math.prod(slots) else (slots, ())
+        counts = _fewest(_both_lasting(together, lasting).deltas(), strides)
+        rest = _fewest(_neither_lasting(together, lasting).deltas(), ones) if has_others else ones
+        slots = tuple(max(n, m) if part is None else n + m for n, m, part in zip(counts, rest, lasting, strict=True))
+        return slots, tuple(part and replace(part, others=m) for part, m in zip(lasting, rest, strict=True))
 
     def _with_room(self, node_id: int, reads: list[Read], slots: tuple[int, ...]) -> tuple[int, ...]:
         """A slot for each point of a step, if all points that exist have one anyway, and a range of more is read: `k[0:t + 1 to T]`.
@@ -180,16 +187,37 @@ class _Folding:
                 room[k] = bound
         return tuple(room)
 
-    def _lasting(self, reads: list[Read], slots: tuple[int, ...]) -> tuple[Lasting | None, ...]:
-        """Along each step, the points that are read later, if counting only these may take fewer slots; else None."""
+    def _lasting(self, reads: list[Read], slots: tuple[int, ...]) -> Iterator[tuple[tuple[Lasting | None, ...], bool]]:
+        """Along each step, the points that are read late, where it may take fewer slots to give these their own; and whether others are
+        read later than at once too.
+
+        All reads are late, or those along one step that may save something by themselves, or one of these. The others must be of points.
+        """
         if max(slots) <= 2:
-            return (None,) * len(slots)
-        points: isl.Set | None = None
-        for read in reads:
-            part = fixed(read.relation, self.bounds).range()
-            points = part if points is None else points.union(part)
-        assert points is not None, "there is a read"
+            return
+        lasting = self._points_of(reads, slots)
+        if any(lasting):
+            yield lasting, False
+        different = list({read.edge.index: read for read in reads}.values())
+        if len(different) == 1:
+            return
+        alone = [self._points_of([read for read in reads if read.edge.index == each.edge.index], slots) for each in different]
+        for k in range(len(slots)):
+            saving = [read.edge.index for read, points in zip(different, alone, strict=True) if points[k] is not None]
+            for late in dict.fromkeys((tuple(saving), *((each,) for each in saving))) if saving else ():
+                others = [read.edge.index[k] for read in different if read.edge.index not in late]
+                if not others or not all(isinstance(each, Point) for each in others):
+                    continue
+                points = self._points_of([read for read in reads if read.edge.index in late], slots)[k]
+                if points is not None:
+                    yield tuple(points if axis == k else None for axis in range(len(slots))), True
+
+    def _points_of(self, reads: list[Read], slots: tuple[int, ...]) -> tuple[Lasting | None, ...]:
+        """Along each step, the points that are read, if slots for these and one more may be fewer; else None."""
+        points = functools.reduce(isl.Set.union, (fixed(read.relation, self.bounds).range() for read in reads))
         choices: list[Lasting | None] = []
+        if points.is_empty():
+            return (None,) * len(slots)
         for k, count in enumerate(slots):
             first, last = points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()
             lasting = Lasting(first, last, 1 if first == last else _stride(points, k))
@@ -283,8 +311,20 @@ def _fixes_point(rows: tuple[Row, ...] | None, depth: int | None, rank: int) -> 
     return set(fixed_steps) == set(range(rank))
 
 
-def _restricted(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map:
+def _both_lasting(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map:
     """The pairs of points of which both are lasting."""
+    points = _points(together, lasting)
+    return together.intersect_domain(points).intersect_range(points)
+
+
+def _neither_lasting(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map:
+    """The pairs of points of which none is lasting."""
+    points = _points(together, lasting)
+    return together.subtract_domain(points).subtract_range(points)
+
+
+def _points(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Set:
+    """The points that are lasting."""
     points = isl.Set.universe(together.get_space().domain())
     local = isl.LocalSpace.from_space(points.get_space())
     for k, part in enumerate(lasting):
@@ -293,7 +333,7 @@ def _restricted(together: isl.Map, lasting: Sequence[Lasting | None]) -> isl.Map
             points = points.intersect(ahead.mod_val(isl.Val(part.stride, CONTEXT)).zero_set())
             points = points.lower_bound_val(isl.dim_type.set, k, isl.Val(part.first, CONTEXT))
             points = points.upper_bound_val(isl.dim_type.set, k, isl.Val(part.last, CONTEXT))
-    return together.intersect_domain(points).intersect_range(points)
+    return points
 
 
 def _fewest(distances: isl.Set, strides: tuple[int, ...]) -> tuple[int, ...]:

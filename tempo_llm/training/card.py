@@ -18,7 +18,7 @@ class Figures(Protocol):
     @property
     def updates(self) -> int: ...
     @property
-    def held_out_loss(self) -> float: ...
+    def held_out_loss(self) -> float | None: ...
     @property
     def exact(self) -> int | None: ...
     @property
@@ -51,6 +51,7 @@ def card(recipe: TrainRecipe, config: LlamaConfig, figures: Figures) -> str:
         if figures.prompts
         else ""
     )
+    perplexity = "unknown" if figures.held_out_loss is None else f"{math.exp(figures.held_out_loss):.3f}"
     return f"""---
 license: apache-2.0
 library_name: tempo
@@ -62,7 +63,7 @@ Trained by `tempo-llm train` on {origin}. No document, and no prompt of a lesson
 
 - {config.num_hidden_layers} layers of {config.hidden_size}, {config.num_attention_heads} heads, a vocabulary of {config.vocab_size} tokens (byte-level BPE).
 - {figures.updates} updates of {recipe.batch_size} rows of {recipe.length} tokens. Weights are stored as {recipe.saved_dtype}.
-- Perplexity of held-out text, a token: {math.exp(figures.held_out_loss):.3f} ({recipe.eval_rows} rows of {recipe.length} tokens).
+- Perplexity of held-out text, a token: {perplexity} ({recipe.eval_rows} rows of {recipe.length} tokens).
 {exact}
 The recipe, with every key:
 

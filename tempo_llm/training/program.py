@@ -20,6 +20,8 @@ from tempo_llm.training.recipe import TrainRecipe
 Arrays = Mapping[str, np.ndarray]
 Receiver = Callable[[int, Arrays, Arrays], None]
 """What gets, after each report's updates: its number, the metrics of its updates, and the parameters at their end."""
+Figures = dict[str, float]
+"""Figures of the newest report that the host computes, by name. They are saved with the run, so that it has them when it goes on."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,10 @@ class Traced:
     outputs: list[Tensor]
 
 
-def trace_training(config: LlamaConfig, recipe: TrainRecipe, rows: int, receive: Receiver) -> Traced:
-    """The program of a whole training run.
+def trace_training(
+    config: LlamaConfig, recipe: TrainRecipe, rows: int, receive: Receiver, figures: Figures | None = None
+) -> Traced:
+    """The program of a whole training run, with whose state `figures` are saved.
 
     Its inputs are `rows` int32 [rows, length + 1], `row` int32 [E, I, M, B] (which rows an update is of), and the first weights, float32,
     by the names of `checkpoint.load_weights`. An update is of M micro-batches of B rows: their gradients are added up in a loop over m.
@@ -65,7 +69,13 @@ def trace_training(config: LlamaConfig, recipe: TrainRecipe, rows: int, receive:
         updated = optimizer.step()
         norm = tp.optim.global_norm([parameter.grad for parameter in parameters.values()], over=(layer,))
         metrics = {"loss": loss, "gradient_norm": norm, "learning_rate": rate}
-        _report(receive, {name: value[e, 0:I] for name, value in metrics.items()}, {n: _at_end(w, I) for n, w in updated.items()})
+        reporter = _Reporter(receive, list(metrics), list(updated), {} if figures is None else figures)
+        tp.sink(
+            reporter.report,
+            *(value[e, 0:I] for value in metrics.values()),
+            *(_at_end(weight, I) for weight in updated.values()),
+            name="report",
+        )
     parts = recipe.batch_size // recipe.micro_batches
     bounds: Bounds = {
         E: recipe.reports, I: recipe.report_every, M: recipe.micro_batches, B: parts, T: recipe.length, L: config.num_hidden_layers,
@@ -111,10 +121,11 @@ def _at_end(weight: Tensor, updates: Expr) -> Tensor:
 
 
 class _Reporter:
-    """The sink of a training program. Its state, the number of reports so far, is saved with the run."""
+    """The sink of a training program. Its state, the number of reports so far and the figures of the newest, is saved with the run."""
 
-    def __init__(self, receive: Receiver, metrics: Sequence[str], parameters: Sequence[str]):
+    def __init__(self, receive: Receiver, metrics: Sequence[str], parameters: Sequence[str], figures: Figures):
         self.receive, self.metrics, self.parameters, self.count = receive, metrics, parameters, 0
+        self.figures = figures
 
     def report(self, *values: np.ndarray, e: int) -> None:
         arrays = {name: np.asarray(value) for name, value in zip((*self.metrics, *self.parameters), values, strict=True)}
@@ -122,21 +133,16 @@ class _Reporter:
         self.receive(int(e), {name: arrays[name] for name in self.metrics}, {name: arrays[name] for name in self.parameters})
 
     def state(self) -> Mapping[str, np.ndarray]:
-        return {"count": np.asarray(self.count)}
+        return {"count": np.asarray(self.count), **{name: np.asarray(value) for name, value in self.figures.items()}}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.count = int(arrays["count"])
+        self.figures.update({name: float(arrays[name]) for name in self.figures if name in arrays})
 
 
 def reports_of(run: tp.Run[Any]) -> int:
     """How many reports a run of a training program has behind it."""
     return int(run.state["function/report/count"])
-
-
-def _report(receive: Receiver, metrics: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
-    """Hand the metrics and parameters of each report to the host, through one sink."""
-    reporter = _Reporter(receive, list(metrics), list(parameters))
-    tp.sink(reporter.report, *metrics.values(), *parameters.values(), name="report")
 
 
 def first_weights(config: LlamaConfig, seed: int, deviation: float = 0.02) -> dict[str, np.ndarray]:

@@ -22,6 +22,7 @@ from tempo_core.runs.recipe import (
     validated,
 )
 
+MOST_ROWS = 2**28  # of a run: their order is an array of 4 bytes a row
 KIND = "model"  # the key that makes a recipe one of `tempo_llm`
 
 
@@ -107,6 +108,8 @@ class TrainRecipe(Strict):
             raise ValueError(f"micro_batches={self.micro_batches} does not divide batch_size={self.batch_size}")
         if self.updates % self.report_every:
             raise ValueError(f"report_every={self.report_every} does not divide updates={self.updates}")
+        if self.updates * self.batch_size > MOST_ROWS:
+            raise ValueError(f"updates={self.updates} of batch_size={self.batch_size} are more than {MOST_ROWS} rows")
         if self.length > self.model.max_position_embeddings:
             raise ValueError(
                 f"length={self.length} is more than model.max_position_embeddings={self.model.max_position_embeddings}"

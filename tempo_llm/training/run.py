@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import tempo_core as tp
+from tempo_core.compiling import interruptible
 from tempo_core.runs.errors import RecipeError, RunError
 from tempo_core.runs.logger import CSVLogger, WandbLogger
 from tempo_core.runs.stop import StopRequest
@@ -22,7 +23,7 @@ from tempo_llm.model import load
 from tempo_llm.saving import save_model
 from tempo_llm.training.card import card, tokenizer_settings
 from tempo_llm.training.lessons import Lesson
-from tempo_llm.training.program import Arrays, first_weights, reports_of, trace_evaluation, trace_training
+from tempo_llm.training.program import Arrays, Figures, first_weights, reports_of, trace_evaluation, trace_training
 from tempo_llm.training.progress import Progress
 from tempo_llm.training.recipe import TrainRecipe
 from tempo_llm.training.rundir import RunFiles
@@ -32,11 +33,11 @@ from tempo_llm.types import IntArray
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run. `stopped` says why it ended early: a signal, or the time."""
+    """What came of a run. `stopped` says why it ended early: a signal, or the time. Losses are None before the first report."""
 
     updates: int
-    loss: float
-    held_out_loss: float
+    loss: float | None
+    held_out_loss: float | None
     tokens_per_second: float
     seconds: float
     compiles: int
@@ -52,9 +53,10 @@ class Prepared:
     def __init__(self, recipe: TrainRecipe):
         self.recipe = recipe
         self.text: Text = make_text(recipe.text)
-        self.tokenizer = train_tokenizer(self.text.training, recipe.vocabulary)
-        self.rows = packed(self.tokenizer, self.text.training, recipe.length)
-        self.held_out = packed(self.tokenizer, self.text.held_out, recipe.length)[: recipe.eval_rows]
+        self.tokenizer = interruptible(lambda: train_tokenizer(self.text.training, recipe.vocabulary))
+        self.rows = interruptible(lambda: packed(self.tokenizer, self.text.training, recipe.length))
+        self.held_out = interruptible(lambda: packed(self.tokenizer, self.text.held_out, recipe.length))
+        self.held_out = self.held_out[: recipe.eval_rows]
         for what, rows in (("training", self.rows), ("held-out", self.held_out)):
             if not len(rows):
                 raise RecipeError(
@@ -88,10 +90,16 @@ class Prepared:
 
 
 class _Reports:
-    """The newest report of the running program."""
+    """The newest report of the running program. Its losses are saved with the run, so that a run that goes on has them."""
 
     def __init__(self) -> None:
         self.number, self.metrics, self.parameters = -1, {}, {}  # type: int, Arrays, Arrays
+        self.losses: Figures = {"loss": math.nan, "held_out_loss": math.nan}
+
+    def loss(self, name: str) -> float | None:
+        """A loss of the newest report of this run, or of the one that it goes on with; None if there is none."""
+        value = self.losses[name]
+        return value if math.isfinite(value) else None
 
     def receive(self, number: int, metrics: Arrays, parameters: Arrays) -> None:
         self.number = number
@@ -113,11 +121,14 @@ class Evaluation:
 
 
 def compiled(
-    prepared: Prepared, receive: Callable[[int, Arrays, Arrays], None], options: Mapping[str, Any]
+    prepared: Prepared,
+    receive: Callable[[int, Arrays, Arrays], None],
+    options: Mapping[str, Any],
+    figures: Figures | None = None,
 ) -> tp.Program[list[np.ndarray[Any, np.dtype[Any]]]]:
-    """The program of a training run, which hands each report to `receive`."""
+    """The program of a training run, which hands each report to `receive`. `figures` are saved with the run, and restored with it."""
     recipe = prepared.recipe
-    traced = trace_training(prepared.config, recipe, len(prepared.rows), receive)
+    traced = trace_training(prepared.config, recipe, len(prepared.rows), receive, figures)
     loops = ("vectorize(m)",) if recipe.micro_batches > 1 else ()  # micro-batches one after the other
     return traced.context.compile(
         traced.bounds, traced.outputs, tp.Config(seed=recipe.seed, executor=recipe.executor, disable=loops, **options)
@@ -167,12 +178,11 @@ class _Training:
         self.prepared = Prepared(recipe)
         self.reports = _Reports()
         self.tokens = recipe.report_every * recipe.batch_size * recipe.length  # of a report
-        self.loss = self.held_out_loss = math.nan
         self.saved = 0  # reports
 
     def run_all(self, progress: bool) -> Outcome:
         recipe, reports, began = self.recipe, self.reports, time.perf_counter()
-        program = compiled(self.prepared, reports.receive, self.options)
+        program = compiled(self.prepared, reports.receive, self.options, reports.losses)
         evaluation = Evaluation(self.prepared.config, self.prepared.held_out, self.other_options)
         live, done = self._started(program)
         loggers: list[CSVLogger | WandbLogger] = [CSVLogger(self.run.metrics, done)]
@@ -234,9 +244,10 @@ class _Training:
             f"{name} is not finite after update {last}" for name, w in reports.parameters.items() if not np.isfinite(w).all()
         ]
         if not problems:
-            self.loss, self.held_out_loss = float(losses.mean()), evaluation.loss(reports.parameters)
-            if not math.isfinite(self.held_out_loss):
-                problems.append(f"the held-out loss is {self.held_out_loss} after update {last}")
+            newest = {"loss": float(losses.mean()), "held_out_loss": evaluation.loss(reports.parameters)}
+            reports.losses.update(newest)
+            if not math.isfinite(newest["held_out_loss"]):
+                problems.append(f"the held-out loss is {newest['held_out_loss']} after update {last}")
         if problems:
             kept = f"{self.run.path} holds the state and the model after update {first - 1}" if first else "nothing was saved"
             raise RunError(
@@ -246,8 +257,7 @@ class _Training:
         return {
             "update": first + recipe.report_every,
             "tokens": (reports.number + 1) * self.tokens,
-            "loss": self.loss,
-            "held_out_loss": self.held_out_loss,
+            **reports.losses,
             "gradient_norm": float(reports.metrics["gradient_norm"].mean()),
             "learning_rate": float(reports.metrics["learning_rate"][-1]),
         }
@@ -261,20 +271,20 @@ class _Training:
         self, program: tp.Program[Any], evaluation: Evaluation, done: int, seconds: float, tokens: int, total: float
     ) -> Outcome:
         """Evaluate what is saved, and write result.json and the model's card."""
-        recipe, prepared = self.recipe, self.prepared
+        recipe, prepared, held_out_loss = self.recipe, self.prepared, self.reports.loss("held_out_loss")
         stopped = self.request.reason if done < recipe.reports else None
         asked = prepared.questions() if stopped is None else []
         exact = None
         if done and stopped is None:
             model = load(self.run.model, **self.other_options)
-            self.held_out_loss = evaluation.loss({name: w.astype(np.float32) for name, w in model.generator.weights.items()})
+            held_out_loss = evaluation.loss({name: w.astype(np.float32) for name, w in model.generator.weights.items()})
             exact = (
                 sum(is_exact(lesson, text) for lesson, text in zip(asked, completions(model, asked), strict=True))
                 if asked
                 else None
             )
         outcome = Outcome(
-            done * recipe.report_every, self.loss, self.held_out_loss, tokens / seconds if seconds else 0.0, total,
+            done * recipe.report_every, self.reports.loss("loss"), held_out_loss, tokens / seconds if seconds else 0.0, total,
             program.compiles, program.compile_seconds, stopped, exact, len(asked) or None,
         )  # fmt: skip
         self.run.write_result(vars(outcome))
@@ -288,8 +298,10 @@ def summary(outcome: Outcome) -> str:
     """What came of a run, in words."""
     text = (
         f"{outcome.updates:,} updates in {outcome.seconds:.1f} s ({outcome.tokens_per_second:,.0f} tokens/s while training); compiled "
-        f"{outcome.compiles} XLA programs in {outcome.compile_seconds:.1f} s; perplexity of held-out text {math.exp(outcome.held_out_loss):.3f}"
+        f"{outcome.compiles} XLA programs in {outcome.compile_seconds:.1f} s"
     )
+    if outcome.held_out_loss is not None:
+        text = f"{text}; perplexity of held-out text {math.exp(outcome.held_out_loss):.3f}"
     return text if outcome.prompts is None else f"{text}; {outcome.exact} of {outcome.prompts} held-out prompts completed exactly"
 
 

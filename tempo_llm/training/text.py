@@ -121,6 +121,8 @@ def order_of_rows(recipe: TrainRecipe, count: int) -> IntArray:
     """The rows of each update: int32 [reports, updates of a report, micro-batches, rows]. All rows come before one comes again."""
     needed = recipe.updates * recipe.batch_size
     random = np.random.default_rng(recipe.seed)
-    epochs = [random.permutation(count) for _ in range(-(-needed // count))]
+    order = np.empty(needed, np.int32)
+    for first in range(0, needed, count):
+        order[first : first + count] = random.permutation(count)[: needed - first]
     shape = (recipe.reports, recipe.report_every, recipe.micro_batches, recipe.batch_size // recipe.micro_batches)
-    return np.concatenate(epochs)[:needed].astype(np.int32).reshape(shape)
+    return order.reshape(shape)

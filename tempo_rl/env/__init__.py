@@ -71,7 +71,7 @@ def _in_program(recipe: Recipe, batch: Batch) -> ProgramEnvironment:
     if is_functional(env.id) if source is None else source.is_functional:
         from tempo_rl.env.functional_env import FunctionalEnv
 
-        return FunctionalEnv(_single(recipe), recipe.num_envs, batch)
+        return FunctionalEnv(_single(recipe), recipe.num_envs, batch, recipe.check_finite)
     from tempo_rl.env.gymnasium_env import GymnasiumEnv
 
     return GymnasiumEnv(_host(recipe, recipe.num_envs, recipe.seed, env.vectorization), batch, may_restart=True)
@@ -112,10 +112,11 @@ def _host(recipe: Recipe, num_envs: int, seed: int, vectorization: str) -> HostV
 
     env, source = recipe.env, recipe.env.source
     if source is None:
-        host = make_host(env.id, num_envs, seed, vectorization, env.wrappers, **_keywords(recipe))
+        host = make_host(env.id, num_envs, seed, vectorization, env.wrappers, recipe.env_timeout, **_keywords(recipe))
     else:
         make_one = cast("Callable[[], Environment]", source.make)
-        host = vectorized(wrapped(make_one, env.wrappers), source.name, num_envs, seed, vectorization)
+        make_wrapped = wrapped(make_one, env.wrappers)
+        host = vectorized(make_wrapped, source.name, num_envs, seed, vectorization, recipe.env_timeout)
     host.actions = squashed(host.actions, host.name) if recipe.squash_actions else host.actions
     return host
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from tempo_rl.env.registry import FUNCTIONAL
 from tempo_rl.env.source import JaxEnvironment, Source
 from tempo_rl.env.spaces import Actions, actions_of, flat, flat_space, observations_of
 from tempo_rl.env.transition import Transition
-from tempo_rl.env.vector import require_finite
+from tempo_rl.env.vector import AT_FAULT, require_finite
 from tempo_rl.errors import EnvError
 from tempo_rl.references import load_reference
 
@@ -151,10 +152,13 @@ def _standard_promotion() -> Iterator[None]:
 
 
 class FunctionalEnv:
-    """Functional environments over the batch step, with the same methods as `GymnasiumEnv`."""
+    """Functional environments over the batch step, with the same methods as `GymnasiumEnv`.
 
-    def __init__(self, single: SingleEnvironment, num_envs: int, batch: Batch):
-        self.single, self.num_envs, self._batch = single, num_envs, batch
+    With `check_finite`, the host looks at each step for numbers that are not finite, and raises `EnvError` for them. That takes time.
+    """
+
+    def __init__(self, single: SingleEnvironment, num_envs: int, batch: Batch, check_finite: bool = False):
+        self.single, self.num_envs, self._batch, self._check_finite = single, num_envs, batch, check_finite
         self.observations, self.actions = single.observations, single.actions
         self._start: tp.Tensor | None = None
 
@@ -184,12 +188,43 @@ class FunctionalEnv:
         packed = tp.spec((self.single.state_size,), self.single.state_dtype)
         outputs = [packed, observation, number, flag, flag, observation, number, count]
         function = self.single.step if restarts else self.single.advance
-        following, *parts = tp.udf(function, state, action, key, outputs=outputs, kind="jax", name="step")
+        if self._check_finite:
+            marked = [*outputs, tp.spec((), "int32")]
+            following, *parts, mark = tp.udf(_marked(function), state, action, key, outputs=marked, kind="jax", name="step")
+            self._hear(mark, parts[-1])
+        else:
+            following, *parts = tp.udf(function, state, action, key, outputs=outputs, kind="jax", name="step")
         tp.carry(state, self._start, following, kept=[step.expr for step in self._start.domain.steps])
         return Transition(*parts)
 
+    def _hear(self, mark: tp.Tensor, length: tp.Tensor) -> None:
+        """Have the marks of all environments, and the steps of their episodes, come to the host after each step."""
+        b, size = self._batch
+        together = tuple(slice(0, size) if step in b.steps else step.expr for step in mark.domain.steps)
+        tp.sink(self._require_finite, mark[together], length[together], name="check_finite")
+
+    def _require_finite(self, marks: np.ndarray, lengths: np.ndarray, **steps: int) -> None:
+        for wrong in np.flatnonzero(marks)[:1].tolist():
+            what, where = (
+                "an observation" if marks[wrong] == 1 else "a reward",
+                f"in environment {wrong} at step {lengths[wrong]}",
+            )
+            raise EnvError(f"{self.single.name} gave {what} that is not finite, {where} of its episode", hint=AT_FAULT)
+
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _marked(function: Callable[..., tuple[Array, ...]]) -> Callable[..., tuple[Array, ...]]:
+    """A step that also gives 0, or 1 for an observation that is not finite, or 2 for such a reward."""
+
+    def step(packed: Array, action: Array, key_data: Array) -> tuple[Array, ...]:
+        parts = function(packed, action, key_data)
+        reward, final = parts[2], parts[5]
+        mark = jnp.where(jnp.isfinite(final).all(), jnp.where(jnp.isfinite(reward), 0, 2), 1)
+        return (*parts, mark.astype("int32"))
+
+    return step
 
 
 class FunctionalVectorEnvironment:
@@ -238,10 +273,16 @@ def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any
         return SingleEnvironment(Brax(env_id[5:], **params), steps, env_id, {})
     reference, usual = FUNCTIONAL.get(env_id, (env_id, max_episode_steps))
     limit = usual if max_episode_steps is None else max_episode_steps
-    if limit is None:
-        raise EnvError(f"{env_id} has no time limit", hint="write env.kwargs.max_episode_steps=200, for example")
     try:
         kind = load_reference(reference)
+        if isinstance(kind, type) and issubclass(kind, gymnasium.Env):
+            register = f"gymnasium.register({kind.__name__ + '-v0'!r}, entry_point={kind.__name__})"
+            raise EnvError(
+                f"{env_id} is an environment of Gymnasium, and not one in JAX",
+                hint=f"register it in its module, {register}, and write env.id={env_id}-v0",
+            )
+        if limit is None:
+            raise EnvError(f"{env_id} has no time limit", hint="write env.kwargs.max_episode_steps=200, for example")
         ours = {name: params.pop(name) for name in [*params] if name in inspect.signature(kind).parameters}
         function = cast("JaxEnvironment", kind(**ours))
     except EnvError as error:

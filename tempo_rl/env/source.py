@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from tempo_rl.env.blocked import TIMEOUT, within
+from tempo_rl.env.closing import close_quietly
 from tempo_rl.errors import EnvError
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def source_of(env: AnyEnvironment) -> Source | None:
             f"{env!r} is not an environment",
             hint="give an id, a gymnasium.Env, a function that makes one, or an environment in JAX",
         )
-    example: object = env()
+    example: object = within(TIMEOUT, f"{getattr(env, '__name__', env)}()", env)
     if isinstance(example, gymnasium.Env):
         name = _name(example)
         _check(example, name)
@@ -86,9 +88,9 @@ def _check(example: Environment, name: str) -> None:
     from tempo_rl.env.check import check_host
 
     try:
-        check_host(example, name)
+        within(TIMEOUT, f"a reset or step of {name}", lambda: check_host(example, name))
     finally:
-        example.close()
+        close_quietly(example, f"the environment {name}")
 
 
 def _copies_of(env: Environment) -> Callable[[], Environment]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
+from tempo_rl.env.blocked import TIMEOUT, within
 from tempo_rl.env.spaces import Actions, Observations, actions_of, observations_of
 from tempo_rl.env.transition import Transition
-from tempo_rl.errors import EnvError
-from tempo_rl.references import load_reference
+from tempo_rl.errors import EnvError, own_line
+from tempo_rl.references import find_modules, load_reference
 
 if TYPE_CHECKING:
     import gymnasium
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     VectorEnv: TypeAlias = gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]
 
 
-TIMEOUT = 120.0  # seconds for one step of environments in other processes
+STARTING = 60.0  # seconds that the start of one more process may take, on a machine with much to do
 MOST_ENVIRONMENTS = 65_536  # on the host, in one vector
 
 
@@ -50,8 +52,11 @@ class HostVectorEnvironment:
     inserts: a step that ignores the action, and from which nothing may be learned. Other vector environments with NEXT_STEP are refused.
     """
 
-    def __init__(self, env: VectorEnv, seed: int = 0, name: str = "", remembering: bool = False):
-        """`remembering`: each copy is inside `tempo_rl.env.state._Remembering`, which copies in other processes need to be saved."""
+    def __init__(self, env: VectorEnv, seed: int = 0, name: str = "", remembering: bool = False, timeout: float = TIMEOUT):
+        """`remembering`: each copy is inside `tempo_rl.env.state._Remembering`, which copies in other processes need to be saved.
+
+        `timeout` is the most seconds for a call of copies in other processes, and for their state.
+        """
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
         self.name = name or str(getattr(getattr(env, "spec", None), "id", type(env).__name__))
@@ -67,7 +72,7 @@ class HostVectorEnvironment:
             )
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._remembering = remembering
-        self.timeout = TIMEOUT
+        self.timeout = timeout
         self._returns = np.zeros(self.num_envs, np.float64)
         self._lengths = np.zeros(self.num_envs, np.int32)
 
@@ -76,7 +81,10 @@ class HostVectorEnvironment:
         seeds: Any = env_seeds(
             self.seed, self.num_envs, clock
         )  # the base class declares one seed; every subclass takes one per copy
-        with _errors_of_processes():
+        if self._remembering:
+            env: Any = self.env
+            observation, _ = self._answer("reset", lambda: env.reset_async(seed=seeds), env.reset_wait)
+        else:
             observation, _ = self.env.reset(seed=seeds)
         self._returns[:], self._lengths[:] = 0.0, 0
         return self._observation(observation)
@@ -119,8 +127,11 @@ class HostVectorEnvironment:
         """
         from tempo_rl.env.state import state_of
 
-        copies = self._copies()
-        states = cast("Any", self.env).get_attr("saved_state") if copies is None else [state_of(copy) for copy in copies]
+        copies, env = self._copies(), cast("Any", self.env)
+        if copies is None:
+            states = self._answer("state", lambda: env.call_async("saved_state"), env.call_wait)
+        else:
+            states = [within(self.timeout, f"{self.name}.state()", partial(state_of, copy)) for copy in copies]
         arrays = self.running()
         for index, state in enumerate(states):
             if isinstance(state, EnvError):
@@ -139,11 +150,12 @@ class HostVectorEnvironment:
         prefixes = [f"{index}/" for index in range(self.num_envs)]
         states = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes]
         copies = self._copies()
+        what = f"{self.name}.restore()"
         if copies is None:
-            cast("Any", self.env).set_attr("saved_state", states)
+            within(self.timeout, what, lambda: cast("Any", self.env).set_attr("saved_state", states))
         else:
             for copy, state in zip(copies, states, strict=True):
-                restore_state(copy, state)
+                within(self.timeout, what, partial(restore_state, copy, state))
         self._returns[:], self._lengths[:] = arrays["returns"], arrays["lengths"]
 
     @property
@@ -170,23 +182,28 @@ class HostVectorEnvironment:
         )
 
     def _stepped(self, action: np.ndarray) -> Any:
-        """A step of the vector environment. Raises EnvError for processes that do not answer, or have ended."""
+        """A step of the vector environment."""
         if not self._remembering:
             return self.env.step(action)
         env: Any = self.env
+        return self._answer("step", lambda: env.step_async(action), env.step_wait)
+
+    def _answer(self, function: str, ask: Callable[[], None], wait: Callable[[float], Any]) -> Any:
+        """The answer of the environments in other processes. Raises EnvError for processes that do not answer, or have ended."""
         try:
             with _errors_of_processes():
-                env.step_async(action)
-                return env.step_wait(timeout=self.timeout)
+                ask()
+                return wait(self.timeout)
         except multiprocessing.TimeoutError as error:
             raise EnvError(
-                f"{self.name} has not answered a step within {self.timeout:g} s",
-                hint="look for an endless loop or a lock in its step()",
+                f"{self.name} has not answered a {function} within {self.timeout:g} s",
+                hint=f"look for an endless loop or a lock in its {function}(), or allow more seconds: env_timeout=600",
             ) from error
         except (EOFError, ConnectionError) as error:
             from gymnasium.vector.async_vector_env import AsyncState
 
-            env._state = AsyncState.DEFAULT  # or else closing it waits for the step, and leaves the other processes behind
+            env: Any = self.env
+            env._state = AsyncState.DEFAULT  # or else closing it waits for the answer, and leaves the other processes behind
             raise EnvError(f"a process of {self.name} has ended: it was killed, or ran out of memory") from error
 
     def _observation(self, observation: np.ndarray) -> np.ndarray:
@@ -198,6 +215,9 @@ class HostVectorEnvironment:
         return self.actions.outward(action).astype(self._action_dtype)
 
 
+AT_FAULT = "the environment is at fault, not the agent: check its step()"
+
+
 def require_finite(name: str, observation: np.ndarray, reward: np.ndarray, lengths: np.ndarray) -> None:
     """Raise EnvError for numbers of environments (B, ...) that are not finite, and say whose they are. `lengths` (B,) are the steps of episodes."""
     for what, values in (("an observation", observation), ("a reward", reward)):
@@ -206,7 +226,7 @@ def require_finite(name: str, observation: np.ndarray, reward: np.ndarray, lengt
             raise EnvError(
                 f"{name} gave {what} that is not finite: {values[wrong]}, in environment {wrong} at step "
                 f"{int(lengths[wrong])} of its episode",
-                hint="the environment is at fault, not the agent: check its step()",
+                hint=AT_FAULT,
             )
 
 
@@ -228,28 +248,46 @@ def _errors_of_processes() -> Iterator[None]:
 
 
 def make_host(
-    env_id: str, num_envs: int, seed: int = 0, vectorization: str = "sync", wrappers: Sequence[str] = (), **kwargs: Any
+    env_id: str,
+    num_envs: int,
+    seed: int = 0,
+    vectorization: str = "sync",
+    wrappers: Sequence[str] = (),
+    env_timeout: float = TIMEOUT,
+    **kwargs: Any,
 ) -> HostVectorEnvironment:
-    """`num_envs` Gymnasium environments `env_id`, stepped in this process ("sync") or one process each ("async")."""
+    """`num_envs` Gymnasium environments `env_id`, stepped in this process ("sync") or one process each ("async").
+
+    A call of an environment ends with an error after `env_timeout` seconds.
+    """
     import gymnasium
 
+    find_modules()
     make_one = wrapped(lambda: gymnasium.make(env_id, **kwargs), wrappers)
     try:
-        return vectorized(make_one, env_id, num_envs, seed, vectorization)
+        return vectorized(make_one, env_id, num_envs, seed, vectorization, env_timeout)
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
         raise EnvError(f"Gymnasium cannot make {env_id!r}: {error}", hint=_nearest(env_id, gymnasium.registry)) from error
+    except EnvError:
+        raise
     except TypeError as error:
         message = f"Gymnasium cannot make {env_id!r} with {kwargs}: {error}"
         raise EnvError(message, hint="check the names in env.kwargs of the recipe") from error
+    except ImportError as error:
+        raise EnvError(
+            f"the module of {env_id!r} cannot be imported: {error}{own_line(error)}",
+            hint="modules are found from the working directory",
+        ) from error
+    except Exception as error:  # of code of the environment
+        what = f"{type(error).__name__}: {error}{own_line(error)}"
+        raise EnvError(f"the making of {env_id} with {kwargs} raised {what}") from error
 
 
 def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callable[[], Environment]:
     """A function that makes environments inside wrappers, which are `module:Class` references. Raises `EnvError`."""
     import gymnasium
-
-    from tempo_rl.env.watched import own_line
 
     classes = [cast("Callable[[Environment], Environment]", load_reference(reference)) for reference in wrappers]
 
@@ -279,15 +317,25 @@ def flattened(env: Environment) -> Environment:
 
 
 def vectorized(
-    make_one: Callable[[], Environment], name: str, num_envs: int, seed: int = 0, vectorization: str = "sync"
+    make_one: Callable[[], Environment],
+    name: str,
+    num_envs: int,
+    seed: int = 0,
+    vectorization: str = "sync",
+    timeout: float = TIMEOUT,
 ) -> HostVectorEnvironment:
-    """`num_envs` environments that `make_one` makes, stepped in this process ("sync") or one process each ("async")."""
+    """`num_envs` environments that `make_one` makes, stepped in this process ("sync") or one process each ("async").
+
+    A call of an environment ends with an error after `timeout` seconds.
+    """
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
     from tempo_rl.env.state import _Remembering
 
+    limit = timeout if vectorization == "sync" else None  # this process watches the others
+
     def make_watched() -> Environment:
-        return _Remembering(flattened(make_one()), name)
+        return _Remembering(flattened(within(limit, f"the making of {name}", make_one)), name, limit)
 
     if vectorization not in ("sync", "async"):
         raise EnvError(f"env.vectorization is {vectorization!r}", hint="write env.vectorization=sync or env.vectorization=async")
@@ -300,8 +348,12 @@ def vectorized(
     if vectorization == "sync":
         env: VectorEnv = SyncVectorEnv([make_watched] * num_envs, autoreset_mode=mode)
     else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
-        env = AsyncVectorEnv([make_watched] * num_envs, autoreset_mode=mode, context="spawn")
-    return HostVectorEnvironment(env, seed, name, remembering=vectorization == "async")
+        env = within(
+            timeout + STARTING * num_envs,
+            f"the making of {name} in other processes",
+            lambda: AsyncVectorEnv([make_watched] * num_envs, autoreset_mode=mode, context="spawn"),
+        )
+    return HostVectorEnvironment(env, seed, name, vectorization == "async", timeout)
 
 
 def _nearest(env_id: str, registry: Iterable[str]) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
 import gymnasium
 import numpy as np
 
-from tempo_rl.errors import EnvError
+from tempo_rl.env.blocked import within
+from tempo_rl.errors import EnvError, own_line
 
 if TYPE_CHECKING:
     Wrapper: TypeAlias = gymnasium.Wrapper[Any, Any, Any, Any]
@@ -19,12 +19,12 @@ else:
 
 
 class Watched(Wrapper):
-    """The environment inside, which raises `EnvError` alone."""
+    """The environment inside, which raises `EnvError` alone. Its functions return within `limit` seconds, or raise it too."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], name: str):
+    def __init__(self, env: gymnasium.Env[Any, Any], name: str, limit: float | None = None):
         require_spaces(env, name)
         super().__init__(env)
-        self.name = name
+        self.name, self.limit = name, limit
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, dict[str, object]]:
         result: Any = self._called("reset", lambda: self.env.reset(seed=seed, options=options))
@@ -48,9 +48,12 @@ class Watched(Wrapper):
 
     def _called(self, function: str, call: Callable[[], Any]) -> Any:
         try:
-            return call()
+            return within(self.limit, f"{self.name}.{function}()", call)
         except EnvError:
             raise
+        except SystemExit as error:
+            what = f"{self.name}.{function}() called sys.exit({error.code!r}){own_line(error)}"
+            raise EnvError(what, hint="an environment must not end the process") from error
         except Exception as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise EnvError(f"{self.name}.{function}() raised {what}{own_line(error)}") from error
@@ -85,16 +88,6 @@ def require_spaces(env: Any, name: str) -> None:
         if not isinstance(space, gymnasium.spaces.Space):
             what = f"has no {which}" if space is None else f"has the {which} {_shown(space)}"
             raise EnvError(f"{name} {what}", hint=f"self.{which} = gymnasium.spaces.Box(...), Discrete(...) or another space")
-
-
-def own_line(error: BaseException) -> str:
-    """Where an error was raised: the innermost line that is not of an installed package or of Tempo; else the innermost one."""
-    frames = list(traceback.extract_tb(error.__traceback__))
-    of_user = [
-        frame for frame in frames if not any(part in frame.filename for part in ("site-packages", "tempo_core", "tempo_rl/"))
-    ]
-    shown = (of_user or frames)[-1:]
-    return f"\n  at {shown[0].filename}:{shown[0].lineno}: {shown[0].line}" if shown else ""
 
 
 def _is_one(value: object, kinds: str) -> bool:

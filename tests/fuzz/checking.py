@@ -206,17 +206,21 @@ class Checking:
             if self.config.check_numerics and not self.all_finite(again):
                 raise LeftOut("not finite") from None
             raise
+        self.compare(values, expected, again, " of the second run" if again else "")
+        return expected
+
+    def compare(self, values: Sequence[Any], expected: Sequence[Any], again: int, of: str, with_sink: bool = True) -> None:
+        """The results of a run, and what its sink saw, against the reference. `of` says in errors which run it is."""
         try:
             assert len(values) == len(expected)
-            for k, (f, e) in enumerate(zip(values, expected, strict=True)):
-                assert_same(f, e, self.tolerance, f"output {k}{' of the second run' if again else ''}")
-            if self.built["sunk"] is not None:
+            for k, (value, e) in enumerate(zip(values, expected, strict=True)):
+                assert_same(value, e, self.tolerance, f"output {k}{of}")
+            if with_sink and self.built["sunk"] is not None:
                 self.check_sink(expected[self.built["sunk"]])
         except AssertionError:
             if self.is_unstable(expected, again):
                 raise LeftOut("ill-conditioned") from None
             raise
-        return expected
 
     def is_unstable(self, expected: Sequence[Any], again: int) -> bool:
         """Whether the reference's results depend on rounding, so that others are as right."""
@@ -303,7 +307,9 @@ class Checking:
         for each in pipeline(*options, numbers=tuple(self.bounds.items())):
             graph = each.apply(graph)
             after = flat()
-            if after.shape == before.shape and not np.allclose(after, before, rtol=self.tolerance, atol=self.tolerance):
+            if after.shape == before.shape and not np.allclose(
+                after, before, rtol=self.tolerance, atol=self.tolerance, equal_nan=True
+            ):
                 return each.name
         return ""
 
@@ -367,10 +373,7 @@ class Checking:
         check_runs(program)
         assert_counted_as_run(program)
         values = program.run(self.built["fed"](0), seed=self.config.seed, bounds=dict(chosen))
-        for k, (value, e) in enumerate(zip(values, expected, strict=True)):
-            assert_same(value, e, self.tolerance, f"output {k} of a run that chooses {', '.join(str(b) for b, _ in chosen)}")
-        if self.built["sunk"] is not None:
-            self.check_sink(expected[self.built["sunk"]])
+        self.compare(values, expected, 0, f" of a run that chooses {', '.join(str(b) for b, _ in chosen)}")
         self.check_jax_call(program, dict(chosen), expected)
 
     def check_jax_call(self, program: tp.Program, bounds: dict[Any, int], expected: list[Any]) -> None:
@@ -382,8 +385,7 @@ class Checking:
         except errors.TempoError:  # it calls functions on the host, is interpreted, or has outputs of shapes that vary
             return
         _, values = function(function.init(seed=self.config.seed), self.arrays(), bounds)
-        for k, (value, e) in enumerate(zip(values, expected, strict=True)):
-            assert_same(np.asarray(value), e, self.tolerance, f"output {k} of a JAX function that chooses {bounds}")
+        self.compare([np.asarray(v) for v in values], expected, 0, f" of a JAX function that chooses {bounds}", with_sink=False)
 
     def check_passes(self) -> None:
         """Each pass keeps the meaning of the graph, which the reference evaluates after each pass. (At a point where a tensor does not

@@ -32,7 +32,7 @@ def expected() -> list[str]:
             *recurrences.ALONG, "nested carry of 2 steps", "nested carry of 3 steps", "tp.carry", "rows", "diagonal", "table by diagonals",
             "stencil", "stencil with clamped reads", "sum of outer products", "sum of outer products, backwards", "growing", "after a place",
             "after a place, with what is ahead",
-            "branches only", "mutual",
+            "branches only", "mutual", "intervals",
             "mutual, backwards", "of int32", "of bool", "of int8", "of bfloat16", "of float16",
         ),
         "gradient": ("backward", "grad", "grad of several", "of a gradient", "of a recurrence that learns", "of a network", "through training"),

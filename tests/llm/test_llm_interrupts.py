@@ -13,6 +13,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.compiling import Subject, compile_lowered
+from tempo_core.runs.errors import RunError
 from tempo_core.runs.stop import Stopped
 from tempo_llm.training import run as training
 from tempo_llm.training.recipe import make_recipe
@@ -21,6 +22,38 @@ from tests.endless import ended
 from tests.llm.test_llm_training import TINY
 
 MAIN = "from tempo_llm.cli import main\nmain()\n"
+
+
+ENDLESS = """
+import tempo_llm.training.run as run
+
+def endless(*arguments):
+    print("it begins", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**30)
+
+run.{name} = endless
+"""
+
+
+@pytest.mark.parametrize("name", ["train_tokenizer", "packed"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_while_text_is_prepared_ends_training(number: signal.Signals, name: str, tmp_path: Path) -> None:
+    """The tokenizer is trained in one call of native code, which serves no signals, and so are rows made of the text."""
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(json.dumps(TINY))
+    code = ENDLESS.replace("{name}", name) + MAIN
+    end = ended(code, ["train", str(recipe), "--out", "run"], number, tmp_path, "it begins")
+    assert end.status == 128 + number and end.output.endswith("interrupted\n") and "Traceback" not in end.output, end.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_while_text_is_prepared_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise RunError("training needs the package tokenizers")
+
+    monkeypatch.setattr(training, "train_tokenizer", refuse)
+    with pytest.raises(RunError, match="needs the package tokenizers"):
+        training.Prepared(make_recipe(TINY, ()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)

@@ -9,7 +9,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_llm import RequestError, Sampling
-from tempo_llm.sampling import NOT_FINITE, choose, penalized, uniform_draws
+from tempo_llm.sampling import NOT_FINITE, choose, drawn, penalized, uniform_draws
 
 VOCABULARY = 12
 
@@ -119,6 +119,49 @@ def test_draws_have_the_probabilities() -> None:
     counts = np.bincount(run_choice(Sampling(1.0), logits, [0], draws), minlength=VOCABULARY)
     expected = np.arange(1, VOCABULARY + 1) / np.arange(1, VOCABULARY + 1).sum()
     assert np.abs(counts / 2000 - expected).max() < 0.03
+
+
+EDGE = np.float32(1 - 2**-24)  # the largest draw
+
+
+def run_drawn(probabilities: np.ndarray, draws: np.ndarray, **config: Any) -> np.ndarray:
+    """The token that `drawn` takes for each row of probabilities and each draw."""
+    context = tp.Context("t")
+    with context as ((t, T),):
+        given = tp.input("probabilities", (probabilities.shape[1],), domain=(t,))
+        token = drawn(given, tp.input("draw", (), domain=(t,)))[0:T]
+    return np.asarray(context.run({T: len(draws)}, token, {"probabilities": probabilities, "draw": draws}, tp.Config(**config)))
+
+
+@pytest.mark.parametrize("config", [{"backend": "numpy"}, {"executor": "interpreted"}, {"executor": "staged"}], ids=str)
+@pytest.mark.parametrize("vocabulary", [1, 3, 513, 4099])
+def test_a_token_without_probability_is_never_drawn(vocabulary: int, config: dict[str, str]) -> None:
+    """At the edges of a draw too: 0, numbers near 1, and 1 itself, which a rounded product can be."""
+    random = np.random.default_rng(vocabulary)
+    draws = np.asarray([0.0, 2**-24, 0.5, 1 - 2**-23, EDGE, 1.0] * 40, np.float32)
+    probabilities = random.random((len(draws), vocabulary), np.float32) ** 8
+    probabilities *= random.random(probabilities.shape) < random.random((len(draws), 1))
+    probabilities[:, -(vocabulary // 2) :] *= vocabulary == 1 or (random.random((len(draws), 1)) < 0.2)  # often, the end is 0
+    probabilities[np.arange(len(draws)), random.integers(0, max(vocabulary // 2, 1), len(draws))] = 0.3
+    scale = np.where(random.random((len(draws), 1)) < 0.5, probabilities.sum(1, keepdims=True), 1)
+    probabilities = (probabilities / scale).astype(np.float32)
+    tokens = run_drawn(probabilities, draws, **config)
+    assert (tokens >= 0).all() and (tokens < vocabulary).all()
+    assert (probabilities[np.arange(len(draws)), tokens] > 0).all()
+
+
+def test_the_edges_of_a_draw_are_the_first_and_the_last_token_that_can_be_drawn() -> None:
+    probabilities = np.tile(np.asarray([0, 0.25, 0, 0.5, 0.25, 0, 0], np.float32), (6, 1))
+    draws = np.asarray([0, np.nextafter(np.float32(0.25), np.float32(0)), 0.25, 0.75, EDGE, 1], np.float32)
+    assert run_drawn(probabilities, draws, backend="numpy").tolist() == [1, 1, 3, 4, 4, 4]
+
+
+@pytest.mark.parametrize("top_p", [1e-45, 1e-300])
+def test_a_top_p_near_zero_takes_the_most_likely_token(top_p: float) -> None:
+    """In float32 it is 0, or a number that XLA takes for 0."""
+    logits = np.random.default_rng(2).normal(0, 2, (24, VOCABULARY)).astype(np.float32)
+    draws = np.full(25, EDGE)
+    assert run_choice(Sampling(1.0, top_p=top_p), logits, [0], draws) == logits.argmax(1).tolist()
 
 
 @pytest.mark.parametrize("executor", ["interpreted", "staged"])

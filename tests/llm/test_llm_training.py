@@ -140,7 +140,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, training.Outc
 
 
 def test_the_loss_falls_and_a_model_is_written(whole: tuple[Path, training.Outcome]) -> None:
-    path, outcome = whole
+    path, _ = whole
     lines = (path / "metrics.csv").read_text().splitlines()
     assert lines[0] == "update,tokens,loss,held_out_loss,gradient_norm,learning_rate" and len(lines) == 4
     losses = [[float(line.split(",")[k]) for line in lines[1:]] for k in (2, 3)]
@@ -148,7 +148,7 @@ def test_the_loss_falls_and_a_model_is_written(whole: tuple[Path, training.Outco
     result = json.loads((path / "result.json").read_text())
     assert result["updates"] == 6 and result["prompts"] == 2 and result["stopped"] is None
     assert result["held_out_loss"] == pytest.approx(losses[1][-1], rel=1e-5)
-    assert f"token: {math.exp(outcome.held_out_loss):.3f}" in (path / "model/README.md").read_text()
+    assert f"token: {math.exp(result['held_out_loss']):.3f}" in (path / "model/README.md").read_text()
 
 
 def test_the_first_loss_is_that_of_the_logits() -> None:
@@ -189,15 +189,54 @@ def test_a_run_of_one_report_or_of_reports_of_one_update(override: str, tmp_path
     recipe, path = tiny(override), tmp_path / "run"
     assert trained(recipe, path).updates == recipe.updates
     assert len((path / "metrics.csv").read_text().splitlines()) == recipe.reports + 1
+    written = json.loads((path / "result.json").read_text())
     (path / "result.json").unlink()  # as if it had been killed after its last report
     again = trained(recipe, path, resume=True)
-    assert again.updates == recipe.updates and math.isfinite(again.held_out_loss)
+    assert again.updates == recipe.updates and again.held_out_loss == written["held_out_loss"]
+    text = (path / "result.json").read_text()
+    assert "NaN" not in text and json.loads(text)["loss"] == written["loss"]
+
+
+def test_a_run_that_stops_before_it_computes_has_the_losses_of_its_state(tmp_path: Path) -> None:
+    def stop(text: str) -> None:
+        if text.startswith("2/6"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def result(**arguments: Any) -> dict[str, Any]:
+        outcome = trained(recipe, path, **arguments)
+        text = (path / "result.json").read_text()
+        assert "NaN" not in text and "nan" not in training.summary(outcome)
+        return json.loads(text)
+
+    recipe, path = tiny(), tmp_path / "run"
+    begun = result(time_limit=0.0)
+    assert (begun["updates"], begun["loss"], begun["held_out_loss"]) == (0, None, None)
+    stopped, again = result(say=stop), result(resume=True, time_limit=0.0)
+    assert stopped["updates"] == again["updates"] == 2 and again["tokens_per_second"] == 0
+    assert (stopped["loss"], stopped["held_out_loss"]) == (again["loss"], again["held_out_loss"])
+    assert f",{stopped['loss']:.9g},{stopped['held_out_loss']:.9g}," in (path / "metrics.csv").read_text()
+
+
+def test_a_state_without_losses_goes_on(tmp_path: Path) -> None:
+    """It was written by an earlier version: the losses are those that are computed, or unknown."""
+    recipe, path = tiny("updates=2"), tmp_path / "run"
+    whole = trained(recipe, path)
+    from safetensors import safe_open
+    from safetensors.numpy import save_file
+
+    with safe_open(path / "state.safetensors", "numpy") as file:
+        meta = file.metadata()
+    arrays = load_file(path / "state.safetensors")
+    assert {"function/report/loss", "function/report/held_out_loss"} <= arrays.keys()
+    save_file({name: array for name, array in arrays.items() if "loss" not in name}, path / "state.safetensors", meta)
+    again = trained(recipe, path, resume=True)
+    assert again.loss is None and again.held_out_loss == whole.held_out_loss
 
 
 @pytest.mark.slow
 def test_a_run_of_one_report_on_a_device(tmp_path: Path) -> None:
     outcome = trained(tiny("updates=2"), tmp_path / "run", backend="jax")
-    assert outcome.updates == 2 and math.isfinite(outcome.loss)
+    assert outcome.updates == 2 and outcome.loss is not None and math.isfinite(outcome.loss)
 
 
 def test_another_recipe_does_not_go_on(whole: tuple[Path, training.Outcome], tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import tempo_core as tp
 import tempo_rl
 from tempo_rl import A2C, PPO, REINFORCE, ActorCritic, Agent, Algorithm, Iteration, Monitor, Recipe
 from tempo_rl.agents.reinforce import reinforce
 from tempo_rl.algorithms import A2CKeys, DQNKeys, PPOKeys, ReinforceKeys
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.cli import app
-from tempo_rl.env import vector_environment
+from tempo_rl.env import make_vector, vector_environment
 from tempo_rl.env.functional_env import single_of
 from tempo_rl.env.source import source_of
 from tempo_rl.errors import CheckpointError, EnvError, RecipeError, RLError, RunError
@@ -337,9 +338,51 @@ def test_a_number_of_an_environment_in_jax_that_is_not_finite_is_blamed_on_it(wh
         A2C(Broken(what), **SMALL).train()
 
 
-def test_without_a_fault_of_the_environment_the_learning_rate_is_blamed() -> None:
-    with pytest.raises(TrainingError, match=r"training diverged in iteration(.|\n)*lower learning_rate"):
-        A2C(Counting(), **SMALL, learning_rate=1e38, max_grad_norm=None, anneal_lr=False).train()
+DIVERGING: Any = {"learning_rate": 1e38, "max_grad_norm": None, "anneal_lr": False}
+
+
+def test_where_nobody_looked_neither_the_environment_nor_the_learning_rate_is_blamed() -> None:
+    message = (
+        r"training diverged in iteration .*; either Counting gave a number that is not finite, which 16 more steps of it did not, "
+        r"or learning diverged(.|\n)*hint: train again with check_finite=true.*; if it is not: lower learning_rate"
+    )
+    with pytest.raises(TrainingError, match=message):
+        A2C(Counting(), **SMALL, **DIVERGING).train()
+
+
+@pytest.mark.parametrize("env", [Counting(), "CartPole-v1"], ids=["in JAX", "on the host"])
+def test_where_all_numbers_were_checked_the_learning_rate_is_blamed(env: Any) -> None:
+    with pytest.raises(
+        TrainingError, match=r"training diverged in iteration(.|\n)*hint: metrics\.csv.*lower learning_rate"
+    ) as raised:
+        A2C(env, **SMALL, **DIVERGING, check_finite=True).train()
+    assert "either" not in str(raised.value)
+
+
+@pytest.mark.parametrize("what", ["an observation", "a reward"])
+@pytest.mark.parametrize(("kind", "keys"), [(A2C, {}), (PPO, {"num_minibatches": 2, "frames": 2}), (REINFORCE, {})])
+def test_a_number_that_is_not_finite_is_found_at_its_step(
+    what: str, kind: Any, keys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is too rare to come again in some more steps."""
+    monkeypatch.setattr("tempo_rl.train.fault_of_environment", lambda *_: None)
+    message = (
+        rf"Broken gave {what} that is not finite, in environment 0 at step 2 of its episode(.|\n)*the environment is at fault"
+    )
+    with pytest.raises(TrainingError, match=message):
+        kind(Broken(what), **SMALL, **keys, check_finite=True).train()
+
+
+def test_looking_at_each_step_changes_nothing(tmp_path: Path) -> None:
+    for name, looks in (("plain", False), ("checked", True)):
+        A2C(Counting(), **SMALL, check_finite=looks).train(tmp_path / name)
+    assert (tmp_path / "plain" / "metrics.csv").read_bytes() == (tmp_path / "checked" / "metrics.csv").read_bytes()
+
+
+def test_a_class_of_gymnasium_in_the_place_of_one_in_jax_is_named() -> None:
+    message = r"scripted:Scripted is an environment of Gymnasium, and not one in JAX\n.*gymnasium\.register\('Scripted-v0', entry_point=Scripted\)"
+    with pytest.raises(EnvError, match=message):
+        make_vector("tests.rl.scripted:Scripted", 1)
 
 
 @pytest.mark.parametrize(
@@ -526,7 +569,7 @@ def test_neither_a_picture_nor_a_resumed_run_imports_what_a_run_of_others_names(
     assert CliRunner().invoke(app, ["plot", "run"]).exit_code == 0
     resumed = CliRunner().invoke(app, ["train", "ppo", "--resume", "run"])
     assert "has another recipe: it would import marking:agent" in resumed.output
-    checkpoint = Checkpoint({}, make_recipe({"algorithm": "ppo"}), 1, 2048, program=b"state")
+    checkpoint = Checkpoint({}, make_recipe({"algorithm": "ppo"}), 1, 2048, program=tp.Snapshot({}, {}))
     save_checkpoint(run / "checkpoints" / "latest.safetensors", checkpoint)
     resumed = CliRunner().invoke(app, ["train", "ppo", "--resume", "run"])
     assert not (marking / "imported").exists()

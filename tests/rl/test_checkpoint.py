@@ -12,24 +12,27 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import tempo_core as tp
 from tempo_rl.checkpoint import FORMAT, Checkpoint, _checksum, load_checkpoint, save_checkpoint
 from tempo_rl.errors import CheckpointError, RunError
 from tempo_rl.recipe import make_recipe
 from tempo_rl.rundir import RunDirectory, create_run, find_checkpoint
 
+STATE = tp.Snapshot({"store/w": np.arange(3, dtype=np.float32)}, {"place": [[0, 5]]})
+
 
 def example() -> Checkpoint:
     parameters = {"policy.0.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "log_std": np.zeros(2, np.float32)}
-    return Checkpoint(
-        parameters, make_recipe({"algorithm": "ppo", "seed": 3}), 5, 10240, {"best": 0.1}, b"the state of a program"
-    )
+    return Checkpoint(parameters, make_recipe({"algorithm": "ppo", "seed": 3}), 5, 10240, {"best": 0.1}, STATE)
 
 
 def test_round_trip_leaves_no_temporary_file(tmp_path: Path) -> None:
     path = save_checkpoint(tmp_path / "deep" / "a.safetensors", example())
     loaded = load_checkpoint(path)
     assert loaded.recipe == example().recipe and (loaded.iterations, loaded.env_steps) == (5, 10240)
-    assert (loaded.progress, loaded.program) == ({"best": 0.1}, b"the state of a program")
+    assert loaded.progress == {"best": 0.1}
+    assert loaded.program is not None and loaded.program.meta == STATE.meta
+    np.testing.assert_array_equal(loaded.program.arrays["store/w"], STATE.arrays["store/w"])
     assert loaded.parameters.keys() == example().parameters.keys()
     np.testing.assert_array_equal(loaded.parameters["policy.0.weight"], example().parameters["policy.0.weight"])
     assert [p.name for p in path.parent.iterdir()] == ["a.safetensors"]
@@ -161,7 +164,6 @@ def test_a_run_that_is_replaced_leaves_what_it_did_not_write(tmp_path: Path) -> 
         "checkpoints/step_000000000005.safetensors",
         "checkpoints/.latest.safetensors.7.8.tmp",
         "checkpoints/.step_000000000005.safetensors.tmp",
-        "checkpoints/.program.safetensors",
         ".metrics.csv.12.tmp",
     ]
     for name in kept + gone:

@@ -69,10 +69,24 @@ def test_validate_makes_the_environment() -> None:
         (("train", "ppo", "--resume", "x" * 300), "xxx...: File name too long"),
         (("cp", "ppo", "x" * 300), "xxx...: File name too long"),
         (("plan", "ppo_functional", "num_envs=100000000", "total_timesteps=1e12"), "num_envs=100,000,000 x num_steps="),
-        (("plan", "ppo_functional", "hidden=[1000000, 1000000]"), "a layer of 1,000,000 x 1,000,000 weights is too large"),
+        *(
+            ((command, name, "hidden=[1000000, 1000000]"), "a layer of 1,000,000 x 1,000,000 weights is too large")
+            for command, name in (
+                ("plan", "ppo"),
+                ("plan", "ppo_functional"),
+                ("plan", "actor_critic"),
+                ("plan", "reinforce_baseline"),
+                ("plan", "dqn"),
+                ("train", "ppo"),
+                ("validate", "reinforce"),
+            )
+        ),
     ],
 )
-def test_mistakes_are_one_message(arguments: tuple[str, ...], message: str) -> None:
+def test_mistakes_are_one_message(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert result.exit_code == 1
     assert message in result.output and "Traceback" not in result.output

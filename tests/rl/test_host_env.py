@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -149,6 +151,44 @@ def test_unknown_environment_names_the_nearest() -> None:
 def test_wrong_kwargs_name_the_key() -> None:
     with pytest.raises(EnvError, match=r"gravityy.*\n.*env\.kwargs"):
         make_host("CartPole-v1", 1, gravityy=3)
+
+
+MODULE = """
+import gymnasium
+import numpy as np
+{first}
+
+class Own(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, kind="good"):
+        if kind == "bad":
+            raise ValueError("no such kind")
+
+gymnasium.register("Own-v0", entry_point=Own)
+"""
+
+
+def test_a_module_is_found_from_the_working_directory_and_its_mistakes_are_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    (tmp_path / "own_module.py").write_text(MODULE.format(first=""))
+    (tmp_path / "own_bad_module.py").write_text(MODULE.format(first="import no_such_package"))
+    assert make_host("own_module:Own-v0", 1).observations.shape == (1,)
+    with pytest.raises(
+        EnvError,
+        match=r"the making of own_module:Own-v0 with .* raised ValueError: no such kind\n  at .*own_module\.py:\d+: raise ValueError",
+    ):
+        make_host("own_module:Own-v0", 1, kind="bad")
+    with pytest.raises(
+        EnvError, match=r"the module of 'own_bad_module:Own-v0' cannot be imported: No module named 'no_such_package'"
+    ):
+        make_host("own_bad_module:Own-v0", 1)
+    with pytest.raises(EnvError, match=r"the module of 'nowhere:Own-v0' cannot be imported"):
+        make_host("nowhere:Own-v0", 1)
 
 
 def test_dict_observations_are_refused_with_the_wrapper_to_use() -> None:

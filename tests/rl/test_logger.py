@@ -7,16 +7,18 @@ import math
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tempo_core as tp
 from tempo_core.runs.logger import CSVLogger, WandbLogger
 from tempo_core.runs.stop import SIGNALS, StopRequest
-from tempo_rl.checkpoint import load_checkpoint
-from tempo_rl.errors import RunError
+from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from tempo_rl.errors import CheckpointError, RunError
 from tempo_rl.keeper import Keeper
 from tempo_rl.monitor import TrainingMonitor
 from tempo_rl.recipe import WandbRecipe, make_recipe
@@ -181,10 +183,9 @@ class Live:
     def __init__(self) -> None:
         self.saves = 0
 
-    def save(self, path: Path) -> Path:
+    def snapshot(self) -> tp.Snapshot:
         self.saves += 1
-        path.write_bytes(b"state")
-        return path
+        return tp.Snapshot({}, {"saves": self.saves})
 
 
 class Kept:
@@ -197,11 +198,13 @@ class Kept:
         self.run.checkpoints.mkdir(parents=True)
         self.keeper = Keeper(self.run, self.monitor.recipe, self.monitor, lambda: self.now)
 
-    def iterate(self, seconds: float, episodic_return: float = math.nan) -> None:
+    def iterate(self, seconds: float, episodic_return: float = math.nan, wait: bool = True) -> None:
         feed(self.monitor, self.monitor.iterations, weight=self.monitor.iterations, episodic_return=episodic_return)
         self.now += seconds
         self.keeper.ran(1, seconds)
         self.keeper.keep(self.live)  # type: ignore[arg-type]
+        if wait:
+            self.keeper.wait()
 
 
 def test_the_state_is_saved_after_the_first_iteration_and_then_by_time(tmp_path: Path) -> None:
@@ -212,7 +215,8 @@ def test_the_state_is_saved_after_the_first_iteration_and_then_by_time(tmp_path:
         saved.append(load_checkpoint(kept.run.latest).iterations)
     assert saved == [1, 1, 1, 4, 4, 4, 7, 7, 7]  # at least a second lies between two states
     assert kept.live.saves == 3 and not kept.run.numbered_checkpoints()
-    assert load_checkpoint(kept.run.latest).program == b"state"
+    program = load_checkpoint(kept.run.latest).program
+    assert program is not None and program.meta == {"saves": 3}
 
 
 def test_numbered_checkpoints_come_every_n_iterations_and_the_last_ones_stay(tmp_path: Path) -> None:
@@ -249,6 +253,44 @@ def test_iterations_run_together_up_to_the_next_checkpoint(tmp_path: Path) -> No
     assert kept.keeper.count() == 5
     kept.keeper.ran(1, 100.0)
     assert kept.keeper.count() == 1
+
+
+def test_training_goes_on_while_a_state_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No second state is copied meanwhile, unless a checkpoint is numbered; and what is written is the state at its time."""
+    kept, may_write, began = Kept(tmp_path, total_timesteps=8 * 100), threading.Event(), threading.Event()
+
+    def slowly(path: Path, checkpoint: Checkpoint) -> Path:
+        began.set()
+        assert may_write.wait(60.0)
+        return save_checkpoint(path, checkpoint)
+
+    monkeypatch.setattr("tempo_rl.keeper.save_checkpoint", slowly)
+    for _ in range(5):
+        kept.iterate(30.0, wait=False)
+    assert began.wait(60.0) and kept.live.saves == 1 and kept.keeper.saved == 0 and not kept.run.latest.exists()
+    may_write.set()
+    kept.keeper.wait()
+    assert kept.keeper.saved == load_checkpoint(kept.run.latest).iterations == 1
+    for _ in range(5):
+        kept.iterate(30.0, wait=False)
+    kept.keeper.wait()
+    assert kept.keeper.saved == 10 and kept.run.numbered_checkpoints()
+
+
+def test_a_state_that_could_not_be_written_is_an_error_at_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(tmp_path, total_timesteps=8 * 1000)
+
+    def full(path: Path, checkpoint: Checkpoint) -> Path:
+        raise CheckpointError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tempo_rl.keeper.save_checkpoint", full)
+        kept.iterate(1.0, wait=False)
+        kept.keeper._writer.shutdown()
+    with pytest.raises(CheckpointError, match="the disk is full"):
+        kept.iterate(200.0)
+    assert kept.keeper.saved == 0
+    kept.keeper.close()
 
 
 def test_a_mode_that_wandb_does_not_have_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

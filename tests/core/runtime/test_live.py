@@ -156,13 +156,51 @@ def test_results_so_far_and_state_have_names() -> None:
         w, state = run.results["w"], run.state
         assert w.shape == (4, 2) and w[:2].all() and not w[3].any()
         assert state["seed"] == 3 and state["seed"].dtype == np.uint32
-        assert any(name.startswith("store/h") for name in state) and all(
-            isinstance(array, np.ndarray) for array in state.values()
-        )
+        assert any(name.startswith(("store/w", "store/next w")) for name in state)
+        assert all(isinstance(array, np.ndarray) for array in state.values())
         run.finish()
         assert run.results["w"].all() and run.done
         run.advance()  # nothing is left
         assert run.done
+
+
+def test_a_state_holds_what_is_alive(tmp_path: Path) -> None:
+    """Between two iterations that learn, nothing of a rollout or of the first weights is read any more; within one, the rollout is."""
+    program = learning(tp.Config(disable=("lift",)))
+    outer, inner = program.start({"x": X}, seed=3), program.start({"x": X}, seed=3)
+    outer.advance("i", 2)
+    inner.advance("t", 7)
+
+    def stores(run: tp.Run[Any]) -> set[str]:
+        return {name for name, array in run.state.items() if name.startswith("store/") and array.size}
+
+    assert not {name for name in stores(outer) if name.startswith("store/h")}
+    assert {name for name in stores(inner) if name.startswith("store/h")}
+    sizes = {name: run.save(tmp_path / name, inputs=False).stat().st_size for name, run in (("outer", outer), ("inner", inner))}
+    whole = program.run({"x": X}, seed=3)
+    for run in (outer, inner):
+        same(run.finish(), whole)
+    for name in sizes:
+        same(program.resume(tmp_path / name, {"x": X}).finish(), whole)
+    ended = outer.state  # the results alone are left
+    assert not {name for name in ended if name.startswith("store/") and "w" not in name and "loss" not in name}, ended.keys()
+
+
+def test_a_snapshot_stays_as_it_is_while_the_run_goes_on(tmp_path: Path) -> None:
+    program = learning(tp.Config())
+    run = program.start({"x": X}, seed=3)
+    run.advance("i", 2)
+    snapshot = run.snapshot()
+    before = snapshot.encoded()
+    whole = run.finish()
+    snapshot.write(tmp_path / "s")
+    for source in (snapshot, snapshot, tp.Snapshot.decoded(before), tmp_path / "s"):  # twice from the same one
+        same(program.resume(source).finish(), whole)
+    kept = tp.Snapshot.decoded(before).arrays
+    assert snapshot.arrays.keys() == kept.keys() and all(np.array_equal(snapshot.arrays[name], kept[name]) for name in kept)
+    for damaged in (before[:20], before[:-1], before[:-1] + bytes([before[-1] ^ 1]), b""):
+        with pytest.raises(tp.errors.StateError, match=r"the state (\(\d+ bytes\) cannot be read|is damaged)"):
+            tp.Snapshot.decoded(damaged)
 
 
 def test_a_program_without_loops_is_one_piece(tmp_path: Path) -> None:

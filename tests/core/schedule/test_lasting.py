@@ -25,8 +25,27 @@ SLOTS = {  # a read of q at t, for 23 timesteps: how many slots it takes, that o
     "remainder": (lambda q, t, T: q[tp.min(t, t % 5)], 6),
     "first": (lambda q, t, T: q[0], 2),
     "the first few": (lambda q, t, T: q[0 : tp.min(t + 1, 3)].sum(0), 4),
-    "block start and the one before": (lambda q, t, T: q[t // 5 * 5] + q[tp.max(t - 1, 0)], 5),
+    "block start and the one before": (lambda q, t, T: q[t // 5 * 5] + q[tp.max(t - 1, 0)], 3),
+    "block start and two before": (lambda q, t, T: q[t // 9 * 9] + q[tp.max(t - 2, 0)], 4),
+    "block start and some before": (lambda q, t, T: q[t // 9 * 9] + q[tp.max(t - 3, 0) : t + 1].sum(0), 9),
+    "first and some before": (lambda q, t, T: q[0] + q[tp.max(t - 1, 0)], 3),
+    "two starts of blocks": (lambda q, t, T: q[t // 10 * 10] + q[t // 5 * 5], 3),
+    "three kinds": (lambda q, t, T: q[t // 10 * 10] + q[t // 5 * 5] + q[tp.max(t - 1, 0)], 4),
 }
+
+
+@pytest.mark.parametrize("staged", [True, False], ids=["staged", "interpreted"])
+def test_a_network_that_learns_with_its_target(staged):
+    """A recurrence that reads itself at the start of a block, as a target network, keeps that point and the newest one."""
+    ctx = tp.Context("i")
+    with ctx as ((i, I),):
+        q = tp.recurrence((3,), "float32", domain=(i,), name="q")
+        q[0] = tp.arange(3).astype("float32")
+        q[i + 1] = q * 0.9 + tp.tanh(q[i // 10 * 10]) * 0.1 + i * 0.01
+        case = Case(ctx, {I: 37}, [q[I - 1]], [])
+        program = ctx.compile(case.bounds, outputs=case.outputs, config=tp.Config(backend="jax" if staged else "numpy"))
+    assert_all_same(program.run(), evaluated(case))
+    assert {tensor.name: tensor.slots for tensor in program.plan().tensors}["q"] == (2,)
 
 
 @pytest.mark.parametrize("staged", [True, False], ids=["staged", "interpreted"])
@@ -80,6 +99,8 @@ def test_nothing_that_is_read_later_is_overwritten(every, length):
 def test_the_slot_of_a_point():
     storage = Storage("window", (3,), (Lasting(4, 12, 4),))  # 4 and 12 in slot 0, 8 in slot 1, all others in slot 2
     assert [storage.slot(0, p) for p in range(18)] == [2, 2, 2, 2, 0, 2, 2, 2, 1, 2, 2, 2, 0, 2, 2, 2, 2, 2]
+    others = Storage("window", (5,), (Lasting(0, 12, 4, 3),))  # 0, 4, 8 and 12 in the first two
+    assert [others.slot(0, p) for p in range(13)] == [0, 3, 4, 2, 1, 4, 2, 3, 0, 2, 3, 4, 1]
     follow_each_other = Storage("window", (3,), (Lasting(2, 4, 1),))  # 2 and 4 in slot 0, 3 in slot 1
     assert [follow_each_other.slot(0, p) for p in range(6)] == [2, 2, 0, 1, 0, 2]
     assert [Storage("window", (3,)).slot(0, p) for p in range(5)] == [0, 1, 2, 0, 1]
@@ -95,7 +116,8 @@ def test_points_are_counted_alone_where_that_takes_fewer_slots():
         scheduled = schedule(graph, {Symbol("T"): 12})
         folding = _Folding(scheduled.schedule, scheduled.bounds)
         for slots in range(2, 13):
-            assert folding._lasting(folding.reads[x.id, 0], (slots,)) == (lasting if slots in saves else None,), slots
+            choices = [((lasting,), False)] if slots in saves else []
+            assert list(folding._lasting(folding.reads[x.id, 0], (slots,))) == choices, slots
 
 
 @pytest.mark.parametrize(("lasting", "count"), [((4, 12, 4), 3), ((4, 11, 4), 2), ((3, 3, 1), 1), ((0, 6, 1), 7)])

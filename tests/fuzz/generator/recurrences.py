@@ -154,13 +154,16 @@ def _by_modulo(r: Target) -> list[str]:
 
 
 def _by_block(r: Target) -> list[str]:
-    """x[t] from the start of its block; the first point of a block from the last point of the block before."""
-    w = r.d.choices.pick((2, 3))
+    """x[t] from the start of its block, and perhaps from the point before; the first of a block from the last of the block before."""
+    w = r.d.choices.pick((2, 3, 4))
     r.d.mark("pattern: start of block")
+    start = r.at(f"{r.s} // {w} * {w}")
+    if r.d.chance(50):
+        start = f"({start} - {r.at(r.s + ' - 1')} * 0.5)"
     return [
         f"{r.at('0')} = {r.operand(**{r.s: '0'})}",
         f"{r.at(r.s, f'{r.s} % {w} == 0')} = {r.update(r.at(r.s + ' - 1'), r.operand())}",
-        f"{r.at(r.s)} = {r.update(r.at(f'{r.s} // {w} * {w}'), r.operand())}",
+        f"{r.at(r.s)} = {r.update(start, r.operand())}",
     ]
 
 
@@ -295,7 +298,9 @@ def intervals(d: Drawing) -> None:
     value = operand(d, d.steps[-2:], shape)
     order = f"{first} >= {last}" if d.chance(70) else f"{first} + 1 >= tp.min({last}, {first.upper()})"
     if d.chance(25):
-        read, order = f"{point(f'{first} + 1', last)} * 0.5", f"({first} >= {last}) | ({first} + 1 >= {first.upper()})"
+        read = f"{point(f'{first} + 1', last)} * 0.5"
+    if d.chance(25) or ".sum(" not in read:  # a point that is not there, or the greatest of nothing, is not read
+        order = f"({first} >= {last}) | ({first} + 1 >= {first.upper()})"
     lines = [
         declared(name, shape, d.steps[-2:]),
         f"{name}[{', '.join(d.steps[-2:])}, {order}] = {operand(d, d.steps[-2:], shape)}",
