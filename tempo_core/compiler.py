@@ -279,7 +279,7 @@ def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
     for position, (tensor, edge) in enumerate(zip(outputs, whole, strict=True)):
         source = graph[edge.source]
         read = replace(edge, index=tuple(full_range(s) for s in source.domain.steps))
-        op = Output(position, partial=tensor.user_condition is not TRUE)
+        op = Output(position, partial=tensor.is_partial)
         graph.add(op, [read], domain=Domain(), name=source.name, where=source.where)
     live = remove_dead(graph)
     live.branch_lines = context.branch_lines

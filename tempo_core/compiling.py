@@ -19,8 +19,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
-import jax
-
 LONG = 2.0  # seconds after which a compilation is reported
 TURN = 0.1  # seconds between two looks of the main thread
 T = TypeVar("T")
@@ -107,6 +105,8 @@ class _Work(Generic[T]):
     """A call in a thread of its own, with the context variables and JAX's options of this thread."""
 
     def __init__(self, call: Callable[[], T]):
+        import jax
+
         self._call, self._options = call, jax.config.values
         self._end = threading.Event()
         self._value: T | None = None
@@ -169,6 +169,8 @@ def _has_options(options: Mapping[str, Any], stack: ExitStack) -> bool:
 
     False for an option that only the innermost parts of JAX can set for a thread.
     """
+    import jax
+
     here = jax.config.values
     for name, value in options.items():
         if here.get(name) != value:

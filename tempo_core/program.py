@@ -83,7 +83,7 @@ class Result:
 
     @staticmethod
     def of(tensor: Tensor) -> Result:
-        condition = TRUE if tensor.user_condition is TRUE else tensor.domain.condition
+        condition = tensor.domain.condition if tensor.is_partial else TRUE
         return Result(tensor.domain.steps, tensor.type, tensor.name, condition)
 
     def former(self, bounds: Bounds) -> Callable[[Any], Any]:

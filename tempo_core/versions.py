@@ -1,8 +1,9 @@
-"""The versions of Python and JAX with which Tempo is tested. A JAX with which it cannot work is refused when this module is imported."""
+"""The versions of Python and JAX with which Tempo is tested. A JAX with which it cannot work is refused."""
 
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from typing import NamedTuple
 
 
@@ -46,6 +47,15 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
+def require_new_jax() -> None:
+    """Raise ImportError for a JAX that is installed and too old. It is not imported."""
+    try:
+        installed = metadata.version("jax")
+    except metadata.PackageNotFoundError:
+        return
+    _require(installed)
+
+
 def check() -> None:
     """Raise ImportError for a JAX with which Tempo does not work: one that is too old, or does not fit its jaxlib."""
     try:
@@ -54,9 +64,10 @@ def check() -> None:
         if "jaxlib" not in str(error):
             raise
         raise ImportError(f"jax and jaxlib do not fit each other: {error} To install both anew: {INSTALL}") from None
-    if TESTED["jax"].is_too_old(jax.__version__):
+    _require(jax.__version__)
+
+
+def _require(version: str) -> None:
+    if TESTED["jax"].is_too_old(version):
         oldest = dotted(TESTED["jax"].first)
-        raise ImportError(f"Tempo needs jax {oldest} or newer, and jax {jax.__version__} is installed: {INSTALL}")
-
-
-check()
+        raise ImportError(f"Tempo needs jax {oldest} or newer, and jax {version} is installed: {INSTALL}")

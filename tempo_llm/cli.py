@@ -364,7 +364,10 @@ def _with_texts(model: Model, result: Generation, stops: Sequence[str]) -> Gener
     for each in result.completions:
         writer = Writer(model.tokenizer, stops)
         writer.write(each.token_ids, True)
-        completions.append(replace(each, text=writer.text, finish_reason="stop" if writer.is_stopped else each.finish_reason))
+        if writer.is_stopped:
+            logprobs = None if each.logprobs is None else each.logprobs[: writer.length]
+            each = replace(each, token_ids=each.token_ids[: writer.length], finish_reason="stop", logprobs=logprobs)
+        completions.append(replace(each, text=writer.text))
     return replace(result, completions=tuple(completions))
 
 
@@ -386,7 +389,7 @@ def _prompts(source: str, prompts: list[str], files: list[str], jsonl: str | Non
     lines = [Line(text) for text in prompts]
     lines += [Line(_without_newline(_read(name))) for name in [*files, *([source] if source else [])]]
     if jsonl is not None:
-        for number, line in enumerate(_read(jsonl).splitlines(), 1):
+        for number, line in enumerate(_read(jsonl).split("\n"), 1):  # a text may hold other ends of lines, such as U+2028
             if line.strip():
                 lines.append(parse_line(line, f"line {number} of {jsonl}"))
     if not lines:

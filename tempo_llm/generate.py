@@ -539,7 +539,7 @@ def _logprobs(results: dict[str, Any], position: int, row: int) -> TokenLogprobs
 class Decoding:
     """A run that generates: `pieces()` are the tokens as they come, `finish()` runs it to its end.
 
-    `stop(row)` ends a row from outside. If all rows have ended, so has the run.
+    `stop(row, length)` ends a row from outside, after its first `length` tokens. If all rows have ended, so has the run.
     """
 
     def __init__(self, generator: Generator, request: Request):
@@ -555,8 +555,9 @@ class Decoding:
         self._started, self._first_token_seconds = started, 0.0
         self._is_streamed = False
 
-    def stop(self, row: int, reason: str = "stop") -> None:
-        self.rows.reasons[row] = reason
+    def stop(self, row: int, length: int) -> None:
+        self.rows.reasons[row] = "stop"
+        del self.rows.tokens[row][length:], self.rows.logprobs[row][length:]
 
     def pieces(self, count: int | None = None) -> Iterator[Piece]:
         """New tokens as they come: first those of the first position after the shortest prompt, then chunk by chunk.

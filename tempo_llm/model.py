@@ -242,10 +242,14 @@ class Stream(Iterator[Piece]):
         """A piece with its text. A stop string in it ends the row."""
         place = piece.prompt, piece.sample
         writer = self._writers[place]
+        before = writer.length
         text = writer.write(piece.token_ids, piece.finish_reason is not None)
-        if writer.is_stopped and piece.finish_reason is None:
-            self._decoding.stop(self._row[place])
-        return replace(piece, text=text, finish_reason="stop" if writer.is_stopped else piece.finish_reason)
+        if not writer.is_stopped:
+            return replace(piece, text=text)
+        self._decoding.stop(self._row[place], writer.length)
+        count = writer.length - before
+        logprobs = None if piece.logprobs is None else piece.logprobs[:count]
+        return replace(piece, token_ids=piece.token_ids[:count], finish_reason="stop", logprobs=logprobs, text=text)
 
     def finished(self) -> Generation:
         """The whole: in one launch, unless there are stop strings to look for."""
@@ -266,5 +270,4 @@ class Stream(Iterator[Piece]):
         return replace(generation, completions=tuple(self._completion(each) for each in generation.completions))
 
     def _completion(self, completion: Completion) -> Completion:
-        writer = self._writers[completion.prompt, completion.sample]
-        return replace(completion, text=writer.text, finish_reason="stop" if writer.is_stopped else completion.finish_reason)
+        return replace(completion, text=self._writers[completion.prompt, completion.sample].text)

@@ -150,7 +150,8 @@ def uniform_draws(seed: int, prompt: Sequence[int], sample: int, length: int) ->
     prompts of a batch nor the length change them.
     """
     text = np.asarray([seed % 2**63, sample, *prompt], np.int64).astype("<i8").tobytes()
-    key = int.from_bytes(hashlib.sha256(text).digest()[:16], "little")
+    rest = str(seed // 2**63).encode() if not 0 <= seed < 2**63 else b""  # what the number of 63 bits leaves out
+    key = int.from_bytes(hashlib.sha256(text + rest).digest()[:16], "little")
     return np.random.Generator(np.random.Philox(key=key)).random(length, np.float32)
 
 

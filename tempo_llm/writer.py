@@ -10,7 +10,8 @@ from tempo_llm.tokenizer import Tokenizer
 class Writer:
     """The text of a row: what is certain of it is written, piece by piece.
 
-    The last characters wait while they may be a part of a character, or of a stop string.
+    The last characters wait while they may be a part of a character, or of a stop string. The row's last token is the one that completes a
+    stop string: what ends the text, and where, does not depend on how many tokens come at once.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str]):
@@ -24,15 +25,20 @@ class Writer:
         """What is written so far; None without a tokenizer."""
         return None if self._tokenizer is None else self._written
 
+    @property
+    def length(self) -> int:
+        """How many tokens the text is of."""
+        return len(self._ids)
+
     def write(self, ids: Sequence[int], is_last: bool) -> str:
         """The text that these further tokens add."""
         if self._tokenizer is None or self.is_stopped:
             return ""
+        before = len(self._ids)
         self._ids += ids
         text = self._tokenizer.decode(self._ids)
-        places = [place for place in (text.find(stop) for stop in self._stops) if place >= 0]
-        if places:
-            text, self.is_stopped = text[: min(places)], True
+        if any(stop in text for stop in self._stops):
+            text, self.is_stopped = self._stopped(self._tokenizer, before, text), True
         elif not is_last:
             text = text.rstrip("\ufffd")
             text = text[: len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)]
@@ -41,6 +47,16 @@ class Writer:
         new = text[len(self._written) :]
         self._written = text
         return new
+
+    def _stopped(self, tokenizer: Tokenizer, before: int, text: str) -> str:
+        """The text up to the first stop string that is whole. Tokens behind it, of those that came after `before`, are dropped."""
+        for length in range(before + 1, len(self._ids)):
+            part = tokenizer.decode(self._ids[:length])
+            if any(stop in part for stop in self._stops):
+                del self._ids[length:]
+                text = part
+                break
+        return text[: min(place for place in (text.find(stop) for stop in self._stops) if place >= 0)]
 
 
 def _overlap(text: str, stop: str) -> int:

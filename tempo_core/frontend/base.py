@@ -34,7 +34,7 @@ class BaseTensor:
         if is_public:
             BaseTensor._public_class = cls  # type: ignore[assignment]
 
-    def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE):
+    def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE, is_conditional: bool = False):
         self.context = context
         self.edge = edge
         self.user_condition = condition  # of the user's index; the rest of the domain's condition follows from the reads
@@ -43,6 +43,7 @@ class BaseTensor:
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
         self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
+        self.is_conditional = is_conditional or self.user_condition is not TRUE  # it, or an operand, has a user's condition
 
     # -- properties ---------------------------------------------------------------------------------------------------
 
@@ -85,6 +86,11 @@ class BaseTensor:
         name = self.name or f"%{self.edge.source}"
         return f"<Tensor {name}[{', '.join(map(str, self.edge.index))}]: {self.type} over {self.domain}>"
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether points are missing because of a user's condition, `x[t % 2 == 0] * 2`: as an output, it is masked there."""
+        return self.is_conditional and self.domain.condition is not TRUE
+
     # -- temporal indexing --------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Key) -> Tensor:
@@ -109,7 +115,7 @@ class BaseTensor:
                 hint="slice first, then index with the condition",
             )
         carried = carried.substitute(points)
-        return view(self.context, edge, conjunction(condition, carried))
+        return view(self.context, edge, conjunction(condition, carried), self.is_conditional)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise IndexingError(
@@ -238,17 +244,17 @@ def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str
             condition = condition & operand.domain.condition
         domain = Domain(step_order(steps, context.steps), condition)
     node = context.graph.add(op, [o.edge for o in operands], domain=domain, name=name, where=where or user_location())
-    return of_node(context, node)
+    return of_node(context, node, is_conditional=any(o.is_conditional for o in operands))
 
 
-def of_node(context: BaseContext, node: Node, output: int = 0) -> Tensor:
+def of_node(context: BaseContext, node: Node, output: int = 0, *, is_conditional: bool = False) -> Tensor:
     """Output `output` of a node, at the node's own points."""
-    return view(context, Edge(node.id, identity(node.domain), output))
+    return view(context, Edge(node.id, identity(node.domain), output), is_conditional=is_conditional)
 
 
-def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
+def view(context: BaseContext, edge: Edge, condition: Bool = TRUE, is_conditional: bool = False) -> Tensor:
     """The tensor that reads `edge`, where `condition` holds."""
-    return BaseTensor._public_class(context, edge, condition)
+    return BaseTensor._public_class(context, edge, condition, is_conditional)
 
 
 _CONDITIONS = (Bool, bool, np.bool_)

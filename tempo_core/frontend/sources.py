@@ -152,7 +152,8 @@ def udf(
         name=label,
         where=user_location(),
     )
-    return tuple(of_node(context, node, k) for k in range(len(outputs)))
+    is_conditional = any(o.is_conditional for o in operands)
+    return tuple(of_node(context, node, k, is_conditional=is_conditional) for k in range(len(outputs)))
 
 
 def _flattened(value: Tree) -> tuple[list[Tensor], bool]:

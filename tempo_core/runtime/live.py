@@ -268,6 +268,7 @@ def resumed(
 
     `run_of(inputs, seed, bounds)` starts one; `given` are the inputs that the caller hands over again.
     """
+    meta: Any
     if isinstance(source, Snapshot):  # which stays as it is
         name, meta, arrays = "the snapshot", source.meta, {each: np.array(array) for each, array in source.arrays.items()}
     else:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors
@@ -21,7 +21,7 @@ from tempo_core.errors import StateError
 from tempo_core.files import write_whole
 
 FORMAT = "tempo-run-1"
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Arrays: TypeAlias = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Snapshot:
     """
 
     arrays: Arrays
-    meta: Mapping[str, Any]
+    meta: Mapping[str, object]
 
     def encoded(self) -> bytes:
         """The content of a file."""

@@ -33,7 +33,7 @@ GRACE = 5.0  # seconds for the exception to end a call; then the process ends
 TURN = 0.2  # seconds between two looks at the calls
 LONGEST = 1.0  # seconds that one turn counts at most
 IDLE = 60.0  # seconds without a call, after which nobody watches
-NUMBER = getattr(signal, "SIGURG", None)  # a signal that does nothing where nobody handles it; Windows has none
+_NUMBER: int | None = getattr(signal, "SIGURG", None)  # a signal that does nothing where nobody handles it; Windows has none
 
 
 class Blocked(BaseException):
@@ -133,9 +133,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _handle_signal() -> None:
-    if NUMBER is None or threading.current_thread() is not threading.main_thread():
+    if _NUMBER is None or threading.current_thread() is not threading.main_thread():
         return
-    before = signal.getsignal(NUMBER)
+    before = signal.getsignal(_NUMBER)
     if getattr(before, "is_of_blocked", False):
         return
 
@@ -147,13 +147,13 @@ def _handle_signal() -> None:
             before(number, frame)
 
     handle.is_of_blocked = True  # type: ignore[attr-defined]
-    signal.signal(NUMBER, handle)
+    signal.signal(_NUMBER, handle)
 
 
 def _interrupt(call: _Call) -> None:
     call.is_late = True
-    if call.thread == threading.main_thread().ident and NUMBER is not None:
-        signal.pthread_kill(call.thread, NUMBER)
+    if call.thread == threading.main_thread().ident and _NUMBER is not None:
+        signal.pthread_kill(call.thread, _NUMBER)
     elif not call.is_over:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(call.thread), ctypes.py_object(Blocked))
 

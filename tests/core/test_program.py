@@ -124,6 +124,32 @@ def test_what_those_results_are() -> None:
     assert results["never"].mask.all()
 
 
+def test_a_value_computed_from_one_with_a_condition_is_masked_too() -> None:
+    ctx, data = tp.Context("i", "t"), np.arange(12, dtype="float32").reshape(3, 4)
+    with ctx as ((i, I), (t, T)):
+        x = tp.input("x", domain=(i, t))
+        upper = x[i <= t]
+        (host,) = tp.udf(lambda v: (v + 1,), upper, outputs=[tp.spec()], kind="host")
+        outputs = {"twice": upper * 2, "sum": tp.exp(upper * 0.0) + x, "host": host, "row": (upper * 2)[0, t], "moved": (upper * 2)[i, T - 1]}
+    expected = {"twice": data * 2, "sum": data + 1, "host": data + 1}
+    for config in (tp.Config(), tp.Config(backend="numpy", disable=PASSES)):
+        results = ctx.run({I: 3, T: 4}, outputs, {"x": data}, config)
+        for name, values in expected.items():
+            assert results[name].mask.tolist() == [[row > k for k in range(4)] for row in range(3)], name
+            np.testing.assert_array_equal(results[name].compressed(), values[np.triu_indices(3, 0, 4)], err_msg=name)
+        assert results["row"].tolist() == (2 * data[0]).tolist()
+        assert results["moved"].tolist() == (2 * data[:, 3]).tolist()
+
+
+def test_a_value_that_reads_past_the_end_is_not_an_output() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = tp.input("x", domain=(t,))
+        change = x[t + 1] - x
+    with pytest.raises(tp.errors.OutOfDomainError, match="reads x"):
+        ctx.compile({T: 3}, change)
+
+
 def test_results_are_the_callers_own() -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):

@@ -67,10 +67,44 @@ def test_versions_are_compared_as_numbers(version: str, old: bool, untested: boo
 def test_a_jax_that_cannot_work_is_refused_in_one_line(jax: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "jax.py").write_text(jax)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-c", "import tempo_core"]
+    command = [sys.executable, "-c", "import tempo_core; tempo_core.Context"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == line
     assert "During handling" not in done.stderr
+
+
+def test_an_old_jax_is_refused_before_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text('raise RuntimeError("it was imported")')
+    (tmp_path / "jax-0.9.2.dist-info").mkdir()
+    (tmp_path / "jax-0.9.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.9.2\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-c", "import tempo_core"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert done.stderr.splitlines()[-1] == f"ImportError: Tempo needs jax 0.10 or newer, and jax 0.9.2 is installed: {INSTALL}"
+
+
+@pytest.mark.parametrize("command", ["tempo_rl.cli", "tempo_llm.cli"])
+def test_a_command_that_compiles_nothing_imports_no_jax(command: str) -> None:
+    """`--help`, `--version`, and completion at each key are a matter of half a second: the import of JAX and Gymnasium takes longer."""
+    code = f"import sys, {command}; print(sorted(sys.modules.keys() & {{'jax', 'gymnasium', 'brax', 'sympy', 'islpy', 'wandb'}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_threads_may_use_the_first_name_at_the_same_time() -> None:
+    code = """
+import threading, tempo_core as tp
+got, start = [], threading.Barrier(4)
+def use():
+    start.wait()
+    got.append(tp.Context)
+threads = [threading.Thread(target=use) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(got), hasattr(tp, "nonsense"), "Context" in dir(tp), tp.errors.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["4", "False", "True", "tempo_core.errors"]
 
 
 # -- doctor -----------------------------------------------------------------------------------------------------------

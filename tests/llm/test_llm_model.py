@@ -113,6 +113,31 @@ def test_stop_strings(model: Model) -> None:
     assert "".join(piece.text for piece in stream) == result.text
 
 
+def test_the_token_that_completes_a_stop_string_is_the_last_one_whatever_comes_at_once(model: Model) -> None:
+    common: dict[str, Any] = {"ignore_eos": True, "logprobs": 2}
+    whole = model.generate(IDS, 20, **common)
+    ids = whole.completions[0].token_ids
+    stop = whole.text[4:7]
+    last = next(k for k in range(1, 20) if stop in model.tokenizer.decode(ids[:k]))
+    for chunk in (1, 3, 20):
+        stream = model.generate(IDS, 20, stop=stop, stream=True, chunk=chunk, **common)
+        pieces = list(stream)
+        (completion,) = stream.generation.completions
+        assert completion.token_ids == ids[:last] == sum((piece.token_ids for piece in pieces), ())
+        assert [len(piece.logprobs or ()) for piece in pieces] == [len(piece.token_ids) for piece in pieces]
+        assert len(completion.logprobs or ()) == last and completion.finish_reason == pieces[-1].finish_reason == "stop"
+        assert completion.text == whole.text[: whole.text.index(stop)]
+
+
+def test_the_first_stop_string_that_is_whole_ends_the_text(model: Model) -> None:
+    ids = model.tokenizer.encode("abcdefgh", raw=True)
+    for size in (1, len(ids)):
+        writer = Writer(model.tokenizer, ("bcdefg", "cd"))
+        for first in range(0, len(ids), size):
+            writer.write(ids[first : first + size], False)
+        assert writer.text == "ab" and writer.is_stopped, size
+
+
 def test_text_waits_while_it_may_be_a_part_of_a_character_or_of_a_stop_string(model: Model) -> None:
     ids = model.tokenizer.encode("a €uro STOP it", raw=True)
     for stops, text in (((), "a €uro STOP it"), (("STOP",), "a €uro "), (("STOPS",), "a €uro STOP it")):

@@ -251,6 +251,28 @@ def test_another_recipe_does_not_go_on(whole: tuple[Path, training.Outcome], tmp
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(RunError, match="files that are not of a run"):
         chosen_run(tiny(), "tiny", tmp_path, True, "off")
+    with pytest.raises(RunError, match="--out names another run than --resume"):
+        chosen_run(tiny(), "tiny", tmp_path / "other", False, str(whole[0]))
+    assert chosen_run(tiny("learning_rate=0.01"), "tiny", whole[0] / "model" / "..", False, str(whole[0]))[1]
+
+
+def test_another_text_does_not_go_on(tmp_path: Path) -> None:
+    def stop(text: str) -> None:
+        if text.startswith("2/6"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    file, path = tmp_path / "text.txt", tmp_path / "run"
+    documents = [f"the number {k} is written here, and {k + 1} comes after it" for k in range(60)]
+    file.write_text("\n\n".join(documents))
+    recipe = tiny("text.lessons=0", f"text.file={file}")
+    assert trained(recipe, path, say=stop).stopped == "SIGTERM"
+    file.write_text("\n\n".join(documents).replace("here", "hear"))
+    with pytest.raises(RunError, match=f"the text of the run in {path} was another one"):
+        trained(recipe, path, resume=True)
+    file.write_text("\n\n".join(documents))
+    config = path / "config.yaml"
+    config.write_text("".join(line for line in config.read_text().splitlines(True) if not line.startswith("# text")))
+    assert trained(recipe, path, resume=True).updates == 6  # a run of an earlier version does not say what its text was
 
 
 @pytest.mark.slow  # another program goes through the passes
