@@ -108,6 +108,10 @@ class Results:
             say(f"\nnote: the load average was up to {load:.1f} on {os.cpu_count()} cores; ratios may hold, times do not")
         if self.options.quick:
             say("\nnote: --quick; the figures mean nothing")
+        self.save()
+
+    def save(self) -> None:
+        """Write the file of `--out`, if there is one."""
         if self.options.out is None:
             return
         content = {

@@ -3,7 +3,8 @@
     python -m benchmarks.versions --other /path/to/other/bin/python [--only classics] [--out FILE]
 
 Each part is a benchmark of this folder, run whole by one interpreter and then by the other. A row whose ratio (other divided by this) is
-above `LIMIT` is measured again, alone, in turns: this, other, this, other. What is above it then is listed at the end.
+above `LIMIT` is measured again, alone, in turns: this, other, this, other. What is above it then is listed at the end. The file is written
+after each part; with `--only`, it keeps the rows of other parts that are in it.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ def main() -> None:
     interpreters = {"this": sys.executable, "other": str(options.other)}
     results = Results("versions", options)
     results.add("versions", this=versions_of(interpreters["this"]), other=versions_of(interpreters["other"]))
+    if options.only and options.out is not None and options.out.exists():
+        before = json.loads(options.out.read_text(encoding="utf-8"))["cases"]
+        others = tuple(f"{title}: " for title in PARTS if not results.selects(title))
+        results.cases += [case for case in before if case["case"].startswith(others)]
     for title, part in PARTS.items():
         if not results.selects(title):
             continue
@@ -67,6 +72,7 @@ def main() -> None:
                 row = measured_again(part, name, interpreters)
             say(line(name, row))
             results.add(f"{title}: {name}", **row)
+        results.save()
     summarize([case for case in results.cases if "ratio" in case])
     results.finish()
 
