@@ -43,7 +43,12 @@ PARTS = {
     "classics": Part("classics", ("--turns", "3", "--seconds", "60"), ("ms", "tempo"), ("ms", "by hand")),
     "small classics": Part("classics", ("--turns", "3", "--sizes", "small"), ("ms", "tempo"), ("ms", "by hand")),
     "ppo": Part("ppo", ("--turns", "3"), ("ms_per_iteration", "tempo", "median"), ("ms_per_iteration", "JAX by hand", "median")),
-    "decode": Part("decode", ("--turns", "3", "--only", "length="), ("ms_per_token", "tempo", "median"), ("ms_per_token", "JAX by hand", "median")),
+    "decode": Part(
+        "decode",
+        ("--turns", "3", "--only", "length="),
+        ("ms_per_token", "tempo", "median"),
+        ("ms_per_token", "JAX by hand", "median"),
+    ),
     "temporaries": Part("temporaries", (), ("bytes", "XLA"), ("bytes", "estimate")),
     "copies": Part("copies", (), ("moved_bytes_in_loops",), ("needed_bytes",)),
     "second start": Part(

@@ -9,10 +9,10 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-from tempo_core.versions import require_new_jax
+from tempo_core.versions import check, require_new_jax
 
 if TYPE_CHECKING:
-    from tempo_core.api import *
+    from tempo_core.api import *  # noqa: F403
     from tempo_core.api import __all__ as __all__
 
 __version__ = "0.1.0"
@@ -27,6 +27,7 @@ if not TYPE_CHECKING:  # for which it would be a name for everything
         if importlib.util.find_spec(f"{__name__}.{name}") is not None:
             return importlib.import_module(f"{__name__}.{name}")
         if not name.startswith("__") or name == "__all__":
+            check()  # before any other import of JAX fails
             api = importlib.import_module(_API)
             names = getattr(api, "__all__", ())  # none while it is imported: nothing in the core looks for them
             globals().update({each: getattr(api, each) for each in names})

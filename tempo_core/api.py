@@ -1,10 +1,5 @@
 """All public names of the core. `tempo_core` has them too, and imports this module, and JAX with it, when the first of them is used."""
 
-from tempo_core.versions import check
-
-check()  # before any other import of JAX fails
-
-# isort: split
 from tempo_core import errors, nn, optim, typing
 from tempo_core.config import Config
 from tempo_core.context import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -249,8 +249,11 @@ def results_of(outputs: Outputs) -> tuple[Results, list[Tensor]]:
     if isinstance(outputs, Tensor):
         tensors = [outputs]
     elif isinstance(outputs, Mapping):
-        names, tensors = tuple(map(str, outputs)), list(outputs.values())
-    elif isinstance(outputs, Iterable):
+        for name in outputs:
+            if not isinstance(name, str):
+                raise ArgumentError(f"the name of an output is {name!r}, not a text", hint="outputs={'h': h}")
+        names, tensors = tuple(outputs), list(outputs.values())
+    elif isinstance(outputs, Iterable) and not isinstance(outputs, (Expr, Set)):  # a set has no order
         tensors = list(outputs)
     else:
         raise ArgumentError(
@@ -279,7 +282,7 @@ def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
     for position, (tensor, edge) in enumerate(zip(outputs, whole, strict=True)):
         source = graph[edge.source]
         read = replace(edge, index=tuple(full_range(s) for s in source.domain.steps))
-        op = Output(position, partial=tensor.is_partial)
+        op = Output(position, partial=tensor.user_condition is not TRUE)
         graph.add(op, [read], domain=Domain(), name=source.name, where=source.where)
     live = remove_dead(graph)
     live.branch_lines = context.branch_lines

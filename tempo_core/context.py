@@ -35,6 +35,8 @@ class Context(BaseContext):
         or that a run chooses, is then the most. Raises ArgumentError and DTypeError; `compile` raises CausalityError for an end that depends
         on itself.
         """
+        if not isinstance(step, Expr):
+            raise ArgumentError(f"`ends` takes a step, got {step!r}", hint="ctx.ends(t, when=x < 0.1)")
         symbol = next((s for s in self.steps if step.plain.single_atom == s), None)
         if symbol is None:
             names = ", ".join(s.name for s in self.steps)

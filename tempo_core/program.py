@@ -31,7 +31,7 @@ from tempo_core.frontend.variables import named
 from tempo_core.ir import text as ir_text
 from tempo_core.ir.draw import draw
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.ops import Merge
+from tempo_core.ir.ops import Dataflow, Merge, Op
 from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.pipeline import pipeline
@@ -51,7 +51,7 @@ from tempo_core.runtime.profile import Places, Profile, complete, counts_of, int
 from tempo_core.runtime.profile_staged import ProfiledProgram
 from tempo_core.runtime.session import Session
 from tempo_core.runtime.stage import Staged
-from tempo_core.runtime.state_file import Snapshot
+from tempo_core.runtime.state_file import Snapshot, path_of
 from tempo_core.runtime.walk import Path as Place
 from tempo_core.schedule import schedule
 from tempo_core.schedule.outline import outline
@@ -83,7 +83,7 @@ class Result:
 
     @staticmethod
     def of(tensor: Tensor) -> Result:
-        condition = tensor.domain.condition if tensor.is_partial else TRUE
+        condition = TRUE if tensor.user_condition is TRUE else tensor.domain.condition
         return Result(tensor.domain.steps, tensor.type, tensor.name, condition)
 
     def former(self, bounds: Bounds) -> Callable[[Any], Any]:
@@ -498,7 +498,7 @@ class Program(Generic[R]):
             numbers = self._numbers(inputs, {Symbol(name).expr: number for name, number in bounds.items()})
             return self._run(self._fed(inputs, numbers), seed, None, numbers)
 
-        return resumed(run_of, path if isinstance(path, Snapshot) else Path(path), given, self._origin)
+        return resumed(run_of, path if isinstance(path, Snapshot) else path_of(path), given, self._origin)
 
     def _run(self, fed: Feeds, seed: int, by: str | None, numbers: Bounds) -> Run[R]:
         fed = replace(fed, arrays={name: _kept(array) for name, array in fed.arrays.items()})  # the run may live long
@@ -771,5 +771,14 @@ def _examples(graph: Graph) -> dict[str, str]:
 
 
 def is_interpreted(graph: Graph, config: Config) -> bool:
-    """Whether a program is interpreted: by choice, or because shapes vary (`pad` is off)."""
-    return config.interpreted or not all(t.is_static for node in graph for t in node.outputs)
+    """Whether a program is interpreted: by choice, or because shapes vary (`pad` is off), of values or of ranges that are read."""
+    if config.interpreted or not all(t.is_static for node in graph for t in node.outputs):
+        return True
+    if "pad" not in config.disable:
+        return False
+    return not all(t.is_static for node in graph for t in (*map(graph.edge_type, node.inputs), *_inner_types(node.op)))
+
+
+def _inner_types(op: Op) -> tuple[TensorType, ...]:
+    """The types of all values inside of an island; none of another operation."""
+    return op.body.slot_types if isinstance(op, Dataflow) else ()

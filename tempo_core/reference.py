@@ -87,7 +87,7 @@ def evaluate(
     if outputs is None:
         nodes = sorted((n for n in graph if isinstance(n.op, Output)), key=lambda n: n.op.position)  # type: ignore[attr-defined]
         return [oracle.read(node.inputs[0], {}) for node in nodes]
-    return [oracle.everywhere(t.edge, t.domain, t.type, partly=t.is_partial) for t in outputs]
+    return [oracle.everywhere(t.edge, t.domain, t.type, partly=t.user_condition is not TRUE) for t in outputs]
 
 
 def _arrays(

@@ -17,9 +17,9 @@ import click
 import typer
 
 from tempo_llm.errors import LlmError, RequestError
-from tempo_llm.files import read_bounded, read_prompt, read_text
+from tempo_llm.files import UTF_8, read_bounded, read_prompt, read_text
 from tempo_llm.json_files import JsonObject
-from tempo_llm.lines import Line, batches, completions, parse_line
+from tempo_llm.lines import NO_ID, Line, batches, completions, parse_line
 from tempo_llm.streams import check_output, drop_output, explained, open_streams
 
 if TYPE_CHECKING:
@@ -65,13 +65,23 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     if not isinstance(values, dict):
         raise typer.BadParameter(f'{path} holds no object, such as {{"temperature": 0.7}}')
     option_of = {
-        flag.lstrip("-"): parameter.name for parameter in context.command.params for flag in parameter.opts if flag[:2] == "--"
+        flag.lstrip("-"): parameter
+        for parameter in context.command.params
+        for flag in parameter.opts
+        if flag[:2] == "--" and flag != "--config"
     }
-    for key in values:
-        if key.replace("_", "-") not in option_of:
-            near = difflib.get_close_matches(key.replace("_", "-"), option_of, 1)
+    defaults: dict[str, Any] = {}
+    for key, value in values.items():
+        flag = key.replace("_", "-")
+        if flag not in option_of:
+            near = difflib.get_close_matches(flag, option_of, 1)
             raise typer.BadParameter(f"{path}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    context.default_map = {str(option_of[key.replace("_", "-")]): value for key, value in values.items()}
+        name = str(option_of[flag].name)
+        if name in defaults:
+            raise typer.BadParameter(f"{path}: {key!r} and another key are the same flag")
+        is_one_of_several = getattr(option_of[flag], "multiple", False) and not isinstance(value, list) and value is not None
+        defaults[name] = [value] if is_one_of_several else value
+    context.default_map = defaults
     return path
 
 
@@ -289,6 +299,10 @@ def generate(
         sampling = _sampling(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
+        if temperature == 0 and not any(line.temperature for line in lines):
+            drawing = {"--top-k": top_k != 0, "--top-p": top_p != 1, "--min-p": min_p != 0, "--num-samples": num_samples > 1}
+            for flag in (flag for flag, is_given in drawing.items() if is_given):
+                typer.echo(f"note: without --temperature the most likely token is taken, {flag} or not", err=True)
         started = time.perf_counter()
         loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
         ids = _encode(loaded, texts, raw, system_prompt, special_tokens)
@@ -386,8 +400,11 @@ def _prompts(source: str, prompts: list[str], files: list[str], jsonl: str | Non
     """The prompts in the order --prompt, --file, `-`, --jsonl. Each file is one prompt, and so is standard input."""
     if source not in ("", STDIN):
         raise RequestError(f"unexpected argument {source!r}", hint="give the prompt with --prompt TEXT, --file PATH or `-`")
+    names = [*files, *([source] if source else [])]
+    if [*names, jsonl].count(STDIN) > 1:
+        raise RequestError("standard input is named twice, and can be read once", hint="leave one `-` out")
     lines = [Line(text) for text in prompts]
-    lines += [Line(_without_newline(_read(name))) for name in [*files, *([source] if source else [])]]
+    lines += [Line(_without_newline(_read(name))) for name in names]
     if jsonl is not None:
         for number, line in enumerate(_read(jsonl).split("\n"), 1):  # a text may hold other ends of lines, such as U+2028
             if line.strip():
@@ -398,7 +415,8 @@ def _prompts(source: str, prompts: list[str], files: list[str], jsonl: str | Non
         try:
             each.prompt.encode("utf-8")
         except UnicodeEncodeError:
-            raise RequestError("a prompt is not UTF-8 text", hint="write it into a UTF-8 file: --file PATH") from None
+            what = f"the prompt of {each.where}" if each.where else "a prompt"
+            raise RequestError(f"{what} is not UTF-8 text", hint="write it into a UTF-8 file: --file PATH") from None
     return lines
 
 
@@ -409,7 +427,7 @@ def _without_newline(text: str) -> str:
 
 def _read(name: str) -> str:
     try:
-        return read_bounded(sys.stdin.buffer, "standard input").decode("utf-8") if name == STDIN else read_prompt(Path(name))
+        return read_bounded(sys.stdin.buffer, "standard input").decode(UTF_8) if name == STDIN else read_prompt(Path(name))
     except (OSError, ValueError) as error:
         raise RequestError(f"cannot read the prompt in {name}: {error}", hint="prompts are UTF-8 text") from None
 
@@ -444,7 +462,7 @@ def _report(model: str, lines: list[Line], result: Generation, load_seconds: flo
 
 def _completion(line: Line, completion: Completion) -> JsonObject:
     report: dict[str, Any] = {
-        **({} if line.id is None else {"id": line.id}),
+        **({} if line.id is NO_ID else {"id": line.id}),
         "prompt": line.prompt,
         "sample": completion.sample,
         "prompt_token_ids": list(completion.prompt_ids),
@@ -521,7 +539,11 @@ def chat(
 
         talk, is_terminal = begin(), sys.stdin.isatty()
         while True:
-            line = _line("> " if is_terminal else "")
+            try:
+                line = _line("> " if is_terminal else "")
+            except RequestError as error:  # ends no conversation
+                typer.echo(f"error: {error}", err=True)
+                continue
             if line is None or line.strip() == "/exit":
                 return
             if line.strip() == "/clear":
@@ -727,6 +749,8 @@ def train(
 ) -> None:
     """Train a model by RECIPE; the run directory gets config.yaml, metrics.csv, state.safetensors, result.json and model/."""
     with _errors(prints=plan) as command:
+        _check_companions({"--full": full}, {"--plan": plan})
+        _check_companions({"--overwrite": overwrite}, {"--out": out is not None})
         try:
             from tempo_llm.training.recipe import load_recipe
         except ImportError as error:

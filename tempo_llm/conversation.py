@@ -54,6 +54,7 @@ class Conversation:
         self._tokens: list[int] = []  # those that the run has reached
         self._given: dict[int, int] = {}  # by position
         self._asked = -1  # the last position for which the program has asked
+        self._turn, self._whole_turn = 0, 0  # the newest one, and the newest one whose reply came to its end
 
     @property
     def compiles(self) -> int:
@@ -62,7 +63,9 @@ class Conversation:
 
     def say(self, text: str, max_new_tokens: int = 1024) -> Iterator[str]:
         """The reply to a message, piece by piece; after its last piece it is in `messages`. Raises RequestError if it does not fit."""
-        if max_new_tokens < 1:
+        if not isinstance(text, str):
+            raise RequestError(f"the message is {shown(text)}; it must be a text", hint='chat.say("Hello")')
+        if not isinstance(max_new_tokens, int) or isinstance(max_new_tokens, bool) or max_new_tokens < 1:
             raise RequestError(f"max_new_tokens is {shown(max_new_tokens)}; it must be a whole number of at least 1")
         messages: list[Message] = [*self.messages, {"role": "user", "content": text}]
         tokens = self._continued(messages)
@@ -73,6 +76,8 @@ class Conversation:
                 f"the conversation has {len(tokens)} tokens, and fills the context of {self._most}",
                 hint="begin another one: /clear",
             )
+        self._turn += 1
+        turn = self._turn
         last = min(len(tokens) + max_new_tokens, self._most)
         if not self._fits(tokens, last):
             self._begin(tokens, last)
@@ -91,12 +96,17 @@ class Conversation:
             done += len(new)
             if piece:
                 yield piece
+                if turn != self._turn:
+                    raise RequestError(
+                        "another message came before this reply was whole", hint="read a reply to its end, or leave it"
+                    )
             if is_last:
                 break
             self._advance(1)
         if end is None and last < self._capacity and last < self._most:
             self._advance(max(last + 1 - len(self._tokens), 1))
         self.messages = [*messages, {"role": "assistant", "content": writer.text or ""}]
+        self._whole_turn = turn
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -167,8 +177,8 @@ class Conversation:
 
     def _continued(self, messages: Sequence[Message]) -> list[int] | None:
         """The tokens of a conversation as a continuation of those of the run; None if the template does not only go on."""
-        if self._run is None or not self._after_reply or not self._ended:
-            return None
+        if self._run is None or not self._after_reply or not self._ended or self._turn != self._whole_turn:
+            return None  # a reply that was left is in the run, and not in the conversation
         reply = self.messages[-1]["content"]
         before, whole = self._tokenizer.render([self.messages[:-1], messages])
         if not reply or not whole.startswith(before + reply):

@@ -11,6 +11,7 @@ from typing import Protocol
 
 PATIENCE = 10.0  # seconds for a writer to open a named pipe
 MOST = 2**28  # bytes of prompts: a device or a pipe may have no end
+UTF_8 = "utf-8-sig"  # without the mark that some editors write at the beginning of a file
 _PART = 2**20
 _PAUSE = 0.05
 
@@ -28,7 +29,7 @@ def check_regular(path: Path) -> None:
 def read_text(path: Path) -> str:
     """The UTF-8 text of a file. Raises OSError, also for what is not a regular file, and UnicodeDecodeError."""
     check_regular(path)
-    return path.read_text(encoding="utf-8")
+    return path.read_text(encoding=UTF_8)
 
 
 def read_prompt(path: Path) -> str:
@@ -38,13 +39,13 @@ def read_prompt(path: Path) -> str:
     """
     if not path.is_fifo():
         with open(path, "rb") as file:
-            text = read_bounded(file, str(path)).decode("utf-8")
+            text = read_bounded(file, str(path)).decode(UTF_8)
         return text.replace("\r\n", "\n").replace("\r", "\n")
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without O_NONBLOCK, this waits for a writer
     with open(handle, "rb", buffering=0) as file:
         first = _first_bytes(handle, path)
         os.set_blocking(handle, True)
-        return read_bounded(file, str(path), first).decode("utf-8")
+        return read_bounded(file, str(path), first).decode(UTF_8)
 
 
 class _Reader(Protocol):

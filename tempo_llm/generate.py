@@ -107,8 +107,8 @@ class Request:
         """The number of tokens of the shortest prompt."""
         return min(map(len, self.prompts))
 
-    def needed(self, config: LlamaConfig) -> int:
-        """The number of positions of the longest row. Raises RequestError for a request that cannot be served."""
+    def check_settings(self, config: LlamaConfig) -> None:
+        """Raise RequestError for settings that no prompt can be served with."""
         if not isinstance(self.sampling, Sampling):
             raise RequestError(
                 f"sampling is {shown(self.sampling)}; it must be a Sampling", hint="sampling=tempo_llm.Sampling(0.8, top_k=10)"
@@ -122,6 +122,10 @@ class Request:
             if not _is_whole(value) or (least is not None and value < least) or (most is not None and value > most):
                 limits = "" if least is None else f" of at least {least}" + ("" if most is None else f" and at most {most}")
                 raise RequestError(f"{name} is {shown(value)}; it must be a whole number{limits}")
+
+    def needed(self, config: LlamaConfig) -> int:
+        """The number of positions of the longest row. Raises RequestError for a request that cannot be served."""
+        self.check_settings(config)
         if not isinstance(self.prompts, Sequence):
             raise RequestError(
                 f"prompts is {shown(self.prompts)}; it must be lists of token ids", hint="generate([[1, 2, 3]], 16)"
@@ -132,7 +136,7 @@ class Request:
             if not check_tokens(prompt, f"prompt {number}", config):
                 raise RequestError(
                     f"prompt {number} has no tokens",
-                    hint='this tokenizer adds no begin token, so write some text: --prompt "Hello"',
+                    hint='write some text: --prompt "Hello"; neither the tokenizer nor a chat template adds a token',
                 )
         check_tokens(self.stop_ids, "stop_ids", config)
         most = config.max_position_embeddings

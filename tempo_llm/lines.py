@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 MOST_ROWS = 32  # completions of a batch: what a batch has finished is out, whatever happens to the next one
 KEYS = ("prompt", "id", "max_tokens", "max_new_tokens", "temperature")
 
+NO_ID = object()  # of a line without the key: null is an id
+
 
 @dataclass(frozen=True)
 class Line:
-    """A prompt, what its line says besides, and the line's place as text. None is what the line does not say."""
+    """A prompt, what its line says besides, and the line's place as text. None is a setting that the line does not have."""
 
     prompt: str
-    id: object = None
+    id: object = NO_ID
     max_new_tokens: int | None = None
     temperature: float | None = None
     where: str = ""
@@ -63,7 +65,14 @@ def parse_line(text: str, where: str) -> Line:
             Sampling(temperature)
         except RequestError as error:
             raise RequestError(f"{where}: {error.message}") from None
-    return Line(values["prompt"], values.get("id"), count, temperature, where)
+    number = values.get("id", NO_ID)
+    try:
+        json.dumps(None if number is NO_ID else number, allow_nan=False)
+    except ValueError:
+        raise RequestError(
+            f"{where}: id is {shown(number)}; JSON has no number that is not finite", hint="write it as a text"
+        ) from None
+    return Line(values["prompt"], number, count, temperature, where)
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class Batch:
     """Lines that follow one another and have equal settings. `first` is the number of the first one."""
 
     first: int
+    where: Sequence[str]
     ids: Sequence[Sequence[int]]
     max_new_tokens: int
     sampling: Sampling
@@ -87,9 +97,9 @@ def batches(
         last = made[-1] if made else None
         fits = last is not None and (last.max_new_tokens, last.sampling) == (count, chosen)
         if last is not None and fits and (len(last.ids) + 1) * samples <= MOST_ROWS:
-            made[-1] = replace(last, ids=[*last.ids, tokens])
+            made[-1] = replace(last, ids=[*last.ids, tokens], where=[*last.where, line.where])
         else:
-            made.append(Batch(number, [tokens], count, chosen))
+            made.append(Batch(number, [line.where], [tokens], count, chosen))
     return made
 
 
@@ -102,9 +112,14 @@ def completions(
     """
     from tempo_llm.generate import Request
 
+    limits = {key: request[key] for key in ("seed", "max_context", "samples", "logprobs")}
     for batch in made:
-        limits = {key: request[key] for key in ("seed", "max_context", "samples", "logprobs")}
-        Request(batch.ids, batch.max_new_tokens, batch.sampling, **limits).needed(model.config)
+        Request(batch.ids, batch.max_new_tokens, batch.sampling, **limits).check_settings(model.config)
+        for where, ids in zip(batch.where, batch.ids, strict=True):
+            try:
+                Request([ids], batch.max_new_tokens, batch.sampling, **limits).needed(model.config)
+            except RequestError as error:
+                raise RequestError(f"{where}: {error.message}" if where else error.message, hint=error.hint) from None
     for batch in made:
         stream: Stream = model.generate(batch.ids, batch.max_new_tokens, **{**request, "sampling": batch.sampling}, stream=True)
         finished: set[tuple[int, int]] = set()

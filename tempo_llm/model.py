@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -206,7 +206,8 @@ class Model:
     def _prompts(self, prompts: Prompts) -> list[list[int]]:
         if isinstance(prompts, str):
             return [self._ids(prompts)]
-        if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+        has_no_order = isinstance(prompts, (Mapping, Set)) or getattr(prompts, "ndim", 1) == 0
+        if has_no_order or isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
             raise RequestError(f"the prompts are {shown(prompts)}", hint='generate("text"), or generate([1, 2, 3])')
         each: list[Any] = list(prompts)
         if each and all(isinstance(prompt, str) for prompt in each):
@@ -217,7 +218,7 @@ class Model:
             raise RequestError(
                 "prompts are texts or token ids, not both", hint='generate(["one", "two"]) or generate([[1, 2], [3]])'
             )
-        return [list(prompt) for prompt in each]
+        return [list(check_tokens(prompt, f"prompt {number}", self.config)) for number, prompt in enumerate(each)]
 
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, raw=True)

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -58,10 +59,11 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, low, high, words in _RANGES:
             value = getattr(self, name)
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not low <= value <= high:
+            is_number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers too
+            plain = value.item() if isinstance(value, np.generic) else value  # a bound overflows a small dtype
+            if not is_number or not low <= plain <= high:
                 raise RequestError(f"{name} is {shown(value)}; it must be {words}", hint=f"{_flag(name)} takes {words}")
-        if not isinstance(self.top_k, int):
+        if not isinstance(self.top_k, Integral):
             raise RequestError(f"top_k is {shown(self.top_k)}; it must be a whole number", hint="--top-k 40, for example")
         if self.top_p == 0:
             raise RequestError("top_p is 0; it must be greater than 0", hint="leave --top-p out to do without it")
@@ -70,7 +72,7 @@ class Sampling:
                 f"logit_bias is {shown(self.logit_bias)}; it must be numbers by token", hint="logit_bias={42: -1.0}"
             )
         for token, bias in self.logit_bias.items():
-            if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
+            if not isinstance(bias, Real) or math.isnan(bias) or bias == math.inf:
                 raise RequestError(
                     f"the logit bias of token {token} is {shown(bias)}; it must be a number, or -inf to exclude it"
                 )
@@ -106,7 +108,7 @@ class Sampling:
         if features.is_biased:
             bias = np.zeros(vocabulary, number)
             for token, value in self.logit_bias.items():
-                if not isinstance(token, int) or not 0 <= token < vocabulary:
+                if not isinstance(token, Integral) or not 0 <= token < vocabulary:
                     raise RequestError(
                         f"the logit bias names token {shown(token)}, and the model knows the tokens 0 to {vocabulary - 1}"
                     )

@@ -14,7 +14,7 @@ from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.env import vector_environment
 from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.source import AnyEnvironment, source_of
-from tempo_rl.errors import CheckpointError, RLError
+from tempo_rl.errors import CheckpointError, RecipeError, RLError, RunError
 from tempo_rl.evaluate import Evaluation, Policy, evaluate
 from tempo_rl.monitor import Callback
 from tempo_rl.recipe import ALGORITHMS, EnvRecipe, Recipe, WandbRecipe, make_recipe
@@ -113,6 +113,10 @@ class Algorithm:
     name: ClassVar[str]
 
     def __init__(self, env: AnyEnvironment | EnvRecipe, keys: Keys):
+        if "algorithm" in keys:
+            raise RecipeError(
+                f"{type(self).__name__} is the algorithm {self.name}", hint="leave algorithm= out, or take another class"
+            )
         source = None if isinstance(env, EnvRecipe) else source_of(env)
         plain = env.model_dump() if isinstance(env, EnvRecipe) else {"id": env if source is None else source.name}
         recipe = make_recipe({"algorithm": self.name, "env": plain, **keys}, where=type(self).__name__)
@@ -138,8 +142,12 @@ class Algorithm:
         Raises `RunError` for a directory that holds other files, and `TrainingError` if training fails.
         """
         show = sys.stderr.isatty() if progress is None else progress
+        if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+            raise RunError(f"callbacks is {callbacks!r}", hint="give a list of functions: callbacks=[function]")
+        if resume and out is None:
+            raise RunError("resume=True goes on with the run in `out`, which is not given", hint="agent.train(out, resume=True)")
         with tempfile.TemporaryDirectory() as unnamed:
-            path = Path(unnamed) / "run" if out is None else Path(out)
+            path = Path(unnamed) / "run" if out is None else Path(out).absolute()
             if resume:
                 run, checkpoint = chosen_run(self.recipe, self.name, path, overwrite, "auto", _silent)
             else:
@@ -174,11 +182,11 @@ class Algorithm:
 
         They are the most likely ones if `deterministic`, or else drawn with `seed`; in the environment's own numbers and bounds.
         A policy with a memory (network gru or lstm) goes on with the episodes of the last call, until `forget`.
-        Raises `RLError` if the agent is not trained, or for another shape.
+        Raises `RLError` if the agent is not trained, for another shape, and for what is not a finite number.
         """
         policy = self._opened_policy()
         shape = policy.observations.shape
-        array = np.asarray(observation, policy.observations.dtype)
+        array = self._numbers(observation, policy.observations.dtype)
         is_one = array.shape == shape
         if not is_one and array.shape[1:] != shape:
             raise RLError(
@@ -187,6 +195,16 @@ class Algorithm:
             )
         action = policy.actions.outward(policy(array[None] if is_one else array, deterministic, seed))
         return action[0] if is_one else action
+
+    def _numbers(self, observation: np.ndarray | Sequence[float], dtype: str) -> np.ndarray:
+        try:
+            with np.errstate(over="ignore"):
+                array = np.asarray(observation, dtype)
+        except (TypeError, ValueError) as error:
+            raise RLError(f"an observation of {self.recipe.env.id} is numbers, and this one {observation!r}") from error
+        if not np.isfinite(array).all():
+            raise RLError(f"an observation of {self.recipe.env.id} is finite in {dtype}, and this one {observation!r}")
+        return array
 
     def forget(self, done: np.ndarray | None = None) -> None:
         """Begin new episodes for `predict`, where `done` (B,) of a batch, or everywhere. It matters for policies with a memory alone."""

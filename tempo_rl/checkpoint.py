@@ -68,6 +68,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
         write_whole(path, safetensors.numpy.save(arrays, metadata=header))
     except OSError as error:
         raise CheckpointError(f"the checkpoint {path} cannot be written: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise CheckpointError(f"the checkpoint {path} cannot be written: there is too little memory for a copy of it") from error
     return path
 
 

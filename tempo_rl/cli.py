@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -183,7 +183,8 @@ def train(
         typer.echo(text, err=as_json)
 
     with errors_as_messages():
-        loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides], _say_imports)
+        with _aside(as_json):
+            loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides], _say_imports)
         from tempo_core.runs.device import use_device
 
         chosen_devices = use_device(device, devices)
@@ -198,27 +199,29 @@ def train(
         say(f"{loaded.algorithm} on {loaded.env.id}: {loaded.iterations} iterations, seed {loaded.seed}, into {run.path}")
         kept, seconds = chosen_cache(cache, no_cache), None if time_limit is None else time_limit * 60.0
         try:
-            outcome = run_training(
-                loaded, run, show_progress, say, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds,
-                devices=chosen_devices,
-            )  # fmt: skip
+            with _aside(as_json):
+                outcome = run_training(
+                    loaded, run, show_progress, say, plan, kept, profile=profile, resume=checkpoint, time_limit=seconds,
+                    devices=chosen_devices,
+                )  # fmt: skip
         except TrainingError as error:
             _say_result(loaded, error.outcome.result, as_json)
             raise
     _say_result(loaded, outcome.result, as_json)
     by_signal = outcome.stopped in signal.Signals.__members__  # whoever sends one waits for the end
     is_trained = outcome.result["env_steps"] == loaded.iterations * loaded.num_envs * loaded.num_steps
-    if picture and (is_trained or not by_signal):
+    is_begun = outcome.result["env_steps"] > 0
+    if picture and is_begun and (is_trained or not by_signal):
         from tempo_rl.plot import draw
 
         with errors_as_messages():
             say(f"the returns are drawn in {draw([run.path], run.picture)}")
-    if capture_video and not by_signal and "eval_episodes" not in outcome.result:  # no signal ended the evaluation
+    if capture_video and is_begun and not by_signal and "eval_episodes" not in outcome.result:  # no signal ended the evaluation
         from tempo_rl.checkpoint import load_checkpoint
         from tempo_rl.video import watch
 
-        with errors_as_messages():
-            watch(loaded, load_checkpoint(run.latest, trust=True).parameters, 1, loaded.seed, run.video, cache=kept)
+        with errors_as_messages(), _aside(as_json):
+            watch(loaded, load_checkpoint(run.latest_checkpoint(), trust=True).parameters, 1, loaded.seed, run.video, cache=kept)
             say(f"an episode is recorded in {run.video}")
     if outcome.stopped is not None:
         steps = outcome.result["env_steps"]
@@ -231,6 +234,11 @@ def train(
     references = foreign_references(loaded.model_dump(mode="json"), True)
     flag = "" if set(references) <= set(known(run.latest)) else " --trust"  # the list of own runs could not be written
     say(f"play with it: tempo-rl eval {run.path}{flag}")
+
+
+def _aside(is_wanted: bool) -> AbstractContextManager[object]:
+    """Inside, what environments print goes to the standard error, if that is wanted."""
+    return redirect_stdout(sys.stderr) if is_wanted else nullcontext()
 
 
 def _say_imports(references: list[str]) -> None:

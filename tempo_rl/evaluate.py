@@ -179,14 +179,21 @@ def evaluate(
 
     `cache` is the directory of compiled programs, as in `tp.Config`; `stop` and `show` are as in `play`.
     """
-    if episodes < 1:
-        raise RLError(f"an evaluation needs at least one episode, got {episodes}")
+    require_episodes(episodes, seed)
     env = vector_environment(recipe, min(episodes, 32), evaluation_seed(seed))
     try:
         policy = Policy(recipe, env.observations, env.actions, parameters, cache)
         return play(env, policy, episodes, deterministic, recipe.eval_max_steps, stop, show, recipe.env.id)
     finally:
         close_quietly(env, f"the evaluation's environments {recipe.env.id}")
+
+
+def require_episodes(episodes: int, seed: int) -> None:
+    """Raise `RLError` unless this is a number of episodes that can be played, and a seed of theirs."""
+    if not isinstance(episodes, (int, np.integer)) or episodes < 1:
+        raise RLError(f"an evaluation needs at least one episode, and whole ones, got {episodes!r}")
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise RLError(f"the seed of an evaluation is a whole number from 0 on, got {seed!r}")
 
 
 def fault_of_environment(recipe: Recipe, parameters: Mapping[str, np.ndarray] | None) -> EnvError | None:

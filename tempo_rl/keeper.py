@@ -82,7 +82,7 @@ class Keeper:
             self._save(live)
         if is_numbered and 0 < iterations == self._copied:
             steps = self.monitor.env_steps
-            self._then(lambda: self._number(steps))
+            self._then(lambda: self._number(iterations, steps))
         if at_once or is_last:
             self.wait()
 
@@ -128,9 +128,11 @@ class Keeper:
 
         self._then(write)
 
-    def _number(self, env_steps: int) -> None:
+    def _number(self, iterations: int, env_steps: int) -> None:
+        if self.saved != iterations:
+            return  # it could not be written, and `latest` is an earlier state
         path = self.run.checkpoint(env_steps)
-        if not path.exists():
+        if not (path.exists() and path.samefile(self.run.latest)):
             _name_again(self.run.latest, path)
         for old in self.run.numbered_checkpoints()[: -self.recipe.keep]:
             old.unlink(missing_ok=True)

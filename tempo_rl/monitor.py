@@ -95,7 +95,8 @@ class TrainingMonitor:
         self._show(row)
         numbers = {name: float(row[name]) for name in metrics}
         for callback in self._callbacks:
-            if callback(Iteration(iteration, self.env_steps, numbers, self.latest)):
+            parameters = {name: value.copy() for name, value in self.latest.items()}  # a callback may write into them
+            if callback(Iteration(iteration, self.env_steps, dict(numbers), parameters)):
                 self.stop_requested = True
 
     def _require_finite(self, iteration: int, row: Row, parameters: Mapping[str, np.ndarray]) -> None:

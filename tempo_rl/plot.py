@@ -65,7 +65,7 @@ def draw(runs: Sequence[Path], file: Path, metric: str = "episodic_return") -> P
     from matplotlib.figure import Figure
 
     groups: dict[str, list[Path]] = {}
-    for path in runs:
+    for path in {path.resolve(): path for path in runs}.values():  # a run that is given twice is one seed
         recipe = RunDirectory(path).values() | {"seed": 0}  # as plain data: a picture imports nothing that a run names
         groups.setdefault(json.dumps(recipe, sort_keys=True, default=str), []).append(path)
     figure = Figure(figsize=(7, 4), layout="constrained")

@@ -60,7 +60,7 @@ class Recipe(Strict):
 
     algorithm: str
     env: EnvRecipe = Field(default_factory=EnvRecipe)
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
     total_timesteps: Count = 400_000
     num_envs: Count = 16
     num_steps: Count = 128

@@ -24,6 +24,7 @@ Mode: TypeAlias = Literal["new", "overwrite", "resume"]
 MARK = "# The recipe of this run, as tempo-rl resolved it.\n"
 RESULTS = ("metrics.csv", "metrics.jsonl", "evaluations.csv", "result.json", "profile.svg", "returns.png", "episode.gif")
 UNNUMBERED = ("latest.safetensors", "best.safetensors", "program.safetensors")
+ROW = re.compile(rb'(?:\{"iteration": )?(\d+)')
 NUMBERED = re.compile(r"step_\d{12,}\.safetensors")
 OWN = ("config.yaml", *RESULTS, "checkpoints", ".lock", "wandb", "tensorboard")
 
@@ -42,6 +43,11 @@ class RunDirectory:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.csv"
+
+    @property
+    def lines(self) -> Path:
+        """The metrics as lines of JSON."""
+        return self.path / "metrics.jsonl"
 
     @property
     def evaluations(self) -> Path:
@@ -221,6 +227,14 @@ def is_finished(run: RunDirectory) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(result, dict) and not result.get("interrupted") and not result.get("error")
+
+
+def rows_before(file: Path, iterations: int) -> int:
+    """How many whole lines of a file are of the first `iterations`. A resumed run may have begun it, or evaluated more often before."""
+    with suppress(OSError):
+        lines = [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        return sum(int(row[1]) < iterations for row in map(ROW.match, lines) if row is not None)
+    return 0
 
 
 def find_checkpoint(path: Path) -> Path:

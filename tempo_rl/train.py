@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar
 
@@ -35,7 +35,7 @@ from tempo_rl.own import remember
 from tempo_rl.progress import EvaluationProgress, Progress
 from tempo_rl.recipe import Recipe
 from tempo_rl.references import foreign_references
-from tempo_rl.rundir import RunDirectory
+from tempo_rl.rundir import RunDirectory, rows_before
 from tempo_rl.tracking import Tracker, wandb_tracker
 
 Error = TypeVar("Error", bound=BaseException)
@@ -153,6 +153,7 @@ def train(
         raise RunError(
             "the checkpoint holds a policy only, and no state of a run to go on from", hint="train anew, without --resume"
         )
+    run = replace(run, path=run.path.absolute())  # environments may change the working directory
     request = StopRequest(say, time_limit)
     with run.locked(), request.listening():
         run.check()
@@ -237,20 +238,24 @@ class _Training:
             logger.close()
 
     def _open_loggers(self, resume: Checkpoint | None) -> None:
-        self.loggers.append(CSVLogger(self.directory.metrics, None if resume is None else resume.iterations))
-        rows, steps = (None, 0) if resume is None else (resume.iterations, resume.env_steps)
+        def rows(file: Path) -> int | None:
+            return None if resume is None else rows_before(file, resume.iterations)
+
+        directory, steps = self.directory, 0 if resume is None else resume.env_steps
+        if resume is not None and (held := rows_before(directory.metrics, resume.iterations)) < resume.iterations:
+            self.say(f"note: {directory.metrics} holds {held} of the {resume.iterations} iterations so far")
+        self.loggers.append(CSVLogger(directory.metrics, rows(directory.metrics)))
         if self.recipe.jsonl:
-            self.loggers.append(JSONLLogger(self.directory.path / "metrics.jsonl", rows))
+            self.loggers.append(JSONLLogger(directory.lines, rows(directory.lines)))
         if self.recipe.tensorboard:
-            board = TensorBoardLogger(self.directory.path / "tensorboard", steps)
+            board = TensorBoardLogger(directory.path / "tensorboard", steps)
             self.loggers.append(Tracker(board, "TensorBoard's writer", self.say))
         if self.recipe.eval_every:
-            before = None if rows is None else rows // self.recipe.eval_every
-            self.evaluations = CSVLogger(self.directory.evaluations, before)
+            self.evaluations = CSVLogger(directory.evaluations, rows(directory.evaluations))
             self.evaluator = Evaluator(self.recipe, self.cache)
         if self.recipe.track:
             config = self.recipe.model_dump(mode="json")
-            tracker = wandb_tracker(self.recipe.wandb, config, self.directory.path, self.say)
+            tracker = wandb_tracker(self.recipe.wandb, config, directory.path, self.say)
             self.loggers.extend([] if tracker is None else [tracker])
 
     def _iterate(self, agent: Agent, program: tp.Program, resume: Checkpoint | None) -> None:
@@ -327,7 +332,7 @@ class _Training:
         else:
             raise error
         kept = self.directory.all_checkpoints()
-        saved = f"; {kept[0]} holds iteration {self.keeper.saved}" if self.keeper.saved else "; no iteration was saved"
+        saved = f"; {kept[0]} holds iteration {self.keeper.saved}" if self.keeper.saved and kept else "; no iteration was saved"
         outcome = self._outcome(None, message)
         return TrainingError(message + saved, outcome, hint=hint)
 

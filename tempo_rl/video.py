@@ -15,7 +15,7 @@ from tempo_rl.env.blocked import within
 from tempo_rl.env.closing import close_quietly
 from tempo_rl.env.vector import HostVectorEnvironment, VectorEnvironment
 from tempo_rl.errors import EnvError, RLError
-from tempo_rl.evaluate import Evaluation, Policy, Show, evaluation_seed, play
+from tempo_rl.evaluate import Evaluation, Policy, Show, evaluation_seed, play, require_episodes
 from tempo_rl.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def watch(
         raise RLError(
             "a window and a video at the same time", hint="evaluate twice with the same seed: the episodes are the same"
         )
-    if episodes < 1:
-        raise RLError(f"an evaluation needs at least one episode, got {episodes}")
+    require_episodes(episodes, seed)
     env = vector_environment(_drawn(recipe, "human" if render else "rgb_array"), 1, evaluation_seed(seed))
 
     def played(played_env: VectorEnvironment) -> Evaluation:

@@ -34,7 +34,7 @@ class BaseTensor:
         if is_public:
             BaseTensor._public_class = cls  # type: ignore[assignment]
 
-    def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE, is_conditional: bool = False):
+    def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE):
         self.context = context
         self.edge = edge
         self.user_condition = condition  # of the user's index; the rest of the domain's condition follows from the reads
@@ -43,7 +43,6 @@ class BaseTensor:
             condition = condition & within(index, step)
         condition = condition & _source_condition(source, edge)
         self.domain = Domain(step_order(edge.steps | condition.steps, context.steps), unless_obvious(condition))
-        self.is_conditional = is_conditional or self.user_condition is not TRUE  # it, or an operand, has a user's condition
 
     # -- properties ---------------------------------------------------------------------------------------------------
 
@@ -86,11 +85,6 @@ class BaseTensor:
         name = self.name or f"%{self.edge.source}"
         return f"<Tensor {name}[{', '.join(map(str, self.edge.index))}]: {self.type} over {self.domain}>"
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether points are missing because of a user's condition, `x[t % 2 == 0] * 2`: as an output, it is masked there."""
-        return self.is_conditional and self.domain.condition is not TRUE
-
     # -- temporal indexing --------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Key) -> Tensor:
@@ -115,7 +109,7 @@ class BaseTensor:
                 hint="slice first, then index with the condition",
             )
         carried = carried.substitute(points)
-        return view(self.context, edge, conjunction(condition, carried), self.is_conditional)
+        return view(self.context, edge, conjunction(condition, carried))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise IndexingError(
@@ -244,17 +238,17 @@ def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str
             condition = condition & operand.domain.condition
         domain = Domain(step_order(steps, context.steps), condition)
     node = context.graph.add(op, [o.edge for o in operands], domain=domain, name=name, where=where or user_location())
-    return of_node(context, node, is_conditional=any(o.is_conditional for o in operands))
+    return of_node(context, node)
 
 
-def of_node(context: BaseContext, node: Node, output: int = 0, *, is_conditional: bool = False) -> Tensor:
+def of_node(context: BaseContext, node: Node, output: int = 0) -> Tensor:
     """Output `output` of a node, at the node's own points."""
-    return view(context, Edge(node.id, identity(node.domain), output), is_conditional=is_conditional)
+    return view(context, Edge(node.id, identity(node.domain), output))
 
 
-def view(context: BaseContext, edge: Edge, condition: Bool = TRUE, is_conditional: bool = False) -> Tensor:
+def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
     """The tensor that reads `edge`, where `condition` holds."""
-    return BaseTensor._public_class(context, edge, condition, is_conditional)
+    return BaseTensor._public_class(context, edge, condition)
 
 
 _CONDITIONS = (Bool, bool, np.bool_)

@@ -152,8 +152,7 @@ def udf(
         name=label,
         where=user_location(),
     )
-    is_conditional = any(o.is_conditional for o in operands)
-    return tuple(of_node(context, node, k, is_conditional=is_conditional) for k in range(len(outputs)))
+    return tuple(of_node(context, node, k) for k in range(len(outputs)))
 
 
 def _flattened(value: Tree) -> tuple[list[Tensor], bool]:

@@ -19,7 +19,7 @@ from tempo_core.ir.ops import End, Sink, Udf
 from tempo_core.ir.udf import Custom, Fed
 from tempo_core.runtime.executors import Executor
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.state_file import Snapshot, digest
+from tempo_core.runtime.state_file import Snapshot, digest, path_of
 from tempo_core.runtime.walk import Branch, Loop, Pieces
 from tempo_core.runtime.walk import Path as Place
 from tempo_core.symbolic.expr import Expr
@@ -113,7 +113,7 @@ class Run(Generic[R]):
         What follows the last iteration runs with it. At the end, nothing is left to run, and `done` is true. Raises StateError for a
         step that the compiled program has no loop over, and after an exception.
         """
-        if not isinstance(count, int) or count < 1:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise StateError(f"a run goes on by at least one iteration, not by {count!r}", hint="run.advance(t, 16)")
         name = None if step is None else str(step)
         if name is not None and name not in self._examples:
@@ -199,6 +199,7 @@ class Run(Generic[R]):
         The fed arrays are in the file too. With `inputs=False`, only their checksums are, and `resume` is given the same arrays again.
         Raises StateError if a stateful function on the host does not say what its state is, or if the file cannot be written.
         """
+        path_of(path)
         snapshot = self.snapshot(inputs)
         with self._out_of_memory():
             return snapshot.write(path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from tempo_core.backends.base import numpy_dtype
-from tempo_core.errors import StateError
+from tempo_core.errors import ArgumentError, StateError
 from tempo_core.files import write_whole
 
 FORMAT = "tempo-run-1"
@@ -44,7 +45,7 @@ class Snapshot:
 
     def write(self, path: str | Path) -> Path:
         """Write a file, which takes the place of an earlier one when it is complete. Raises StateError."""
-        target = Path(path)
+        target = path_of(path)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, self.encoded())
@@ -57,7 +58,7 @@ class Snapshot:
     @classmethod
     def read(cls, path: str | Path) -> Snapshot:
         """What `write` wrote. Raises StateError for a file that is missing, damaged, or of another kind or version."""
-        source = Path(path)
+        source = path_of(path)
         if not source.is_file():
             raise StateError(f"there is no file {source}", hint="run.save(path) writes it")
         try:
@@ -88,6 +89,13 @@ class Snapshot:
         arrays = {name: _array(data[name], dtype, meta["shapes"][name]) for name, dtype in meta.pop("dtypes").items()}
         del meta["shapes"]
         return cls(arrays, meta)
+
+
+def path_of(path: object) -> Path:
+    """A path as such. Raises ArgumentError for anything else."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"the state of a run is in a file, and {path!r} is no path", hint='run.save("run.safetensors")')
+    return Path(path)
 
 
 def digest(array: Any) -> str:

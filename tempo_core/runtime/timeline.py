@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,8 +73,12 @@ def tracing() -> Iterator[Timeline]:
             elapsed = time.perf_counter_ns() - began
             jax.profiler.stop_trace()
         files = sorted(Path(directory).rglob("*.xplane.pb"))
-        planes = [plane for file in files for plane in jax.profiler.ProfileData.from_file(str(file)).planes]
-        _fill(timeline, planes)
+        with (
+            warnings.catch_warnings()
+        ):  # Python 3.12 warns at the first use of some of JAX's types; as an error, that ends the process
+            warnings.simplefilter("ignore", DeprecationWarning)
+            planes = [plane for file in files for plane in jax.profiler.ProfileData.from_file(str(file)).planes]
+            _fill(timeline, planes)
     if not timeline.total:  # a profiler that writes no marks: nothing is known but the whole
         timeline.total, timeline.idle = elapsed, float(elapsed)
 

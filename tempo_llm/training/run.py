@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import signal
@@ -73,6 +74,11 @@ class Prepared:
         longest = max((len(self.tokenizer.encode(lesson.completion).ids) for lesson in lessons), default=0)
         fitting = (lesson for lesson in lessons if len(self.tokenizer.encode(lesson.prompt).ids) + longest <= room)
         return list(itertools.islice(fitting, self.recipe.eval_prompts))
+
+    @property
+    def digest(self) -> str:
+        """A name for the tokens of the text: that of another text is another one."""
+        return hashlib.sha256(self.rows.tobytes() + self.held_out.tobytes()).hexdigest()
 
     @property
     def files(self) -> dict[str, str]:
@@ -176,6 +182,8 @@ class _Training:
         # A number of devices is that for training; the other programs share their rows where that is possible and pays.
         self.other_options = {**options, "devices": 1 if options.get("devices", 1) == 1 else "auto"}
         self.prepared = Prepared(recipe)
+        if resume:
+            run.check_text(self.prepared.digest)
         self.reports = _Reports()
         self.tokens = recipe.report_every * recipe.batch_size * recipe.length  # of a report
         self.saved = 0  # reports
@@ -214,7 +222,7 @@ class _Training:
         """The run, and the number of reports that it has behind it."""
         inputs = self.prepared.inputs()
         if not self.resume:
-            self.run.begin(self.recipe)
+            self.run.begin(self.recipe, self.prepared.digest)
             return program.start(inputs, by=self._step), 0
         live = program.resume(self.run.state, inputs)
         done = reports_of(live)

@@ -18,6 +18,7 @@ from tempo_core.runs.recipe import dump_recipe
 from tempo_llm.training.recipe import TrainRecipe, make_recipe
 
 MARK = "# A recipe of tempo-llm train\n"  # the first line of a run's config.yaml
+TEXT = re.compile(r"^# text (\w+)$", re.MULTILINE)  # of config.yaml: what `Prepared.digest` was
 MAY_DIFFER = ("track", "wandb", "saved_dtype")  # keys that the program does not depend on
 LOCK = ".lock"
 FILES = ("config.yaml", "metrics.csv", "state.safetensors", "result.json")
@@ -69,8 +70,8 @@ class RunFiles:
         if self.config.exists() and not self.config.read_bytes().startswith(MARK.encode()):
             raise RunError(f"{self.config} was not written by tempo-llm train", hint="choose another directory: --out DIR")
 
-    def begin(self, recipe: TrainRecipe) -> None:
-        """Write the recipe of a new run; what an earlier run left is deleted. Raises RunError.
+    def begin(self, recipe: TrainRecipe, text: str = "none") -> None:
+        """Write the recipe of a new run and the digest of its text; what an earlier run left is deleted. Raises RunError.
 
         config.yaml is there at every moment, if it was there before, so that the directory of a process that is killed is still a run's.
         """
@@ -78,7 +79,7 @@ class RunFiles:
             left = [path for path in self._files() if _TEMPORARY.fullmatch(path.name)]
             for path in (self.state, self.result, self.metrics, *left):  # without a state, there is no run to go on with
                 path.unlink(missing_ok=True)
-            write_whole(self.config, (MARK + dump_recipe(recipe)).encode())
+            write_whole(self.config, f"{MARK}# text {text}\n{dump_recipe(recipe)}".encode())
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
@@ -125,6 +126,15 @@ class RunFiles:
                 hint="give the same RECIPE and overrides as at first, or another directory: --out DIR",
             )
 
+    def check_text(self, text: str) -> None:
+        """Raise RunError if the run was begun with a text of another digest. A run of an earlier version does not say which."""
+        begun = TEXT.search(self.config.read_text(encoding="utf-8"))
+        if begun is not None and begun[1] != text:
+            raise RunError(
+                f"the text of the run in {self.path} was another one: its file has changed, or is cut into tokens in another way",
+                hint="put the text of the run back, or begin another run: --out DIR",
+            )
+
 
 def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
     """The directory of a run, and whether the run that is there goes on.
@@ -145,6 +155,8 @@ def _chosen(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool, r
         raise RunError("--overwrite and --resume exclude each other", hint="leave one of them out")
     if resume not in ("off", "auto"):
         run = RunFiles(Path(resume))
+        if out is not None and out.resolve() != run.path.resolve():
+            raise RunError("--out names another run than --resume", hint="leave --out out: the run goes on where it is")
         if run.is_begun():
             return run, False
         if not run.state.is_file():

@@ -8,7 +8,8 @@ Layers of your own have `state() -> arrays by name` and `restore(arrays)`. The r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +17,7 @@ import gymnasium
 import numpy as np
 
 from tempo_rl.env.watched import Watched
-from tempo_rl.errors import EnvError
+from tempo_rl.errors import EnvError, own_line
 
 if TYPE_CHECKING:
     Environment: TypeAlias = gymnasium.Env[Any, Any]
@@ -64,11 +65,17 @@ def state_of(env: Environment) -> dict[str, np.ndarray]:
         "seed": env.unwrapped._np_random_seed,
         "random": None if generator is None else generator.bit_generator.state,
     }
-    arrays = {name: np.array(value) for name, value in values.items() if type(value) not in NUMBERS}
-    for name, array in arrays.items():
-        if array.dtype.hasobject:
-            raise EnvError(f"{name} of {env} is not a number or an array of numbers: {values[name]!r}")
+    arrays = {name: _array(f"{name} of {env}", value) for name, value in values.items() if type(value) not in NUMBERS}
     return {"text": np.frombuffer(json.dumps(text, default=np.ndarray.tolist).encode(), np.uint8), **arrays}
+
+
+def _array(name: str, value: object) -> np.ndarray:
+    """A copy of a part of a state. Raises EnvError for what a file of arrays does not hold."""
+    with suppress(ValueError):  # lists of different lengths
+        array = np.array(value)
+        if array.dtype.kind in "biufcmM":
+            return array
+    raise EnvError(f"{name} is not a number or an array of numbers: {value!r}")
 
 
 def restore_state(env: Environment, arrays: Arrays) -> None:
@@ -137,7 +144,10 @@ def _values(layer: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a layer's state. An attribute that is not there yet comes with the first reset."""
     attributes = _attributes(layer)
     if attributes is None:
-        yield from layer.state().items()
+        state = _called(layer, "state", layer.state)
+        if not isinstance(state, Mapping):
+            raise EnvError(f"{type(layer).__qualname__}.state() gives {state!r}", hint="return arrays by name, such as a dict")
+        yield from state.items()
         return
     for name in attributes:
         owner, last = _owner(layer, name)
@@ -147,13 +157,22 @@ def _values(layer: Any) -> Iterator[tuple[str, Any]]:
 
 def _put_back(layer: Any, values: Mapping[str, Any]) -> None:
     if _attributes(layer) is None:
-        layer.restore(values)
+        _called(layer, "restore", lambda: layer.restore(values))
         return
     for name, value in values.items():
         owner, last = _owner(layer, name)
         setattr(owner, last, value)
     if isinstance(layer, gymnasium.wrappers.PassiveEnvChecker) and layer.checked_reset:
         layer.checked_step = layer.checked_data_reuse = True  # it would compare the next step with a reset that it did not see
+
+
+def _called(layer: object, function: str, call: Callable[[], Any]) -> Any:
+    """What a function of a layer gives. Raises EnvError, with the user's line, for what it raises."""
+    try:
+        return call()
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}{own_line(error)}"
+        raise EnvError(f"{type(layer).__qualname__}.{function}() raised {what}") from error
 
 
 def _owner(layer: object, name: str) -> tuple[object, str]:

@@ -221,11 +221,17 @@ AT_FAULT = "the environment is at fault, not the agent: check its step()"
 def require_finite(name: str, observation: np.ndarray, reward: np.ndarray, lengths: np.ndarray) -> None:
     """Raise EnvError for numbers of environments (B, ...) that are not finite, and say whose they are. `lengths` (B,) are the steps of episodes."""
     for what, values in (("an observation", observation), ("a reward", reward)):
-        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
-            wrong = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(1))[0])
+        if values.dtype.kind != "f":
+            continue
+        with np.errstate(over="ignore"):
+            is_finite = np.isfinite(values.astype(np.float32, copy=False))  # agents compute with float32
+        if not is_finite.all():
+            wrong = int(np.flatnonzero(~is_finite.reshape(len(values), -1).all(1))[0])
+            what += " that is not finite" + (
+                "" if np.isnan(values[wrong]).any() or np.isinf(values[wrong]).any() else " in float32"
+            )
             raise EnvError(
-                f"{name} gave {what} that is not finite: {values[wrong]}, in environment {wrong} at step "
-                f"{int(lengths[wrong])} of its episode",
+                f"{name} gave {what}: {values[wrong]}, in environment {wrong} at step {int(lengths[wrong])} of its episode",
                 hint=AT_FAULT,
             )
 
@@ -346,7 +352,11 @@ def vectorized(
         )
     mode = AutoresetMode.SAME_STEP
     if vectorization == "sync":
-        env: VectorEnv = SyncVectorEnv([make_watched] * num_envs, autoreset_mode=mode)
+        copies = SyncVectorEnv([make_watched] * num_envs, autoreset_mode=mode)
+        if len({id(copy.unwrapped) for copy in copies.envs}) < num_envs:  # each would step the episode of the others
+            hint = "make a new one in each call: lambda: MyEnv()"
+            raise EnvError(f"the function that makes {name} gives the same environment more than once", hint=hint)
+        env: VectorEnv = copies
     else:  # spawned, not forked: forking a process while JAX's threads run can deadlock
         env = within(
             timeout + STARTING * num_envs,

@@ -51,12 +51,22 @@ def test_results_have_the_form_in_which_they_are_asked_for() -> None:
         ([1.0], "output 0 is 1.0, not a tensor of this context"),
         ({"a": "b"}, "output `a` is 'b', not a tensor of this context"),
         ("h", "output 0 is 'h', not a tensor"),
+        ({3: "h"}, "the name of an output is 3, not a text"),
+        ({"h"}, "outputs are {'h'}, not tensors"),
     ],
 )
 def test_outputs_that_are_none(wrong: Any, text: str) -> None:
     ctx = tp.Context("t")
     with pytest.raises(errors.TempoError, match=text):
         ctx.compile({"T": 2}, wrong)
+
+
+def test_a_step_is_not_an_output() -> None:
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        pass
+    with pytest.raises(errors.ArgumentError, match="outputs are t, not tensors"):
+        ctx.compile({T: 2}, t)
 
 
 def test_outputs_of_another_context() -> None:
@@ -124,30 +134,20 @@ def test_what_those_results_are() -> None:
     assert results["never"].mask.all()
 
 
-def test_a_value_computed_from_one_with_a_condition_is_masked_too() -> None:
-    ctx, data = tp.Context("i", "t"), np.arange(12, dtype="float32").reshape(3, 4)
+@pytest.mark.parametrize("disable", [("pad", "lift", "vectorize"), PASSES], ids=["not lifted", "no passes"])
+def test_ranges_that_vary_are_read_without_padding(disable: tuple[str, ...]) -> None:
+    """No value has a shape that varies, only the ranges that the reductions read, and their gradients."""
+    ctx, data = tp.Context("i", "t"), np.arange(10, dtype="float32").reshape(2, 5)
     with ctx as ((i, I), (t, T)):
         x = tp.input("x", domain=(i, t))
-        upper = x[i <= t]
-        (host,) = tp.udf(lambda v: (v + 1,), upper, outputs=[tp.spec()], kind="host")
-        outputs = {"twice": upper * 2, "sum": tp.exp(upper * 0.0) + x, "host": host, "row": (upper * 2)[0, t], "moved": (upper * 2)[i, T - 1]}
-    expected = {"twice": data * 2, "sum": data + 1, "host": data + 1}
-    for config in (tp.Config(), tp.Config(backend="numpy", disable=PASSES)):
-        results = ctx.run({I: 3, T: 4}, outputs, {"x": data}, config)
-        for name, values in expected.items():
-            assert results[name].mask.tolist() == [[row > k for k in range(4)] for row in range(3)], name
-            np.testing.assert_array_equal(results[name].compressed(), values[np.triu_indices(3, 0, 4)], err_msg=name)
-        assert results["row"].tolist() == (2 * data[0]).tolist()
-        assert results["moved"].tolist() == (2 * data[:, 3]).tolist()
-
-
-def test_a_value_that_reads_past_the_end_is_not_an_output() -> None:
-    ctx = tp.Context("t")
-    with ctx as ((t, T),):
-        x = tp.input("x", domain=(t,))
-        change = x[t + 1] - x
-    with pytest.raises(tp.errors.OutOfDomainError, match="reads x"):
-        ctx.compile({T: 3}, change)
+        past, ahead = x[i, 0 : t + 1].discounted_sum(0.5), x[i, t:T].max(0)
+        (by_x,) = tp.grad(ahead, wrt=[x])
+    program = ctx.compile({I: 2, T: 5}, {"past": past, "ahead": ahead, "by_x": by_x}, tp.Config(disable=disable))
+    results = program.run({"x": data})
+    halves = 0.5 ** np.arange(5)
+    np.testing.assert_allclose(results["past"], [[row[: k + 1] @ halves[: k + 1] for k in range(5)] for row in data])
+    np.testing.assert_array_equal(results["ahead"], data[:, [4] * 5])
+    np.testing.assert_array_equal(results["by_x"], [[0, 0, 0, 0, 5]] * 2)
 
 
 def test_results_are_the_callers_own() -> None:

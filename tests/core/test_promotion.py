@@ -158,3 +158,21 @@ def test_a_program_in_one_dtype_is_the_same_everywhere(dtype: str) -> None:
         results = ctx.run({T: 5}, outputs=outputs, inputs=inputs, config=config)
         assert [np.asarray(f).dtype for f in results] == [np.asarray(e).dtype for e in expected]
         assert_all_same([np.asarray(f, "float64") for f in results], [np.asarray(e, "float64") for e in expected], 1e-2)
+
+
+def test_the_mean_of_float16_has_no_sum_beyond_its_range() -> None:
+    ctx, data = tp.Context("t"), np.array([60000, 60000, 59968, 59904], "float16")
+    with ctx as ((t, T),):
+        x = tp.input("x", (), "float16", domain=(t,))
+        outputs = [x[0:T].mean(0), x[0 : t + 1].mean(0), (x[0:T] / 60).var(0), x[0:T].std(0)]
+    results = ctx.run({T: 4}, outputs, {"x": data}, tp.Config(backend="numpy"))
+    wide = data.astype("float32")
+    expected = [
+        wide.mean(),
+        [wide[: k + 1].mean() for k in range(4)],
+        (data / np.float16(60)).astype("float32").var(),
+        wide.std(),
+    ]
+    for result, value in zip(results, expected, strict=True):
+        assert result.dtype == np.float16
+        np.testing.assert_allclose(result, value, rtol=2e-3)

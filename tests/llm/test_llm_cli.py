@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from importlib.metadata import version
@@ -75,6 +76,8 @@ def test_help_names_the_flags(cli: Any) -> None:
         (["-m", ".", "--prompt", "x", "--devices", "0"], "--devices 0 is not a number of devices"),
         (["-m", ".", "--jsonl", "no-such-file"], "cannot read the prompt in no-such-file"),
         (["-m", ".", "--prompt", "\udce9"], "a prompt is not UTF-8 text"),
+        (["-m", ".", "-", "--file", "-"], "standard input is named twice"),
+        (["-m", ".", "-", "--jsonl", "-"], "standard input is named twice"),
     ],
 )
 def test_mistakes_before_a_model_is_read(
@@ -84,6 +87,16 @@ def test_mistakes_before_a_model_is_read(
     result = cli("generate", *arguments)
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ") and message in result.stderr and result.stdout == ""
+
+
+def test_flags_of_draws_without_a_temperature(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["generate", "-m", ".", "--jsonl", "-", "--top-k", 5, "--top-p", 0.5, "--min-p", 0.1, "--num-samples", 2]
+    text = cli(*flags, stdin='"x"').stderr
+    for flag in ("--top-k", "--top-p", "--min-p", "--num-samples"):
+        assert f"note: without --temperature the most likely token is taken, {flag} or not\n" in text
+    assert "note: " not in cli(*flags, "--temperature", 0.5, stdin='"x"').stderr
+    assert "note: " not in cli(*flags, stdin='{"prompt": "x", "temperature": 0.5}').stderr
 
 
 def test_mistakes_in_a_request(cli: Any, whole_model: Path) -> None:
@@ -202,7 +215,15 @@ def test_flags_from_a_file(cli: Any, whole_model: Path, tmp_path: Path) -> None:
     file.write_text(json.dumps({"max-new-tokens": 3, "temperature": 0.0}))
     assert len(json.loads(cli(*common).stdout)["token_ids"]) == 3
     assert len(json.loads(cli(*common, "-n", 2).stdout)["token_ids"]) == 2
-    for text, message in (('{"temprature": 1}', "unknown key 'temprature'"), ("[]", "holds no object"), ("{", "cannot be read")):
+    file.write_text(json.dumps({"max_tokens": 20, "stop": json.loads(cli(*common, "-n", 4).stdout)["text"][2:3]}))
+    assert json.loads(cli(*common).stdout)["completions"][0]["finish_reason"] == "stop"
+    for text, message in (
+        ('{"temprature": 1}', "unknown key 'temprature'"),
+        ('{"max_tokens": 1, "max-new-tokens": 2}', "'max-new-tokens' and another key are the same flag"),
+        ('{"config": "other.json"}', "unknown key 'config'"),
+        ("[]", "holds no object"),
+        ("{", "cannot be read"),
+    ):
         file.write_text(text)
         result = cli(*common)
         assert result.exit_code == 2 and message in " ".join(result.stderr.replace("│", " ").split())
@@ -280,25 +301,39 @@ def test_the_last_newline_of_a_file_is_no_part_of_a_prompt(cli: Any, whole_model
     assert prompts == ["a dog\n", "a dog", "a dog", "a dog\n", "a dog"]
 
 
+def test_the_mark_at_the_beginning_of_a_file_is_no_part_of_a_prompt(cli: Any, whole_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "marked.txt").write_text("a dog", encoding="utf-8-sig")
+    (tmp_path / "marked.jsonl").write_text('"a dog"', encoding="utf-8-sig")
+    files = ["--file", tmp_path / "marked.txt", "--jsonl", tmp_path / "marked.jsonl"]
+    result = cli("generate", "-m", whole_model, "--raw", "-n", 1, *files, "-", stdin="\ufeffa dog")
+    assert [json.loads(line)["prompt"] for line in result.stdout.splitlines()] == ["a dog"] * 3, result.output
+
+
 def test_lines_have_ids_and_settings(cli: Any, whole_model: Path) -> None:
     common = ["generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 3, "--seed", 4, "--jsonl", "-"]
     lines = [
         {"prompt": "a dog", "id": "first"},
         {"prompt": "the fox", "id": {"row": 2}, "max_tokens": 2},
+        {"prompt": "a dog", "id": None},
         {"prompt": "a dog", "id": 3, "temperature": 5.0},
         "a dog",
     ]
     result = cli(*common, stdin="\n".join(map(json.dumps, lines)))
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [row.get("id") for row in rows] == ["first", {"row": 2}, 3, None] and "id" not in rows[3]
-    assert [len(row["token_ids"]) for row in rows] == [3, 2, 3, 3]
-    assert rows[0]["token_ids"] == rows[3]["token_ids"] != rows[2]["token_ids"]
+    assert [row.get("id") for row in rows] == ["first", {"row": 2}, None, 3, None]
+    assert [len(row["token_ids"]) for row in rows] == [3, 2, 3, 3, 3] and "id" in rows[2] and "id" not in rows[4]
+    assert rows[0]["token_ids"] == rows[2]["token_ids"] == rows[4]["token_ids"] != rows[3]["token_ids"]
     for line, message in (
         ({"prompt": "a", "max_token": 2}, "line 1 of - has the unknown key 'max_token'\n  hint: did you mean max_tokens?"),
         ({"prompt": "a", "max_tokens": 0}, "line 1 of -: max_tokens is 0; it must be a whole number of at least 1"),
         ({"prompt": "a", "temperature": -1}, "line 1 of -: temperature is -1; it must be 0 (greedy) or a positive number"),
-        ({"prompt": "a", "max_tokens": 999}, "do not fit the context of 256 tokens"),
+        (
+            {"prompt": "a", "max_tokens": 999},
+            "line 1 of -: a prompt of 2 tokens and 999 new ones do not fit the context of 256 tokens",
+        ),
+        ({"prompt": "\ud800"}, "the prompt of line 1 of - is not UTF-8 text"),
+        ({"prompt": "a", "id": {"row": math.inf}}, "line 1 of -: id is {'row': inf}; JSON has no number that is not finite"),
     ):
         wrong = cli(*common, stdin=json.dumps(line))
         assert wrong.exit_code == 1 and message in wrong.stderr and wrong.stdout == "", wrong.output
@@ -335,6 +370,13 @@ def test_a_run_directory_that_no_file_system_can_have(cli: Any) -> None:
         assert result.exit_code == 1 and "cannot be used: File name too long" in result.stderr, result.stderr
 
 
+def test_flags_that_change_nothing_of_training(cli: Any, tmp_path: Path) -> None:
+    for flags, needed in ((["--full", "--out", tmp_path / "run"], "--plan"), (["--overwrite"], "--out")):
+        result = cli("train", "tiny_llama", *flags)
+        assert result.exit_code == 1 and result.stderr.startswith(f"error: {flags[0]} is of no use without {needed}\n")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:
     template = "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}<answer>{% else %}{{ m.content }}</s><unk>{% endif %}{% endfor %}"
     (whole_model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
@@ -345,6 +387,8 @@ def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:
     first = replies[0]
     assert len(replies) == 3 and first == replies[2] and result.stderr.count("began anew 0 times") == 3
     assert cli(*common, stdin="a dog\n").stdout == first + "\n"
+    odd = cli(*common, stdin=b"\xff\na dog\n")
+    assert odd.stdout == first + "\n" and odd.stderr.startswith("error: a message is not UTF-8 text") and odd.exit_code == 0
     long = cli(*common, "--max-context", 9, stdin="the quick brown fox jumps\nfox\n")
     assert long.exit_code == 0 and "fills the context of 9" in long.stderr
 

@@ -72,6 +72,50 @@ def test_draws_follow_the_seed(talkative: Any) -> None:
     assert replies[0] == replies[1] != replies[2]
 
 
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_reply_that_is_interrupted_at_its_end_is_not_in_the_conversation(
+    talkative: Any, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat, afresh = talkative[0].chat(), talkative[0].chat()
+    for _ in range(turns):
+        "".join(chat.say("a dog", max_new_tokens=6))
+    afresh.messages = list(chat.messages)
+    advance = chat._advance
+
+    def interrupted(count: int) -> None:
+        advance(count)
+        if chat._ended:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(chat, "_advance", interrupted)
+        "".join(chat.say("the fox", max_new_tokens=6))
+    assert "".join(chat.say("all day", max_new_tokens=6)) == "".join(afresh.say("all day", max_new_tokens=6))
+    assert chat.messages == afresh.messages
+
+
+def test_replies_that_are_read_in_turn(talkative: Any) -> None:
+    chat = talkative[0].chat()
+    left = chat.say("the fox", max_new_tokens=6)
+    next(left)
+    assert "".join(chat.say("a dog", max_new_tokens=6)) == "".join(talkative[0].chat().say("a dog", max_new_tokens=6))
+    with pytest.raises(RequestError, match="another message came before this reply was whole"):
+        next(left)
+
+
+@pytest.mark.parametrize(
+    ("message", "tokens", "error"),
+    [
+        (None, 6, "the message is None; it must be a text"),
+        ("a dog", 2.5, "max_new_tokens is 2.5"),
+        ("a dog", "6", "max_new_tokens is '6'"),
+    ],
+)
+def test_messages_that_mean_nothing(talkative: Any, message: Any, tokens: Any, error: str) -> None:
+    with pytest.raises(RequestError, match=error):
+        next(talkative[0].chat().say(message, max_new_tokens=tokens))
+
+
 def test_a_conversation_that_is_too_long(talkative: Any) -> None:
     chat = talkative[0].chat(max_context=20)
     with pytest.raises(RequestError, match="tokens, and fills the context of 20\n  hint: begin another one: /clear"):

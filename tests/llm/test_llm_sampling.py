@@ -231,6 +231,15 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
         Sampling(**settings)
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    numbers = Sampling(np.float32(0.5), np.int32(3), np.float16(0.5), logit_bias={np.int64(2): np.float32(1.0)})  # type: ignore[arg-type]
+    features = numbers.features()
+    draws = np.zeros((1, 1), np.float32)
+    inputs = numbers.inputs(features, [[1]], draws, 8)
+    plain = Sampling(0.5, 3, 0.5, logit_bias={2: 1.0}).inputs(features, [[1]], draws, 8)
+    assert inputs.keys() == plain.keys() and all((inputs[name] == plain[name]).all() for name in inputs)
+
+
 def test_a_bias_of_an_unknown_token() -> None:
     sampling = Sampling(logit_bias={VOCABULARY: 1.0})
     with pytest.raises(RequestError, match="the logit bias names token 12"):

@@ -61,6 +61,8 @@ class Faulty(Scripted):
                 observation = observation * np.float32("nan")
             if self.fault == "reward":
                 reward = float("inf")
+            if self.fault == "large":
+                reward = 1e300
             if self.fault == "raise":
                 raise LookupError("100% of it")
             if self.fault in WRONG:

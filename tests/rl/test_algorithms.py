@@ -78,6 +78,15 @@ def test_predictions_are_for_one_observation_or_for_a_batch(trained: REINFORCE) 
     np.testing.assert_array_equal(drawn[3], trained.predict(batch, deterministic=False, seed=3))
     with pytest.raises(RLError, match=r"has the shape \(4,\), and this one \(3,\)\n.*or a batch \('B', 4\)"):
         trained.predict(np.zeros(3))
+    for wrong in (np.full(4, np.nan), [1e300, 0.0, 0.0, 0.0]):
+        with pytest.raises(RLError, match="an observation of CartPole-v1 is finite in float32, and this one "):
+            trained.predict(wrong)
+    with pytest.raises(RLError, match=r"an observation of CartPole-v1 is numbers, and this one \['left'\]"):
+        trained.predict(["left"])  # type: ignore[list-item]
+    with pytest.raises(RLError, match=r"needs at least one episode, and whole ones, got 1\.5"):
+        trained.evaluate(1.5)  # type: ignore[arg-type]
+    with pytest.raises(RLError, match=r"the seed of an evaluation is a whole number from 0 on, got -1"):
+        trained.evaluate(1, seed=-1)
 
 
 def test_a_saved_policy_plays_the_same(trained: REINFORCE, tmp_path: Path) -> None:
@@ -104,6 +113,18 @@ def test_unknown_and_wrong_keys_are_named() -> None:
         PPO("CartPole-v1", learning_rat=1e-3)  # type: ignore[call-arg]
     with pytest.raises(RecipeError, match="num_envs is 0"):
         A2C("CartPole-v1", num_envs=0)
+    with pytest.raises(RecipeError, match=r"A2C is the algorithm actor_critic\n.*leave algorithm= out"):
+        A2C("CartPole-v1", algorithm="ppo")  # type: ignore[call-arg]
+
+
+def test_wrong_arguments_of_training_are_named_before_it_compiles() -> None:
+    agent = REINFORCE("CartPole-v1", **SMALL)
+    with pytest.raises(RunError, match=r"callbacks is <function(.|\n)*give a list of functions: callbacks=\[function\]"):
+        agent.train(callbacks=lambda iteration: True)  # type: ignore[arg-type]
+    with pytest.raises(RunError, match=r"callbacks is \[1\]"):
+        agent.train(callbacks=[1])  # type: ignore[list-item]
+    with pytest.raises(RunError, match="resume=True goes on with the run in `out`, which is not given"):
+        agent.train(resume=True)
 
 
 def test_a_run_in_a_directory_is_not_replaced(tmp_path: Path) -> None:

@@ -180,6 +180,37 @@ def test_state_that_is_not_numbers_is_named() -> None:
         state_of(Words(ENDS))
 
 
+@pytest.mark.parametrize("value", ["up", [[1], [2, 3]]])
+def test_state_that_no_file_holds_is_named(value: object) -> None:
+    class Words(OfMyOwn):
+        def state(self) -> dict[str, Any]:
+            return {"words": value}
+
+    with pytest.raises(EnvError, match=r"0\.Words\.words of .* is not a number or an array of numbers"):
+        state_of(Words(ENDS))
+
+
+def test_what_functions_of_your_own_raise_names_their_line() -> None:
+    class Forgetful(OfMyOwn):
+        def state(self) -> Any:
+            return None
+
+    class Failing(OfMyOwn):
+        def state(self) -> Any:
+            raise RuntimeError("no state today")
+
+        def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+            raise KeyError("place")
+
+    with pytest.raises(EnvError, match=r"Forgetful\.state\(\) gives None\n.*return arrays by name"):
+        state_of(Forgetful(ENDS))
+    with pytest.raises(EnvError, match=r"Failing\.state\(\) raised RuntimeError: no state today\n  at .*: raise RuntimeError"):
+        state_of(Failing(ENDS))
+    text = np.frombuffer(b'{"layers": ["Failing"], "numbers": {}, "seed": null, "random": null}', np.uint8)
+    with pytest.raises(EnvError, match=r"Failing\.restore\(\) raised KeyError: 'place'\n  at "):
+        restore_state(Failing(ENDS), {"text": text})
+
+
 def test_the_state_of_other_wrappers_is_refused() -> None:
     state = state_of(made("CartPole-v1"))
     with pytest.raises(

@@ -234,6 +234,7 @@ def test_images_keep_their_dtype() -> None:
             r"faulty gave an observation that is not finite: \[nan nan\], in environment 0 at step 3 of its episode",
         ),
         ("reward", "sync", "faulty gave a reward that is not finite: inf, in environment 0 at step 3 of its episode"),
+        ("large", "sync", r"faulty gave a reward that is not finite in float32: 1e\+300, in environment 0 at step 3"),
         ("block", "async", "faulty has not answered a step within 2 s"),
         ("die", "async", "a process of faulty has ended"),
     ],
@@ -250,6 +251,13 @@ def test_faults_are_blamed_on_the_environment(fault: str, vectorization: str, me
     finally:
         env.close()
     assert not any(process.is_alive() for process in getattr(env.env, "processes", ()))
+
+
+def test_one_environment_is_not_several() -> None:
+    one = Scripted(ENDS)
+    with pytest.raises(EnvError, match=r"the function that makes one gives the same environment more than once\n.*lambda: MyEnv"):
+        vectorized(lambda: one, "one", 2)
+    vectorized(lambda: one, "one", 1).close()
 
 
 def test_more_environments_than_a_host_can_hold_are_refused_at_once() -> None:

@@ -20,7 +20,7 @@ from tempo_core.runs.stop import SIGNALS, StopRequest
 from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.errors import CheckpointError, RunError
 from tempo_rl.keeper import Keeper
-from tempo_rl.monitor import TrainingMonitor
+from tempo_rl.monitor import Iteration, TrainingMonitor
 from tempo_rl.recipe import WandbRecipe, make_recipe
 from tempo_rl.rundir import RunDirectory
 
@@ -195,7 +195,7 @@ class Kept:
         self.now, self.live = 0.0, Live()
         self.monitor, _ = monitor(**overrides)
         self.run = RunDirectory(path)
-        self.run.checkpoints.mkdir(parents=True)
+        self.run.checkpoints.mkdir(parents=True, exist_ok=True)
         self.keeper = Keeper(self.run, self.monitor.recipe, self.monitor, lambda: self.now)
 
     def iterate(self, seconds: float, episodic_return: float = math.nan, wait: bool = True) -> None:
@@ -291,6 +291,44 @@ def test_a_state_that_could_not_be_written_is_an_error_at_the_next(tmp_path: Pat
         kept.iterate(200.0)
     assert kept.keeper.saved == 0
     kept.keeper.close()
+
+
+def test_a_state_that_could_not_be_written_gets_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`latest` is then an earlier state."""
+    kept = Kept(tmp_path, total_timesteps=8 * 100, save_every=2)
+    kept.iterate(0.0)
+
+    def full(path: Path, checkpoint: Checkpoint) -> Path:
+        raise CheckpointError("the disk is full")
+
+    monkeypatch.setattr("tempo_rl.keeper.save_checkpoint", full)
+    with pytest.raises(CheckpointError, match="the disk is full"):
+        kept.iterate(0.0)
+    kept.keeper.close()
+    assert load_checkpoint(kept.run.latest).iterations == 1 and not kept.run.numbered_checkpoints()
+
+
+def test_a_number_is_that_of_the_run_that_goes_on(tmp_path: Path) -> None:
+    """Not of the one that went on from the same checkpoint before: environments may begin other episodes."""
+    kept = Kept(tmp_path, total_timesteps=8 * 100, save_every=1)
+    kept.iterate(0.0, 1.0)
+    first = load_checkpoint(kept.run.checkpoint(8))
+    kept.iterate(0.0, 2.0)
+    again = Kept(tmp_path, total_timesteps=8 * 100, save_every=1)
+    again.keeper.go_on_from(first)
+    again.monitor.go_on_from(1, first.parameters, [1.0])
+    again.iterate(0.0, 6.0)
+    assert load_checkpoint(again.run.checkpoint(16)).progress["recent_returns"] == [1.0, 6.0]
+    assert not list(again.run.checkpoints.glob(".*"))
+
+
+def test_what_a_callback_writes_changes_nothing(tmp_path: Path) -> None:
+    def spoil(iteration: Iteration) -> None:
+        iteration.parameters["w"][:] = 7.0
+
+    spoiled = TrainingMonitor(monitor()[0].recipe, [], lambda row: None, [spoil])
+    feed(spoiled, 0, weight=1.0)
+    assert spoiled.latest is not None and spoiled.latest["w"].tolist() == [1, 1]
 
 
 def test_a_mode_that_wandb_does_not_have_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

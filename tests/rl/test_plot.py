@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from tempo_core.runs.logger import JSONLLogger, TensorBoardLogger
 from tempo_rl.cli import app
+from tempo_rl.env.vector import HostVectorEnvironment
 from tempo_rl.errors import RecipeError, RunError
 from tempo_rl.evaluate import evaluate
 from tempo_rl.monitor import Iteration
 from tempo_rl.plot import curve_of, draw, mean_of, smoothed
 from tempo_rl.recipe import make_recipe
+from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import RunDirectory, create_run
 from tempo_rl.train import train
 
@@ -62,6 +65,7 @@ def test_pictures_of_seeds_and_of_recipes(tmp_path: Path) -> None:
     file = draw([*runs, other], tmp_path / "all.svg")
     text = file.read_text()
     assert text.count("FillBetweenPolyCollection") == 2  # one mean for the seeds, one for the other recipe
+    assert "mean of" in text and "mean of" not in draw([other, other], tmp_path / "twice.svg").read_text()
     empty = run_with(tmp_path / "empty", [math.nan])
     command = CliRunner().invoke(app, ["plot", str(empty), str(other), "--out", str(tmp_path / "picture.png")])
     assert command.exit_code == 0, command.output
@@ -143,18 +147,61 @@ def test_evaluations_while_training(tmp_path: Path) -> None:
     assert [line["env_steps"] for line in lines] == [8, 16, 24, 32, 40]
 
 
-def test_the_result_as_json_is_all_that_is_printed(tmp_path: Path) -> None:
-    import yaml
+def test_a_resumed_run_keeps_the_rows_before_it_whatever_they_are(tmp_path: Path) -> None:
+    """`eval_every` and `jsonl` may differ from those before: a row is one of an iteration, and not one of so many."""
+    path, cache, said = tmp_path / "run", str(tmp_path / "programs"), list[str]()
 
+    def go_on(resume: bool, last: int, **keys: object) -> RunDirectory:
+        recipe = make_recipe(RECIPE | {"eval_episodes": 1, "save_every": 1} | keys)
+        run, checkpoint = (create_run(path), None) if not resume else chosen_run(recipe, "", path, False, "auto", str)
+        assert run is not None
+        stop = [lambda iteration: iteration.iteration == last]
+        train(recipe, run, say=said.append, callbacks=stop, cache=cache, resume=checkpoint)
+        return run
+
+    go_on(False, 2, eval_every=1)
+    run = go_on(True, 3, eval_every=2, jsonl=True)
+    assert [line.split(",")[0] for line in run.evaluations.read_text().splitlines()] == ["iteration", "0", "1", "2", "3"]
+    run.latest.unlink()
+    run.checkpoint(32).unlink()  # the run goes on from iteration 3
+    assert not any("iterations so far" in line for line in said)
+    run.metrics.write_text("")
+    go_on(True, 4, jsonl=True)
+    assert [json.loads(line)["iteration"] for line in run.lines.read_text().splitlines()] == [3, 4]
+    assert f"note: {run.metrics} holds 0 of the 3 iterations so far" in said
+
+
+def test_the_result_as_json_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where an environment prints."""
+    reset = HostVectorEnvironment.reset
+
+    def printing(env: HostVectorEnvironment, clock: int = 0) -> np.ndarray:
+        print("it begins")
+        return reset(env, clock)
+
+    monkeypatch.setattr(HostVectorEnvironment, "reset", printing)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(yaml.safe_dump(RECIPE | {"eval_episodes": 0, "total_timesteps": 8}))
     arguments = ["train", str(recipe), "--out", str(tmp_path / "run"), "--json", "--no-progress", "--no-cache"]
     command = CliRunner().invoke(app, arguments)
     assert command.exit_code == 0, command.output
     assert json.loads(command.stdout)["env_steps"] == 8
-    assert "play with it" in command.stderr and (tmp_path / "run" / "returns.png").read_bytes().startswith(b"\x89PNG")
+    assert (
+        "play with it" in command.stderr
+        and "it begins" in command.stderr
+        and (tmp_path / "run" / "returns.png").read_bytes().startswith(b"\x89PNG")
+    )
 
 
 def test_evaluations_need_episodes() -> None:
     with pytest.raises(RecipeError, match="eval_every=2 needs eval_episodes"):
         make_recipe(RECIPE | {"eval_every": 2, "eval_episodes": 0})
+
+
+def test_a_run_that_ends_before_its_first_iteration_has_no_picture(tmp_path: Path) -> None:
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(RECIPE | {"eval_episodes": 0}))
+    arguments = ["train", str(recipe), "--out", str(tmp_path / "run"), "--time-limit", "0", "--capture-video", "--no-progress"]
+    command = CliRunner().invoke(app, arguments)
+    assert command.exit_code == 0, command.output
+    assert "before the first iteration ended\ngo on with" in command.output and "error" not in command.output

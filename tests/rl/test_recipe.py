@@ -91,6 +91,7 @@ def test_mistakes_name_the_key(override: str, message: str) -> None:
             {"algorithm": "dqn", "total_timesteps": 640, "learning_starts": 641},
             "learning_starts=641 is more than total_timesteps=640",
         ),
+        (PPO | {"seed": 2**32}, "seed is 4294967296: input should be less than or equal to 4294967295"),  # 0 for a program
         (PPO | {"env": {"kwargs": {"max_episode_steps": 0}}}, r"max_episode_steps is 0: .* at least 1"),
         (PPO | {"env": {"kwargs": {"max_episode_steps": -1}}}, r"max_episode_steps is -1: "),
         (PPO | {"env": {"kwargs": {"max_episode_steps": True}}}, r"max_episode_steps is True: "),

@@ -27,6 +27,7 @@ import tempo_rl.progress
 from tempo_rl.checkpoint import load_checkpoint
 from tempo_rl.cli import app
 from tempo_rl.errors import CheckpointError, EnvError, RunError
+from tempo_rl.monitor import Iteration
 from tempo_rl.recipe import Recipe, load_recipe, make_recipe, shipped_recipes
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import RunDirectory, create_run
@@ -396,6 +397,31 @@ def test_a_full_disk_ends_in_one_line_and_keeps_the_last_checkpoint(
     )
     assert "32 steps in " in command.output  # the summary: an iteration more, during which the third was written
     assert load_checkpoint(run.latest).iterations == 2
+
+
+def test_a_run_stays_in_its_directory_though_the_working_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    leave = [lambda iteration: os.chdir(tmp_path / "elsewhere")]
+    train(make_recipe(SMALL), create_run(Path("run")), say=lambda text: None, callbacks=leave, cache=programs("small"))
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert load_checkpoint(tmp_path / "run" / "checkpoints" / "latest.safetensors").iterations == 10
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_checkpoints_that_are_taken_away_end_in_one_line(tmp_path: Path, programs: Programs) -> None:
+    run = create_run(tmp_path / "run")
+
+    def take_away(iteration: Iteration) -> None:
+        if iteration.iteration == 1:
+            shutil.rmtree(run.checkpoints)
+            run.checkpoints.touch()
+
+    with pytest.raises(TrainingError, match="cannot be written: Not a directory; no iteration was saved"):
+        recipe = make_recipe(SMALL | {"save_every": 1})
+        train(recipe, run, say=lambda text: None, callbacks=[take_away], cache=programs("small"))
 
 
 def test_a_run_that_is_trained_by_another_process_is_refused(tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ def count_nonzero(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: 
 @checked
 def mean(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """The mean over `axis`. A size that varies with a step is the divisor at each point."""
+    if x.dtype == "float16":  # the sum may be beyond its range
+        return cast(mean(cast(x, "float32"), axis, keepdims), "float16")
     if not is_float(x.dtype):
         x = cast(x, "float32")
     return div(total(x, axis, keepdims), _count(x, axis, 0))
@@ -99,6 +101,8 @@ def _count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
 @checked
 def var(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
     """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
+    if x.dtype == "float16":
+        return cast(var(cast(x, "float32"), axis, keepdims, ddof), "float16")
     centred = square(x - mean(x, axis, keepdims=True))
     return div(total(centred, axis, keepdims), _count(x, axis, ddof)) if ddof else mean(centred, axis, keepdims)
 

@@ -185,7 +185,7 @@ def test_too_little_memory_is_the_same_error_wherever_it_ends(
         monkeypatch.setattr(stage.Staged, "run", full)
         monkeypatch.setattr(executors.StagedExecutor, "settle", full)
     elif place == "save":
-        monkeypatch.setattr(state_file, "write", full)
+        monkeypatch.setattr(state_file.Snapshot, "write", full)
     else:
         monkeypatch.setattr(executors.StagedExecutor, "arrays" if place == "state" else "results", full)
     calls: dict[str, Any] = {

@@ -203,6 +203,15 @@ def test_a_snapshot_stays_as_it_is_while_the_run_goes_on(tmp_path: Path) -> None
             tp.Snapshot.decoded(damaged)
 
 
+@pytest.mark.parametrize("path", [3, None, b"run", ["run"]])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    program = learning(tp.Config())
+    with pytest.raises(tp.errors.ArgumentError, match="is no path"):
+        program.resume(path)
+    with pytest.raises(tp.errors.ArgumentError, match="is no path"):
+        program.start({"x": X}).save(path)
+
+
 def test_a_program_without_loops_is_one_piece(tmp_path: Path) -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
