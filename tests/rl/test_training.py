@@ -24,10 +24,9 @@ from typer.testing import CliRunner
 
 import tempo_rl.checkpoint
 import tempo_rl.progress
-from tempo_rl.checkpoint import load_checkpoint
+from tempo_rl.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tempo_rl.cli import app
 from tempo_rl.errors import CheckpointError, EnvError, RunError
-from tempo_rl.monitor import Iteration
 from tempo_rl.recipe import Recipe, load_recipe, make_recipe, shipped_recipes
 from tempo_rl.resume import chosen_run
 from tempo_rl.rundir import RunDirectory, create_run
@@ -411,17 +410,20 @@ def test_a_run_stays_in_its_directory_though_the_working_directory_changes(
     assert (tmp_path / "run" / "result.json").exists()
 
 
-def test_checkpoints_that_are_taken_away_end_in_one_line(tmp_path: Path, programs: Programs) -> None:
+def test_checkpoints_that_are_taken_away_end_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
+) -> None:
     run = create_run(tmp_path / "run")
 
-    def take_away(iteration: Iteration) -> None:
-        if iteration.iteration == 1:
+    def take_away(path: Path, checkpoint: Checkpoint) -> Path:
+        if checkpoint.iterations > 1:
             shutil.rmtree(run.checkpoints)
-            run.checkpoints.touch()
+            raise CheckpointError("the disk is gone")
+        return save_checkpoint(path, checkpoint)
 
-    with pytest.raises(TrainingError, match="cannot be written: Not a directory; no iteration was saved"):
-        recipe = make_recipe(SMALL | {"save_every": 1})
-        train(recipe, run, say=lambda text: None, callbacks=[take_away], cache=programs("small"))
+    monkeypatch.setattr("tempo_rl.keeper.save_checkpoint", take_away)
+    with pytest.raises(TrainingError, match="the disk is gone; no iteration was saved"):
+        train(make_recipe(SMALL | {"save_every": 1}), run, say=lambda text: None, cache=programs("small"))
 
 
 def test_a_run_that_is_trained_by_another_process_is_refused(tmp_path: Path) -> None:
