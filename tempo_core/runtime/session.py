@@ -310,7 +310,11 @@ class _Listing:
         )
 
     def matcher(self, target: Target, point: Mapping[str, int]) -> Callable[[Step], bool]:
-        """A function that says whether a step fits a target and a point. Raises ArgumentError for a target that no statement fits."""
+        """A function that says whether a step fits a target and a point. Raises ArgumentError for one that no statement fits."""
+        steps = list(dict.fromkeys(step.name for node, _ in self._statements() for step in node.domain.steps))
+        for name in point:
+            if name not in steps:
+                raise ArgumentError(f"no statement has a step `{name}`", hint=f"the steps are {', '.join(steps) or 'none'}")
         if callable(target):
             fits: Callable[[Step], Any] = target
         elif isinstance(target, int) or target.rpartition(":")[2].isdigit():

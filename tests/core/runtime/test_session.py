@@ -200,6 +200,13 @@ def test_targets_that_do_not_exist(walk: Walk, target: Any, text: str, hint: str
     assert session.steps == 0
 
 
+def test_a_step_that_does_not_exist(walk: Walk) -> None:
+    session = walk.session()
+    with pytest.raises(errors.ArgumentError, match="no statement has a step `q`") as caught:
+        session.until("h", q=1)
+    assert caught.value.hint is not None and caught.value.hint.startswith("the steps are ")
+
+
 def test_an_exception_ends_a_session_and_not_the_program() -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):
