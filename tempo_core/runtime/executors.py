@@ -110,9 +110,7 @@ class StagedExecutor:
             stores.setdefault(keys[base], {})[-1 if number is None else number] = staged.stored(keys[base], array)
         for key, parts in stores.items():
             progress.stores[key] = parts[-1] if -1 in parts else tuple(parts[k] for k in range(len(parts)))
-        for key in staged.store_keys:  # the other ones, also those that a launch before this place began
-            if key not in progress.stores and key not in progress.kept:
-                progress.stores[key] = staged.lowering.zeros(key)
+        progress.lacks_stores = True  # those that a launch before this place began, and that nobody reads
         for name, array in _of_kind(arrays, "host store"):
             progress.kept[keys[name]][...] = array
         progress.stale = set(progress.kept)

@@ -42,6 +42,7 @@ class Progress:
         self.stores = staged.new_stores()
         self.kept = {key: np.zeros(shape, dtype) for key, (shape, dtype) in staged.kept.items()}  # stores of the host
         self.stale = set(self.kept)  # those of them that changed since a device program took them
+        self.lacks_stores = False  # whether those that are not there count as empty: in a run that was put back
         self.counters: dict[Symbol, int] = dict(fed.chosen)
         self.values: list[Any] = [None] * staged.slots  # operands or results of calls, and outputs
         self.sinking: deque[Callable[[], None]] = deque()
@@ -181,6 +182,8 @@ class Host:
                 if key in run.stale:
                     stores[key] = run.kept[key].copy()
                     run.stale.discard(key)
+            if run.lacks_stores:
+                stores.update((key, staged.lowering.zeros(key)) for key in (*donated, *reads) if key not in stores)
             arguments = (
                 [stores[key] for key in donated],
                 [run.inputs[name] for name in given],

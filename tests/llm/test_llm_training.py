@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import tempo_core as tp
 from tempo_core.runs.errors import RecipeError, RunError
 from tempo_llm.checkpoint import load_weights
 from tempo_llm.config import LlamaConfig
@@ -221,14 +222,10 @@ def test_a_state_without_losses_goes_on(tmp_path: Path) -> None:
     """It was written by an earlier version: the losses are those that are computed, or unknown."""
     recipe, path = tiny("updates=2"), tmp_path / "run"
     whole = trained(recipe, path)
-    from safetensors import safe_open
-    from safetensors.numpy import save_file
-
-    with safe_open(path / "state.safetensors", "numpy") as file:
-        meta = file.metadata()
-    arrays = load_file(path / "state.safetensors")
-    assert {"function/report/loss", "function/report/held_out_loss"} <= arrays.keys()
-    save_file({name: array for name, array in arrays.items() if "loss" not in name}, path / "state.safetensors", meta)
+    state = tp.Snapshot.read(path / "state.safetensors")
+    assert {"function/report/loss", "function/report/held_out_loss"} <= state.arrays.keys()
+    arrays = {name: array for name, array in state.arrays.items() if "loss" not in name}
+    tp.Snapshot(arrays, state.meta).write(path / "state.safetensors")
     again = trained(recipe, path, resume=True)
     assert again.loss is None and again.held_out_loss == whole.held_out_loss
 
