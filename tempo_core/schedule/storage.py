@@ -206,7 +206,7 @@ class _Folding:
             saving = [read.edge.index for read, points in zip(different, alone, strict=True) if points[k] is not None]
             for late in dict.fromkeys((tuple(saving), *((each,) for each in saving))) if saving else ():
                 others = [read.edge.index[k] for read in different if read.edge.index not in late]
-                if not others or not all(isinstance(each, Point) for each in others):
+                if not all(isinstance(each, Point) for each in others):
                     continue
                 points = self._points_of([read for read in reads if read.edge.index in late], slots)[k]
                 if points is not None:

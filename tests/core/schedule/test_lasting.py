@@ -120,6 +120,33 @@ def test_points_are_counted_alone_where_that_takes_fewer_slots():
             assert list(folding._lasting(folding.reads[x.id, 0], (slots,))) == choices, slots
 
 
+def choices(*indices, reads_at=None, slots=12):
+    """The choices of points that last, for an `x` of twelve points that `y` reads at these indices."""
+    graph = Graph(ORDER)
+    x = run(graph, "x", Domain((t,)))
+    run(graph, "y", reads_at or Domain((t,)), *((x, index) for index in indices))
+    scheduled = schedule(graph, {Symbol("T"): 12})
+    folding = _Folding(scheduled.schedule, scheduled.bounds)
+    return list(folding._lasting(folding.reads[x.id, 0], (slots,)))
+
+
+def test_some_reads_are_late_and_others_soon():
+    """Read at once, and at every third and fourth point later: both late, or one of them, where the others are of points."""
+    soon, third, fourth = at(t.expr), at(t.expr // 3 * 3), at(t.expr // 4 * 4)
+    both, thirds, fourths = Lasting(0, 9, 1), Lasting(0, 9, 3), Lasting(0, 8, 4)
+    assert choices(soon, third, fourth) == [((both,), True), ((thirds,), True), ((fourths,), True)]
+    assert choices(soon, fourth) == [((fourths,), True)]
+    window = (Range(maximum(t.expr - 2, 0), t.expr + 1),)
+    assert choices(window, fourth) == []
+    late = (Range(Expr.of(0), t.expr + 1, 4),)
+    assert choices(soon, late) == [((fourths,), True)]
+    assert choices(soon, third, late) == [((both,), True), ((fourths,), True)]
+
+
+def test_reads_of_no_points_leave_no_choice():
+    assert choices(at(t.expr // 4 * 4), reads_at=Domain((t,), t.expr >= 20)) == []
+
+
 @pytest.mark.parametrize(("lasting", "count"), [((4, 12, 4), 3), ((4, 11, 4), 2), ((3, 3, 1), 1), ((0, 6, 1), 7)])
 def test_how_many_points_last(lasting, count):
     assert Lasting(*lasting).count == count == len(range(lasting[0], lasting[1] + 1, lasting[2]))
