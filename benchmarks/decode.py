@@ -27,7 +27,10 @@ BETWEEN = [
     ("100M", 1, 250, 1000),
     ("100M", 4, 250, 1000),
 ]  # (size, rows, first position, last position): the time of those after the first
+CURVE = [("5M", length) for length in (128, 256, 512, 1024, 2048, 4096)]  # (size, positions), also with a window
+WINDOW = 128
 QUICK = [("tiny", 2, 16)]
+QUICK_CURVE = [("tiny", 24)]
 QUICK_BETWEEN = [("tiny", 2, 12, 24)]
 PROMPT = 8
 
@@ -47,6 +50,10 @@ def main() -> None:
         name = f"{size} rows={rows} length={length}"
         if results.selects(name):
             decode(results, name, *model(size), rows, length)
+    for size, length in QUICK_CURVE if options.quick else CURVE:
+        name = f"curve {size} length={length}"
+        if results.selects(name):
+            decode(results, name, *model(size), 1, length, WINDOW if not options.quick else 4)
     for size, rows, first, last in QUICK_BETWEEN if options.quick else BETWEEN:
         name = f"{size} rows={rows} positions {first} to {last}"
         if results.selects(name):
@@ -90,23 +97,26 @@ def random_model(size: str) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def decode(
-    results: Results, name: str, config: Any, weights: dict[str, np.ndarray], rows: int, length: int
+    results: Results, name: str, config: Any, weights: dict[str, np.ndarray], rows: int, length: int, window: int | None = None
 ) -> dict[str, list[float]]:
     """Milliseconds per token of a greedy run over `length` positions, and compile seconds, for each side; do the tokens agree?
 
+    With `window`, one more side is Tempo whose layers attend to that many positions: another model, whose tokens are not compared.
     Gives the seconds of each side's runs.
     """
     import jax
 
     from benchmarks.peers.jax_llama import make_decoder, split_layers
     from tempo_core.nn import inverse_frequencies
+    from tempo_llm.attention import Attention
     from tempo_llm.generate import Generator
 
     random = np.random.default_rng(1)
     prompts = random.integers(3, config.vocab_size, (rows, PROMPT)).astype(np.int32)
     tokens: dict[str, np.ndarray] = {}
 
-    generator = Generator(config, {key: jax.device_put(value) for key, value in weights.items()})
+    on_device = {key: jax.device_put(value) for key, value in weights.items()}
+    generator = Generator(config, on_device)
     listed, new = prompts.tolist(), length - PROMPT
 
     def ours() -> None:
@@ -143,6 +153,9 @@ def decode(
             tokens["transformers"] = decoding.run(prompts, new)
 
         sides["transformers"] = transformers
+    if window is not None:
+        windowed = Generator(config, on_device, Attention.parse(f"window={window}"))
+        sides[f"tempo, window of {window}"] = lambda: windowed.generate(listed, new, max_context=length)
     seconds = in_turn(sides, results.options.turns)
     figures = compared(seconds, length, 1e3)
     show(f"{name}: {rows} rows, {length} positions", figures, "ms/token")

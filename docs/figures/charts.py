@@ -1,0 +1,228 @@
+"""The charts of the front page, from the records in `benchmarks/results/`. Each is a function of the records to its series, and one that draws.
+
+A chart whose record is not there is not drawn. The series stand in the SVG too, as its description: a test compares them with the records.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+MACHINE = "two-core-cpu"
+INK, MUTED, GRID = "#24292f", "#57606a", "#d8dee4"
+COLORS = {
+    "tempo": "#3b6fb6",
+    "JAX by hand": "#d9822b",
+    "transformers": "#9a5fb0",
+    "Stable-Baselines3": "#9a5fb0",
+    "PyTorch by hand": "#c8453f",
+}
+OTHERS = ("#3d8f4e", "#8c6d31")  # sides without a color of their own
+RATIO = "time of Tempo / time of JAX by hand"
+
+Series = dict[str, Any]
+
+
+def record(benchmark: str) -> dict[str, Any] | None:
+    """The record of a benchmark on the machine of the front page, or None."""
+    path = RESULTS / f"{benchmark}-{MACHINE}.json"
+    if not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+# -- series -----------------------------------------------------------------------------------------------------------
+
+
+def learning(recorded: Mapping[str, Any]) -> Series:
+    """By side, for PPO on CartPole: the steps, and the median, least and greatest return over the seeds."""
+    (case,) = [case for case in recorded["cases"] if case["case"] == "CartPole, PPO"]
+    return _curves(case)
+
+
+def algorithms(recorded: Mapping[str, Any]) -> Series:
+    """The same by case, of all algorithms."""
+    return {case["case"]: _curves(case) for case in recorded["cases"]}
+
+
+def _curves(case: Mapping[str, Any]) -> Series:
+    series: Series = {}
+    for side, runs in case["runs"].items():
+        points: dict[int, list[float]] = {}
+        for run in runs:
+            for step, value in run["curve"]:
+                points.setdefault(step, []).append(value)
+        full = {step: values for step, values in sorted(points.items()) if len(values) == len(runs)}
+        series[side] = {
+            "steps": list(full),
+            "median": [statistics.median(values) for values in full.values()],
+            "least": [min(values) for values in full.values()],
+            "greatest": [max(values) for values in full.values()],
+            "seeds": len(runs),
+            "seconds": case["seconds"][side],
+        }
+    return series
+
+
+def decoding(recorded: Mapping[str, Any]) -> Series:
+    """By side: positions, and milliseconds a token."""
+    series: Series = {}
+    for case in recorded["cases"]:
+        if case["case"].startswith("curve "):
+            for side, figures in case["ms_per_token"].items():
+                line = series.setdefault(side, {"positions": [], "ms": []})
+                line["positions"].append(case["length"])
+                line["ms"].append(figures["median"])
+    return series
+
+
+def memory(recorded: Mapping[str, Any]) -> Series:
+    """By side: environments, and megabytes planned and measured."""
+    series: Series = {}
+    for case in recorded["cases"]:
+        for side, figures in case["bytes"].items():
+            line = series.setdefault(side, {"environments": [], "planned": [], "measured": []})
+            line["environments"].append(case["envs"])
+            line["planned"].append(figures["planned"] / 1e6)
+            line["measured"].append(figures["grown"] / 1e6)
+    return series
+
+
+def classics(recorded: Mapping[str, Any]) -> Series:
+    """The classics, and Tempo's time over that of JAX by hand, the least first."""
+    ratios = {case["case"]: case["ratio"]["median"] for case in recorded["cases"] if "ratio" in case}
+    ordered = sorted(ratios.items(), key=lambda each: each[1])
+    return {"programs": [name for name, _ in ordered], "ratios": [ratio for _, ratio in ordered]}
+
+
+# -- drawings ---------------------------------------------------------------------------------------------------------
+
+
+def draw_learning(figure: Any, series: Series) -> None:
+    axes = figure.subplots()
+    _draw_curves(axes, series)
+    seeds = next(iter(series.values()))["seeds"]
+    axes.set_title(f"CartPole, PPO: return (median, least and greatest of {seeds} seeds)")
+
+
+def draw_algorithms(figure: Any, series: Series) -> None:
+    every = figure.subplots((len(series) + 1) // 2, 2, squeeze=False).flatten()
+    for axes in every[len(series) :]:
+        axes.set_axis_off()
+    for axes, (case, curves) in zip(every, series.items(), strict=False):
+        _draw_curves(axes, curves)
+        axes.set_title(case)
+
+
+def _draw_curves(axes: Any, series: Series) -> None:
+    for side, line in _colored(series):
+        axes.fill_between(line["steps"], line["least"], line["greatest"], color=line["color"], alpha=0.18, linewidth=0)
+        label = f"{side}: {line['seconds']:.0f} s, compiling included"
+        axes.plot(line["steps"], line["median"], color=line["color"], label=label)
+    axes.set_xlabel("steps in the environment")
+    axes.set_ylim(0, 520)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
+    axes.legend(frameon=False, loc="lower right")
+
+
+def draw_decoding(figure: Any, series: Series) -> None:
+    axes = figure.subplots()
+    for side, line in _colored(series):
+        axes.plot(line["positions"], line["ms"], color=line["color"], marker="o", markersize=3.5, label=side)
+    axes.set_title("Decoding, 5M parameters, one row: ms a token over the length of the text")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(next(iter(series.values()))["positions"])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("positions")
+    axes.legend(frameon=False)
+
+
+def draw_memory(figure: Any, series: Series) -> None:
+    axes = figure.subplots()
+    for side, line in _colored(series):
+        axes.plot(line["environments"], line["planned"], color=line["color"], label=f"{side}, planned")
+        axes.plot(
+            line["environments"], line["measured"], color=line["color"], linestyle="none", marker="o", label=f"{side}, measured"
+        )
+    axes.set_title("PPO, 250 steps: megabytes over the number of environments")
+    axes.set_xlabel("environments")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+
+
+def draw_classics(figure: Any, series: Series) -> None:
+    axes = figure.subplots()
+    ratios = series["ratios"]
+    colors = [COLORS["tempo"] if ratio <= 1 else COLORS["JAX by hand"] for ratio in ratios]
+    axes.bar(range(len(ratios)), [ratio - 1 for ratio in ratios], bottom=1, color=colors, width=0.75)
+    axes.axhline(1, color=MUTED, linewidth=1)
+    axes.set_yscale("log")
+    ticks = [tick for tick in (0.05, 0.1, 0.25, 0.5, 1, 2, 4) if ratios[0] / 2 < tick < ratios[-1] * 2]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_title(f"{len(ratios)} classical programs: {RATIO}")
+    axes.set_xlabel("programs, the fastest first; below 1, Tempo is faster")
+    axes.set_xticks([])
+
+
+def _colored(series: Series) -> list[tuple[str, dict[str, Any]]]:
+    others = iter(OTHERS)
+    return [(side, {**line, "color": COLORS.get(side) or next(others)}) for side, line in series.items()]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart: what it is in words, the benchmark whose record it shows, what it shows of it, and how it is drawn."""
+
+    about: str
+    benchmark: str
+    series: Callable[[Mapping[str, Any]], Series]
+    draw: Callable[[Any, Series], None]
+    size: tuple[float, float] = (6.4, 3.2)  # inches
+
+    def recorded(self) -> Series | None:
+        """What the chart shows today, or None without a record."""
+        found = record(self.benchmark)
+        return None if found is None else self.series(found)
+
+
+CHARTS: Mapping[str, Chart] = {
+    "learning": Chart("Return over the steps in the environment, for PPO on CartPole", "learning", learning, draw_learning),
+    "algorithms": Chart(
+        "Return over the steps in the environment, for each algorithm", "learning", algorithms, draw_algorithms, (9.0, 8.0)
+    ),
+    "decoding": Chart("Milliseconds a token over the length of the text", "decode-curve", decoding, draw_decoding),
+    "memory": Chart("Memory over the number of environments, planned and measured", "memory", memory, draw_memory),
+    "classics": Chart("The time of each classical program over that of JAX written by hand", "classics", classics, draw_classics),
+}
+
+
+def svg(name: str, series: Series) -> str:
+    """A chart as SVG, the same for the same series."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    style: Any = {
+        "svg.hashsalt": name, "svg.fonttype": "path", "font.size": 9, "axes.titlesize": 9.5, "axes.titleweight": "bold",
+        "axes.titlelocation": "left", "axes.edgecolor": GRID, "axes.labelcolor": MUTED, "axes.titlecolor": INK, "text.color": INK,
+        "xtick.color": MUTED, "ytick.color": MUTED, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+        "axes.grid.axis": "y", "grid.color": GRID, "axes.axisbelow": True, "legend.fontsize": 8.5,
+    }  # fmt: skip
+    with pyplot.rc_context(style):
+        figure = pyplot.figure(figsize=CHARTS[name].size, layout="constrained")
+        CHARTS[name].draw(figure, series)
+        written = io.StringIO()
+        described = {"Date": None, "Title": name, "Description": json.dumps(series)}
+        figure.savefig(written, format="svg", facecolor="white", metadata=described)
+        pyplot.close(figure)
+    return written.getvalue()

@@ -1,0 +1,211 @@
+"""What the front page claims, with the file that proves it: the rows of its results, and its sentences.
+
+`python -m docs.figures` writes the table of results into README.md and the whole list to docs/claims.md. A test checks that both are up to
+date with the records, that each sentence stands in README.md, that each file is there, and that no number in README.md is without a claim.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from docs.figures.charts import CHARTS, MACHINE, record
+
+ROOT = Path(__file__).resolve().parents[2]
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "claims.md"
+TABLE = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
+SENTENCES = ROOT / "docs" / "figures" / "sentences.txt"
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A ratio: Tempo's figure over that of a peer, so that below 1 Tempo is better; and where it is recorded."""
+
+    work: str
+    peer: str
+    ratio: float
+    figures: str  # Tempo's and the peer's, with their unit
+    benchmark: str
+    where: str  # of the record, in words
+
+    @property
+    def path(self) -> str:
+        return f"benchmarks/results/{self.benchmark}-{MACHINE}.json"
+
+
+def rows() -> list[Row]:
+    """All rows whose figures are recorded."""
+    found: list[Row] = []
+    for benchmark, make in SOURCES:
+        recorded = record(benchmark)
+        if recorded is not None:
+            for work, peer, ratio, figures, where in make(recorded):
+                found.append(Row(work, peer, ratio, figures, benchmark, where))
+    return found
+
+
+# -- rows of each record ----------------------------------------------------------------------------------------------
+
+Found = Iterator[tuple[str, str, float, str, str]]
+
+
+def _classics(recorded: Record) -> Found:
+    ratios = [case["ratio"]["median"] for case in recorded["cases"] if "ratio" in case]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    size = "" if recorded["cases"][0]["size"] == "full" else f", {recorded['cases'][0]['size']} sizes"
+    spread = f"geometric mean; {min(ratios):.2f} to {max(ratios):.2f}"
+    yield f"{len(ratios)} classical programs{size}: time", "JAX by hand", mean, spread, "the median ratio of each case"
+
+
+def _sides(name: str, unit: str, key: str, cases: Mapping[str, str]) -> Callable[[Record], Found]:
+    """Rows of cases that compare the medians of sides: `cases` gives the case's name and how the row calls the work."""
+
+    def make(recorded: Record) -> Found:
+        for case in recorded["cases"]:
+            if case["case"] not in cases:
+                continue
+            ours = case[key]["tempo"]
+            for peer in PEERS:
+                if peer in case[key]:
+                    theirs = case[key][peer]
+                    figures = f"{_short(ours['median'])} and {_short(theirs['median'])} {unit}"
+                    ratio = 1 / theirs["ratio_to_first"]
+                    yield f"{name}, {cases[case['case']]}: time", peer, ratio, figures, f"{case['case']}, {key}"
+
+    return make
+
+
+def _memory(recorded: Record) -> Found:
+    case = max(recorded["cases"], key=lambda each: int(each["envs"]))
+    ours, theirs = (case["bytes"][side]["grown"] / 1e6 for side in ("tempo", "JAX by hand"))
+    work = f"PPO, {case['envs']:,} environments in JAX x {case['steps']} steps: memory"
+    yield work, "JAX by hand", ours / theirs, f"{ours:,.0f} and {theirs:,.0f} MB, measured", f"{case['case']}, grown"
+
+
+def _learning(recorded: Record) -> Found:
+    for case in recorded["cases"]:
+        for peer, seconds in case["seconds"].items():
+            if peer != "tempo":
+                ours = case["seconds"]["tempo"]
+                work = f"{case['case']}, {case['steps']:,} steps from a cold start: time"
+                yield work, peer, ours / seconds, f"{_short(ours)} and {_short(seconds)} s", f"{case['case']}, seconds"
+
+
+FRONT = ("learning", "decoding", "memory", "classics")  # the charts of README.md
+PEERS = ("JAX by hand", "PyTorch by hand", "transformers")
+SOURCES: Sequence[tuple[str, Callable[[Record], Found]]] = (
+    ("classics", _classics),
+    ("classics-small", _classics),
+    ("learning", _learning),
+    (
+        "ppo",
+        _sides(
+            "PPO",
+            "ms an iteration",
+            "ms_per_iteration",
+            {
+                "functional recipe": "CartPole in JAX, 32 environments x 64 steps",
+                "functional 512x250": "CartPole in JAX, 512 x 250",
+                "micro 512x250": "one update a rollout, 512 x 250",
+                "host recipe": "CartPole on the host, 32 x 64",
+            },
+        ),
+    ),
+    ("memory", _memory),
+    (
+        "decode",
+        _sides(
+            "Decoding",
+            "ms a token",
+            "ms_per_token",
+            {
+                "tiny rows=1 length=128": "0.1M parameters, 128 positions",
+                "5M rows=1 length=1024": "5M parameters, 1,024 positions",
+                "5M rows=4 length=256": "5M parameters, four rows of 256 positions",
+                "100M rows=1 length=512": "100M parameters, 512 positions",
+            },
+        ),
+    ),
+    ("prefill", _sides("First token", "ms", "ms", {"100M rows=1 prompt=512": "100M parameters, a prompt of 512"})),
+)
+
+
+def _short(value: float) -> str:
+    """Three digits: 0.0294, 1.02, 20.5, 787."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+# -- pages ------------------------------------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The results as README.md shows them: a table, the machine, and the curves that are recorded."""
+    lines = ["| work | against | Tempo / peer | figures |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        ratio = f"**{row.ratio:.2f}**" if row.ratio < 1 else f"{row.ratio:.2f}"
+        lines.append(f"| {row.work} | {row.peer} | {ratio} | {row.figures} |")
+    shown = [f"![{CHARTS[name].about}](docs/figures/{name}.svg)" for name in FRONT if CHARTS[name].recorded() is not None]
+    return "\n".join([*lines, "", machines(rows), "", *shown, ""])
+
+
+def machines(rows: Sequence[Row]) -> str:
+    """A sentence on dates, machine and versions of the records."""
+    recorded = [found for name in dict.fromkeys(row.benchmark for row in rows) if (found := record(name))]
+    dates = sorted({found["started"][:10] for found in recorded})
+    processors = sorted({f"{found['machine']['cores']} cores of an {found['machine']['processor']}" for found in recorded})
+    packages = {"python": "Python", "jax": "jax", "torch": "PyTorch", "transformers": "transformers"}
+    versions = []
+    for key, name in packages.items():
+        numbers = sorted({number for found in recorded if (number := found["versions"].get(key))})
+        if numbers:
+            versions.append(f"{name} {' and '.join(numbers)}")
+    span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"Measured {span} on {' or '.join(processors)}; {', '.join(versions)}; float32."
+
+
+def sentences() -> list[tuple[str, list[str]]]:
+    """The claims of README.md in words, each with the files that prove it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in SENTENCES.read_text(encoding="utf-8").splitlines():
+        if line.startswith("  "):
+            found[-1][1].append(line.strip())
+        elif line.strip() and not line.startswith("#"):
+            found.append((line.strip(), []))
+    return found
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The text of docs/claims.md."""
+    lines = [
+        "# Claims",
+        "",
+        "What [the front page](../README.md) claims, and the file that proves it. Written by `python -m docs.figures`;",
+    ]
+    lines += [
+        "`tests/test_claims.py` checks it.",
+        "",
+        "## Figures",
+        "",
+        "| work | against | Tempo / peer | recorded in | where |",
+    ]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for row in rows:
+        file = Path(row.path).name
+        lines.append(f"| {row.work} | {row.peer} | {row.ratio:.2f} | [{file}](../{row.path}) | {row.where} |")
+    lines += ["", "## Sentences", "", "| claim | proved by |", "| --- | --- |"]
+    for sentence, files in sentences():
+        lines.append(f"| {sentence.replace('|', chr(92) + '|')} | {', '.join(f'[{file}](../{file})' for file in files)} |")
+    return "\n".join([*lines, ""])
+
+
+def with_results(readme: str, rows: Sequence[Row]) -> str:
+    """README.md with today's table of results."""
+    text, count = TABLE.subn(lambda match: match[1] + table(rows) + match[2], readme)
+    assert count == 1, "README.md has no <!-- results --> ... <!-- end of results -->"
+    return text
