@@ -191,13 +191,13 @@ class _Outline:
             yield _Line(f"output {label(results)}{_point(point)}", depth=depth)
             return
         if executes[0].branch is not None:
-            heads = Counter(head(node.name) for node in nodes)
+            heads = Counter(head(node.name or self.labels[node.id]) for node in nodes)
             if max(heads.values()) == 1:  # unrelated recurrences
                 for item in items:
                     yield from self._item(item, depth)
                 return
             kind = "start" if self.naming.role_of(nodes[0], executes[0].branch) == FIRST else "update"
-            groups = tuple(dict.fromkeys(head(node.name) for node in nodes))
+            groups = tuple(heads)
             yield _Line(
                 f"{', '.join(groups)}: {kind}{_point(point)}", (), depth, _Parts(groups, point, is_led=True, is_moved=True)
             )

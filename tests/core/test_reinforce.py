@@ -45,3 +45,11 @@ def test_window_folds_what_it_reads_to_its_width():
     ctx, bounds, outputs = reinforce(None)
     plan = ctx.compile(bounds, outputs, STREAMED).plan()
     assert any(t.name.startswith("env") and max(t.slots) == 20 for t in plan.tensors)
+
+
+def test_each_line_of_a_plan_has_a_name():
+    """Sums of gradients over a loop are recurrences that no line of the user names."""
+    ctx, bounds, outputs = reinforce(5)
+    lines = [line.strip() for line in ctx.compile(bounds, outputs, STREAMED).text("plan").splitlines()]
+    assert any(": start[i, 0]" in line for line in lines)
+    assert not [line for line in lines if line.startswith(":") or ": :" in line]
