@@ -35,12 +35,13 @@ from tempo_core.ir.ops import Dataflow, Merge, Op
 from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.pipeline import pipeline
+from tempo_core.report.page import Page, Picture, Shown
 from tempo_core.runtime.bounds import RunBounds
 from tempo_core.runtime.cost import Cost
 from tempo_core.runtime.count import cost_of
 from tempo_core.runtime.devices import Spread, spread
 from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
-from tempo_core.runtime.feeds import Feeds, InputSpec, check_names, checked_inputs, input_specs
+from tempo_core.runtime.feeds import Feeds, InputSpec, check_names, checked_inputs, input_specs, kind_of
 from tempo_core.runtime.interpreter import Interpreter
 from tempo_core.runtime.jax_bounds import CallLengths, Extent
 from tempo_core.runtime.jax_function import Carry, Form, Gradients, JaxFunction, check_device_only
@@ -188,7 +189,7 @@ class Results:
         return arrays if self.names is None else dict(zip(self.names, arrays, strict=True))
 
 
-class Program(Generic[R]):
+class Program(Shown, Generic[R]):
     """A compiled program: run it with any inputs, inspect it, or step through it.
 
     `source` is the program as it was written; `graph` is the graph after all passes.
@@ -281,7 +282,7 @@ class Program(Generic[R]):
                 raise InputError(problem, hint=f"its inputs are {', '.join(self.inputs) or 'none'}")
             if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
                 raise spec.error(
-                    f"is given a {type(value).__name__}; only an array on the device can be donated",
+                    f"is {kind_of(value)}; only an array on the device can be donated",
                     f"leave it out of donate, or give jax.device_put({name})",
                 )
             arrays[name] = value
@@ -693,6 +694,15 @@ class Program(Generic[R]):
         how = f"{self.plan().compiles} XLA programs" if self._staged is not None else f"interpreted with {self.backend.name}"
         return f"<Program {bounds}: {fed} -> {', '.join(self.outputs) or 'nothing'}; {how}>"
 
+    def _page(self) -> Page:
+        plan = self.plan()._page()
+        bounds = ", ".join(f"{bound} = {self.limits.get(bound, number)}" for bound, number in self.bounds.items())
+        fed = "; ".join(map(str, self.inputs.values()))
+        given = "; ".join(f"{name}: {result}" for name, result in self.outputs.items())
+        facts = (("bounds", bounds), ("inputs", fed), ("results", given), *plan.facts)
+        facts = tuple((word, value) for word, value in facts if value)
+        return Page("program", facts, (*plan.parts, Picture("graph", self.graph._repr_svg_())))
+
     @checked
     def text(self, kind: str = "program", full: bool = False) -> str:
         """The program as text: "sdg" (the final graph), "source" (the graph as written), "schedule", "program", "memory", "plan",
@@ -716,7 +726,10 @@ class Program(Generic[R]):
 
     @checked
     def draw(self, path: str | Path, full: bool = False) -> None:
-        """Write the final graph as .svg or Graphviz .dot. Nodes that belong together share a box; with `full`, each has its own."""
+        """Write the final graph as .svg or Graphviz .dot. Nodes that belong together share a box; with `full`, each has its own.
+
+        Raises ConfigError for another format, and for a file that cannot be written.
+        """
         draw(self.graph, path, full, self._sources)
 
     def cost(self) -> Cost:

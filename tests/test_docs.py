@@ -19,6 +19,7 @@ from benchmarks import decisions
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = {  # with how many sections they have at least
+    "tutorial.md": 7,
     "functions.md": 3,
     "interop.md": 6,
     "language.md": 20,
@@ -32,6 +33,11 @@ PAGES = {  # with how many sections they have at least
     "nn.md": 4,
     "rl.md": 6,
     "llm.md": 3,
+    "from/lax-scan.md": 4,
+    "from/purejaxrl-and-cleanrl.md": 4,
+    "from/stable-baselines3.md": 4,
+    "from/transformers.md": 4,
+    "from/flex-attention.md": 5,
 }
 FENCE = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<printed>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 

@@ -10,9 +10,13 @@ import numpy as np
 
 from tempo_core.errors import ArgumentError, ContextError, IndexingError, user_location
 from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.variables import named
 from tempo_core.ir.graph import Edge, Node, compose
+from tempo_core.ir.lines import targets
 from tempo_core.ir.ops import Identity, Op
 from tempo_core.ir.types import TensorType
+from tempo_core.report.formulas import Math
+from tempo_core.report.page import Page, Shown, place
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from tempo_core.frontend.types import Key
 
 
-class BaseTensor:
+class BaseTensor(Shown):
     """A value of type `dtype[shape]` at every point of its `domain`. Every tensor of a program is a `Tensor`, a class derived from this."""
 
     _public_class: ClassVar[type[Tensor]]  # the class whose instances `view` makes
@@ -84,6 +88,29 @@ class BaseTensor:
     def __repr__(self) -> str:
         name = self.name or f"%{self.edge.source}"
         return f"<Tensor {name}[{', '.join(map(str, self.edge.index))}]: {self.type} over {self.domain}>"
+
+    # -- in notebooks -------------------------------------------------------------------------------------------------
+
+    def _repr_latex_(self) -> str:
+        """The equation of the tensor, up to the next tensors with names."""
+        return f"$\\displaystyle {self._equation().latex}$"
+
+    def _page(self) -> Page:
+        where, code = place(self.node.where)
+        name = named(self.context.graph, self.context)[self.edge.source].name
+        index = f"[{', '.join(map(str, self.edge.index))}]" if self.edge.index else ""
+        facts = [("type", str(self.type)), ("domain", str(self.domain)), ("line", f"{where}  {code}" if code else where)]
+        return Page(f"{name or f'%{self.edge.source}'}{index}", tuple(facts), formula=self._equation())
+
+    def _equation(self) -> Math:
+        from tempo_core.report.equations import equation
+
+        graph = named(self.context.graph, self.context)
+        slopes = {
+            gradient.edge.source: (_differentiated(gradient.node), graph[leaf].name or f"%{leaf}")
+            for (leaf, _), gradient in self.context.gradients.items()
+        }
+        return equation(graph, self.edge, slopes)
 
     # -- temporal indexing --------------------------------------------------------------------------------------------
 
@@ -147,6 +174,12 @@ class BaseTensor:
 
     def _copy(self) -> Tensor:
         return apply(Identity(), self)
+
+
+def _differentiated(gradient: Node) -> str:
+    """The name of the tensor whose `backward()` made a gradient; "" if its line does not say."""
+    calls = [call for call in targets(gradient.where) if call.endswith(".backward")]
+    return calls[0].removesuffix(".backward") if calls else ""
 
 
 def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:

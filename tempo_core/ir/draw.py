@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 
 from tempo_core.errors import ConfigError
+from tempo_core.files import refusal
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.overview import overview
 from tempo_core.ir.picture import Box, Picture, boxes
@@ -25,21 +26,30 @@ Place = tuple[float, float, float, float]  # x and y of the middle, width, heigh
 def draw(graph: Graph, path: str | Path, full: bool = True, sources: Sources | None = None) -> None:
     """Write a picture of `graph`: `.dot` and `.svg` always work, other formats (`.pdf`, `.png`) need Graphviz.
 
-    Unless it is `full`, nodes that belong together share a box (`ir/overview.py`).
+    Unless it is `full`, nodes that belong together share a box (`ir/overview.py`). Raises ConfigError, also if the file cannot be written.
     """
     path = Path(path)
     picture = boxes(graph) if full else overview(graph, sources)
     kind, graphviz = path.suffix.removeprefix("."), shutil.which("dot")
-    if kind == "dot":
-        path.write_text(to_dot(picture), encoding="utf-8")
-    elif graphviz:
-        process = subprocess.run([graphviz, f"-T{kind}", "-o", str(path)], input=to_dot(picture), text=True, capture_output=True)
-        if process.returncode:
-            raise ConfigError(f"Graphviz cannot draw {path}: {process.stderr.strip()}", hint="use .svg or .dot")
-    elif kind == "svg":
-        path.write_text(to_svg(picture), encoding="utf-8")
-    else:
-        raise ConfigError(f"cannot draw {path}: the format .{kind} needs Graphviz", hint="use .svg or .dot, or install Graphviz")
+    try:
+        if kind == "dot":
+            path.write_text(to_dot(picture), encoding="utf-8")
+        elif graphviz:
+            process = subprocess.run(
+                [graphviz, f"-T{kind}", "-o", str(path)], input=to_dot(picture), text=True, capture_output=True
+            )
+            if process.returncode:
+                raise ConfigError(f"Graphviz cannot draw {path}: {process.stderr.strip()}", hint="use .svg or .dot")
+        elif kind == "svg":
+            path.write_text(to_svg(picture), encoding="utf-8")
+        else:
+            raise ConfigError(
+                f"cannot draw {path}: the format .{kind} needs Graphviz", hint="use .svg or .dot, or install Graphviz"
+            )
+    except OSError as error:
+        raise ConfigError(
+            f"the picture {path} cannot be written: {refusal(error, path)}", hint="give a file in a directory that exists"
+        ) from error
 
 
 def to_dot(picture: Picture) -> str:

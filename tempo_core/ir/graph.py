@@ -252,6 +252,13 @@ class Graph:
     def bounds(self) -> tuple[Symbol, ...]:
         return tuple(s.bound_symbol for s in self.order if s.bound)
 
+    def _repr_svg_(self) -> str:
+        """The picture for notebooks: nodes that belong together share a box."""
+        from tempo_core.ir.draw import to_svg
+        from tempo_core.ir.overview import overview
+
+        return to_svg(overview(self))
+
 
 def _must_run(op: Output | Sink | Udf) -> bool:
     return not isinstance(op, Udf) or (op.stateful and not isinstance(op.fn, Fed))

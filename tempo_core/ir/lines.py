@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import linecache
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from os.path import basename
 
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -30,6 +32,13 @@ def split_line(where: str) -> tuple[str, int]:
     """The file and the number of a `file:line`; 0 where there is none."""
     file, _, line = where.rpartition(":")
     return (file, int(line)) if line.isdigit() else (where, 0)
+
+
+def short_file(file: str) -> str:
+    """The last part of a file's name; of a cell in a notebook its number, `In[3]`: its file has a long number for a name."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cell = None if shell is None else shell.compile.format_code_name(file)
+    return cell[1] if cell else basename(file)
 
 
 def targets(where: str) -> tuple[str, ...]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from os.path import basename
 
 from tempo_core.ir.graph import Node
-from tempo_core.ir.lines import split_line
+from tempo_core.ir.lines import short_file, split_line
 from tempo_core.ir.ops import Dataflow, Output, Udf
 
 BranchLines = Mapping[tuple[str, str], Sequence[str]]  # by name and line of a recurrence: the lines that assign its branches
@@ -35,13 +34,20 @@ class Sources:
             return named or [where for _, where in origins if where]
         return [self.names.get(node.name, node.where)]
 
+    def of_value(self, node: Node, output: int) -> str:
+        """The line of one value of a node; "" if there is none."""
+        if isinstance(node.op, Dataflow) and node.op.body.origins:
+            name, where = node.op.body.origins[output]
+            return self.names.get(name, where)
+        return next(iter(self.of(node)), node.where)
+
     def _lines_of(self, names: Sequence[str]) -> list[str]:
         return [self.names[name] for name in names if name in self.names]
 
 
 def span(where: Sequence[str]) -> str:
     """`agent.py:31`, or `agent.py:31-36` for several lines of a file; of several files, only the lines in the first one."""
-    places = [(basename(file), line) for file, line in map(split_line, where) if line]
+    places = [(short_file(file), line) for file, line in map(split_line, where) if line]
     if not places:
         return ""
     file = places[0][0]

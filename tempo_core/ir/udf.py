@@ -190,7 +190,13 @@ class Custom:
         returned = self.slope(self._operands(leaves), results, given)
         usage = "return a tuple with one gradient for each operand, of its structure, or None: return (gradient,)"
         if not isinstance(returned, (list, tuple)) or len(returned) != len(self.trees):
-            what = f"{len(returned)} gradients" if isinstance(returned, (list, tuple)) else f"a {type(returned).__name__}"
+            what = (
+                f"{len(returned)} gradients"
+                if isinstance(returned, (list, tuple))
+                else "None"
+                if returned is None
+                else f"one {type(returned).__name__}"
+            )
             raise ShapeError(
                 f"the slope of `{self.name}` returned {what} for {len(self.trees)} operands", where=self.where or None, hint=usage
             )

@@ -254,18 +254,24 @@ def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], input
         pointwise = not is_array(value)
         if pointwise and not _gives_values(value):
             raise spec.error(
-                f"is given a {type(value).__name__}",
+                f"is {kind_of(value)}, not an array",
                 f"give an array of shape {spec.whole}, an iterator, or a function of the steps",
             )
         if pointwise and not spec.steps:
             raise spec.error(
-                f"has no domain, and so one value; it is given a {type(value).__name__}", f"give an array of shape {spec.shape}"
+                f"has no domain, and so one value; what is given is {kind_of(value)}, not an array",
+                f"give an array of shape {spec.shape}",
             )
         if spec.streamed:
             streams[name] = Feed(spec, value)
         else:
             arrays[name] = Feed(spec, value).collected() if pointwise else fitted(spec, value, spec.whole)
     return Feeds(arrays, streams)
+
+
+def kind_of(value: object) -> str:
+    """What a value is, as errors say it without an article: `of type bytes`, or `None`."""
+    return "None" if value is None else f"of type {type(value).__name__}"
 
 
 def _gives_values(value: Any) -> bool:

@@ -14,7 +14,7 @@ from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import End, Sink, Udf
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
-from tempo_core.runtime.feeds import InputSpec, checked_inputs, is_array
+from tempo_core.runtime.feeds import InputSpec, checked_inputs, is_array, kind_of
 from tempo_core.runtime.jax_bounds import CallBounds, CallLengths
 from tempo_core.runtime.one_way import marked
 
@@ -111,7 +111,7 @@ class JaxFunction(Generic[R]):
         arrays = _arrays(specs, (), {} if carried is None else carried)
         chosen = self._seed if seed is None else seed
         if not is_array(chosen):
-            raise ArgumentError(f"the seed is a {type(chosen).__name__}", hint="f.init(seed=3)")
+            raise ArgumentError(f"the seed is {kind_of(chosen)}, not a number", hint="f.init(seed=3)")
         number = np.uint32(int(chosen) & 0xFFFFFFFF) if isinstance(chosen, (int, np.integer)) else chosen
         return JaxState(jnp.asarray(number).astype(jnp.uint32), {name: jnp.array(array) for name, array in arrays.items()})
 
@@ -127,7 +127,7 @@ class JaxFunction(Generic[R]):
         """
         if not isinstance(state, JaxState):
             raise ArgumentError(
-                f"the state is a {type(state).__name__}, not a JaxState", hint="f = program.as_jax(); f(f.init(), inputs)"
+                f"the state is {kind_of(state)}, not a JaxState", hint="f = program.as_jax(); f(f.init(), inputs)"
             )
         given = {} if inputs is None else inputs
         held = {**self._bound, **state.carried}
@@ -180,9 +180,7 @@ def _arrays(specs: Mapping[str, InputSpec], ignored: Any, inputs: Any) -> dict[s
         for name, value in inputs.items():
             if name in specs and not is_array(value):
                 spec = specs[name]
-                raise spec.error(
-                    f"is given a {type(value).__name__}; a JAX function takes arrays", f"give an array of shape {spec.whole}"
-                )
+                raise spec.error(f"is {kind_of(value)}; a JAX function takes arrays", f"give an array of shape {spec.whole}")
     return dict(checked_inputs(specs, ignored, inputs).arrays)
 
 
@@ -240,7 +238,7 @@ def _checked_gradients(
 
 def _pairs(names: Any, what: str, usage: str) -> Any:
     if not isinstance(names, Mapping):
-        raise ArgumentError(f"{what} is a {type(names).__name__}, not a dict of names", hint=usage)
+        raise ArgumentError(f"{what} is {kind_of(names)}, not a dict of names", hint=usage)
     return names.items()
 
 

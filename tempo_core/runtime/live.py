@@ -196,8 +196,9 @@ class Run(Generic[R]):
     def save(self, path: str | Path, inputs: bool = True) -> Path:
         """Write the state to a file, from which `program.resume(path)` goes on; the earlier file stays until the new one is whole.
 
-        The fed arrays are in the file too. With `inputs=False`, only their checksums are, and `resume` is given the same arrays again.
-        Raises StateError if a stateful function on the host does not say what its state is, or if the file cannot be written.
+        The directory of the file must exist. The fed arrays are in the file too. With `inputs=False`, only their checksums are, and
+        `resume` is given the same arrays again. Raises StateError if a stateful function on the host does not say what its state is, or
+        if the file cannot be written.
         """
         path_of(path)
         snapshot = self.snapshot(inputs)

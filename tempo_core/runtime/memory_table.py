@@ -5,13 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from os.path import basename
 
+from tempo_core.ir.lines import short_file
 from tempo_core.runtime.usage import DEVICE, HOST, PlannedTensor, Usage
 
 WIDTH = 100
 SMALL = 0.01  # a share of all bytes: smaller stores share the last row
 PAIR = 2  # groups of up to so many tensors have a row for each tensor
+COLUMNS = ("tensor", "kind", "type", "slots", "bytes", "line")
 FEW = 10  # so many rows are shown, however small they are
 
 
@@ -27,6 +28,11 @@ class StoredTensor:
     persistent: bool  # lives between device programs (else a local of one)
     group: str = ""  # its module, optimizer or object of the user's; recurrences have groups apart from other values
     noun: str = "tensors"  # the word for several tensors of its group
+    line: str = ""  # the user's, as `file:line`
+
+    @property
+    def slots_text(self) -> str:
+        return " x ".join(map(str, self.slots)) or "1"
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,7 @@ def _rows(tensors: Iterable[StoredTensor], alone: int = 1) -> list[_Row]:
 def _row(tensors: Sequence[StoredTensor]) -> _Row:
     first, total = tensors[0], sum(t.bytes for t in tensors)
     if len(tensors) == 1:
-        slots = " x ".join(map(str, first.slots)) or "1"
-        return _Row(first.name, first.type, first.kind, slots, first.bytes, tuple(tensors))
+        return _Row(first.name, first.type, first.kind, first.slots_text, first.bytes, tuple(tensors))
     noun = first.noun if len({t.noun for t in tensors}) == 1 else "tensors"
     dtypes, kinds = (set(parts) for parts in zip(*((t.type.split("[")[0], t.kind) for t in tensors), strict=True))
     name = f"{first.group.rstrip('|')}: {len(tensors)} {noun}"
@@ -115,22 +120,22 @@ def usage_text(usage: Usage, full: bool) -> str:
         about = "" if peak.is_exact or place == HOST else ", of which the temporaries are an estimate"
         lines.append(f"peak on the {place}: {bytes:,} bytes in {peak}{at}{about}")
         if not full:
-            alive = usage.alive(peak, place)
-            rows = [_planned(tensor) for tensor in alive[:FEW]]
-            rest = alive[FEW:]
-            if rest:
-                rows.append((f"{len(rest)} smaller ones", "", "", "", f"{sum(tensor.bytes for tensor in rest):,}", ""))
-            lines += (
-                [f"  {line}" for line in _aligned([("tensor", "kind", "type", "slots", "bytes", "line"), *rows])] if rows else []
-            )
+            rows = [cells for cells, _ in largest(usage.alive(peak, place))]
+            lines += [f"  {line}" for line in _aligned([COLUMNS, *rows])] if rows else []
     if full:
-        head = ("tensor", "kind", "type", "slots", "bytes", "line", "place", "moments")
+        head = (*COLUMNS, "place", "moments")
         ordered = sorted(usage.tensors, key=lambda t: -t.bytes)
         lines += ["", *_aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
         lines += ["", *_aligned([("moment", "", "device bytes", "host bytes"), *(
             (str(k), str(m), f"{m.device_bytes:,}", f"{m.host_bytes:,}") for k, m in enumerate(usage.moments)
         )])]  # fmt: skip
     return "\n".join(lines)
+
+
+def largest(tensors: Sequence[PlannedTensor]) -> list[tuple[tuple[str, ...], int]]:
+    """The cells and the bytes of tensors, the largest first; the small ones share the last row."""
+    rows, rest = [(_planned(tensor), tensor.bytes) for tensor in tensors[:FEW]], sum(tensor.bytes for tensor in tensors[FEW:])
+    return [*rows, ((f"{len(tensors) - FEW} smaller ones", "", "", "", f"{rest:,}", ""), rest)] if tensors[FEW:] else rows
 
 
 def _planned(tensor: PlannedTensor) -> tuple[str, ...]:
@@ -140,7 +145,7 @@ def _planned(tensor: PlannedTensor) -> tuple[str, ...]:
 
 def _where(line: str) -> str:
     file, _, number = line.rpartition(":")
-    return f" @ {basename(file)}:{number}" if file else ""
+    return f" @ {short_file(file)}:{number}" if file else ""
 
 
 def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:

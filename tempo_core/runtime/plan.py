@@ -7,19 +7,23 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import jax
 
-from tempo_core.errors import ConfigError, OutOfMemoryError, OutOfMemoryPlanError, quoted
+from tempo_core.errors import ArgumentError, ConfigError, OutOfMemoryError, OutOfMemoryPlanError, quoted
+from tempo_core.files import refusal
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.lines import split_line
 from tempo_core.ir.naming import head, value_names
 from tempo_core.ir.ops import Merge
 from tempo_core.ir.sources import Sources
+from tempo_core.report.page import Group, Page, Picture, Shown, Table, Text, place, with_bars
 from tempo_core.runtime.host import Chunks, HostIf, HostItem, HostLoop, Segment
 from tempo_core.runtime.memory_picture import memory_svg
-from tempo_core.runtime.memory_table import StoredTensor, memory_text, peaks_text, usage_text
+from tempo_core.runtime.memory_table import COLUMNS, StoredTensor, largest, memory_text, peaks_text, usage_text
 from tempo_core.runtime.stage import Staged
 from tempo_core.runtime.usage import DEVICE, HOST, Moment, PlannedTensor, Usage, usage_of
 from tempo_core.schedule import Scheduled
@@ -29,7 +33,7 @@ _SMALLER = "use smaller bounds or shapes, a window instead of a whole step, Conf
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """`device_programs`: for each XLA program, the loops in which the host starts it ("" if it runs once). `compiles` is their number.
 
     `tensors` are the stores. The memory of the whole run (`usage`, and what follows from it) is counted when it is asked for, by
@@ -42,6 +46,7 @@ class Plan:
     outline: str = ""  # the schedule in short form
     written_out: str = ""  # the loops that are written out, a line each, with what that costs
     devices: str = ""  # the step that is spread over several devices
+    steps: tuple[str, ...] = ()  # of the program, by name
     count: Callable[[], Usage] = field(default=lambda: Usage((), ()), repr=False, compare=False)
 
     @property
@@ -106,8 +111,16 @@ class Plan:
         )
 
     def programs_per(self, step: str) -> int:
-        """The number of device programs that one iteration of the host's loop over `step` starts, without those of inner loops."""
-        return sum(1 for place in self.device_programs if place == step)
+        """The number of device programs that one iteration of the host's loop over `step` starts, without those of inner loops.
+
+        Of a loop inside of others, `step` names them all, from the outermost: `"i, t"`. Raises ArgumentError for a step that the program lacks.
+        """
+        loops = str(step).split(", ") if step != "" else []
+        here = {name for place in self.device_programs if place for name in place.split(", ")}
+        for name in loops:
+            if name not in here and name not in self.steps:
+                raise ArgumentError(f"the program has no step `{name}`", hint=f"its steps are {', '.join(self.steps) or 'none'}")
+        return self.device_programs.count(", ".join(loops))
 
     def memory(self, full: bool = False) -> str:
         """The stores as a table, the largest first. Values that live in one iteration of a loop are listed below the table.
@@ -144,31 +157,83 @@ class Plan:
     def draw(self, path: str | Path) -> None:
         """Write an .svg: for each moment of the program a bar of the tensors in memory, on the device and on the host.
 
-        Raises ConfigError for another kind of file.
+        Raises ConfigError for another kind of file, and for one that cannot be written.
         """
         path = Path(path)
         if path.suffix != ".svg":
             raise ConfigError(f"cannot draw the memory as {path.name}: only .svg is written", hint='plan.draw("memory.svg")')
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(memory_svg(self.usage), encoding="utf-8")
-        temporary.replace(path)
+        try:
+            temporary.write_text(memory_svg(self.usage), encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            raise ConfigError(
+                f"the picture {path} cannot be written: {refusal(error, path)}", hint="give a file in a directory that exists"
+            ) from error
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def _programs(self) -> list[str]:
+        """The device programs, a line each: `2: once each t`."""
+        programs = [f"{number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)]
+        has_stores = any(t.persistent for t in self.tensors) and bool(self.device_programs)
+        return ["zeros for the stores: once", *programs] if has_stores else programs
+
+    def _page(self) -> Page:
+        usage, programs = self.usage, self._programs()
+        facts = [("stores", f"{self.bytes:,} bytes between device programs")]
+        facts += [(peak, at) for peak, _, at in (line.partition(": ") for line in peaks_text(usage).splitlines())]
+        alive = {DEVICE: usage.alive(usage.on_device, DEVICE), HOST: usage.alive(usage.on_host, HOST)}
+        tables = [
+            Table(f"on the {at}, at the peak", COLUMNS, (Group(with_bars(largest(alive[at]))),)) for at in alive if alive[at]
+        ]
+        texts = [("schedule", self.outline), (f"device programs: {len(programs)}", "\n".join(programs))]
+        texts += [("written out", self.written_out), ("devices", self.devices)]
+        shown = [Text(title, text) for title, text in texts if text]
+        return Page("plan", tuple(facts), (self._by_line(), *tables, *shown, Picture("memory over time", memory_svg(usage))))
+
+    def _by_line(self) -> Table:
+        """The stores under the user's lines, in the order of the lines."""
+        planned = sorted(self.usage.tensors, key=lambda tensor: (tensor.place == DEVICE, -tensor.first))
+        lives = {tensor.name: _life(tensor, self.usage.moments) for tensor in planned}
+        lines: dict[str, list[StoredTensor]] = {}
+        for stored in sorted(self.tensors, key=lambda stored: -stored.bytes):
+            lines.setdefault(stored.line, []).append(stored)
+        sums = {line: sum(stored.bytes for stored in tensors) for line, tensors in lines.items()}
+        groups = []
+        for line in sorted(lines, key=lambda line: (not line, split_line(line))):
+            rows = []
+            for t in lines[line]:
+                life = lives.get(t.name, "") if t.persistent else "inside a device program" if self.device_programs else ""
+                rows.append(((t.name, t.kind, t.type, t.slots_text, f"{t.bytes:,}", life), t.bytes))
+            where, code = place(line)
+            most = max(sums.values())
+            share = sums[line] / most if most else 0.0
+            groups.append(
+                Group(with_bars(rows, most), code or where or "no line of the program", where, f"{sums[line]:,}", share)
+            )
+        return Table("stores by line", ("tensor", "store", "type", "slots", "bytes", "in memory"), tuple(groups))
 
     def text(self, full: bool = False) -> str:
         """Schedule, stores and device programs. With `full`, each statement and each store has a line of its own."""
-        programs = [
-            f"  {number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)
-        ]
-        empty = any(t.persistent for t in self.tensors) and bool(self.device_programs)
-        if empty:
-            programs.insert(0, "  zeros for the stores: once")
+        programs = self._programs()
         listed = "\n".join(programs)
         written_out = f"\nwritten out\n{_indented(self.written_out)}\n" if self.written_out else ""
         devices = f"\ndevices\n  {self.devices}\n" if self.devices else ""
         return (
             f"schedule\n{_indented(self.schedule if full else self.outline)}\n\nstorage\n{_indented(self.memory(full))}\n\n"
-            f"device programs: {self.compiles + empty}\n{listed}\n"
+            f"device programs: {len(programs)}\n{_indented(listed)}\n"
             f"\nmemory\n{_indented(peaks_text(self.usage))}\n{devices}{written_out}"
         )
+
+
+def _life(tensor: PlannedTensor, moments: Sequence[Moment]) -> str:
+    """When a tensor is in memory: `device program 1 to device program 3`."""
+    first, last = moments[tensor.first].name, moments[tensor.last].name
+    if (tensor.first, tensor.last) == (0, len(moments) - 1):
+        return "the whole run"
+    return first if first == last else f"{first} to {last}"
 
 
 def _memory_of(place: str) -> int | None:
@@ -211,11 +276,12 @@ def plan_of(
         node = graph[node_id]
         type = node.outputs[output]
         key, name = (node_id, output), labels[node_id, output]
+        line = (sources or Sources()).of_value(node, output)
         each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
         noun = "parameters" if name in parameters else "tensors"
         group = f"{head(name)}{'|' if isinstance(node.op, Merge) else ''}"
         tensors.append(
-            StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent, group, noun)
+            StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent, group, noun, line)
         )
     places = tuple(_places(staged.items, ())) if staged is not None else ()
     written_out = staged.unrolled.text(graph) if staged is not None else ""
@@ -230,6 +296,7 @@ def plan_of(
         outline(scheduled.root, graph, sources),
         written_out,
         _devices(scheduled, staged),
+        tuple(step.name for step in graph.order),
         count,
     )
 

@@ -27,9 +27,10 @@ from tempo_core.ir.naming import label, names
 from tempo_core.ir.ops import Dataflow, End, Sink, Udf
 from tempo_core.ir.sources import Sources, span
 from tempo_core.ir.udf import Fed
+from tempo_core.report.page import Group, Page, Picture, Shown, Table, with_bars
 from tempo_core.runtime.cost import Cost
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.flame import write_flame
+from tempo_core.runtime.flame import flame, write_flame
 from tempo_core.runtime.interpreter import Interpreter
 from tempo_core.runtime.numerics import Watch
 from tempo_core.schedule import Scheduled
@@ -106,7 +107,7 @@ class ProfileRow:
 
 
 @dataclass(frozen=True)
-class Profile(Generic[R]):
+class Profile(Shown, Generic[R]):
     """A profiled run: `print(profile)` shows its tables, `profile.draw("profile.svg")` draws it.
 
     `results` are those of the run. `seconds` is its time under the profiler, `plain_seconds` the time of a run before it without the
@@ -194,11 +195,25 @@ class Profile(Generic[R]):
 
         Raises ConfigError for another format, and for a file that cannot be written.
         """
+        write_flame(self._stacks(), Path(path), "program")
+
+    def _stacks(self) -> list[tuple[list[str], float]]:
+        """Each entry with its loops and device programs, for the flame picture."""
         stacks = []
         for entry in self.entries:
             inner = entry.name if not entry.where else f"{entry.name}  {entry.where}"
             stacks.append(([*(frame.text for frame in entry.path), inner], entry.seconds))
-        write_flame(stacks, Path(path), "program")
+        return stacks
+
+    def _page(self) -> Page:
+        facts, tables = [("under the profiler", _time(self.seconds))], []
+        if self.plain_seconds is not None:
+            facts.append(("without the profiler", _time(self.plain_seconds)))
+        for by in KINDS:
+            rows = with_bars([(_cells(row, self.seconds), row.seconds) for row in _few(self.rows(by))])
+            tables.append(Table(f"by {by}", _columns(by), (Group(rows),)))
+        picture = Picture("flame picture", flame(self._stacks(), "program"))
+        return Page("profile", (*facts, ("compiling before it", _time(self.compile_seconds))), (*tables, picture))
 
 
 def _time(seconds: float) -> str:
@@ -206,18 +221,7 @@ def _time(seconds: float) -> str:
 
 
 def _table(by: str, rows: Sequence[ProfileRow], total: float) -> list[str]:
-    shown = rows if len(rows) <= SHOWN + 1 else rows[:SHOWN]
-    detail = {"tensor": "line", "line": "tensors", "loop": ""}[by]
-    cells: list[tuple[str, ...]] = [(by, detail, "time", "share", "operations", "bytes moved", "launches")]
-    for row in shown:
-        cells.append(_cells(row, total))
-    if rest := rows[len(shown) :]:
-        sums = (
-            sum(row.seconds for row in rest),
-            sum(row.operations for row in rest),
-            sum(row.bytes_moved for row in rest),
-        )
-        cells.append(_cells(ProfileRow(f"{len(rest)} smaller ones", "", *sums, 0, any(r.is_divided for r in rest)), total))
+    cells = [_columns(by), *(_cells(row, total) for row in _few(rows))]
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     texts = 2  # columns that begin at the left
     return [
@@ -226,6 +230,20 @@ def _table(by: str, rows: Sequence[ProfileRow], total: float) -> list[str]:
         ).rstrip()
         for row in cells
     ]
+
+
+def _few(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
+    """The same rows, with the small ones at the end joined into one."""
+    if len(rows) <= SHOWN + 1:
+        return list(rows)
+    rest = rows[SHOWN:]
+    seconds, is_divided = sum(row.seconds for row in rest), any(row.is_divided for row in rest)
+    counts = sum(row.operations for row in rest), sum(row.bytes_moved for row in rest)
+    return [*rows[:SHOWN], ProfileRow(f"{len(rest)} smaller ones", "", seconds, *counts, 0, is_divided)]
+
+
+def _columns(by: str) -> tuple[str, ...]:
+    return by, {"tensor": "line", "line": "tensors", "loop": ""}[by], "time", "share", "operations", "bytes moved", "launches"
 
 
 def _cells(row: ProfileRow, total: float) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import safetensors.numpy
 
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.errors import ArgumentError, StateError
-from tempo_core.files import write_whole
+from tempo_core.files import refusal, write_whole
 
 FORMAT = "tempo-run-1"
 Arrays: TypeAlias = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
@@ -44,15 +44,15 @@ class Snapshot:
         return safetensors.numpy.save(data, {"format": FORMAT, "meta": text, "checksum": _checksum(data, text)})
 
     def write(self, path: str | Path) -> Path:
-        """Write a file, which takes the place of an earlier one when it is complete. Raises StateError."""
+        """Write a file, which takes the place of an earlier one when it is complete. Its directory must exist. Raises StateError."""
         target = path_of(path)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, self.encoded())
         except OSError as error:
-            raise StateError(
-                f"the state cannot be written to {target}: {error}", hint="an earlier file of this name is as it was"
-            ) from error
+            hint = (
+                "an earlier file of this name is as it was" if target.parent.is_dir() else f"os.makedirs({str(target.parent)!r})"
+            )
+            raise StateError(f"the state cannot be written to {target}: {refusal(error, target)}", hint=hint) from error
         return target
 
     @classmethod

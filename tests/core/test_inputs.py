@@ -236,10 +236,23 @@ WRONG: dict[str, tuple[Any, str, str | None]] = {
     "ragged": (lambda: iter([[1.0, [2.0]]]), "is not an array at t = 0", "give an array of shape (2,) and dtype float32"),
     "raises": (lambda: lambda t: [1, 2][t] / 0, "failed at t = 0: ZeroDivisionError: division by zero", None),
     "takes no steps": (lambda: lambda: 1.0, "failed at t = 0: TypeError: .*unexpected keyword argument 't'", None),
-    "a dict": (lambda: {"a": 1}, "is given a dict", "give an array of shape (4, 2), an iterator, or a function of the steps"),
-    "a word": (lambda: "abc", "is given a str", "give an array of shape (4, 2), an iterator, or a function of the steps"),
+    "a dict": (
+        lambda: {"a": 1},
+        "is of type dict, not an array",
+        "give an array of shape (4, 2), an iterator, or a function of the steps",
+    ),
+    "a word": (
+        lambda: "abc",
+        "is of type str, not an array",
+        "give an array of shape (4, 2), an iterator, or a function of the steps",
+    ),
     "ragged lists": (lambda: [[1.0], [2.0, 3.0]], "is not an array", "give an array of shape (4, 2) and dtype float32"),
-    "nothing": (lambda: None, "is given a NoneType", "give an array of shape (4, 2), an iterator, or a function of the steps"),
+    "bytes": (
+        lambda: b"abc",
+        "is of type bytes, not an array",
+        "give an array of shape (4, 2), an iterator, or a function of the steps",
+    ),
+    "nothing": (lambda: None, "is None, not an array", "give an array of shape (4, 2), an iterator, or a function of the steps"),
     "one row": (
         lambda: np.zeros(2),
         r"has shape \(2,\); its declared type is float32\[T, 2\], with the shape \(4, 2\) here",
@@ -313,7 +326,9 @@ def test_declarations_that_make_no_sense() -> None:
             tp.input("x", (t + 1,), domain=(t,))
         with pytest.raises(errors.TempoError, match="there is an input `w` already"):
             tp.input("w", domain=(t,), streamed=True)
-    with pytest.raises(errors.InputError, match="`w` has no domain, and so one value; it is given a function"):
+    with pytest.raises(
+        errors.InputError, match="`w` has no domain, and so one value; what is given is of type function, not an array"
+    ):
         ctx.run({T: 1}, [w * 1], {"w": lambda: 1.0}, NUMPY)
 
 

@@ -65,5 +65,16 @@ def test_files_by_their_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         draw(graph, tmp_path / "graph.png")
 
 
+@pytest.mark.parametrize("kind", ["svg", "dot"])
+def test_a_picture_into_nowhere(kind: str, tmp_path: Path):
+    (tmp_path / f"held.{kind}").mkdir()
+    for name, why in (
+        ("none/graph", f"there is no directory {tmp_path / 'none'}"),
+        ("held", "Is a directory|Graphviz cannot draw"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            draw(parse(COUNTER), tmp_path / f"{name}.{kind}")
+
+
 def test_an_empty_graph_has_a_picture():
     assert ElementTree.fromstring(to_svg(boxes(Graph(())))).tag.endswith("svg")

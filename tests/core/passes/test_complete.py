@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 NEEDED = ("capacity", "ended")  # have no switch: without them, a program cannot run for bounds that a run chooses, or finds out
-ROOMS = ("symbolic", "ir", "frontend", "passes", "schedule", "backends", "runtime")
+ROOMS = ("symbolic", "ir", "frontend", "passes", "schedule", "backends", "runtime", "report")
 
 
 def classes() -> dict[str, type[Pass]]:

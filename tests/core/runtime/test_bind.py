@@ -179,7 +179,7 @@ def test_arrays_that_several_launches_read_are_deleted_after_the_last_one() -> N
             {},
             {"state": np.ones((64, 64), "float32")},
             ("state",),
-            "is given a ndarray; only an array on the device can be donated",
+            "is of type ndarray; only an array on the device can be donated",
         ),
         ({}, {}, ("states",), "the program has no input `states` to donate"),
         ({}, {}, ("x",), "the input `x` is bound, and cannot be donated"),

@@ -374,7 +374,7 @@ MISTAKES: dict[str, tuple[type[errors.TempoError], str, Callable[[], Any]]] = {
                                      lambda: small().as_jax(gradients={"loss": {"w": "y"}})),
     "no gradient is declared": (errors.ArgumentError, "at least one", lambda: small().as_jax(gradients={"loss": {}})),
     "the state is a number": (errors.ArgumentError, "not a JaxState", lambda: small().as_jax()(3, FED)),
-    "the seed is a text": (errors.ArgumentError, "the seed is a str", lambda: small().as_jax().init(seed="a")),
+    "the seed is a text": (errors.ArgumentError, "the seed is of type str, not a number", lambda: small().as_jax().init(seed="a")),
     "an input is an iterator": (errors.InputError, "a JAX function takes arrays", lambda: call({"x": iter(X), "w": W})),
     "an input is a function": (errors.InputError, "a JAX function takes arrays", lambda: call({"x": lambda t: X[t], "w": W})),
     "an input is missing": (errors.InputError, "`w` is not given", lambda: call({"x": X})),

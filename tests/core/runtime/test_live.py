@@ -212,6 +212,15 @@ def test_what_is_no_path_is_refused(path: Any) -> None:
         program.start({"x": X}).save(path)
 
 
+def test_a_state_into_nowhere_is_one_line_and_makes_no_directory(tmp_path: Path) -> None:
+    snapshot = tp.Snapshot({}, {})
+    with pytest.raises(tp.errors.StateError) as raised:
+        snapshot.write(tmp_path / "none" / "state")
+    where = f"{tmp_path / 'none'}"
+    assert raised.value.message == f"the state cannot be written to {where}/state: there is no directory {where}"
+    assert raised.value.hint == f"os.makedirs({where!r})" and not list(tmp_path.iterdir())
+
+
 def test_a_program_without_loops_is_one_piece(tmp_path: Path) -> None:
     ctx = tp.Context("t")
     with ctx as ((t, T),):

@@ -136,6 +136,17 @@ def test_json_and_picture_have_the_same_tensors(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["memory.svg"]
     with pytest.raises(tp.errors.ConfigError, match=r"only \.svg"):
         plan.draw(tmp_path / "memory.png")
+    with pytest.raises(tp.errors.ConfigError, match=f"memory.svg cannot be written: there is no directory {tmp_path}/none"):
+        plan.draw(tmp_path / "none" / "memory.svg")
+
+
+def test_device_programs_of_a_step_that_is_not_there() -> None:
+    plan = growing().plan()
+    assert plan.programs_per("") == plan.compiles == 1 and plan.programs_per("t") == 0
+    for name in ("q", "t, q", "T"):
+        with pytest.raises(tp.errors.ArgumentError, match=f"the program has no step `{name[-1]}`") as raised:
+            plan.programs_per(name)
+        assert raised.value.hint == "its steps are t"
 
 
 def test_the_table_lists_what_is_in_memory_at_the_peak() -> None:
