@@ -196,7 +196,8 @@ def _identity(program: Any) -> str:
         return "interpreted"
     from tempo_core.runtime.stage import _identity as of_lowered
 
-    texts = [of_lowered(staged._lowered(segment, staged._expected(segment)), None) for segment in staged.segments]
+    every = [staged._lowered(segment, staged._expected(segment)) for segment in staged.segments]
+    texts = [of_lowered(lowered.as_text(), lowered, staged.spread) for lowered in every]
     return "\n".join([*texts, *program.plan().device_programs])
 
 
