@@ -123,9 +123,9 @@ def batches(options: argparse.Namespace) -> Iterator[tuple[int, int]]:
         yield first, min(BATCH, options.seed + options.programs - first)
 
 
-def results(options: argparse.Namespace) -> Iterator[Summary]:
-    """The summaries of the batches, each when it is done, from one process or several."""
-    if options.jobs == 1:
+def results(options: argparse.Namespace, apart: bool = True) -> Iterator[Summary]:
+    """The summaries of the batches, each when it is done, from processes of their own; unless `apart`, from this one."""
+    if not apart:
         for first, count in batches(options):
             yield run_batch(first, count, options.size, options.executor, options.optimized, options.values)
         return
@@ -162,7 +162,7 @@ def main() -> int:
     from tests.fuzz.coverage import table
 
     whole, start = Summary(), time.perf_counter()
-    for part in results(options):
+    for part in results(options, apart=options.jobs > 1):
         whole.add(part)
         for text in part.reports:
             print(text, flush=True)

@@ -125,3 +125,11 @@ def test_the_parts_have_five_thousand_random_programs(monkeypatch: pytest.Monkey
     assert sum(count for executor, _, count, _ in drawn if executor == "staged") == 2500
     assert sum(count for _, _, count, optimized in drawn if optimized == 1) == 1250
     assert len({seed for _, first, count, _ in drawn for seed in range(first, first + count)}) == 5000
+
+
+def test_random_programs_run_in_one_process_too(tmp_path: Path) -> None:
+    """JAX has started in the process of the command, so the programs, which want several devices, need another one."""
+    command = [sys.executable, "-m", "benchmarks.release", "--part", "fuzz-numpy", "--quick", "--jobs", "1"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "r.json")], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10 run, 10 passed" in done.stdout
