@@ -14,6 +14,13 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+def refusal(error: OSError, path: Path) -> str:
+    """Why a file cannot be written, in a few words."""
+    if error.errno == errno.ENOENT and not path.parent.exists():
+        return f"there is no directory {path.parent}"
+    return error.strerror or str(error)
+
+
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file under a temporary name beside it, sync it, and rename it. Raises OSError, also where a device or a pipe has that name.
 

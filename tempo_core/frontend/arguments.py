@@ -169,8 +169,9 @@ def shown(value: Any) -> str:
             ", ..." if len(value) > 3 else "," if len(value) == 1 and isinstance(value, tuple) else ""
         )
         return f"[{items}]" if isinstance(value, list) else f"({items})"
-    if not (value is None or isinstance(value, (str, bool, int, float, complex, list, tuple, dict, set, slice, type))):
-        return f"a {type(value).__name__}"  # its text may contain an address
+    if not (value is None or isinstance(value, (str, bytes, bool, int, float, complex, list, tuple, dict, set, slice, type))):
+        name = type(value).__name__  # its text may contain an address
+        return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

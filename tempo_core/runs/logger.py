@@ -51,7 +51,10 @@ class LineFile:
         self._size += len(data)
 
     def _open(self, header: bytes) -> int:
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        try:
+            lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be read: {error.strerror or error}") from error
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()
         if lines and header and lines[0] != header:

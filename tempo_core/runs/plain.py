@@ -14,7 +14,9 @@ DEEPEST = 20  # levels of lists and mappings
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 calls 1e6 a text, takes the last of equal keys, and has references, with which a short file grows without end."""
+    """YAML 1.1 calls 1e6 a text, reads 010 as 8 and 1:30 as 90, takes the last of equal keys, and has references, with which a short file
+    grows without end.
+    """
 
     depth = 0
 
@@ -31,16 +33,52 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = sorted({key for key in keys if keys.count(key) > 1})
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]} is there twice", node.start_mark)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in lines:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value} is there twice, in line {lines[key.value]} and again", key.start_mark
+                )
+            lines[key.value] = key.start_mark.line + 1
         return super().construct_mapping(node, deep)
 
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """A number, unless YAML reads it otherwise than people do."""
+        text, digits = node.value, node.value.lstrip("+-")
+        if ":" in digits:
+            problem, instead = "would be minutes and seconds", f"write '{text}' in quotes if it is a text"
+        elif LEADING_ZERO.match(digits):
+            plain = digits.replace("_", "").lstrip("0") or "0"
+            problem = "begins with 0, and would be a number in base 8"
+            instead = f"write {'-' * text.startswith('-')}{plain}, or '{text}' in quotes if it is a text"
+        else:
+            return self.construct_yaml_float(node) if node.tag.endswith(":float") else self.construct_yaml_int(node)
+        raise yaml.constructor.ConstructorError(None, None, f"{text} {problem}; {instead}", node.start_mark)
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+
+LEADING_ZERO = re.compile(r"0[\d_]*\d$")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes in quotes each text that `_Loader` would take for a number."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:int", re.compile(r"^[-+]?0[\d_]*\d$"), list("-+0")
+    )  # YAML takes 08 for a text
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
+
+
+def dump_yaml(value: object) -> str:
+    """Values, lists and mappings as YAML, which `read_yaml` reads. Keys keep their order."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False)
 
 
 def read_yaml(text: str, where: str) -> object:
@@ -49,11 +87,13 @@ def read_yaml(text: str, where: str) -> object:
         raise RecipeError(f"{where} has {len(text):,} characters, and a recipe at most {LONGEST:,}")
     try:
         return yaml.load(text, _Loader)  # a safe loader: it makes values, lists and mappings only
+    except yaml.constructor.ConstructorError as error:
+        raise RecipeError(f"{where}: {_in_one_line(error, text)}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise RecipeError(f"{where} is not YAML: {_in_one_line(error)}") from error
+        raise RecipeError(f"{where} is not YAML: {_in_one_line(error, text)}") from error
 
 
-def _in_one_line(error: Exception) -> str:
+def _in_one_line(error: Exception, text: str) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"{error.problem}, in line {error.problem_mark.line + 1}"
+        return f"{error.problem}, in line {error.problem_mark.line + 1}" if "\n" in text else str(error.problem)
     return str(error).splitlines()[0] if str(error) else type(error).__name__

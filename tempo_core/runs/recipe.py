@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from tempo_core.runs.errors import RecipeError
-from tempo_core.runs.plain import read_yaml
+from tempo_core.runs.plain import dump_yaml, read_yaml
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -30,9 +31,38 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Strict(BaseModel):
-    """Keys of a recipe. A key that the class does not have is an error, and so is a number that is not finite."""
+    """Keys of a recipe. A key that the class does not have is an error, and so are a number that is not finite, and `true` for a number."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_for_numbers(cls, value: object, info: ValidationInfo) -> object:
+        """pydantic would take True for 1."""
+        field = cls.model_fields[str(info.field_name)]
+        kinds = set(_leaves(field.annotation))
+        if kinds & {int, float} and not kinds & {bool, object, Any} and any(isinstance(each, bool) for each in _leaves_of(value)):
+            default = field.get_default(call_default_factory=True)
+            example = f", such as {info.field_name}={json.dumps(default)}" if isinstance(default, (int, float, list)) else ""
+            raise PydanticCustomError("number", "a number is needed{example}", {"example": example})
+        return value
+
+
+def _leaves(annotation: object) -> Iterator[object]:
+    """The types in an annotation, such as int and None in `int | None`."""
+    parts = get_args(annotation)
+    if not parts:
+        yield annotation
+    for part in parts:
+        yield from _leaves(part)
+
+
+def _leaves_of(value: object) -> Iterator[object]:
+    if not isinstance(value, (list, tuple)):
+        yield value
+        return
+    for each in value:
+        yield from _leaves_of(each)
 
 
 class WandbRecipe(Strict):
@@ -100,7 +130,7 @@ def _text(path: Path) -> str:
 
 def dump_recipe(recipe: BaseModel) -> str:
     """The recipe as YAML, with the value of every key."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
+    return dump_yaml(recipe.model_dump(mode="json"))
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -112,6 +142,27 @@ def merged(data: Plain, overrides: Iterable[str] = ()) -> dict[str, Any]:
     for override in overrides:
         _apply(values, override)
     return values
+
+
+def check_flags(overrides: Iterable[str], flags: Iterable[str]) -> None:
+    """Raise `RecipeError` for a flag of a command, as `key=value`, whose key an override sets to another value."""
+    written = merged({}, overrides)
+    for flag in flags:
+        key, _, text = flag.partition("=")
+        value, held = read_yaml(text, key), _value_at(written, key)
+        if held is not None and held != value:
+            name = f"--{key.replace('.', '-').replace('_', '-')}"
+            raise RecipeError(
+                f"{key} is {_shown(value)} by the flag {name}, and {_shown(held)} by an override", hint="leave one of them out"
+            )
+
+
+def _value_at(values: Plain, key: str) -> object:
+    """The value of a dotted key; None if it is not there."""
+    held: object = values
+    for part in key.split("."):
+        held = held.get(part) if isinstance(held, Mapping) else None
+    return held
 
 
 def validated(model: type[M], values: Plain, where: str) -> M:
@@ -170,4 +221,9 @@ def _explain(error: ErrorDetails) -> str:
     location = ".".join(map(str, error["loc"]))
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    return f"{location} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return f"{location} is {_shown(error['input'])}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _shown(value: object) -> str:
+    """A value as recipes have it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)

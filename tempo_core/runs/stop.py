@@ -60,7 +60,7 @@ class StopRequest:
         So does the first one before iterations run. Where XLA compiles after a signal, and all whole iterations are saved, training stops too.
         """
         try:
-            before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+            before = {number: signal.signal(number, self._handle) for number in SIGNALS if not _is_left_to_others(number)}
         except ValueError:  # this is not the main thread, and only the main thread handles signals
             yield
             return
@@ -113,6 +113,11 @@ class StopRequest:
             again = threading.Timer(0.05, _signal, (lost.exc_value.signal,))
             again.daemon = True
             again.start()
+
+
+def _is_left_to_others(number: signal.Signals) -> bool:
+    """Whether the end of a terminal does not concern this process: `nohup` says so."""
+    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _signal(number: signal.Signals) -> None:

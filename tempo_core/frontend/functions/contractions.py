@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 from tempo_core.errors import ShapeError
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base import BaseTensor, apply
-from tempo_core.frontend.functions.core import as_tensor, cast, one_axis, promote
+from tempo_core.frontend.functions.core import as_tensor, cast, distinct_axes, promote
 from tempo_core.frontend.functions.reductions import total
 from tempo_core.frontend.functions.shapes import broadcast_shapes, broadcast_to, pad_axis, squeeze, transpose
 from tempo_core.frontend.types import AxisPairs, Value
@@ -62,10 +62,17 @@ def tensordot(x: Value, y: Value, axes: AxisPairs = 2) -> Tensor:
     """The product summed over `axes`: a number n (x's last n with y's first n), or a pair (x's axes, y's axes)."""
     a, b = _numbers(x, y)
     if isinstance(axes, int):
+        if not 0 <= axes <= min(a.rank, b.rank):
+            raise ShapeError(f"{a!r} and {b!r} cannot be summed over {axes} axes", hint="tp.tensordot(x, y, 1)")
         left, right = tuple(range(a.rank - axes, a.rank)), tuple(range(axes))
     else:
         left, right = (tuple((each,) if isinstance(each, int) else each) for each in axes)
-    return apply(ops.Dot(tuple(one_axis(a, k) for k in left), tuple(one_axis(b, k) for k in right)), a, b)
+    if len(left) != len(right):
+        raise ShapeError(
+            f"the product cannot be summed over {len(left)} axes of the first tensor and {len(right)} of the second",
+            hint="name an axis of the second one for each axis of the first: tp.tensordot(x, y, ((0, 1), (1, 2)))",
+        )
+    return apply(ops.Dot(distinct_axes(a, left), distinct_axes(b, right)), a, b)
 
 
 @checked

@@ -165,9 +165,15 @@ def widened(x: Tensor) -> Tensor:
 
 
 def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The axes that `axis` names, counted from the first, in their order. Raises ShapeError for one that `x` lacks, or that is named twice."""
     if axis is None:
         return tuple(range(x.rank))
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    return tuple(sorted(distinct_axes(x, (axis,) if isinstance(axis, int) else axis)))
+
+
+def distinct_axes(x: Tensor, axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes counted from the first, in the given order. Raises ShapeError for one that `x` lacks, or that is named twice."""
+    places: dict[int, int] = {}
     for a in axes:
         if not -x.rank <= a < x.rank:
             valid = (
@@ -176,7 +182,14 @@ def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
                 else "it is a number; a slice such as x[0:T] adds a dimension"
             )
             raise ShapeError(f"axis {a} of {x!r}, which has {x.rank} dimensions", hint=valid)
-    return tuple(sorted({a % x.rank for a in axes}))
+        place = a % x.rank
+        if place in places:
+            names = (
+                f"axis {a} of {x!r} is" if a == places[place] else f"the axes {places[place]} and {a} of {x!r} are the same one,"
+            )
+            raise ShapeError(f"{names} named twice in {shown(tuple(axes))}", hint="name each axis once, such as axis=(0, 1)")
+        places[place] = a
+    return tuple(places)
 
 
 def one_axis(x: Tensor, axis: int) -> int:
