@@ -30,6 +30,8 @@ PAGES = {  # with how many sections they have at least
     "language/cache.md": 4,
     "language/devices.md": 4,
     "language/profiling.md": 3,
+    "fast.md": 7,
+    "memory.md": 6,
     "nn.md": 4,
     "rl.md": 6,
     "llm.md": 3,

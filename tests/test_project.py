@@ -1,16 +1,36 @@
-"""What README and the other pages promise: their examples run, their links lead somewhere, and CI runs the README's command."""
+"""What README and the other pages promise: their examples run, their links lead somewhere, and CI runs the README's command.
+
+And what a release says of itself: one version, and the packages that each extra needs.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+import tempo_core as tp
+import tempo_llm.__main__
+import tempo_rl.__main__
+from tempo_core.runs.missing import name_the_extra
+from tempo_core.versions import TESTED
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+MODULES = {"pyyaml": "yaml", "pillow": "PIL"}  # of packages with other names
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def block_after(page: str, marker: str) -> str:
@@ -24,8 +44,9 @@ def test_the_readme_example_runs():
     exec(compile(code, str(ROOT / "README.md"), "exec"), {"__name__": "__main__"})
 
 
-def test_ci_runs_the_command_of_the_readme():
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["run", "release"])
+def test_ci_runs_the_command_of_the_readme(name: str):
+    script = (ROOT / ".ci" / name).read_text(encoding="utf-8")
     extraction = re.search(r"awk '.*' README\.md", script)
     assert extraction
     printed = subprocess.run(["bash", "-c", extraction[0]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -46,7 +67,63 @@ def test_files_that_contributing_names_exist():
 
 
 def test_only_one_extra_needs_pytorch():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = project()["optional-dependencies"]
     needing = {extra for extra, needs in extras.items() for need in needs if re.match(r"(torch|transformers)\b", need)}
     assert needing == {"torch"}
     assert not any("==" in need or "<" in need for needs in extras.values() for need in needs)
+
+
+def test_the_version_has_one_source():
+    assert "version" in project()["dynamic"]
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    source = ROOT / configuration["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{tp.__version__}"\n' in source.read_text(encoding="utf-8")
+
+
+def test_the_changelog_and_the_citation_are_those_of_this_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## \[(Unreleased|\d+\.\d+\.\d+)\]", changelog, re.MULTILINE)
+    assert versions and len(versions) == len(re.findall(r"^## ", changelog, re.MULTILINE))
+    assert versions[0] == "Unreleased" or versions[0] == tp.__version__
+    assert re.search(rf"\b{re.escape(tp.__version__)}\b", changelog)
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Known limits"}
+    assert set(re.findall(r"^### (.*)", changelog, re.MULTILINE)) <= kinds
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == tp.__version__
+    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project()["authors"]]
+    assert citation["license"] == project()["license"] and citation["keywords"] == project()["keywords"]
+
+
+def test_the_classifiers_and_the_page_on_support_name_the_tested_versions():
+    minors = range(TESTED["python"].first[1], TESTED["python"].last[1] + 1)
+    named = re.findall(r"Python :: (3\.\d+)$", "\n".join(project()["classifiers"]), re.MULTILINE)
+    assert named == [f"3.{minor}" for minor in minors]
+    page = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d\.\d+) \|", page, re.MULTILINE)
+    assert rows[: len(named)] == named
+    assert rows[len(named) :] == [f"0.{minor}" for minor in range(TESTED["jax"].first[1], TESTED["jax"].last[1] + 1)]
+    extras = re.findall(r"^\| (`.*?`) \|", page[page.index("## Extras") :], re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(extras))) == set(project()["optional-dependencies"]) - {"dev"}
+
+
+@pytest.mark.parametrize(("extra", "modules"), [("rl", tempo_rl.__main__.MODULES), ("llm", tempo_llm.__main__.MODULES)])
+def test_the_modules_of_an_extra_are_those_of_its_packages(extra: str, modules: frozenset[str]):
+    packages = [re.split(r"[\[<>=]", need)[0] for need in project()["optional-dependencies"][extra]]
+    assert modules == {MODULES.get(package, package) for package in packages}
+
+
+@pytest.mark.parametrize(("command", "extra"), [("tempo_rl", "rl"), ("tempo_llm", "llm")])
+def test_a_command_without_its_packages_says_what_to_install(command: str, extra: str):
+    code = f"import sys; sys.modules['typer'] = None; from {command}.__main__ import main; main()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    name = command.replace("_", "-")
+    assert result.returncode == 1
+    assert result.stderr == f"error: {name} needs typer, which is not installed: pip install 'tempo-dl[{extra}]'\n"
+
+
+def test_a_module_of_nobody_is_an_error_as_usual():
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        name_the_extra(ModuleNotFoundError("nowhere", name="nowhere.inside"), "tempo-rl", "rl", {"typer"})
+    with pytest.raises(SystemExit):
+        name_the_extra(ModuleNotFoundError("typer", name="typer.inside"), "tempo-rl", "rl", {"typer"})

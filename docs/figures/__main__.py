@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from docs import recorded
 from docs.figures import charts, claims, example
 
 FOLDER = Path(__file__).resolve().parent
@@ -22,6 +23,7 @@ def main() -> None:
     rows = claims.rows()
     _write(claims.README, claims.with_results(claims.README.read_text(encoding="utf-8"), rows))
     _write(claims.PAGE, claims.page(rows))
+    recorded.main()
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,0 +1,248 @@
+"""The parts of docs/fast.md and docs/results.md that are recorded elsewhere: `python -m docs.recorded` writes them, after benchmarks ran.
+
+A part stands between `<!-- recorded: WHAT -->` and `<!-- end -->`. WHAT is a name of `PARTS`, perhaps with an argument after ` / `, or the
+path of one figure in a record of benchmarks/results/: `classics / heat / ms / tempo`. A test compares the pages with the records.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learning import RECIPES, SOLVED
+from docs.figures import claims
+from docs.figures.charts import CHARTS, MACHINE, record
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "docs" / "fast.md", ROOT / "docs" / "results.md")
+PART = re.compile(r"(?P<start><!-- recorded: (?P<what>.+?) -->)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """A page with today's records. What is a block stands on lines of its own."""
+    return PART.sub(lambda match: match["start"] + _part(match["what"]) + match["end"], page)
+
+
+def _part(what: str) -> str:
+    name, *arguments = what.split(" / ")
+    if name in PARTS:
+        return f"\n{PARTS[name](*arguments)}\n"
+    return short(figure(what), in_bytes="bytes" in arguments)
+
+
+def figure(path: str) -> float:
+    """A number in a record: the benchmark, the case, then the keys. Raises KeyError for a path that leads nowhere."""
+    benchmark, case, *keys = path.split(" / ")
+    recorded = record(benchmark)
+    if recorded is None:
+        raise KeyError(f"there is no record of {benchmark}")
+    found: Any = next((each for each in recorded["cases"] if each["case"] == case), None)
+    for key in keys:
+        if found is None or key not in found:
+            raise KeyError(f"{path}: no {key}")
+        found = found[key]
+    return float(found)
+
+
+def short(value: float, in_bytes: bool = False) -> str:
+    """Three digits, or megabytes: 0.0294, 20.5, 10,629."""
+    if in_bytes:
+        return f"{value / 1e6:,.0f} MB"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+# -- tables of one record -----------------------------------------------------------------------------------------------
+
+
+def times(benchmark: str, key: str, unit: str) -> str:
+    """A row for each case, a column for each side: medians; and Tempo's time over that of the first peer."""
+    recorded = record(benchmark)
+    if recorded is None:
+        return f"Not recorded yet: `python -m benchmarks.{benchmark}`."
+    cases = [case for case in recorded["cases"] if "tempo" in case.get(key, {}) and not case["case"].startswith("curve ")]
+    sides = list(dict.fromkeys(side for case in cases for side in case[key]))
+    peer = next(side for side in sides if side != "tempo")
+    lines = [f"| {unit} | {' | '.join(sides)} | Tempo / {peer} |", "| --- |" + " --- |" * (len(sides) + 1)]
+    for case in cases:
+        medians = [short(case[key][side]["median"]) if side in case[key] else "" for side in sides]
+        ratio = f"{1 / case[key][peer]['ratio_to_first']:.2f}" if peer in case[key] else ""
+        lines.append(f"| {case['case']} | {' | '.join(medians)} | {ratio} |")
+    return "\n".join([*lines, "", source(benchmark)])
+
+
+def starts() -> str:
+    """Seconds to the first result, without and with compiled programs on disk."""
+    recorded = record("second-start")
+    assert recorded
+    lines = ["| seconds to the first result | first start | second start |", "| --- | --- | --- |"]
+    for case in recorded["cases"]:
+        empty, full = (case["seconds"][side]["median"] for side in ("empty cache", "filled cache"))
+        lines.append(f"| {case['case']} | {short(empty)} | {short(full)} |")
+    return "\n".join([*lines, "", source("second-start")])
+
+
+def classical(size: str, order: str = "all") -> str:
+    """The classics with their times: all, the slowest first; or, as `slowest`, the five that are slowest beside JAX by hand."""
+    benchmark = "classics" if size == "full" else f"classics-{size}"
+    recorded = record(benchmark)
+    assert recorded
+    cases = sorted((case for case in recorded["cases"] if "ratio" in case), key=lambda case: -case["ratio"]["median"])
+    lines = ["| program | sizes | Tempo, ms | by hand, ms | ratio |", "| --- | --- | --- | --- | --- |"]
+    for case in cases[:5] if order == "slowest" else cases:
+        sizes = ", ".join(f"{name} = {number}" for name, number in case["sizes"].items())
+        ours, theirs = (short(case["ms"][side]) for side in ("tempo", "by hand"))
+        lines.append(f"| {case['case']} | {sizes} | {ours} | {theirs} | {case['ratio']['median']:.2f} |")
+    return "\n".join([*lines, "", source(benchmark)])
+
+
+def source(benchmark: str) -> str:
+    """Where figures are recorded."""
+    recorded = record(benchmark)
+    assert recorded
+    file, machine, versions = f"{benchmark}-{MACHINE}.json", recorded["machine"], recorded["versions"]
+    where = f"{recorded['started'][:10]}, {machine['cores']} cores of an {machine['processor']}, jax {versions['jax']}"
+    return f"[{file}](../benchmarks/results/{file}): {where}."
+
+
+# -- learning -----------------------------------------------------------------------------------------------------------
+
+
+def picture(name: str) -> str:
+    """A chart, if it is recorded."""
+    chart = CHARTS[name]
+    if chart.recorded() is None:
+        return "The curve is not recorded yet."
+    return f"![{chart.about}](figures/{name}.svg)"
+
+
+def algorithms() -> str:
+    """The recipes whose learning is recorded, with the command; the figures, once there are any."""
+    recorded = record("learning")
+    lines = ["| algorithm | recipe | steps | seconds, from a cold start | mean return at the end | solved after |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    cases = {case["case"]: case for case in recorded["cases"]} if recorded else {}
+    for name, (recipe, steps) in RECIPES.items():
+        row = f"| {name} | [{Path(recipe).name}](../{recipe}) | {steps:,} |"
+        sides = cases[name]["runs"] if name in cases else {}
+        figures = [_learned(side, runs) for side, runs in sides.items()] or [("–", "–", "–")]
+        lines.append(f"{row} {' | '.join('<br>'.join(column) for column in zip(*figures, strict=True))} |")
+    return "\n".join([*lines, "", source("learning") if recorded else "No run is recorded yet: `python -m benchmarks.learning`."])
+
+
+def _learned(side: str, runs: list[dict[str, Any]]) -> tuple[str, str, str]:
+    """The median seconds, the median of the last returns, and the median number of steps after which CartPole was solved."""
+    who = "" if side == "tempo" else f"{side}: "
+    solved = [run["steps_to_solved"] for run in runs]
+    after = (
+        f"{statistics.median_high(solved):,} steps"
+        if None not in solved
+        else f"{len(solved) - solved.count(None)} of {len(solved)} runs"
+    )
+    last = statistics.median(run["curve"][-1][1] for run in runs)
+    return f"{who}{statistics.median(run['seconds'] for run in runs):.0f}", f"{who}{last:.0f}", f"{who}{after}"
+
+
+def recipes() -> str:
+    """The other recipes, each with its first line."""
+    shown = {recipe for recipe, _ in RECIPES.values()}
+    lines = ["| recipe | what it trains |", "| --- | --- |"]
+    for path in sorted((ROOT / "recipes").glob("*.yaml")):
+        about = path.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
+        if f"recipes/{path.name}" not in shown:
+            lines.append(f"| [{path.name}](../recipes/{path.name}) | {about} |")
+    return "\n".join(lines)
+
+
+def solved() -> str:
+    return f"{SOLVED:g} is the mean return at which Gymnasium calls CartPole-v1 solved."
+
+
+# -- growth -------------------------------------------------------------------------------------------------------------
+
+READS: Mapping[str, tuple[str, ...]] = {  # how a row is called on the page, and the rows of the growth table that it stands for
+    "a point: `x[t - 1]`, `x[t + 1]`, `x[T - 1 - t]`, `x[t // 2]`, `x[t % 4]`": (
+        "previous",
+        "next",
+        "reversed",
+        "halved",
+        "modulo",
+    ),
+    "the past `x[0 : t + 1]` or the future `x[t:T]`, reduced": ("prefix", "suffix"),
+    "a window of six, or a block, reduced": ("window back", "window ahead", "block"),
+    "a window of W values, where W is a bound: its sum": ("sized window back, sum", "sized window ahead, sum"),
+    "the same: its maximum, or its logsumexp": ("sized window back, max", "sized window back, logsumexp"),
+    "a recurrence that is linear in itself": ("linear",),
+    "another recurrence over values [N]; all its values": (
+        "previous value, every value",
+        "previous value, gradient of the input",
+    ),
+    "the same; its last value alone": ("previous value, last value", "previous value, gradient of a parameter"),
+    "an RNN with a matrix [N, N]": ("RNN",),
+    "attention over the past": ("attention",),
+    "attention over a window of six": ("window attention",),
+    "linear attention, as a state [N, N]": ("linear attention",),
+    "a stencil over I places, K times": ("stencil",),
+    "a table of I x J, as in edit distance": ("grid",),
+}
+
+
+def growth() -> str:
+    """How operations, memory and runs of statements may grow; a test holds every program to it."""
+    from tests.core.growth.table import rows
+
+    table = rows()
+    lines = ["| what is read | operations | of the gradient | memory | of the gradient | statements run |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for words, names in READS.items():
+        chosen = [row for row in table if any(_is_of(row.name, name) for name in names)]
+        assert chosen, words
+        forward = [row.wanted for row in chosen if "gradient" not in row.name]
+        backward = [row.wanted for row in chosen if "gradient" in row.name]
+        cells = [_least_and_most(each, key) for key in ("operations", "memory") for each in (forward, backward)]
+        runs = {"1": "once"}.get(runs := _least_and_most(forward, "executions"), f"{runs} times")
+        lines.append(f"| {words} | {' | '.join(cells)} | {runs} |")
+    return "\n".join(lines)
+
+
+def _is_of(row: str, name: str) -> bool:
+    return row == name or row.startswith(f"{name}, ")
+
+
+def _least_and_most(costs: list[Mapping[str, str]], key: str) -> str:
+    return " or ".join(dict.fromkeys(_as_text(cost[key]) for cost in costs))
+
+
+def _as_text(cost: str) -> str:
+    """`N**2*T + 1` as N² T + 1."""
+    return cost.replace("**2", "²").replace("*", " ")
+
+
+def results() -> str:
+    """The table of README.md, without its pictures."""
+    return claims.table(claims.rows()).split("\n![")[0].rstrip()
+
+
+PARTS: Mapping[str, Callable[..., str]] = {
+    "results": results, "times": times, "starts": starts, "classical": classical, "source": source, "picture": picture,
+    "algorithms": algorithms, "recipes": recipes, "solved": solved, "growth": growth,
+}  # fmt: skip
+
+
+def parts(page: str) -> Iterator[str]:
+    """What stands between marks, by name."""
+    for match in PART.finditer(page):
+        yield match["what"]
+
+
+def main() -> None:
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        path.write_text(filled(text), encoding="utf-8")
+        print(f"{path.relative_to(ROOT)}: {len(list(parts(text)))} parts from benchmarks/results/ and the growth table")
+
+
+if __name__ == "__main__":
+    main()
