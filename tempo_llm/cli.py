@@ -13,24 +13,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
+from tempo_llm import completion
 from tempo_llm.errors import LlmError, RequestError
-from tempo_llm.files import UTF_8, read_bounded, read_prompt, read_text
-from tempo_llm.json_files import JsonObject
-from tempo_llm.lines import NO_ID, Line, batches, completions, parse_line
+from tempo_llm.files import read_text
+from tempo_llm.json_files import JsonObject, parse_json
+from tempo_llm.lines import Line, batches, completion_report, completions, read_lines
 from tempo_llm.streams import check_output, drop_output, explained, open_streams
 
 if TYPE_CHECKING:
     from tempo_core import Profile
-    from tempo_llm.generate import Completion, Generation
+    from tempo_llm.generate import Generation
     from tempo_llm.model import Model
     from tempo_llm.sampling import Sampling
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run Llama models and their relatives, compiled by Tempo.")
+app = typer.Typer(add_completion=True, no_args_is_help=True, help="Run Llama models and their relatives, compiled by Tempo.")
 
-STDIN = "-"
 PROFILE = Path("profile.svg")  # in the working directory
 
 
@@ -59,7 +58,7 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     try:
-        values = json.loads(read_text(path))
+        values = parse_json(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(values, dict):
@@ -86,7 +85,13 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
 
 
 ModelName = Annotated[
-    str, typer.Option("--model", "-m", help="A checkpoint directory, a name under checkpoints/, or a repository of Hugging Face.")
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A checkpoint directory, a name under checkpoints/, or a repository of Hugging Face.",
+        autocompletion=completion.models,
+    ),
 ]
 Dtype = Annotated[str, typer.Option(help="Of weights and keys: float32, bfloat16, float16, int8 (weights alone).")]
 AttentionFlag = Annotated[
@@ -144,7 +149,7 @@ def _errors(prints: bool = True) -> Iterator[contextlib.ExitStack]:
             yield stack
     except LlmError as error:
         _fail(str(error))
-    except (typer.Exit, click.ClickException):
+    except (typer.Exit, typer.BadParameter):
         raise
     except KeyboardInterrupt as error:
         from tempo_core.runs.stop import exit_status
@@ -218,9 +223,14 @@ def _sampling(
     for text in bias or []:
         token, _, value = text.partition("=")
         try:
-            biases[int(token)] = float(value)
+            number, amount = int(token), float(value)
         except ValueError:
             raise RequestError(f"the logit bias {text!r} is not a token and a number", hint="--logit-bias 42=-inf") from None
+        if biases.get(number, amount) != amount:
+            raise RequestError(
+                f"the token {number} has the logit biases {biases[number]:g} and {amount:g}", hint="leave one of them out"
+            )
+        biases[number] = amount
     return Sampling(temperature, top_k, top_p, min_p, repetition, frequency, presence, biases)
 
 
@@ -288,7 +298,7 @@ def generate(
 ) -> None:
     """Continue one or more prompts."""
     with _errors() as command:
-        lines = _prompts(source, prompt or [], file or [], jsonl)
+        lines = read_lines(source, prompt or [], file or [], jsonl)
         texts = [line.prompt for line in lines]
         _check_companions({"--full": full, "--memory-picture": memory_picture is not None}, {"--plan": plan})
         _check_companions({"--logprobs": logprobs != 0}, {"--json": as_json, "--jsonl": jsonl is not None})
@@ -341,17 +351,20 @@ def generate(
                 _told(result, load_seconds, verbose)
                 return
             if jsonl is not None and not as_json:
+                from tempo_core.runs.stop import StopRequest
+
+                command.enter_context(StopRequest(lambda text: None).listening())  # a signal ends it as Ctrl-C does
                 made = batches(lines, ids, max_new_tokens, sampling, num_samples)
                 for finished, cost in completions(loaded, made, request):
                     for number, completion in finished:
-                        typer.echo(json.dumps(_completion(lines[number], completion)))
+                        typer.echo(json.dumps(completion_report(lines[number], completion)))
                     if cost is not None:
                         _told(cost, load_seconds, verbose)
                 return
             result = loaded.generate(ids, max_new_tokens, **request)
         if jsonl is not None and not as_json:
             for completion in result.completions:
-                typer.echo(json.dumps(_completion(lines[completion.prompt], completion)))
+                typer.echo(json.dumps(completion_report(lines[completion.prompt], completion)))
         elif as_json:
             typer.echo(json.dumps(_report(str(loaded.directory), lines, result, load_seconds)))
         else:
@@ -396,42 +409,6 @@ def _drawn(profile: Profile) -> str:
     return f"the flame picture is {PROFILE}"
 
 
-def _prompts(source: str, prompts: list[str], files: list[str], jsonl: str | None) -> list[Line]:
-    """The prompts in the order --prompt, --file, `-`, --jsonl. Each file is one prompt, and so is standard input."""
-    if source not in ("", STDIN):
-        raise RequestError(f"unexpected argument {source!r}", hint="give the prompt with --prompt TEXT, --file PATH or `-`")
-    names = [*files, *([source] if source else [])]
-    if [*names, jsonl].count(STDIN) > 1:
-        raise RequestError("standard input is named twice, and can be read once", hint="leave one `-` out")
-    lines = [Line(text) for text in prompts]
-    lines += [Line(_without_newline(_read(name))) for name in names]
-    if jsonl is not None:
-        for number, line in enumerate(_read(jsonl).split("\n"), 1):  # a text may hold other ends of lines, such as U+2028
-            if line.strip():
-                lines.append(parse_line(line, f"line {number} of {jsonl}"))
-    if not lines:
-        raise RequestError("there is no prompt", hint="give one with --prompt TEXT, --file PATH, or `-` for standard input")
-    for each in lines:
-        try:
-            each.prompt.encode("utf-8")
-        except UnicodeEncodeError:
-            what = f"the prompt of {each.where}" if each.where else "a prompt"
-            raise RequestError(f"{what} is not UTF-8 text", hint="write it into a UTF-8 file: --file PATH") from None
-    return lines
-
-
-def _without_newline(text: str) -> str:
-    """A text without the newline that ends its last line: editors and `echo` write it, and nobody means it as a part of a prompt."""
-    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
-
-
-def _read(name: str) -> str:
-    try:
-        return read_bounded(sys.stdin.buffer, "standard input").decode(UTF_8) if name == STDIN else read_prompt(Path(name))
-    except (OSError, ValueError) as error:
-        raise RequestError(f"cannot read the prompt in {name}: {error}", hint="prompts are UTF-8 text") from None
-
-
 def _encode(model: Model, texts: list[str], raw: bool, system_prompt: str | None, special: bool) -> list[list[int]]:
     """Token ids of the prompts, through the model's chat template. If it has none, a note says so."""
     if not raw and model.tokenizer.template is None:
@@ -442,7 +419,7 @@ def _encode(model: Model, texts: list[str], raw: bool, system_prompt: str | None
 
 def _report(model: str, lines: list[Line], result: Generation, load_seconds: float) -> JsonObject:
     """The object of --json. If there is one completion, its `token_ids` and `text` are at the top level too."""
-    reports = [_completion(lines[completion.prompt], completion) for completion in result.completions]
+    reports = [completion_report(lines[completion.prompt], completion) for completion in result.completions]
     only_completion = {key: reports[0][key] for key in ("token_ids", "text")} if len(reports) == 1 else {}
     return {
         "model": model,
@@ -458,21 +435,6 @@ def _report(model: str, lines: list[Line], result: Generation, load_seconds: flo
             "run_seconds": result.run_seconds,
         },
     }
-
-
-def _completion(line: Line, completion: Completion) -> JsonObject:
-    report: dict[str, Any] = {
-        **({} if line.id is NO_ID else {"id": line.id}),
-        "prompt": line.prompt,
-        "sample": completion.sample,
-        "prompt_token_ids": list(completion.prompt_ids),
-        "token_ids": list(completion.token_ids),
-        "text": completion.text,
-        "finish_reason": completion.finish_reason,
-    }
-    if completion.logprobs is not None:
-        report["logprobs"] = [asdict(row) for row in completion.logprobs]
-    return report
 
 
 def _told(result: Generation, load_seconds: float, verbose: bool) -> None:
@@ -529,6 +491,10 @@ def chat(
 ) -> None:
     """Talk with a model. Keys and values stay from turn to turn. /clear begins anew, /exit or the end of input leaves."""
     with _errors() as command:
+        if max_new_tokens < 1:
+            raise RequestError(
+                f"max_new_tokens is {max_new_tokens}; it must be a whole number of at least 1", hint="--max-new-tokens 1024"
+            )
         sampling = _sampling(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
@@ -716,10 +682,21 @@ def doctor() -> None:
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe: tiny_llama.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A YAML file, or the name of a shipped recipe: tiny_llama.",
+            autocompletion=completion.recipes,
+        ),
+    ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Overrides such as learning-rate=1e-3 or model.hidden-size=64."),
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Overrides such as learning-rate=1e-3 or model.hidden-size=64.",
+            autocompletion=completion.overrides,
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory [default: runs/RECIPE-seedS-NNN].")] = None,
     seed: Annotated[int | None, typer.Option(help="The recipe's seed.")] = None,
@@ -752,11 +729,13 @@ def train(
         _check_companions({"--full": full}, {"--plan": plan})
         _check_companions({"--overwrite": overwrite}, {"--out": out is not None})
         try:
+            from tempo_core.runs.recipe import check_flags
             from tempo_llm.training.recipe import load_recipe
         except ImportError as error:
             raise RequestError(f"training needs the package {error.name}", hint="pip install 'tempo-dl[llm]'") from None
         flags = {"seed": seed, "track": track}
         given = [f"{key}={str(value).lower()}" for key, value in flags.items() if value is not None]
+        check_flags(overrides or [], given)
         loaded = load_recipe(recipe, [*(overrides or []), *given])
         from tempo_core.runs.device import use_device
 

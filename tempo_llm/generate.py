@@ -307,13 +307,7 @@ class Generator:
         program, _ = self.program(len(request.rows), needed, chosen.features(logprobs), request.shortest, bind=False)
         made = program.plan()
         if picture is not None:
-            try:
-                made.draw(picture)
-            except OSError as error:
-                raise RequestError(
-                    f"the picture {picture} cannot be written: {error.strerror or error}",
-                    hint="name a file in a directory that is there",
-                ) from None
+            made.draw(picture)
         return made.json() if as_json else made.text(full)
 
     def logits(self, ids: Sequence[int]) -> FloatArray:

@@ -1,14 +1,18 @@
-"""Prompts as lines of JSON, each with an id and settings of its own, and their completions in the order of the lines."""
+"""The prompts of a command; those that are lines of JSON have ids and settings of their own. Their completions in the order of the lines."""
 
 from __future__ import annotations
 
 import difflib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tempo_llm.errors import RequestError, shown
+from tempo_llm.files import UTF_8, read_bounded, read_prompt
+from tempo_llm.json_files import DoubledKeyError, JsonObject, parse_json
 
 if TYPE_CHECKING:
     from tempo_llm.generate import Completion, Generation
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 32  # completions of a batch: what a batch has finished is out, whatever happens to the next one
 KEYS = ("prompt", "id", "max_tokens", "max_new_tokens", "temperature")
 
+STDIN = "-"
 NO_ID = object()  # of a line without the key: null is an id
 
 
@@ -36,10 +41,51 @@ class Line:
         return self.max_new_tokens is not None or self.temperature is not None
 
 
+def read_lines(source: str, prompts: Sequence[str], files: Sequence[str], jsonl: str | None) -> list[Line]:
+    """The prompts of a command in the order --prompt, --file, `-`, --jsonl. Each file is one prompt, and so is standard input.
+
+    `source` is the command's argument: `-`, or empty. Raises RequestError.
+    """
+    if source not in ("", STDIN):
+        raise RequestError(f"unexpected argument {source!r}", hint="give the prompt with --prompt TEXT, --file PATH or `-`")
+    names = [*files, *([source] if source else [])]
+    if [*names, jsonl].count(STDIN) > 1:
+        raise RequestError("standard input is named twice, and can be read once", hint="leave one `-` out")
+    lines = [Line(text) for text in prompts]
+    lines += [Line(_without_newline(_read(name))) for name in names]
+    if jsonl is not None:
+        for number, line in enumerate(_read(jsonl).split("\n"), 1):  # a text may hold other ends of lines, such as U+2028
+            if line.strip():
+                lines.append(parse_line(line, f"line {number} of {jsonl}"))
+    if not lines:
+        raise RequestError("there is no prompt", hint="give one with --prompt TEXT, --file PATH, or `-` for standard input")
+    for each in lines:
+        try:
+            each.prompt.encode("utf-8")
+        except UnicodeEncodeError:
+            what = f"the prompt of {each.where}" if each.where else "a prompt"
+            raise RequestError(f"{what} is not UTF-8 text", hint="write it into a UTF-8 file: --file PATH") from None
+    return lines
+
+
+def _without_newline(text: str) -> str:
+    """A text without the newline that ends its last line: editors and `echo` write it, and nobody means it as a part of a prompt."""
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def _read(name: str) -> str:
+    try:
+        return read_bounded(sys.stdin.buffer, "standard input").decode(UTF_8) if name == STDIN else read_prompt(Path(name))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot read the prompt in {name}: {error}", hint="prompts are UTF-8 text") from None
+
+
 def parse_line(text: str, where: str) -> Line:
     """A line of JSON: a text, or an object with `prompt` and other keys of KEYS. Raises RequestError, which names `where` it is."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
+    except DoubledKeyError as error:
+        raise RequestError(f"{where}: {error}", hint="leave one of them out") from None
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{where} is not JSON: {error}", hint='write {"prompt": "text"}') from None
     values: dict[str, Any] = value if isinstance(value, dict) else {"prompt": value}
@@ -141,3 +187,19 @@ def completions(
             yield [(batch.first + each.prompt, each) for each in rest], None
             raise interruption
         yield [(batch.first + each.prompt, each) for each in stream.generation.completions[out:]], stream.generation
+
+
+def completion_report(line: Line, completion: Completion) -> JsonObject:
+    """The JSON object of a completion: what its line says, and what came of it."""
+    report: dict[str, Any] = {
+        **({} if line.id is NO_ID else {"id": line.id}),
+        "prompt": line.prompt,
+        "sample": completion.sample,
+        "prompt_token_ids": list(completion.prompt_ids),
+        "token_ids": list(completion.token_ids),
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+    }
+    if completion.logprobs is not None:
+        report["logprobs"] = [asdict(row) for row in completion.logprobs]
+    return report

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from tempo_core.files import write_whole
+from tempo_core.files import refusal, write_whole
 from tempo_core.runs.errors import RunError
 from tempo_llm.checkpoint import DTYPES, EMBEDDING, FINAL_NORM, HEAD, layer_weights
 from tempo_llm.config import LlamaConfig
@@ -21,8 +21,8 @@ def save_model(
 ) -> None:
     """Write config.json, generation_config.json and model.safetensors; and further `files` of text by name, such as tokenizer.json.
 
-    `weights` are float32, by the names of `checkpoint.load_weights`; they are stored as `dtype`. Each file is whole or not there.
-    Raises RunError if the directory cannot be written.
+    The directory is created, and none above it. `weights` are float32, by the names of `checkpoint.load_weights`; they are stored as `dtype`.
+    Each file is whole or not there. Raises RunError if the directory cannot be written.
     """
     ends = list(config.eos_ids)
     values = {**_config_values(config), "dtype": dtype, "torch_dtype": dtype}
@@ -35,11 +35,11 @@ def save_model(
         "config.json": _json(values),
     }
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(exist_ok=True)  # and none above it: a run that was renamed is not begun anew
         for name, content in contents.items():
             write_whole(directory / name, content)
     except OSError as error:
-        raise RunError(f"the model {directory} cannot be written: {error.strerror or error}") from error
+        raise RunError(f"the model {directory} cannot be written: {refusal(error, directory)}") from error
 
 
 def _json(values: Mapping[str, Any]) -> bytes:

@@ -12,7 +12,20 @@ def main() -> None:
     request = json.load(sys.stdin)
     sys.path.extend(request["paths"])
     import jinja2
+    import jinja2.ext
+    import jinja2.nodes
+    import jinja2.parser
     import jinja2.sandbox
+
+    class Generation(jinja2.ext.Extension):
+        """`{% generation %} ... {% endgeneration %}` marks what the model wrote, for training. Here it is rendered as it is."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.Scope(body, lineno=line)
 
     try:
         import resource
@@ -33,7 +46,7 @@ def main() -> None:
         return datetime.now().strftime(layout)
 
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
     environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
     environment.globals.update(raise_exception=refuse, strftime_now=now)

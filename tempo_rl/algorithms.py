@@ -211,8 +211,14 @@ class Algorithm:
         self._opened_policy().forget(done)
 
     def save(self, path: str | Path) -> Path:
-        """Write the policy and its recipe to a file, for `load` and `tempo-rl eval`. Raises `CheckpointError`, and `RLError` if not trained."""
-        return save_checkpoint(Path(path), Checkpoint(self._trained(), self.recipe, self._iterations, self._env_steps))
+        """Write the policy and its recipe to a file, for `load` and `tempo-rl eval`. Its directory must exist.
+
+        Raises `CheckpointError`, and `RLError` if not trained.
+        """
+        checkpoint, file = Checkpoint(self._trained(), self.recipe, self._iterations, self._env_steps), Path(path)
+        if not file.parent.is_dir():
+            raise CheckpointError(f"the checkpoint {file} cannot be written: there is no directory {file.parent}")
+        return save_checkpoint(file, checkpoint)
 
     @classmethod
     def load(cls, path: str | Path, env: AnyEnvironment | None = None, trust: bool = False) -> Self:

@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 
 import tempo_core as tp
-from tempo_core.files import write_whole
+from tempo_core.files import refusal, write_whole
 from tempo_rl.errors import CheckpointError
 from tempo_rl.recipe import Recipe, make_recipe
 from tempo_rl.references import foreign_references
@@ -51,7 +51,9 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
-    """Write under a temporary name, sync, then rename: a file with the name `path` is always complete. Raises `CheckpointError`."""
+    """Write under a temporary name, sync, then rename: a file with the name `path` is always complete. `checkpoints/` of a run
+    is created, and no directory above it: a run that was renamed is not begun anew. Raises `CheckpointError`.
+    """
     meta = {
         "recipe": checkpoint.recipe.model_dump(mode="json"),
         "iterations": checkpoint.iterations,
@@ -64,10 +66,10 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     text = json.dumps(meta, sort_keys=True)
     header = {"format": FORMAT, "tempo_rl": text, "checksum": _checksum(arrays, text)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         write_whole(path, safetensors.numpy.save(arrays, metadata=header))
     except OSError as error:
-        raise CheckpointError(f"the checkpoint {path} cannot be written: {error.strerror or error}") from error
+        raise CheckpointError(f"the checkpoint {path} cannot be written: {refusal(error, path)}") from error
     except MemoryError as error:
         raise CheckpointError(f"the checkpoint {path} cannot be written: there is too little memory for a copy of it") from error
     return path

@@ -8,18 +8,22 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tempo_core.compiling import leave
+from tempo_core.runs.plain import dump_yaml
+from tempo_core.runs.recipe import check_flags
 from tempo_core.runs.stop import exit_status
 from tempo_core.runs.waiting import announcing
+from tempo_rl import completion
 from tempo_rl.errors import RecipeError, RLError, RunError
 from tempo_rl.recipe import Recipe, dump_recipe, find_recipe, known_part, load_recipe, read_values, shipped_recipes
 from tempo_rl.references import foreign_references
+from tempo_rl.streams import aside, echo, kept
 
 if TYPE_CHECKING:
     from tempo_rl.train import Result
@@ -28,15 +32,24 @@ app = typer.Typer(
     name="tempo-rl",
     help="Train and evaluate reinforcement-learning agents that are compiled as recurrent programs.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
-RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe (see `ls`).")]
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="A YAML file, or the name of a shipped recipe (see `ls`).", autocompletion=completion.recipes
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides such as learning-rate=1e-3 or env.kwargs.gravity=9.8."),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Overrides such as learning-rate=1e-3 or env.kwargs.gravity=9.8.",
+        autocompletion=completion.overrides,
+    ),
 ]
 
 
@@ -63,15 +76,15 @@ def chosen_cache(directory: Path | None, off: bool) -> str | bool:
 def errors_as_messages() -> Iterator[None]:
     """Turn a user's mistake into its message and exit status 1, without a traceback, and say what XLA compiles for long."""
     try:
-        with announcing(lambda text: typer.echo(text, err=True)):
+        with announcing(lambda text: echo(text, err=True)):
             yield
     except KeyboardInterrupt as error:
-        typer.secho("interrupted; nothing was changed", fg=typer.colors.RED, err=True)
+        echo("interrupted; nothing was changed", fg=typer.colors.RED, err=True)
         raise typer.Exit(exit_status(error)) from error
     except OSError as error:
         if _show_traceback:
             raise
-        typer.secho(f"error: {_of_the_system(error)}", fg=typer.colors.RED, err=True)
+        echo(f"error: {_of_the_system(error)}", fg=typer.colors.RED, err=True)
         raise typer.Exit(1) from error
     except Exception as error:
         if _show_traceback:
@@ -79,7 +92,7 @@ def errors_as_messages() -> Iterator[None]:
         compiler = sys.modules.get("tempo_core.errors")  # not imported for commands that need no compiler
         if not isinstance(error, (RLError, compiler.TempoError) if compiler else RLError):
             raise
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        echo(f"error: {error}", fg=typer.colors.RED, err=True)
         raise typer.Exit(1) from error
 
 
@@ -93,12 +106,13 @@ def _show_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
-        typer.echo(f"tempo-rl {version('tempo-dl')}")
+        echo(f"tempo-rl {version('tempo-dl')}")
         raise typer.Exit
 
 
 @app.callback(help=app.info.help)
 def before_any_command(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -107,6 +121,7 @@ def before_any_command(
     """Set the options that JAX reads when it is imported."""
     global _show_traceback
     _show_traceback = show_traceback
+    context.with_resource(kept())
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # allocate GPU memory only as it is needed
 
 
@@ -180,9 +195,10 @@ def train(
     flag_overrides = [f"{key}={json.dumps(v) if isinstance(v, bool) else v}" for key, v in flags.items() if v is not None]
 
     def say(text: str) -> None:
-        typer.echo(text, err=as_json)
+        echo(text, err=as_json)
 
     with errors_as_messages():
+        check_flags(overrides or [], flag_overrides)
         with _aside(as_json):
             loaded = load_recipe(recipe, [*(overrides or []), *flag_overrides], _say_imports)
         from tempo_core.runs.device import use_device
@@ -224,10 +240,14 @@ def train(
             watch(loaded, load_checkpoint(run.latest_checkpoint(), trust=True).parameters, 1, loaded.seed, run.video, cache=kept)
             say(f"an episode is recorded in {run.video}")
     if outcome.stopped is not None:
-        steps = outcome.result["env_steps"]
-        done = f"after {steps:,} steps; saved in {run.checkpoints}" if steps else "before the first iteration ended"
-        typer.echo(f"stopped by {outcome.stopped} {done}", err=True)
-        typer.echo(f"go on with: tempo-rl train {recipe} --out {run.path} --resume auto", err=True)
+        steps, saved_steps = outcome.result["env_steps"], outcome.saved_steps
+        saved = (
+            "nothing is saved" if not saved_steps else "saved" if saved_steps == steps else f"{saved_steps:,} of them are saved"
+        )
+        place = f" in {run.checkpoints}" if saved_steps else ""
+        done = f"after {steps:,} steps; {saved}{place}" if steps else "before the first iteration ended"
+        echo(f"stopped by {outcome.stopped} {done}", err=True)
+        echo(f"go on with: tempo-rl train {recipe} --out {run.path} --resume auto", err=True)
         raise typer.Exit(128 + signal.Signals[outcome.stopped] if by_signal else 0)
     from tempo_rl.own import known
 
@@ -238,24 +258,24 @@ def train(
 
 def _aside(is_wanted: bool) -> AbstractContextManager[object]:
     """Inside, what environments print goes to the standard error, if that is wanted."""
-    return redirect_stdout(sys.stderr) if is_wanted else nullcontext()
+    return aside() if is_wanted else nullcontext()
 
 
 def _say_imports(references: list[str]) -> None:
-    typer.echo(f"note: this recipe imports {', '.join(references)}", err=True)
+    echo(f"note: this recipe imports {', '.join(references)}", err=True)
 
 
 def _say_result(recipe: Recipe, result: Result, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        echo(json.dumps(result, indent=2))
         return
-    typer.echo(
+    echo(
         f"{result['env_steps']:,} steps in {result['seconds']:.1f} s; {result['steps_per_second']:,.0f} steps/s without "
         f"{result['compile_seconds']:.1f} s of compiling and {result['evaluation_seconds']:.1f} s of evaluation; "
         f"compiled {result['compiles']} XLA programs" + (f"; {result['loads']} came from the cache" if result["loads"] else "")
     )
     if result["eval_return_mean"] is not None:
-        typer.echo(
+        echo(
             f"greedy evaluation over {result.get('eval_episodes', recipe.eval_episodes)} episodes: "
             f"return {result['eval_return_mean']:.1f} ± {result['eval_return_std']:.1f}"
         )
@@ -297,22 +317,22 @@ def evaluate(
         kept, loaded = chosen_cache(cache, no_cache), checkpoint.recipe
         loaded = loaded if max_steps is None else loaded.model_copy(update={"eval_max_steps": max_steps})
         show_progress = sys.stderr.isatty() if progress is None else progress
-        with EvaluationProgress(episodes, show_progress, lambda text: typer.echo(text, err=True)) as show:
+        with EvaluationProgress(episodes, show_progress, lambda text: echo(text, err=True)) as show:
             if video is None and not render:
                 result = run_evaluation(loaded, checkpoint.parameters, episodes, seed, kept, show=show)
             else:
                 from tempo_rl.video import watch
 
                 result = watch(loaded, checkpoint.parameters, episodes, seed, video, render, kept, show=show)
-    typer.echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
-    typer.echo(
+    echo(f"{path}: {checkpoint.recipe.env.id} after {checkpoint.env_steps:,} steps")
+    echo(
         f"greedy evaluation over {len(result.returns)} episodes: return {result.mean:.1f} ± {result.std:.1f} "
         f"(least {result.returns.min():.1f}, greatest {result.returns.max():.1f}), mean length {result.lengths.mean():.1f}"
     )
     if video is not None:
-        typer.echo(f"the first episode is in {video}")
+        echo(f"the first episode is in {video}")
     if len(result.returns) < episodes:
-        typer.echo(f"interrupted after {len(result.returns)} of {episodes} episodes", err=True)
+        echo(f"interrupted after {len(result.returns)} of {episodes} episodes", err=True)
         raise typer.Exit(128 + signal.SIGINT)
 
 
@@ -328,7 +348,7 @@ def plot_runs(
     with errors_as_messages():
         from tempo_rl.plot import draw
 
-        typer.echo(f"drawn in {draw(runs, out, metric)}")
+        echo(f"drawn in {draw(runs, out, metric)}")
 
 
 @app.command()
@@ -352,7 +372,7 @@ def plan(
         chosen_devices = use_device(None, devices)
         from tempo_rl.train import plan as make_plan
 
-        typer.echo(make_plan(loaded, full, as_json, memory_picture, chosen_cache(cache, no_cache), chosen_devices))
+        echo(make_plan(loaded, full, as_json, memory_picture, chosen_cache(cache, no_cache), chosen_devices))
 
 
 @app.command("ls")
@@ -361,7 +381,7 @@ def list_recipes() -> None:
     with errors_as_messages():
         for name, path in shipped_recipes().items():
             loaded, _ = known_part(*read_values(str(path)))  # without importing what recipes of the working directory name
-            typer.echo(f"{name:20} {loaded.algorithm:14} {loaded.env.id:22} {loaded.total_timesteps:>12,} steps   {path}")
+            echo(f"{name:20} {loaded.algorithm:14} {loaded.env.id:22} {loaded.total_timesteps:>12,} steps   {path}")
 
 
 @app.command("cp")
@@ -380,7 +400,7 @@ def copy_recipe(
             shutil.copyfile(source, target)
         except OSError as error:
             raise RunError(f"{target} cannot be written: {error}") from error
-    typer.echo(f"{source} -> {target}")
+    echo(f"{source} -> {target}")
 
 
 @app.command()
@@ -398,21 +418,19 @@ def validate(
     A recipe that names code of your own is checked as far as that is possible without importing it.
     """
     with errors_as_messages():
-        import yaml
-
         values, where = read_values(recipe, overrides or [])
         references = foreign_references(values)
         if references and not trust:
             known, others = known_part(values, where)
-            typer.echo(dump_recipe(known) + (yaml.safe_dump(others, sort_keys=False) if others else ""), nl=False)
-            typer.echo(f"# would import {', '.join(references)}; not imported, so that it is checked in part: --trust checks all")
+            echo(dump_recipe(known) + (dump_yaml(others) if others else ""), nl=False)
+            echo(f"# would import {', '.join(references)}; not imported, so that it is checked in part: --trust checks all")
             return
         from tempo_rl.train import plan as make_plan
 
         loaded = load_recipe(recipe, overrides or [], _say_imports)
-        typer.echo(dump_recipe(loaded), nl=False)
+        echo(dump_recipe(loaded), nl=False)
         make_plan(loaded, cache=chosen_cache(cache, no_cache))
-    typer.echo(f"# valid: {loaded.iterations} iterations of {loaded.num_envs * loaded.num_steps} steps")
+    echo(f"# valid: {loaded.iterations} iterations of {loaded.num_envs * loaded.num_steps} steps")
 
 
 @app.command()
@@ -437,7 +455,7 @@ def doctor(
     )
     numbers = versions()
     for line in findings(numbers, extras):
-        typer.echo(line)
+        echo(line)
     if not is_able(numbers):
         raise typer.Exit(1)
     if calibrate:
@@ -445,12 +463,12 @@ def doctor(
             from tempo_core import Machine
 
             machine = Machine.calibrated()
-            typer.echo(machine)
+            echo(machine)
             if out is not None:
                 machine.save(out)
-                typer.echo(f"written to {out}: TEMPO_MACHINE={out} uses it")
+                echo(f"written to {out}: TEMPO_MACHINE={out} uses it")
     elif out is not None:
-        typer.secho("error: --out is for the constants of --calibrate", fg=typer.colors.RED, err=True)
+        echo("error: --out is for the constants of --calibrate", fg=typer.colors.RED, err=True)
         raise typer.Exit(1)
 
 
@@ -463,7 +481,7 @@ def main() -> None:
         if _show_traceback:
             raise
         with suppress(OSError):
-            typer.secho(f"error: {_of_the_system(error)}", fg=typer.colors.RED, err=True)
+            echo(f"error: {_of_the_system(error)}", fg=typer.colors.RED, err=True)
         _leave(1)
         raise SystemExit(1) from error
     except SystemExit as end:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tempo_core as tp
+from tempo_core.files import refusal
 from tempo_rl.checkpoint import Checkpoint, Numbers, save_checkpoint
 from tempo_rl.errors import CheckpointError
 from tempo_rl.monitor import TrainingMonitor
@@ -70,7 +71,7 @@ class Keeper:
     def keep(self, live: tp.Run[Any], at_once: bool = False) -> None:
         """Save the state of the run, if it is time to or `at_once`: then it is on disk afterwards, or else soon.
 
-        The state is copied here, and written in another thread while training goes on. Raises `CheckpointError` or
+        The state is copied here, and written in another thread while training goes on. Raises `CheckpointError`, `RunError` or
         `tp.errors.StateError`, also for what could not be written since the last call.
         """
         iterations = self.monitor.iterations
@@ -87,7 +88,7 @@ class Keeper:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until all is written that was copied. Raises `CheckpointError` for what could not be written."""
+        """Wait until all is written that was copied. Raises `CheckpointError` or `RunError` for what could not be written."""
         while self._writes:
             futures.wait(self._writes[:1])
             self._writes.pop(0).result()
@@ -101,7 +102,15 @@ class Keeper:
 
     def _then(self, write: Callable[[], None]) -> None:
         """Have the thread that writes do this after what it does now."""
-        self._writes.append(self._writer.submit(write))
+
+        def write_there() -> None:
+            try:
+                write()
+            except CheckpointError:
+                self.run.check_there()  # raises the cause, if the whole directory is gone
+                raise
+
+        self._writes.append(self._writer.submit(write_there))
 
     def _every(self) -> int:
         """Iterations between two numbered checkpoints."""
@@ -149,4 +158,4 @@ def _name_again(path: Path, name: Path) -> None:
             shutil.copyfile(path, temporary)
         os.replace(temporary, name)
     except OSError as error:
-        raise CheckpointError(f"the checkpoint {name} cannot be written: {error.strerror or error}") from error
+        raise CheckpointError(f"the checkpoint {name} cannot be written: {refusal(error, name)}") from error

@@ -13,6 +13,7 @@ import numpy as np
 from tempo_core.runs.logger import Row
 from tempo_rl.errors import RunError
 from tempo_rl.recipe import Recipe
+from tempo_rl.streams import mend
 
 LOWER = "lower learning_rate or max_grad_norm, for example learning_rate=1e-4"
 RECENT = 10  # iterations whose mean return says how good the parameters are
@@ -82,6 +83,7 @@ class TrainingMonitor:
         """Log, check and show one iteration. After an iteration that was not finite, values that still arrive are ignored."""
         if self._stopped:
             return
+        mend()  # before a file of ours can take the number of a stream that the environment closed
         row: Row = {"iteration": iteration, "env_steps": (iteration + 1) * self._steps}
         row = {**row, **{name: float(value) for name, value in metrics.items()}}
         for logger in self._loggers:

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from tempo_core.compiling import Subject, reporting
 from tempo_core.runs.logger import Row
+from tempo_rl.streams import screen
 
 EVERY = 10.0  # seconds between two lines
 TURN = 0.1  # seconds between two changes of an evaluation's bar
@@ -28,6 +29,7 @@ class Progress:
         say: Callable[[str], None] | None = None,
         compiling: Callable[[], float] = lambda: 0.0,
     ):
+        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
@@ -39,7 +41,7 @@ class Progress:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         ]
-        self._bar = Bar(*columns, disable=not visible)
+        self._bar = Bar(*columns, disable=not visible, console=Console(file=screen()))  # the result is on the standard output
         self._say, self._total, self._told_at = None if visible else say, total, time.monotonic()
         self._compile_seconds = compiling
         self._last = (0.0, self._told_at - compiling())  # steps, and the seconds without compiling
@@ -115,7 +117,7 @@ class EvaluationProgress:
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} episodes, {task.fields[steps]:,} steps"),
             TimeElapsedColumn(),
         ]
-        self._bar = Bar(*columns, disable=not visible, console=Console(stderr=True))  # the result is on the standard output
+        self._bar = Bar(*columns, disable=not visible, console=Console(file=screen()))  # the result is on the standard output
         self._task = self._bar.add_task("evaluating", total=episodes, steps=0)
         self._say, self._is_visible, self._stack = None if visible else say, visible, ExitStack()
         self._shown_at, self._told_at = -math.inf, time.monotonic()

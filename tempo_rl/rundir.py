@@ -26,7 +26,8 @@ RESULTS = ("metrics.csv", "metrics.jsonl", "evaluations.csv", "result.json", "pr
 UNNUMBERED = ("latest.safetensors", "best.safetensors", "program.safetensors")
 ROW = re.compile(rb'(?:\{"iteration": )?(\d+)')
 NUMBERED = re.compile(r"step_\d{12,}\.safetensors")
-OWN = ("config.yaml", *RESULTS, "checkpoints", ".lock", "wandb", "tensorboard")
+FOLDERS = ("checkpoints", "wandb", "tensorboard")
+OWN = ("config.yaml", *RESULTS, *FOLDERS, ".lock")
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,14 @@ class RunDirectory:
                 f"{self.path} holds files that are not of a run: {', '.join(foreign[:5])}",
                 hint="choose a new directory: --out DIR",
             )
+        for name in ("config.yaml", *RESULTS):
+            if (self.path / name).exists() and not (self.path / name).is_file():
+                raise RunError(f"{self.path / name} is not a file", hint="move it away, or choose another directory: --out DIR")
+        for name in FOLDERS:
+            if (self.path / name).exists() and not (self.path / name).is_dir():
+                raise RunError(
+                    f"{self.path / name} is not a directory", hint="move it away, or choose another directory: --out DIR"
+                )
         if self.config.exists() and not self.config.read_bytes().startswith(MARK.encode()):
             raise RunError(f"{self.config} was not written by tempo-rl", hint="choose another directory with --out DIR")
         holds_results = any((self.path / name).exists() for name in RESULTS)
@@ -174,8 +183,17 @@ class RunDirectory:
             raise RecipeError(f"{self.config} holds no keys")
         return data
 
+    def check_there(self) -> None:
+        """Raise `RunError` if the directory was renamed or removed while training."""
+        if not self.path.is_dir():
+            raise RunError(
+                f"the directory {self.path} is gone",
+                hint="if it was renamed, go on with the run where it is now: --resume NEW_NAME",
+            )
+
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write result.json. Raises `RunError`."""
+        self.check_there()
         try:
             write_whole(self.result, (json.dumps(result, indent=2) + "\n").encode())
         except OSError as error:

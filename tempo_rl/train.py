@@ -36,6 +36,7 @@ from tempo_rl.progress import EvaluationProgress, Progress
 from tempo_rl.recipe import Recipe
 from tempo_rl.references import foreign_references
 from tempo_rl.rundir import RunDirectory, rows_before
+from tempo_rl.streams import mend
 from tempo_rl.tracking import Tracker, wandb_tracker
 
 Error = TypeVar("Error", bound=BaseException)
@@ -67,11 +68,15 @@ class Result(Timing):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a training run; `result` is the content of result.json. `stopped` says why it ended early: a signal, the time."""
+    """The outcome of a training run; `result` is the content of result.json. `stopped` says why it ended early: a signal, the time.
+
+    `saved_steps` are the environment steps of the newest state on disk: fewer than those of the result after a second signal.
+    """
 
     result: Result
     evaluation: Evaluation | None
     stopped: str | None = None
+    saved_steps: int = 0
 
     @property
     def interrupted(self) -> bool:
@@ -193,6 +198,7 @@ class _Training:
         error: BaseException | None = None
         with self.compiles, self.bar, last_words(self._write_early):
             agent = build_agent(self.recipe, self.monitor)
+            mend()
             self.environment = agent.environment
             try:
                 config = compile_config(self.recipe, self.cache, self.devices)
@@ -332,7 +338,10 @@ class _Training:
         else:
             raise error
         kept = self.directory.all_checkpoints()
-        saved = f"; {kept[0]} holds iteration {self.keeper.saved}" if self.keeper.saved and kept else "; no iteration was saved"
+        saved = "; no iteration was saved"
+        if self.keeper.saved:
+            place = f"{kept[0]} holds" if kept else f"{self.directory.checkpoints} no longer holds"
+            saved = f"; {place} iteration {self.keeper.saved}"
         outcome = self._outcome(None, message)
         return TrainingError(message + saved, outcome, hint=hint)
 
@@ -360,7 +369,7 @@ class _Training:
         except RunError:
             if error is None:
                 raise
-        return Outcome(result, evaluation, stopped)
+        return Outcome(result, evaluation, stopped, self.keeper.saved * self.recipe.num_envs * self.recipe.num_steps)
 
     def _last_evaluation(self, parameters: Arrays) -> Evaluation | None:
         """The evaluation at the end, or the episodes of it that ended before a signal. An environment that fails in it costs no result."""

@@ -66,7 +66,14 @@ class RunFiles:
                     self.path.rmdir()
 
     def check(self) -> None:
-        """Raise RunError if config.yaml is there and is not that of a training run: it may be a file of the user."""
+        """Raise RunError if config.yaml is there and is not that of a training run: it may be a file of the user.
+
+        So it does for a directory in the place of a file, and for a file in the place of a directory.
+        """
+        for path in (self.config, self.metrics, self.state, self.result, self.model):
+            if path.exists() and path.is_dir() != (path == self.model):
+                kind = "directory" if path == self.model else "file"
+                raise RunError(f"{path} is not a {kind}", hint="move it away, or choose another directory: --out DIR")
         if self.config.exists() and not self.config.read_bytes().startswith(MARK.encode()):
             raise RunError(f"{self.config} was not written by tempo-llm train", hint="choose another directory: --out DIR")
 

@@ -73,7 +73,7 @@ def close_quietly(
         problem = f"close() of {name} has not returned within {seconds:g} s, and is left behind"
     except Exception as error:  # the result, or the error that ended the work, matters more
         problem = f"close() of {name} raised {type(error).__name__}: {error}"
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # the environment may have closed the standard error
         (say or _to_standard_error)(f"note: {problem}{hint}")
 
 

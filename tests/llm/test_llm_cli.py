@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -71,6 +72,11 @@ def test_help_names_the_flags(cli: Any) -> None:
         (["-m", ".", "--prompt", "x"], "config.json does not exist"),
         (["-m", ".", "--prompt", "x", "--dtype", "int4"], "the dtype 'int4' is unknown"),
         (["-m", ".", "--prompt", "x", "--logit-bias", "a=1"], "the logit bias 'a=1' is not a token and a number"),
+        (
+            ["-m", ".", "--prompt", "x", "--logit-bias", "3=1", "--logit-bias", "3=-inf"],
+            "the token 3 has the logit biases 1 and -inf\n  hint: leave one of them out",
+        ),
+        (["-m", ".", "--prompt", "x", "--logit-bias", "3=1", "--logit-bias", " 3=1.0"], "config.json does not exist"),
         (["-m", ".", "--prompt", "x", "--top-p", "1.5"], "top_p is 1.5; it must be a number above 0 and at most 1"),
         (["-m", ".", "--prompt", "x", "--device", "abacus"], "there is no device 'abacus'; JAX sees cpu"),
         (["-m", ".", "--prompt", "x", "--devices", "0"], "--devices 0 is not a number of devices"),
@@ -176,7 +182,8 @@ def test_a_profile_goes_beside_the_text(cli: Any, whole_model: Path, tmp_path: P
     (tmp_path / "profile.svg").unlink()
     (tmp_path / "profile.svg").mkdir()
     refused = cli(*common, "--profile")
-    assert refused.exit_code == 1 and "cannot write profile.svg" in refused.stderr and "Traceback" not in refused.output
+    assert refused.exit_code == 0 and refused.stdout == plain.stdout, "a picture that cannot be drawn costs no text"
+    assert "note: cannot write profile.svg" in refused.stderr and "Traceback" not in refused.output
 
 
 def test_help_does_not_import_the_compiler() -> None:
@@ -332,15 +339,18 @@ def test_lines_have_ids_and_settings(cli: Any, whole_model: Path) -> None:
             {"prompt": "a", "max_tokens": 999},
             "line 1 of -: a prompt of 2 tokens and 999 new ones do not fit the context of 256 tokens",
         ),
+        ('{"prompt": "a", "prompt": "b"}', "line 1 of -: the key 'prompt' is there twice\n  hint: leave one of them out"),
+        ('{"prompt": "a", "id": {"b": 1, "b": 1}}', "line 1 of -: the key 'b' is there twice"),
         ({"prompt": "\ud800"}, "the prompt of line 1 of - is not UTF-8 text"),
         ({"prompt": "a", "id": {"row": math.inf}}, "line 1 of -: id is {'row': inf}; JSON has no number that is not finite"),
     ):
-        wrong = cli(*common, stdin=json.dumps(line))
+        wrong = cli(*common, stdin=line if isinstance(line, str) else json.dumps(line))
         assert wrong.exit_code == 1 and message in wrong.stderr and wrong.stdout == "", wrong.output
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_what_is_finished_is_out_when_the_rest_is_interrupted(
-    cli: Any, whole_model: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, cli: Any, whole_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempo_llm.lines.MOST_ROWS", 2)
     begin, begun = Generator.start, []
@@ -348,13 +358,19 @@ def test_what_is_finished_is_out_when_the_rest_is_interrupted(
     def start(self: Generator, request: Request) -> Decoding:
         begun.append(request)
         if len(begun) == 3:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
         return begin(self, request)
 
     monkeypatch.setattr(Generator, "start", start)
     lines = [json.dumps({"prompt": "a dog", "id": number}) for number in range(6)]
-    result = cli("generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 2, "--jsonl", "-", stdin="\n".join(lines))
-    assert result.exit_code == 130 and "interrupted" in result.stderr
+    before = signal.getsignal(number)
+    if number == signal.SIGTERM:  # without a handler of the command, it would end the tests
+        signal.signal(number, lambda *_: pytest.fail("nobody listens"))
+    try:
+        result = cli("generate", "-m", whole_model, "--raw", "--ignore-eos", "-n", 2, "--jsonl", "-", stdin="\n".join(lines))
+    finally:
+        signal.signal(number, before)
+    assert result.exit_code == 128 + number and "interrupted" in result.stderr
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [0, 1, 2, 3]
 
 
@@ -375,6 +391,20 @@ def test_flags_that_change_nothing_of_training(cli: Any, tmp_path: Path) -> None
         result = cli("train", "tiny_llama", *flags)
         assert result.exit_code == 1 and result.stderr.startswith(f"error: {flags[0]} is of no use without {needed}\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_chat_without_tokens_is_refused_at_once(cli: Any, tmp_path: Path) -> None:
+    for command in (["chat"], ["chat", "--config", tmp_path / "flags.json"]):
+        (tmp_path / "flags.json").write_text('{"max_tokens": 0}')
+        result = cli(*command, "-m", tmp_path / "none", *([] if len(command) > 1 else ["-n", 0]), stdin="a dog\n")
+        assert result.exit_code == 1 and result.stdout == ""
+        assert result.stderr.startswith("error: max_new_tokens is 0; it must be a whole number of at least 1\n  hint: --max-new")
+
+
+def test_flags_of_a_file_are_there_once(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "flags.json").write_text('{"seed": 1, "seed": 2}')
+    result = cli("generate", "--config", tmp_path / "flags.json", "-p", "a")
+    assert result.exit_code == 2 and "the key 'seed' is there twice" in result.stderr
 
 
 def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:

@@ -68,6 +68,28 @@ def test_chat_template(directory: Path, place: str) -> None:
     assert tokenizer.encode("a dog", raw=True) == [1, *ids[2:-1]]
 
 
+def test_marks_of_what_the_model_wrote_are_rendered_as_they_are(directory: Path) -> None:
+    pytest.importorskip("jinja2")
+    template = """{% for m in messages %}
+{% if m.role == 'assistant' %}
+{% generation %}
+{% set kind = 'reply' %}
+({{ m.content }}/{{ kind }}){% if loop.last %}!{% endif %}
+{% endgeneration %}
+{{ kind }}{% else %}<{{ m.content }}>{% endif %}
+{% endfor %}"""
+    write_settings(directory, chat_template=template)
+    found = Tokenizer.from_directory(directory).template
+    assert found is not None
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert found.render_all([messages]) == [
+        "<a>(b/reply)!"
+    ]  # names that are set inside are not known outside, as in transformers
+    write_settings(directory, chat_template="{% generation %}")
+    with pytest.raises(TokenizerError, match=r"chat template fails: TemplateSyntaxError: .*endgeneration"):
+        Tokenizer.from_directory(directory).encode("hi", raw=False)
+
+
 def test_templates_that_refuse_or_break(directory: Path) -> None:
     pytest.importorskip("jinja2")
     write_settings(directory, chat_template="{{ raise_exception('no users here') }}")

@@ -95,6 +95,9 @@ def test_a_saved_policy_plays_the_same(trained: REINFORCE, tmp_path: Path) -> No
     for again in (REINFORCE.load(path), tempo_rl.load(path), tempo_rl.load(path, env=lambda: gym.make("CartPole-v1"))):
         assert type(again) is REINFORCE and again.recipe.hidden == [3]
         np.testing.assert_array_equal(again.evaluate(episodes=3, seed=5).returns, returns)
+    with pytest.raises(CheckpointError, match=f"policy cannot be written: there is no directory {tmp_path}/none$"):
+        trained.save(tmp_path / "none" / "policy")
+    assert not (tmp_path / "none").exists()
     with pytest.raises(CheckpointError, match="holds an agent of the algorithm reinforce, not of ppo"):
         PPO.load(path)
     with pytest.raises(RLError, match=r"parameter policy\.0\.weight has the shape \(4, 3\), and this environment needs \(2, 3\)"):

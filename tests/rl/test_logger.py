@@ -71,6 +71,11 @@ def test_a_row_that_does_not_fit_on_the_disk_is_absent(written: int, tmp_path: P
     assert (tmp_path / "metrics.csv").read_text() == "iteration,loss\n0,0.5\n"
 
 
+def test_a_directory_in_the_place_of_a_log_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=f"^{tmp_path} cannot be read: Is a directory$"):
+        CSVLogger(tmp_path).log({"iteration": 0})
+
+
 def test_other_columns_are_refused(tmp_path: Path) -> None:
     logger = CSVLogger(tmp_path / "metrics.csv")
     logger.log({"a": 1})
@@ -167,6 +172,17 @@ def test_a_signal_before_iterations_run_stops_at_once() -> None:
     request = StopRequest(print)
     with request.listening(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
+
+
+def test_nohup_is_respected() -> None:
+    if not hasattr(signal, "SIGHUP"):
+        pytest.skip("a signal of POSIX")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest(print).listening():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_time_is_up() -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tempo_core.runs.plain import read_yaml
+from tempo_core.runs.recipe import check_flags
 from tempo_rl.errors import RecipeError
 from tempo_rl.recipe import PPORecipe, ReinforceRecipe, dump_recipe, load_recipe, make_recipe, shipped_recipes
 
@@ -44,6 +45,26 @@ def test_overrides_take_dashes_dots_and_yaml_values() -> None:
     assert recipe.hidden == [32, 16]
 
 
+def test_texts_that_look_like_numbers_survive_being_dumped() -> None:
+    kwargs = {"a": "08", "b": "1e6", "c": "010", "d": "1:30", "e": 1e6, "f": True}
+    recipe = make_recipe(PPO | {"env": {"kwargs": kwargs}})
+    again = read_yaml(dump_recipe(recipe), "here")
+    assert isinstance(again, dict) and again["env"]["kwargs"] == kwargs and make_recipe(again) == recipe
+
+
+def test_a_flag_and_an_override_must_not_contradict() -> None:
+    check_flags(["seed=3", "--total-timesteps=1e3", "wandb={project: a}"], ["seed=3", "total_timesteps=1000", "wandb.project=a"])
+    for override, flag, message in (
+        ("seed=4", "seed=3", "seed is 3 by the flag --seed, and 4 by an override\n  hint: leave one of them out"),
+        ("total-timesteps=7", "total_timesteps=8", "total_timesteps is 8 by the flag --total-timesteps, and 7 by an override"),
+        ("wandb={project: a}", "wandb.project=b", "wandb.project is 'b' by the flag --wandb-project, and 'a' by an override"),
+        ("track=false", "track=true", "track is true by the flag --track, and false by an override"),
+    ):
+        with pytest.raises(RecipeError) as raised:
+            check_flags([override], [flag])
+        assert message in str(raised.value)
+
+
 def test_later_overrides_win() -> None:
     assert make_recipe(PPO, ["seed=1", "seed=2"]).seed == 2
 
@@ -71,6 +92,14 @@ def test_algorithms_have_their_own_keys() -> None:
         ("seed.deep=1", "seed: |seed.deep|seed is"),
         ("hidden=[a", "hidden is not YAML"),
         ("executor=fast", "executor is 'fast'"),
+        ("num_envs=true", "num_envs is true: a number is needed, such as num_envs=16"),
+        ("learning_rate=yes", "learning_rate is true: a number is needed, such as learning_rate=0.0025"),
+        ("hidden=[64, false]", "hidden is [64, False]: a number is needed, such as hidden=[64, 64]"),
+        ("memory_limit=true", "memory_limit is true: a number is needed"),
+        ("target_kl=false", "target_kl is false: a number is needed"),
+        ("seed=010", "seed: 010 begins with 0, and would be a number in base 8; write 10, or '010' in quotes if it is a text"),
+        ("seed=08", "seed: 08 begins with 0, and would be a number in base 8; write 8, or"),
+        ("seed=1:30", "seed: 1:30 would be minutes and seconds; write '1:30' in quotes if it is a text"),
     ],
 )
 def test_mistakes_name_the_key(override: str, message: str) -> None:
@@ -155,7 +184,9 @@ def test_whole_numbers_may_be_written_with_an_exponent() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seed: 1\nseed: 2\n", "the key seed is there twice, in line 1"),
+        ("seed: 1\nseed: 2\n", "the key seed is there twice, in line 1 and again, in line 2$"),
+        ("a: 1\nenv:\n  id: x\n\n  id: y\n", "the key id is there twice, in line 3 and again, in line 5$"),
+        ("a: 1\nseed: -010\n", "write -10, or '-010' in quotes if it is a text, in line 2$"),
         ("a: &a [1]\nb: [*a, *a]\n", r"references \(\*name\) are not used in recipes, in line 2"),
         ("a: &a [*a]\n", "references .* are not used"),
         ("[" * 30 + "]" * 30, "more than 20 levels"),

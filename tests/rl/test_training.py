@@ -8,6 +8,7 @@ import errno
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -177,15 +178,16 @@ def test_training_records_an_episode_at_its_end(tmp_path: Path) -> None:
 
 
 class Signalling:
-    """Sends a signal to this process after an iteration."""
+    """Sends a signal to this process after an iteration, `times` times."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, iteration: int, number: signal.Signals = signal.SIGTERM):
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, iteration: int, number: signal.Signals = signal.SIGTERM, times: int = 1):
         update = tempo_rl.progress.Progress.update
 
         def interrupt(bar: Any, row: Mapping[str, Any]) -> None:
             update(bar, row)
             if row["iteration"] == iteration:
-                signal.raise_signal(number)
+                for _ in range(times):
+                    signal.raise_signal(number)
 
         monkeypatch.setattr(tempo_rl.progress.Progress, "update", interrupt)
 
@@ -356,6 +358,18 @@ def test_a_failure_in_the_environment_keeps_the_last_iteration(
     assert load_checkpoint(run.latest).iterations == 1
 
 
+def test_a_second_signal_says_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs) -> None:
+    """The first iteration is saved, and the second one is not yet when two signals come: it would be too early."""
+    Signalling(monkeypatch, iteration=1, times=2)
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(SMALL | {"save_every": 100}))
+    command = CliRunner().invoke(app, ["train", str(recipe), "--out", str(tmp_path / "run"), "--cache", programs("small")])
+    assert command.exit_code == 128 + signal.SIGTERM, command.output
+    assert load_checkpoint(RunDirectory(tmp_path / "run").latest).env_steps == 8
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert f"stopped by SIGTERM after 16 steps; 8 of them are saved in {checkpoints}\n" in command.output
+
+
 def test_environments_that_do_not_say_their_state_start_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
 ) -> None:
@@ -422,8 +436,46 @@ def test_checkpoints_that_are_taken_away_end_in_one_line(
         return save_checkpoint(path, checkpoint)
 
     monkeypatch.setattr("tempo_rl.keeper.save_checkpoint", take_away)
-    with pytest.raises(TrainingError, match="the disk is gone; no iteration was saved"):
+    with pytest.raises(TrainingError, match=r"the disk is gone; .*/run/checkpoints no longer holds iteration 1"):
         train(make_recipe(SMALL | {"save_every": 1}), run, say=lambda text: None, cache=programs("small"))
+
+
+def test_a_run_directory_that_is_renamed_while_training_ends_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
+) -> None:
+    recipe, path = make_recipe(SMALL | {"save_every": 1}), tmp_path / "run"
+
+    def rename(iteration: Any) -> None:
+        if iteration.iteration == 4:
+            path.rename(tmp_path / "renamed")
+
+    with pytest.raises(TrainingError) as raised:
+        train(recipe, create_run(path), say=lambda text: None, callbacks=[rename], cache=programs("small"))
+    place = re.escape(str(path))
+    assert re.fullmatch(
+        rf"the directory {place} is gone; {place}/checkpoints no longer holds iteration [34]", raised.value.message
+    )
+    assert "--resume NEW_NAME" in str(raised.value.hint) and not path.exists()
+    run, checkpoint = chosen_run(recipe, "tiny", None, False, str(tmp_path / "renamed"), print)
+    assert run is not None and checkpoint is not None and checkpoint.iterations in (3, 4)  # as far as it was written
+    train(recipe, run, say=lambda text: None, cache=programs("small"), resume=checkpoint)
+    assert [row["iteration"] for row in rows(run)] == [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "config.yaml", "result.json", "evaluations.csv"])
+def test_a_directory_in_the_place_of_a_file_is_one_line(name: str, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run", "resume")
+    (run.path / name).mkdir(parents=True)
+    save_checkpoint(run.latest, Checkpoint({}, make_recipe(SMALL), 1, 8))
+    for resume in ("auto", str(run.path)):
+        with pytest.raises(RunError, match=f"run/{name} is not a file\n  hint: move it away"):
+            chosen_run(make_recipe(SMALL), "tiny", run.path, False, resume, print)
+
+
+def test_a_file_in_the_place_of_the_checkpoints_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(RunError, match="checkpoints is not a directory\n  hint: move it away"):
+        create_run(tmp_path)
 
 
 def test_a_run_that_is_trained_by_another_process_is_refused(tmp_path: Path) -> None:
