@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -247,7 +248,8 @@ def train(
         place = f" in {run.checkpoints}" if saved_steps else ""
         done = f"after {steps:,} steps; {saved}{place}" if steps else "before the first iteration ended"
         echo(f"stopped by {outcome.stopped} {done}", err=True)
-        echo(f"go on with: tempo-rl train {recipe} --out {run.path} --resume auto", err=True)
+        again = ["tempo-rl", "train", recipe, *(overrides or []), *flag_overrides, "--out", str(run.path), "--resume", "auto"]
+        echo(f"go on with: {shlex.join(again)}", err=True)
         raise typer.Exit(128 + signal.Signals[outcome.stopped] if by_signal else 0)
     from tempo_rl.own import known
 

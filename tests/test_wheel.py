@@ -1,15 +1,18 @@
-"""The wheel holds what the commands need: they find it where no checkout is near."""
+"""The wheel holds what the commands need: they find it where no checkout is near. The sdist holds all that is in the repository."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,3 +52,15 @@ def test_the_model_in_the_box_is_found_from_an_empty_folder(unpacked: Path, tmp_
     facts = json.loads(result.stdout)
     assert facts["model"].startswith(str(unpacked)) and facts["tokenizer"]
     assert (unpacked / "tempo_core/runs/recipes/tiny_llama.yaml").is_file()
+
+
+def test_the_sdist_holds_the_whole_repository(tmp_path: Path) -> None:
+    """Its tests read pages, benchmarks and scripts too."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("this is no checkout")
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    (sdist,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert "PKG-INFO" in names
+    assert [name for name in tracked if name and (ROOT / name).is_file() and name not in names] == []

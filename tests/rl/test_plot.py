@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shlex
 import sys
 import types
 from pathlib import Path
@@ -205,3 +206,15 @@ def test_a_run_that_ends_before_its_first_iteration_has_no_picture(tmp_path: Pat
     command = CliRunner().invoke(app, arguments)
     assert command.exit_code == 0, command.output
     assert "before the first iteration ended\ngo on with" in command.output and "error" not in command.output
+
+
+def test_the_command_that_goes_on_has_the_settings_of_the_first(tmp_path: Path) -> None:
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(RECIPE | {"eval_episodes": 0}))
+    settings = ["hidden=[8, 8]", "--seed", "3", "--time-limit", "0", "--no-progress"]
+    first = CliRunner().invoke(app, ["train", str(recipe), "--out", str(tmp_path / "a run"), *settings])
+    (line,) = [line for line in first.output.splitlines() if line.startswith("go on with: ")]
+    command = shlex.split(line.removeprefix("go on with: "))
+    assert command[:2] == ["tempo-rl", "train"] and "hidden=[8, 8]" in command and "seed=3" in command
+    again = CliRunner().invoke(app, [*command[1:], "--time-limit", "0", "--no-progress"])
+    assert again.exit_code == 0 and line in again.output, again.output
