@@ -6,6 +6,7 @@ And what a release says of itself: one version, and the packages that each extra
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -127,3 +128,13 @@ def test_a_module_of_nobody_is_an_error_as_usual():
         name_the_extra(ModuleNotFoundError("nowhere", name="nowhere.inside"), "tempo-rl", "rl", {"typer"})
     with pytest.raises(SystemExit):
         name_the_extra(ModuleNotFoundError("typer", name="typer.inside"), "tempo-rl", "rl", {"typer"})
+
+
+def test_the_terminal_of_the_readme_shows_what_the_commands_print(tmp_path: Path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```console\n(.*?)```", readme, re.DOTALL)
+    command, *printed = block.splitlines()
+    assert command.startswith("$ tempo-llm ")
+    arguments = [sys.executable, "-m", "tempo_llm", *shlex.split(command.removeprefix("$ tempo-llm "))]
+    result = subprocess.run([*arguments, "--no-cache"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout.rstrip("\n").splitlines() == printed
