@@ -34,12 +34,30 @@ def check_sides(figures: dict[str, dict[str, float]], *sides: str) -> None:
 
 
 def test_ppo(tmp_path: Path) -> None:
-    functional, host = quick("ppo", tmp_path / "ppo.json")["cases"]
+    functional, micro, host = quick("ppo", tmp_path / "ppo.json")["cases"]
     check_sides(functional["ms_per_iteration"], "tempo", "JAX by hand", "environment only")
     assert functional["compile_seconds"]["tempo"]["total"] > 0
     for side, value in functional["last_return"].items():
         assert 5 < value < 500, side  # pole balancing with a fresh policy: both play the same game
+    check_sides(micro["ms_per_iteration"], "tempo", "JAX by hand")
+    assert 0 < micro["bytes"]["tempo"] and micro["bytes"].keys() == micro["ms_per_iteration"].keys()
     check_sides(host["ms_per_iteration"], "tempo", "JAX by hand", "environment only")
+
+
+def test_learning(tmp_path: Path) -> None:
+    written = quick("learning", tmp_path / "learning.json")
+    for case in written["cases"]:
+        (run,) = case["runs"]["tempo"]
+        steps = [step for step, _ in run["curve"]]
+        assert steps == sorted(steps) and 0 < steps[-1] <= case["steps"]
+        assert all(0 < value <= 500 for _, value in run["curve"])
+        assert case["seconds"]["tempo"] == pytest.approx(run["seconds"], rel=1e-3)
+
+
+def test_memory(tmp_path: Path) -> None:
+    for case in quick("memory", tmp_path / "memory.json")["cases"]:
+        assert all(figures["planned"] > 0 and figures["grown"] >= 0 for figures in case["bytes"].values())
+        assert set(case["bytes"]) == {"tempo", "JAX by hand"}
 
 
 def test_decisions_switched_off(tmp_path: Path) -> None:
