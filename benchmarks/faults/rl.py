@@ -110,11 +110,11 @@ class Faults:
                 kind = numbers.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
                 try:
                     process.wait(numbers.uniform(0.0, longest) if killed < count else None)
+                    longest = max(1.0, time.monotonic() - began)  # it was done: as long as that, kills reach all parts of a run
                 except subprocess.TimeoutExpired:
                     process.send_signal(kind)
-                    killed += 1
+                    killed, longest = killed + 1, longest * 1.2
                 _, errors = process.communicate()
-                longest = max(longest, min(time.monotonic() - began, 60.0)) * 1.2  # so that kills reach all parts of a run
                 self.check_checkpoints(run)
                 if process.returncode == 0:
                     break
