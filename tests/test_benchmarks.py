@@ -109,4 +109,4 @@ def test_compile_time(tmp_path: Path) -> None:
         tempo = sum(seconds for stage, seconds in cpu.items() if stage not in (*wall, *jax_and_xla))
         assert cpu["tempo"] == pytest.approx(tempo, rel=0.01)
         assert wall["tempo"] > 0 and cpu["jax"] == pytest.approx(cpu["jax traces"] + cpu["jax lowers"], rel=0.01)
-        assert case["sizes"]["XLA programs"] >= 1 and case["sizes"]["statements"] >= 3
+        assert case["sizes"]["XLA programs"] >= 1 and case["sizes"]["statements"] >= 2
