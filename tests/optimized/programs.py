@@ -119,7 +119,7 @@ def readme_example() -> Mapping[str, Any]:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     code = block_after((ROOT / "README.md").read_text(encoding="utf-8"), "example")
     exec(compile(code, str(ROOT / "README.md"), "exec"), namespace)
-    return {name: namespace[name] for name in ("losses", "weights")}
+    return {"values": namespace["values"]}
 
 
 def classic(name: str) -> tuple[str, list[Any]]:
