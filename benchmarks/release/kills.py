@@ -84,14 +84,16 @@ def kill_llm(record: Record, kills: int, seed: int, updates: int = 400) -> None:
         while killed < kills:
             out, here, number = place / f"killed-{number}", 0, number + 1
             while True:
+                began = time.monotonic()
                 process = subprocess.Popen(
                     command(out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
                 )
                 try:
                     process.wait(numbers.uniform(0.0, longest) if killed < kills else None)
+                    longest = max(1.0, time.monotonic() - began)  # it was done: as long as that, kills reach all parts of a run
                 except subprocess.TimeoutExpired:
                     process.kill()
-                    killed, here = killed + 1, here + 1
+                    killed, here, longest = killed + 1, here + 1, longest * 1.2
                 finally:
                     if sys.exc_info()[0] is not None:
                         process.kill()
