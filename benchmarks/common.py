@@ -17,7 +17,7 @@ from typing import Any
 
 Run = Callable[[], object]  # does the work once, and returns when the results are on the host
 
-VERSIONS = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "torch", "transformers")
+VERSIONS = ("tempo-dl", "jax", "jaxlib", "numpy", "gymnasium", "islpy", "torch", "transformers", "stable-baselines3")
 
 
 def arguments(description: str, add: Callable[[argparse.ArgumentParser], None] | None = None) -> argparse.Namespace:

@@ -160,6 +160,7 @@ def machines(rows: Sequence[Row]) -> str:
     dates = sorted({found["started"][:10] for found in recorded})
     processors = sorted({f"{found['machine']['cores']} cores of an {found['machine']['processor']}" for found in recorded})
     packages = {"python": "Python", "jax": "jax", "torch": "PyTorch", "transformers": "transformers"}
+    packages |= {"stable-baselines3": "Stable-Baselines3"}
     versions = []
     for key, name in packages.items():
         numbers = sorted({number for found in recorded if (number := found["versions"].get(key))})
