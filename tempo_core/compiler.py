@@ -124,7 +124,8 @@ def compile_context(
             ).at_least:
                 how = f"up to a capacity: tp.{limits[symbol]}" if symbol in limits else "for one number"
                 raise BoundsError(
-                    f"the program was compiled for the bound {symbol} {how}", hint="compile it anew: ctx.compile(...)"
+                    f"the program was compiled for the bound {symbol} {how}",
+                    hint=f"compile it again for these bounds: ctx.compile({{{symbol}: ...}}, ...)",
                 )
         if numbers == program.bounds and new_limits == program.limits:
             return program
@@ -146,13 +147,13 @@ def check_ends(source: Graph, config: Config, ends: Mapping[Symbol, Node]) -> No
                 raise CausalityError(
                     f"{node.name} depends on where it ends: {each.label} uses {bound}",
                     where=each.where or node.where,
-                    hint="a condition of an end reads its own and earlier points: x[t], x[0:t + 1]",
+                    hint="read the same point or earlier points only: x[t], x[0:t + 1]",
                 )
         if config.check_numerics:
             raise ConfigError(
-                "check_numerics repeats a run up to ends that are known before it",
+                "check_numerics=True does not work with ctx.ends, where a run finds out its own end",
                 where=node.where,
-                hint="compile a program with ctx.ends without check_numerics",
+                hint="leave check_numerics out: ctx.compile(bounds, outputs=[x])",
             )
 
 
@@ -194,25 +195,27 @@ def checked_bounds(
     symbols = {step.bound_symbol.name: step.bound_symbol for step in context.steps}
     numbers: Bounds = {}
     limits: dict[Symbol, UpTo] = {}
-    usage = f"ctx.run({{{', '.join(f'{n}: ...' for n in symbols)}}}, ...)"
+    usage = f"give each bound a number: ctx.run({{{', '.join(f'{n}: ...' for n in symbols)}}}, ...)"
     if not isinstance(bounds, Mapping):
-        raise BoundsError(f"the bounds are {bounds!r}, not a dict from bounds to numbers", hint=usage)
+        raise BoundsError(f"the bounds are {bounds!r}; they must be a dict from bounds to numbers", hint=usage)
     for key, value in bounds.items():
         symbol = symbols.get(str(key))
         if symbol is None:
-            raise BoundsError(f"{key} is not a bound of this context", hint=f"its bounds are {', '.join(symbols) or 'none'}")
+            raise BoundsError(
+                f"{key} is not a bound of this context", hint=f"the bounds of this context are {', '.join(symbols) or 'none'}"
+            )
         if isinstance(value, UpTo):
             limits[symbol], numbers[symbol] = value, value.capacity
             continue
         if isinstance(value, (bool, Expr)) or not hasattr(value, "__index__") or not 1 <= value.__index__() <= _LARGEST_BOUND:
             raise BoundsError(
-                f"the bound {key} is {value!r}; it must be an int of at least 1",
-                hint=f"use a number from 1 to {_LARGEST_BOUND} (steps are int32 numbers): {{{key}: 100}}",
+                f"the bound {key} is {value!r}; it must be an int from 1 to {_LARGEST_BOUND}",
+                hint=f"give the number of points of the step: {{{key}: 100}}",
             )
         numbers[symbol] = value.__index__()
     missing = [name for name, symbol in symbols.items() if symbol not in numbers]
     if missing and complete:
-        raise BoundsError(f"the bound {missing[0]} is not given", hint=usage)
+        raise BoundsError(f"the bound {missing[0]} is missing", hint=usage)
     return numbers, limits
 
 
@@ -231,14 +234,14 @@ def checked_tiles(context: BaseContext, config: Config) -> tuple[tuple[str, int]
     for step in config.unvectorized_steps:
         if step not in names:
             raise ConfigError(
-                f"disable names the step {step!r} in 'vectorize({step})', which the context lacks",
-                hint=f"the context has the steps {', '.join(names) or 'none'}",
+                f"disable='vectorize({step})' names the step {step!r}, but this context has no such step",
+                hint=f"the steps of this context are {', '.join(names) or 'none'}",
             )
     for step, _ in config.tiles:
         if step not in names:
             raise ConfigError(
-                f"tile names the step {step!r}, which the context lacks",
-                hint=f"the context has the steps {', '.join(names) or 'none'}",
+                f"tile names the step {step!r}, but this context has no such step",
+                hint=f"the steps of this context are {', '.join(names) or 'none'}",
             )
     return config.tiles
 
@@ -251,20 +254,20 @@ def results_of(outputs: Outputs) -> tuple[Results, list[Tensor]]:
     elif isinstance(outputs, Mapping):
         for name in outputs:
             if not isinstance(name, str):
-                raise ArgumentError(f"the name of an output is {name!r}, not a text", hint="outputs={'h': h}")
+                raise ArgumentError(f"the name of an output is {name!r}, not a string", hint="outputs={'h': h}")
         names, tensors = tuple(outputs), list(outputs.values())
     elif isinstance(outputs, Iterable) and not isinstance(outputs, (Expr, Set)):  # a set has no order
         tensors = list(outputs)
     else:
         raise ArgumentError(
-            f"outputs are {outputs!r}, not tensors", hint="outputs=[h, loss], outputs={'h': h}, or one tensor: outputs=h"
+            f"outputs are {outputs!r}, not tensors", hint="list the tensors: outputs=[h, loss]. Or name them: outputs={'h': h}"
         )
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             label = f"`{names[position]}`" if names is not None else str(position)
             raise ArgumentError(
                 f"output {label} is {tensor!r}, not a tensor of this context",
-                hint="outputs=[h, loss]; a number becomes a tensor by tp.constant(3.0)",
+                hint="list tensors: outputs=[h, loss]. To make a tensor of a number: tp.constant(3.0)",
             )
     return Results(tuple(map(Result.of, tensors)), names, single), tensors
 

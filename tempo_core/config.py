@@ -105,7 +105,8 @@ class Config:
             _choose("disable", name, (*PASSES, *CHOICES))
             if "(" in str(item) and (name != "vectorize" or not rest.endswith(")")):
                 raise ConfigError(
-                    f"disable={item!r} names a step", hint='only vectorization is switched off by step: disable=("vectorize(t)",)'
+                    f"disable={item!r} names a step, but only vectorize takes one",
+                    hint='leave the step out, or write disable=("vectorize(t)",)',
                 )
 
     def disabled(self, name: str) -> bool:
@@ -137,7 +138,7 @@ def size_in_bytes(size: int | str, option: str = "memory_limit") -> int:
         return size
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(size), re.IGNORECASE)
     if match is None or isinstance(size, float):
-        raise ConfigError(f"{option}={size!r} is not a size", hint=f'give a number of bytes, or a text: {option}="2GiB"')
+        raise ConfigError(f"{option}={size!r} is not a size", hint=f'give a number of bytes, or a string: {option}="2GiB"')
     number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
@@ -147,7 +148,7 @@ def _tile_sizes(tile: object) -> tuple[tuple[str, int], ...]:
     try:
         pairs = [(str(step), size) for step, size in (tile.items() if isinstance(tile, Mapping) else tile)]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
-        raise ConfigError(f"tile={tile!r} is not a mapping from steps to sizes", hint='tile={"t": 64}') from None
+        raise ConfigError(f"tile={tile!r} is not a dict from steps to sizes", hint='tile={"t": 64}') from None
     for step, size in pairs:
         if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
             raise ConfigError(

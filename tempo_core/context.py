@@ -42,12 +42,14 @@ class Context(BaseContext):
             names = ", ".join(s.name for s in self.steps)
             raise ArgumentError(f"`{step}` is not a step of this context", hint=f"its steps are {names}")
         if any(isinstance(node.op, End) and node.op.bound.terms == symbol.bound_expr.terms for node in self.graph):
-            raise ArgumentError(f"the step {symbol} has an end already", hint="join the conditions: when=a | b")
+            raise ArgumentError(
+                f"the step {symbol} has an end already", hint="join the conditions into one: ctx.ends(t, when=a | b)"
+            )
         usage = f"ctx.ends({symbol}, when=x < 0.1), for an x over ({symbol},)"
         if when.context is not self or symbol not in when.domain or when.domain.condition is not TRUE:
             raise ArgumentError(f"{when!r} is not a condition at every point of {symbol}", hint=usage)
         if when.dtype != "bool":
-            raise DTypeError(f"the condition of an end is {when!r}, not a bool", hint=usage)
+            raise DTypeError(f"the condition of an end must be a bool, not {when!r}", hint=usage)
         others = [s for s in when.domain.steps if s != symbol]
         holds = when[tuple(s.expr if s == symbol else slice(None) for s in when.domain.steps)] if others else when
         if holds.type.rank:

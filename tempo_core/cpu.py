@@ -26,5 +26,5 @@ def use_cpu_devices(count: int) -> None:
     if present < count:
         raise ConfigError(
             f"use_cpu_devices({count}) is too late: JAX has started, with {present} CPU device{'s' if present > 1 else ''}",
-            hint="call it before the first array is made, at the top of the program",
+            hint=f"call it at the top of the program, before the first array is made: tp.use_cpu_devices({count})",
         )

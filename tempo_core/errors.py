@@ -80,7 +80,7 @@ class ArgumentError(TempoError, TypeError):
 class DivisionError(TempoError, ZeroDivisionError):
     """An index that divides by zero, or a modulus that is not positive."""
 
-    usual_hint = "indices are divided by positive numbers: t // 2, t % 2"
+    usual_hint = "divide by a positive number: t // 2, t % 2"
 
 
 class MissingAttributeError(TempoError, AttributeError):
@@ -94,13 +94,13 @@ class ContextError(TempoError):
 class ShapeError(TempoError):
     """Shapes, axes or dtypes that do not fit together."""
 
-    usual_hint = "print(x) shows a tensor's shape; reshape, expand_dims, transpose and broadcast_to change it"
+    usual_hint = "print(x) shows the shape of x. To change it: x.reshape(...), x.expand_dims(axis), x.transpose(...)"
 
 
 class DTypeError(TempoError):
     """A dtype that the operation does not take, or that is unknown."""
 
-    usual_hint = 'x.astype("float32") converts, and comparisons such as x > 0 give bool'
+    usual_hint = 'a comparison gives a bool: x > 0. To convert numbers: x.astype("float32")'
 
 
 class IndexingError(TempoError):

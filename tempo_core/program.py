@@ -282,8 +282,8 @@ class Program(Shown, Generic[R]):
                 raise InputError(problem, hint=f"its inputs are {', '.join(self.inputs) or 'none'}")
             if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
                 raise spec.error(
-                    f"is {kind_of(value)}; only an array on the device can be donated",
-                    f"leave it out of donate, or give jax.device_put({name})",
+                    f"is {kind_of(value)}, but only an array on the device can be donated",
+                    f"leave it out of donate, or put it on the device: jax.device_put({name})",
                 )
             arrays[name] = value
         return arrays
@@ -381,7 +381,7 @@ class Program(Shown, Generic[R]):
         if self.config.check_numerics:
             raise ConfigError(
                 "a JAX function cannot raise NumericsError",
-                hint="compile it without check_numerics; JAX has jax.config.update('jax_debug_nans', True)",
+                hint="compile it without check_numerics, and let JAX check: jax.config.update('jax_debug_nans', True)",
             )
         whole = Staged(self.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients).as_function()
         lengths = self._call_lengths() if self.limits else None
@@ -416,7 +416,7 @@ class Program(Shown, Generic[R]):
         for name, result in self.outputs.items():
             if not result.type.is_static:
                 raise ConfigError(
-                    f"the output `{name}` has a shape that varies with a step, and each call of a JAX function chooses {bound}",
+                    f"the output `{name}` has a shape that varies with a step, but each call of a JAX function chooses {bound}",
                     hint=f"compile it for one bound: ctx.compile({{{bound}: {self.limits[bound].capacity}}}, ...)",
                 )
         extents = tuple(Extent(result.steps, result.type, result.condition) for result in self.results.each)
@@ -444,14 +444,12 @@ class Program(Shown, Generic[R]):
             ]
             if varying:
                 raise specs[name].error(
-                    f"has a size that each run chooses, {varying[0]}, and cannot be bound",
+                    f"cannot be bound: each run chooses its size {varying[0]}",
                     "give it to each run: program.run({...})",
                 )
         given = checked_inputs(self._free(specs, inputs), self._domains, inputs)
         for feed in given.streams.values():
-            raise feed.spec.error(
-                "is streamed, and cannot be bound", "bind arrays; runs take the values of streams one after the other"
-            )
+            raise feed.spec.error("is streamed, and cannot be bound", "give the stream to each run: program.run({...})")
         program = copy.copy(self)
         arrays = {name: _kept(array) for name, array in given.arrays.items()}
         program._arrays = {**self._arrays, **arrays}
@@ -463,7 +461,9 @@ class Program(Shown, Generic[R]):
         """Those of some inputs that are not bound. Raises InputError if one of `inputs` is."""
         for name in inputs:
             if name in self._arrays:
-                raise specs[name].error("is bound already", "leave it out, or take the program from before it was bound")
+                raise specs[name].error(
+                    "is bound already", "leave it out, or use the program that program.bind(...) was called on"
+                )
         return {name: spec for name, spec in specs.items() if name not in self._arrays}
 
     @checked
@@ -552,8 +552,8 @@ class Program(Shown, Generic[R]):
         """
         if as_written and self.results.lengths:
             raise ConfigError(
-                "a program that finds out where a step ends is stepped through as it was compiled",
-                hint="program.stepping(inputs)",
+                "a program with ctx.ends can be stepped through only as it was compiled",
+                hint="leave as_written out: program.stepping(inputs)",
             )
         numbers = self._numbers(inputs, bounds)
         scheduled = self.scheduled if not as_written else schedule(self.source, numbers)

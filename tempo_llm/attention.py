@@ -78,7 +78,7 @@ def _size(word: str, text: str | None, letter: str | None) -> int | None:
             raise PatternError(f"the attention pattern {word!r} takes no size, got {text!r}", hint=f"write {word}")
         return None
     if text is None:
-        raise PatternError(f"the attention pattern {word!r} has no size", hint=f"write {word}={letter}, such as {word}=4")
+        raise PatternError(f"the attention pattern {word!r} needs a size", hint=f"write {word}={letter}, such as {word}=4")
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
         raise PatternError(
             f"the size of {word} is {text!r}; it must be a whole number of at least 1", hint=f"write {word}=4, for example"

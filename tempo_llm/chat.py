@@ -42,19 +42,19 @@ class ChatTemplate:
             try:
                 text = {entry["name"]: entry["template"] for entry in text}.get("default")
             except (TypeError, KeyError):
-                raise TokenizerError(f"{source}: chat_template is a list of other things than names and templates") from None
+                raise TokenizerError(f"{source}: chat_template is a list, but not one of names and templates") from None
         file = root / "chat_template.jinja"
         if file.exists():
             source = file
             try:
                 text = read_text(file)
             except (OSError, UnicodeDecodeError) as error:
-                raise TokenizerError(f"{file} cannot be read: {error}", hint="use --raw to do without it") from None
+                raise TokenizerError(f"{file} cannot be read: {error}", hint="to send prompts without it: --raw") from None
         if not text:
             return None
         if not isinstance(text, str):
             raise TokenizerError(
-                f"{source}: chat_template is {type(text).__name__}, not a text", hint="use --raw to do without it"
+                f"{source}: chat_template is {type(text).__name__}, not a string", hint="to send prompts without it: --raw"
             )
         if len(text) > LONGEST_TEMPLATE:
             raise TokenizerError(f"{source}: the chat template has {len(text)} characters; the most are {LONGEST_TEMPLATE}")
@@ -72,7 +72,8 @@ class ChatTemplate:
         """
         if importlib.util.find_spec("jinja2") is None:
             raise TokenizerError(
-                "this model's chat template needs the package jinja2", hint="pip install 'tempo-dl[llm]', or use --raw"
+                "this model's chat template needs the package jinja2",
+                hint="send prompts without it, --raw, or install it: pip install 'tempo-dl[llm]'",
             )
         request = {
             "template": self.text,
@@ -128,7 +129,7 @@ def _answer(text: str) -> dict[str, Any]:
 
 
 def _failed(reason: str) -> TokenizerError:
-    return TokenizerError(f"the model's chat template fails: {_one_line(reason)}", hint="use --raw to send the prompt without it")
+    return TokenizerError(f"the model's chat template fails: {_one_line(reason)}", hint="to send prompts without it: --raw")
 
 
 def _one_line(text: str) -> str:

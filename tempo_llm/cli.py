@@ -62,7 +62,7 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     except (OSError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(values, dict):
-        raise typer.BadParameter(f'{path} holds no object, such as {{"temperature": 0.7}}')
+        raise typer.BadParameter(f'{path} holds no JSON object, such as {{"temperature": 0.7}}')
     option_of = {
         flag.lstrip("-"): parameter
         for parameter in context.command.params
@@ -93,31 +93,32 @@ ModelName = Annotated[
         autocompletion=completion.models,
     ),
 ]
-Dtype = Annotated[str, typer.Option(help="Of weights and keys: float32, bfloat16, float16, int8 (weights alone).")]
+Dtype = Annotated[str, typer.Option(help="Format of weights and keys: float32, bfloat16, float16, int8 (weights only).")]
 AttentionFlag = Annotated[
     str | None,
     typer.Option(
-        help="The past tokens to attend to: full, window=W, window=W+sink=K, block=B, dilated=D, dilated=D+window=W; "
-        "by layers as in 0-3:full,4-:window=1024+sink=4 [default: the model's own]."
+        help="Which past tokens to attend to: full, window=W, window=W+sink=K, block=B, dilated=D or dilated=D+window=W. "
+        "For ranges of layers: 0-3:full,4-:window=1024+sink=4. The default is the model's own."
     ),
 ]
-MaxContext = Annotated[int | None, typer.Option(help="Most tokens of prompt and continuation together.")]
+MaxContext = Annotated[int | None, typer.Option(help="The most tokens of prompt and new text together.")]
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", "--max-tokens", "-n", help="Tokens to generate.")]
-Temperature = Annotated[float, typer.Option(help="0 takes the most likely token; above 0 tokens are drawn.")]
+Temperature = Annotated[float, typer.Option(help="0: always take the most likely token. Above 0: draw tokens at random.")]
 TopK = Annotated[int, typer.Option(help="Draw from the K most likely tokens (0: from all).")]
-TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens that together have this probability.")]
-MinP = Annotated[float, typer.Option(help="Draw from tokens with at least this share of the greatest probability.")]
-RepetitionPenalty = Annotated[float, typer.Option(help="Above 1, tokens that were there before are less likely.")]
-FrequencyPenalty = Annotated[float, typer.Option(help="Taken off a token's logit each time that it is in the text.")]
-PresencePenalty = Annotated[float, typer.Option(help="Taken off a token's logit once if it is in the text.")]
+TopP = Annotated[float, typer.Option(help="Draw from the most likely tokens whose probabilities add up to this.")]
+MinP = Annotated[float, typer.Option(help="Draw from tokens with at least this share of the largest probability.")]
+RepetitionPenalty = Annotated[float, typer.Option(help="Above 1: make tokens that are already in the text less likely.")]
+FrequencyPenalty = Annotated[float, typer.Option(help="Lower the logit of a token by this for each time that it is in the text.")]
+PresencePenalty = Annotated[float, typer.Option(help="Lower the logit of a token by this if it is in the text.")]
 LogitBias = Annotated[
-    list[str] | None, typer.Option(metavar="ID=VALUE", help="Added to a token's logit; -inf excludes it; repeatable.")
+    list[str] | None,
+    typer.Option(metavar="ID=VALUE", help="Add VALUE to the logit of token ID; -inf excludes the token. Repeatable."),
 ]
-Seed = Annotated[int, typer.Option(help="Draws are a function of the seed, the prompt and the position.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random draws. They depend on the seed, the prompt and the position only.")]
 SystemPrompt = Annotated[str | None, typer.Option(help="A system message for the chat template.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu [default: what JAX prefers].")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu (default: the choice of JAX).")]
 Devices = Annotated[
-    str, typer.Option(metavar="N|auto", help="Devices that share the rows: a number, or all that pay; on a CPU, its cores.")
+    str, typer.Option(metavar="N|auto", help="Spread the texts over N devices (on a CPU: cores); auto: as many as help.")
 ]
 CacheDir = Annotated[
     Path | None,
@@ -125,13 +126,13 @@ CacheDir = Annotated[
         "--cache",
         "--compile-cache",
         metavar="DIR",
-        help="Where compiled programs are kept [default: $TEMPO_CACHE, else ~/.cache/tempo].",
+        help="Directory for compiled programs (default: $TEMPO_CACHE, else ~/.cache/tempo).",
     ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile again, and keep no compiled program.")]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Flags as a JSON object.", callback=_from_file, is_eager=True),
+    typer.Option("--config", metavar="FILE", help="Read flags from a JSON object in FILE.", callback=_from_file, is_eager=True),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print timings to standard error.")]
 
@@ -225,10 +226,10 @@ def _sampling(
         try:
             number, amount = int(token), float(value)
         except ValueError:
-            raise RequestError(f"the logit bias {text!r} is not a token and a number", hint="--logit-bias 42=-inf") from None
+            raise RequestError(f"the logit bias {text!r} is not of the form TOKEN=NUMBER", hint="--logit-bias 42=-inf") from None
         if biases.get(number, amount) != amount:
             raise RequestError(
-                f"the token {number} has the logit biases {biases[number]:g} and {amount:g}", hint="leave one of them out"
+                f"the token {number} has two logit biases, {biases[number]:g} and {amount:g}", hint="leave one of them out"
             )
         biases[number] = amount
     return Sampling(temperature, top_k, top_p, min_p, repetition, frequency, presence, biases)
@@ -248,13 +249,13 @@ def generate(
         typer.Option(
             "--jsonl",
             metavar="FILE",
-            help="One prompt a line, as JSON: a text, or an object with `prompt`, `id`, `max_tokens`, `temperature`; `-` is stdin.",
+            help="Read one prompt from each line, as JSON: a string, or an object with `prompt`, `id`, `max_tokens`, `temperature`. `-` is stdin.",
         ),
     ] = None,
     system_prompt: SystemPrompt = None,
     raw: Annotated[bool, typer.Option("--raw", help="Give prompts as they are, without the chat template.")] = False,
     special_tokens: Annotated[
-        bool, typer.Option("--special-tokens", help="Special tokens that are spelled out in prompts are not text.")
+        bool, typer.Option("--special-tokens", help="Read special tokens in prompts, such as </s>, as tokens.")
     ] = False,
     max_new_tokens: MaxNewTokens = 128,
     temperature: Temperature = 0.0,
@@ -266,13 +267,13 @@ def generate(
     presence_penalty: PresencePenalty = 0.0,
     logit_bias: LogitBias = None,
     seed: Seed = 0,
-    num_samples: Annotated[int, typer.Option(help="How often each prompt is continued.")] = 1,
-    logprobs: Annotated[int, typer.Option(help="With --json or --jsonl: the K most likely tokens at each position.")] = 0,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False,
-    stop: Annotated[list[str] | None, typer.Option(help="A text that ends the continuation; repeatable.")] = None,
-    stop_token_id: Annotated[list[int] | None, typer.Option(help="A further token that ends the text; repeatable.")] = None,
+    num_samples: Annotated[int, typer.Option(help="How many continuations of each prompt.")] = 1,
+    logprobs: Annotated[int, typer.Option(help="With --json or --jsonl: give the K most likely tokens at each position.")] = 0,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Do not stop at an end token.")] = False,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop when the new text contains this; repeatable.")] = None,
+    stop_token_id: Annotated[list[int] | None, typer.Option(help="Stop at this token too; repeatable.")] = None,
     stream: Annotated[
-        bool | None, typer.Option("--stream/--no-stream", help="Print text as it comes [default: on a terminal].")
+        bool | None, typer.Option("--stream/--no-stream", help="Print text as it comes (default: on a terminal).")
     ] = None,
     dtype: Dtype = "float32",
     device: Device = None,
@@ -281,11 +282,11 @@ def generate(
     max_context: MaxContext = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="With --plan: each statement and each store on a line of its own.")
+        bool, typer.Option("--full", help="With --plan: print each statement and each store on its own line.")
     ] = False,
     memory_picture: Annotated[
         Path | None,
-        typer.Option("--memory-picture", metavar="FILE", help="With --plan: draw the memory over its order, as .svg."),
+        typer.Option("--memory-picture", metavar="FILE", help="With --plan: draw the memory, statement by statement, as .svg."),
     ] = None,
     profile: Annotated[
         bool, typer.Option("--profile", help="Print where the time goes to standard error, and draw profile.svg.")
@@ -305,14 +306,16 @@ def generate(
         own = next((line for line in lines if line.has_settings), None)
         if own is not None and (plan or profile or as_json):
             flag = "--plan" if plan else "--profile" if profile else "--json"
-            raise RequestError(f"{own.where} has settings of its own, and {flag} is about one batch", hint=f"leave {flag} out")
+            raise RequestError(
+                f"{own.where} has its own settings, but {flag} needs the same settings for all prompts", hint=f"leave {flag} out"
+            )
         sampling = _sampling(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
         if temperature == 0 and not any(line.temperature for line in lines):
             drawing = {"--top-k": top_k != 0, "--top-p": top_p != 1, "--min-p": min_p != 0, "--num-samples": num_samples > 1}
             for flag in (flag for flag, is_given in drawing.items() if is_given):
-                typer.echo(f"note: without --temperature the most likely token is taken, {flag} or not", err=True)
+                typer.echo(f"note: {flag} has no effect without --temperature: the most likely token is taken", err=True)
         started = time.perf_counter()
         loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
         ids = _encode(loaded, texts, raw, system_prompt, special_tokens)
@@ -377,7 +380,7 @@ def _check_companions(flags: dict[str, bool], needed: dict[str, bool]) -> None:
     alone = next((flag for flag, is_given in flags.items() if is_given), None)
     if alone is not None and not any(needed.values()):
         raise RequestError(
-            f"{alone} is of no use without {' or '.join(needed)}", hint=f"add {next(iter(needed))}, or leave it out"
+            f"{alone} has no effect without {' or '.join(needed)}", hint=f"add {next(iter(needed))}, or leave it out"
         )
 
 
@@ -489,7 +492,7 @@ def chat(
     config: ConfigFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Talk with a model. Keys and values stay from turn to turn. /clear begins anew, /exit or the end of input leaves."""
+    """Talk with a model, turn by turn. /clear begins a new conversation; /exit or the end of input ends the program."""
     with _errors() as command:
         if max_new_tokens < 1:
             raise RequestError(
@@ -549,7 +552,7 @@ def _line(prompt: str) -> str | None:
 
 @app.command()
 def info(model: ModelName = "", as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """What a model directory holds: sizes, parameters, end tokens, attention, tokenizer. Its weights are not read."""
+    """Print what a model directory holds: sizes, parameters, end tokens, attention, tokenizer. Its weights are not read."""
     with _errors():
         if not model:
             raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
@@ -606,14 +609,14 @@ def plan(
     dtype: Dtype = "float32",
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
-    full: Annotated[bool, typer.Option("--full", help="Each statement and each store on a line of its own.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print each statement and each store on its own line.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object: the memory of all tensors and its peaks.")
     ] = False,
     cache: CacheDir = None,
     no_cache: NoCache = False,
 ) -> None:
-    """What generation would store and run, with the bytes of each cache. Nothing runs."""
+    """Print what generation would store and run, with the bytes of each cache. Nothing runs."""
     with _errors() as command:
         if prompt_tokens < 1 or rows < 1:
             raise RequestError("a plan needs at least one prompt of at least one token", hint="--rows 1 --prompt-tokens 128")
@@ -630,7 +633,7 @@ def bench(
     prompt_tokens: Annotated[int, typer.Option(help="The length of the prompts.")] = 128,
     rows: Annotated[int, typer.Option(help="How many prompts.")] = 1,
     max_new_tokens: MaxNewTokens = 128,
-    repeats: Annotated[int, typer.Option(help="How many runs are measured; medians are shown.")] = 3,
+    repeats: Annotated[int, typer.Option(help="How many runs to measure; the medians are printed.")] = 3,
     dtype: Dtype = "float32",
     device: Device = None,
     devices: Devices = "1",
@@ -640,7 +643,7 @@ def bench(
     cache: CacheDir = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Time to the first token, tokens per second, and the share of the speed at which this machine reads memory."""
+    """Measure the time to the first token and the tokens per second, and compare with the speed of memory."""
     with _errors() as command:
         if prompt_tokens < 1 or rows < 1 or repeats < 1:
             raise RequestError("a measurement needs at least one run of one prompt of one token", hint="--repeats 3 --rows 1")
@@ -659,7 +662,7 @@ def bench(
 
 @app.command()
 def doctor() -> None:
-    """Print versions beside those that are tested, devices, and the packages that are missing."""
+    """Print the installed versions beside the tested ones, the devices, and the packages that are missing."""
     with _errors():
         from tempo_core.runs.doctor import Extra, findings, is_able, versions
 
@@ -694,37 +697,37 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Overrides such as learning-rate=1e-3 or model.hidden-size=64.",
+            help="Change keys of the recipe: learning-rate=1e-3 model.hidden-size=64.",
             autocompletion=completion.overrides,
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory [default: runs/RECIPE-seedS-NNN].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory (default: runs/RECIPE-seedS-NNN).")] = None,
     seed: Annotated[int | None, typer.Option(help="The recipe's seed.")] = None,
     resume: Annotated[
         str,
         typer.Option(
             metavar="auto|PATH|off",
-            help="Go on with a run: that of --out or the newest unfinished one of this recipe and seed (auto), or a run directory.",
+            help="Go on with a run. auto: the run in --out, else the newest unfinished run of this recipe and seed. PATH: a run directory.",
         ),
     ] = "off",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out already holds.")] = False,
     track: Annotated[
         bool | None, typer.Option("--track/--no-track", help="Log to Weights & Biases (offline without a key).")
     ] = None,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
+        bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar (default: on a terminal).")
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(min=0.0, help="Minutes after which to stop and save.")] = None,
+    time_limit: Annotated[float | None, typer.Option(min=0.0, help="Stop and save after this many minutes.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="With --plan: each statement and each store on a line of its own.")
+        bool, typer.Option("--full", help="With --plan: print each statement and each store on its own line.")
     ] = False,
     device: Device = None,
     devices: Devices = "1",
     cache: CacheDir = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Train a model by RECIPE; the run directory gets config.yaml, metrics.csv, state.safetensors, result.json and model/."""
+    """Train a model by RECIPE. The run directory gets config.yaml, metrics.csv, state.safetensors, result.json and model/."""
     with _errors(prints=plan) as command:
         _check_companions({"--full": full}, {"--plan": plan})
         _check_companions({"--overwrite": overwrite}, {"--out": out is not None})

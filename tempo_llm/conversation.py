@@ -64,7 +64,7 @@ class Conversation:
     def say(self, text: str, max_new_tokens: int = 1024) -> Iterator[str]:
         """The reply to a message, piece by piece; after its last piece it is in `messages`. Raises RequestError if it does not fit."""
         if not isinstance(text, str):
-            raise RequestError(f"the message is {shown(text)}; it must be a text", hint='chat.say("Hello")')
+            raise RequestError(f"the message is {shown(text)}; it must be a string", hint='chat.say("Hello")')
         if not isinstance(max_new_tokens, int) or isinstance(max_new_tokens, bool) or max_new_tokens < 1:
             raise RequestError(f"max_new_tokens is {shown(max_new_tokens)}; it must be a whole number of at least 1")
         messages: list[Message] = [*self.messages, {"role": "user", "content": text}]
@@ -73,7 +73,7 @@ class Conversation:
             tokens = self._tokenizer.encode_conversation(messages)
         if len(tokens) + 1 > self._most:
             raise RequestError(
-                f"the conversation has {len(tokens)} tokens, and fills the context of {self._most}",
+                f"the conversation has {len(tokens)} tokens, which fill the context of {self._most}",
                 hint="begin another one: /clear",
             )
         self._turn += 1
@@ -98,7 +98,8 @@ class Conversation:
                 yield piece
                 if turn != self._turn:
                     raise RequestError(
-                        "another message came before this reply was whole", hint="read a reply to its end, or leave it"
+                        "another message was sent before this reply was complete",
+                        hint="read each reply to its end: for piece in chat.say(text): ...",
                     )
             if is_last:
                 break

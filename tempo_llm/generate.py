@@ -136,7 +136,7 @@ class Request:
             if not check_tokens(prompt, f"prompt {number}", config):
                 raise RequestError(
                     f"prompt {number} has no tokens",
-                    hint='write some text: --prompt "Hello"; neither the tokenizer nor a chat template adds a token',
+                    hint='an empty prompt needs a model that begins with a token of its own. Write some text: --prompt "Hello"',
                 )
         check_tokens(self.stop_ids, "stop_ids", config)
         most = config.max_position_embeddings
@@ -147,7 +147,7 @@ class Request:
         if longest + self.max_new_tokens > limit:
             raise RequestError(
                 f"a prompt of {longest} tokens and {self.max_new_tokens} new ones do not fit the context of {limit} tokens",
-                hint="shorten the prompt, or ask for fewer new tokens, such as --max-new-tokens 16",
+                hint="shorten the prompt, or ask for fewer new tokens: --max-new-tokens 16",
             )
         return longest + self.max_new_tokens
 
@@ -164,8 +164,8 @@ def check_tokens(tokens: Iterable[int], what: str, config: LlamaConfig) -> list[
     unknown = [token for token in ids if not _is_whole(token) or not 0 <= token < config.vocab_size]
     if unknown:
         raise RequestError(
-            f"{what} has token {shown(unknown[0])}, and the model knows {config.vocab_size} tokens",
-            hint="token ids are whole numbers; if a tokenizer gave them, it does not belong to this model",
+            f"{what} has token {shown(unknown[0])}, but the model knows {config.vocab_size} tokens",
+            hint=f"token ids go from 0 to {config.vocab_size - 1}. Take them from the tokenizer of this model: model.tokenizer.encode(text, raw=True)",
         )
     return ids
 
@@ -409,7 +409,7 @@ class Generator:
             if positions > self.capacity:
                 raise RequestError(
                     f"{positions} positions do not fit the capacity of {self.capacity}",
-                    hint="load the model with a larger capacity",
+                    hint="load the model with a larger capacity: tempo_llm.load(model, capacity=512)",
                 )
             return self.capacity
         doubled = LEAST_CAPACITY
@@ -497,7 +497,7 @@ class Rows:
                 if token == NOT_FINITE:
                     raise CheckpointError(
                         f"the model's logits are not finite after token {position - 1} of prompt {self._rows[row][0]}",
-                        hint="the weights may be damaged; if they are float16, numbers may be too large for it: try --dtype bfloat16",
+                        hint="the weights may be damaged, or too large for float16: try --dtype bfloat16",
                     )
                 self.tokens[row].append(token)
                 if self.request.logprobs:

@@ -48,7 +48,7 @@ def locate(model: str | Path) -> Path:
             return candidate
     if os.path.isfile(name):
         raise RequestError(
-            f"{name} is a file, and a model is a directory", hint=f"give the directory: --model {Path(name).parent}"
+            f"{name} is a file, but a model is a directory", hint=f"give the directory: --model {Path(name).parent}"
         )
     name = name if len(name) < 200 else f"{name[:197]}..."
     looked = [f"the directory {name}", f"{CHECKPOINTS}/{name}", "the models of this package"]
@@ -84,5 +84,5 @@ def _missing(name: str, looked: list[str], reason: str, repository: str = "REPOS
     here = f"; the models here are: {', '.join(models)}" if models else ""
     return RequestError(
         f"{name} is not a model: looked for {', '.join(looked)}{here}; {reason}",
-        hint=f"download the weights: huggingface-cli download {repository} --local-dir {CHECKPOINTS}/NAME, or give a directory: --model DIR",
+        hint=f"give a directory, --model DIR, or download the weights: huggingface-cli download {repository} --local-dir {CHECKPOINTS}/NAME",
     )

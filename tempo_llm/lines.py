@@ -50,7 +50,7 @@ def read_lines(source: str, prompts: Sequence[str], files: Sequence[str], jsonl:
         raise RequestError(f"unexpected argument {source!r}", hint="give the prompt with --prompt TEXT, --file PATH or `-`")
     names = [*files, *([source] if source else [])]
     if [*names, jsonl].count(STDIN) > 1:
-        raise RequestError("standard input is named twice, and can be read once", hint="leave one `-` out")
+        raise RequestError("standard input is named twice, but it can be read only once", hint="leave one `-` out")
     lines = [Line(text) for text in prompts]
     lines += [Line(_without_newline(_read(name))) for name in names]
     if jsonl is not None:
@@ -96,7 +96,7 @@ def parse_line(text: str, where: str) -> Line:
             near = difflib.get_close_matches(key, KEYS, 1)
             raise RequestError(
                 f"{where} has the unknown key {shown(key)}",
-                hint=f"did you mean {near[0]}?" if near else f"the keys are {', '.join(KEYS)}; put what is yours under id",
+                hint=f"did you mean {near[0]}?" if near else f"the keys are {', '.join(KEYS)}; put your own data under id",
             )
     counts = [values[key] for key in ("max_tokens", "max_new_tokens") if values.get(key) is not None]
     if len(counts) == 2 and counts[0] != counts[1]:
@@ -116,7 +116,7 @@ def parse_line(text: str, where: str) -> Line:
         json.dumps(None if number is NO_ID else number, allow_nan=False)
     except ValueError:
         raise RequestError(
-            f"{where}: id is {shown(number)}; JSON has no number that is not finite", hint="write it as a text"
+            f"{where}: id is {shown(number)}; JSON has no number that is not finite", hint='write it as a string: {"id": "NaN"}'
         ) from None
     return Line(values["prompt"], number, count, temperature, where)
 

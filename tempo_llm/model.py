@@ -70,7 +70,7 @@ def stop_texts(stop: str | Sequence[str]) -> tuple[str, ...]:
     """The texts that end a continuation. Raises RequestError if they are not texts, or empty."""
     stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
     if not all(isinstance(text, str) and text for text in stops):
-        raise RequestError(f"stop is {shown(stop)}; it must be texts that are not empty", hint='stop=["END"], or leave it out')
+        raise RequestError(f"stop is {shown(stop)}; it must be strings that are not empty", hint='stop=["END"], or leave it out')
     return stops
 
 
@@ -216,7 +216,7 @@ class Model:
             return [each]  # the ids of one prompt
         if any(isinstance(prompt, str) or not hasattr(prompt, "__len__") for prompt in each):
             raise RequestError(
-                "prompts are texts or token ids, not both", hint='generate(["one", "two"]) or generate([[1, 2], [3]])'
+                "prompts are strings or token ids, not both", hint='generate(["one", "two"]) or generate([[1, 2], [3]])'
             )
         return [list(check_tokens(prompt, f"prompt {number}", self.config)) for number, prompt in enumerate(each)]
 

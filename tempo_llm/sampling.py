@@ -66,10 +66,10 @@ class Sampling:
         if not isinstance(self.top_k, Integral):
             raise RequestError(f"top_k is {shown(self.top_k)}; it must be a whole number", hint="--top-k 40, for example")
         if self.top_p == 0:
-            raise RequestError("top_p is 0; it must be greater than 0", hint="leave --top-p out to do without it")
+            raise RequestError("top_p is 0; it must be greater than 0", hint="to switch it off, leave --top-p out")
         if not isinstance(self.logit_bias, Mapping):
             raise RequestError(
-                f"logit_bias is {shown(self.logit_bias)}; it must be numbers by token", hint="logit_bias={42: -1.0}"
+                f"logit_bias is {shown(self.logit_bias)}; it must be a dict from tokens to numbers", hint="logit_bias={42: -1.0}"
             )
         for token, bias in self.logit_bias.items():
             if not isinstance(bias, Real) or math.isnan(bias) or bias == math.inf:
@@ -110,7 +110,7 @@ class Sampling:
             for token, value in self.logit_bias.items():
                 if not isinstance(token, Integral) or not 0 <= token < vocabulary:
                     raise RequestError(
-                        f"the logit bias names token {shown(token)}, and the model knows the tokens 0 to {vocabulary - 1}"
+                        f"the logit bias names token {shown(token)}, but the model knows the tokens 0 to {vocabulary - 1}"
                     )
                 bias[token] = min(max(value, _EXCLUDED), _LARGEST)
             if (bias == _EXCLUDED).all():
@@ -137,7 +137,9 @@ def chosen_sampling(sampling: Sampling | None, temperature: float) -> Sampling:
     if sampling is None:
         return Sampling(temperature)
     if temperature != 0:
-        raise RequestError("temperature is given beside sampling", hint=f"sampling=Sampling({shown(temperature)}, ...)")
+        raise RequestError(
+            "temperature and sampling are both given", hint=f"put it into sampling: sampling=Sampling({shown(temperature)}, ...)"
+        )
     return sampling
 
 

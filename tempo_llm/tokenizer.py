@@ -61,7 +61,7 @@ class Tokenizer:
         """
         if raw:
             if system_prompt is not None:
-                raise TokenizerError("a system prompt needs a chat template, and a raw prompt uses none")
+                raise TokenizerError("a system prompt needs a chat template, but a raw prompt uses none")
             return self._with_bos(self._encoded(prompt if special else self._guarded(prompt), True))
         return self.encode_conversation(conversation(prompt, system_prompt), special)
 

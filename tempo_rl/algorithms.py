@@ -115,7 +115,8 @@ class Algorithm:
     def __init__(self, env: AnyEnvironment | EnvRecipe, keys: Keys):
         if "algorithm" in keys:
             raise RecipeError(
-                f"{type(self).__name__} is the algorithm {self.name}", hint="leave algorithm= out, or take another class"
+                f"{type(self).__name__} always trains with the algorithm {self.name}",
+                hint="leave algorithm= out, or use another class",
             )
         source = None if isinstance(env, EnvRecipe) else source_of(env)
         plain = env.model_dump() if isinstance(env, EnvRecipe) else {"id": env if source is None else source.name}
@@ -143,9 +144,11 @@ class Algorithm:
         """
         show = sys.stderr.isatty() if progress is None else progress
         if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-            raise RunError(f"callbacks is {callbacks!r}", hint="give a list of functions: callbacks=[function]")
+            raise RunError(f"callbacks is {callbacks!r}, not a list of functions", hint="write callbacks=[function]")
         if resume and out is None:
-            raise RunError("resume=True goes on with the run in `out`, which is not given", hint="agent.train(out, resume=True)")
+            raise RunError(
+                "resume=True needs `out`, the directory of the run to go on with", hint="name it: agent.train(out, resume=True)"
+            )
         with tempfile.TemporaryDirectory() as unnamed:
             path = Path(unnamed) / "run" if out is None else Path(out).absolute()
             if resume:
@@ -190,7 +193,7 @@ class Algorithm:
         is_one = array.shape == shape
         if not is_one and array.shape[1:] != shape:
             raise RLError(
-                f"an observation of {self.recipe.env.id} has the shape {shape}, and this one {array.shape}",
+                f"an observation of {self.recipe.env.id} has the shape {shape}, but this one has {array.shape}",
                 hint=f"give one observation {shape}, or a batch {('B', *shape)}",
             )
         action = policy.actions.outward(policy(array[None] if is_one else array, deterministic, seed))
@@ -201,9 +204,9 @@ class Algorithm:
             with np.errstate(over="ignore"):
                 array = np.asarray(observation, dtype)
         except (TypeError, ValueError) as error:
-            raise RLError(f"an observation of {self.recipe.env.id} is numbers, and this one {observation!r}") from error
+            raise RLError(f"an observation of {self.recipe.env.id} must be numbers, not {observation!r}") from error
         if not np.isfinite(array).all():
-            raise RLError(f"an observation of {self.recipe.env.id} is finite in {dtype}, and this one {observation!r}")
+            raise RLError(f"an observation of {self.recipe.env.id} must be finite in {dtype}, not {observation!r}")
         return array
 
     def forget(self, done: np.ndarray | None = None) -> None:
@@ -307,7 +310,7 @@ def load(path: str | Path, env: AnyEnvironment | None = None, trust: bool = Fals
             return kind.load(path, env, trust)
     names = ", ".join(ALGORITHMS)
     raise CheckpointError(
-        f"{path} holds an agent of the algorithm {name}", hint=f"tempo_rl.load knows {names}; play it with tempo-rl eval"
+        f"{path} holds an agent of the algorithm {name}", hint=f"tempo_rl.load knows {names}. To play it: tempo-rl eval PATH"
     )
 
 

@@ -90,7 +90,7 @@ def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = (
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
             f"{path} ({path.stat().st_size} bytes) cannot be read: {error}",
-            hint="the file is truncated, or not a safetensors file",
+            hint="the file is truncated, or not a safetensors file; use an earlier checkpoint",
         ) from error
     if header.get("format") != FORMAT:
         raise CheckpointError(
@@ -106,7 +106,8 @@ def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = (
         foreign = [] if trust else [name for name in foreign_references(meta["recipe"], True) if name not in allowed]
         if foreign:
             raise CheckpointError(
-                f"{path} would import {', '.join(foreign)}", hint="if you trust whoever made it: --trust, or trust=True in Python"
+                f"to load {path} would import {', '.join(foreign)}",
+                hint="this runs code. If you trust its maker: --trust, or trust=True in Python",
             )
         recipe = make_recipe(meta["recipe"], where=str(path))
         iterations, env_steps, progress = int(meta["iterations"]), int(meta["env_steps"]), Numbers(**meta["progress"])
@@ -124,7 +125,7 @@ def load_checkpoint(path: Path, trust: bool = True, allowed: Collection[str] = (
 
 def _check_parameter(path: Path, name: str, value: np.ndarray) -> None:
     if not np.issubdtype(value.dtype, np.floating):
-        raise CheckpointError(f"{path}: the parameter {name} is of {value.dtype}; parameters are floats")
+        raise CheckpointError(f"{path}: the parameter {name} is of {value.dtype}, but parameters must be floats")
     if not np.isfinite(value).all():
         raise CheckpointError(f"{path}: the parameter {name} is not finite", hint="use an earlier checkpoint")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="tempo-rl",
-    help="Train and evaluate reinforcement-learning agents that are compiled as recurrent programs.",
+    help="Train and evaluate reinforcement-learning agents. A recipe says what to train; Tempo compiles it to one program.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -41,14 +41,16 @@ app = typer.Typer(
 RecipeArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE", help="A YAML file, or the name of a shipped recipe (see `ls`).", autocompletion=completion.recipes
+        metavar="RECIPE",
+        help="A YAML file, or the name of a shipped recipe (`tempo-rl ls` lists them).",
+        autocompletion=completion.recipes,
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Overrides such as learning-rate=1e-3 or env.kwargs.gravity=9.8.",
+        help="Change keys of the recipe: learning-rate=1e-3 env.kwargs.gravity=9.8.",
         autocompletion=completion.overrides,
     ),
 ]
@@ -56,12 +58,12 @@ Overrides = Annotated[
 
 CacheDirectory = Annotated[
     Path | None,
-    typer.Option("--cache", metavar="DIR", help="Where compiled programs are kept [default: $TEMPO_CACHE, else ~/.cache/tempo]."),
+    typer.Option("--cache", metavar="DIR", help="Directory for compiled programs [default: $TEMPO_CACHE, else ~/.cache/tempo]."),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew, and keep nothing.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile again, and keep no compiled program.")]
 Devices = Annotated[
     str,
-    typer.Option(metavar="N|auto", help="Devices that share the environments: a number, or all that pay; on a CPU, its cores."),
+    typer.Option(metavar="N|auto", help="Spread the environments over N devices (on a CPU: cores); auto: as many as help."),
 ]
 
 
@@ -117,7 +119,7 @@ def before_any_command(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    show_traceback: Annotated[bool, typer.Option("--traceback", help="Show errors with all their lines.")] = False,
+    show_traceback: Annotated[bool, typer.Option("--traceback", help="Show errors with their Python traceback.")] = False,
 ) -> None:
     """Set the options that JAX reads when it is imported."""
     global _show_traceback
@@ -133,51 +135,58 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Run directory [default: runs/RECIPE-seedS-NNN].")] = None,
     seed: Annotated[int | None, typer.Option(help="The recipe's seed.")] = None,
     total_timesteps: Annotated[int | None, typer.Option(help="Environment steps to train for.")] = None,
-    num_envs: Annotated[int | None, typer.Option(help="Environments stepped together.")] = None,
-    save_every: Annotated[int | None, typer.Option(help="Iterations between checkpoints; 0: ten in the run.")] = None,
-    keep: Annotated[int | None, typer.Option(help="Numbered checkpoints that stay.")] = None,
-    eval_every: Annotated[int | None, typer.Option(help="Iterations between evaluations while training; 0: none.")] = None,
+    num_envs: Annotated[int | None, typer.Option(help="How many environments run side by side.")] = None,
+    save_every: Annotated[
+        int | None, typer.Option(help="Iterations between checkpoints (0: ten checkpoints in the run).")
+    ] = None,
+    keep: Annotated[int | None, typer.Option(help="How many numbered checkpoints to keep.")] = None,
+    eval_every: Annotated[
+        int | None, typer.Option(help="Iterations between evaluations while training (0: no evaluations).")
+    ] = None,
     memory_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Refuse a program that needs more memory than this, such as 2GiB.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu [default: what JAX prefers].")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu [default: the choice of JAX].")] = None,
     devices: Devices = "1",
     track: Annotated[
         bool | None, typer.Option("--track/--no-track", help="Log to Weights & Biases (offline without a key).")
     ] = None,
-    wandb_project: Annotated[str | None, typer.Option(help="The project in Weights & Biases; implies --track.")] = None,
-    wandb_entity: Annotated[str | None, typer.Option(help="The user or team there.")] = None,
-    wandb_group: Annotated[str | None, typer.Option(help="The group of the run there.")] = None,
-    wandb_tags: Annotated[str | None, typer.Option(metavar="A,B", help="Its tags there.")] = None,
+    wandb_project: Annotated[str | None, typer.Option(help="Log to this project in Weights & Biases, as with --track.")] = None,
+    wandb_entity: Annotated[str | None, typer.Option(help="The user or team in Weights & Biases.")] = None,
+    wandb_group: Annotated[str | None, typer.Option(help="The group of the run in Weights & Biases.")] = None,
+    wandb_tags: Annotated[str | None, typer.Option(metavar="A,B", help="Tags of the run in Weights & Biases.")] = None,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
+        bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar [default: on a terminal].")
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan before the run.")] = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Print where the time goes, and draw profile.svg; train for few steps with it.")
+        bool, typer.Option("--profile", help="Print where the time goes, and draw it to profile.svg. Use it on a short run.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that --out holds already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out already holds.")] = False,
     resume: Annotated[
         str,
         typer.Option(
             metavar="auto|PATH|off",
-            help="Go on with a run: that of --out or the newest unfinished one of this recipe and seed (auto), or a run directory or checkpoint.",
+            help="Go on with a run. auto: the run in --out, else the newest unfinished run of this recipe and seed. PATH: a run directory or a checkpoint.",
         ),
     ] = "off",
-    time_limit: Annotated[float | None, typer.Option(min=0.0, help="Minutes after which to stop and save.")] = None,
+    time_limit: Annotated[float | None, typer.Option(min=0.0, help="Stop and save after this many minutes.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, and all else to the standard error.")
+        bool, typer.Option("--json", help="Print the result as JSON, and everything else to standard error.")
     ] = False,
-    picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Draw returns.png of the run at its end.")] = True,
+    picture: Annotated[
+        bool, typer.Option("--picture/--no-picture", help="Draw the returns at the end of the run, to returns.png.")
+    ] = True,
     capture_video: Annotated[
-        bool, typer.Option("--capture-video", help="Record a greedy episode at the end of the run, as episode.gif.")
+        bool,
+        typer.Option("--capture-video", help="Record an episode of the trained policy at the end of the run, to episode.gif."),
     ] = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Train RECIPE; the run directory gets config.yaml, metrics.csv, checkpoints/ and result.json.
+    """Train an agent by RECIPE. The run directory gets config.yaml, metrics.csv, checkpoints/ and result.json.
 
-    A run that ended early goes on with --resume auto: for environments that give their state, as if it had never stopped.
+    To go on with a run that ended early: --resume auto. If the environment gives its state, the result is as if the run had never stopped.
     """
     flags = {
         "seed": seed,
@@ -286,27 +295,31 @@ def _say_result(recipe: Recipe, result: Result, as_json: bool) -> None:
 @app.command("eval")
 def evaluate(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN_OR_CHECKPOINT", help="A run directory (its newest checkpoint) or a checkpoint file.")
+        Path,
+        typer.Argument(metavar="RUN_OR_CHECKPOINT", help="A run directory (for its newest checkpoint), or a checkpoint file."),
     ],
-    episodes: Annotated[int, typer.Option(min=1, help="Whole episodes to play.")] = 20,
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the evaluation's environments.")] = 0,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Import what a checkpoint from elsewhere names: algorithms, policies, environments.")
+        bool,
+        typer.Option(
+            "--trust", help="Run the Python code that a checkpoint from elsewhere names: algorithms, policies, environments."
+        ),
     ] = False,
     video: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Record the first episode, as .gif, .webp or .png (animated).")
     ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window.")] = False,
     max_steps: Annotated[
-        int | None, typer.Option(min=1, help="Most steps of an episode [default: the recipe's eval_max_steps].")
+        int | None, typer.Option(min=1, help="The most steps of an episode [default: the recipe's eval_max_steps].")
     ] = None,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Progress bar [default: on a terminal].")
+        bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar [default: on a terminal].")
     ] = None,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Play greedy episodes with a checkpoint's policy. Ctrl-C ends it, with the result of the episodes that have ended."""
+    """Play episodes with a trained policy, which takes its best action in each step. Ctrl-C ends it, with the result so far."""
     with errors_as_messages():
         from tempo_rl.checkpoint import load_checkpoint
         from tempo_rl.evaluate import evaluate as run_evaluation
@@ -341,12 +354,12 @@ def evaluate(
 @app.command("plot")
 def plot_runs(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories. Those of one recipe are drawn as one mean.")
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories. Runs of one recipe become one curve, their mean.")
     ],
     out: Annotated[Path, typer.Option(help="The picture: .png, .svg or .pdf.")] = Path("returns.png"),
     metric: Annotated[str, typer.Option(help="A column of metrics.csv.")] = "episodic_return",
 ) -> None:
-    """Draw the returns of runs over environment steps, with the 95 % interval of the mean where seeds differ."""
+    """Draw the returns of runs over environment steps. Runs of several seeds also get the 95 % interval of their mean."""
     with errors_as_messages():
         from tempo_rl.plot import draw
 
@@ -357,16 +370,17 @@ def plot_runs(
 def plan(
     recipe: RecipeArgument,
     overrides: Overrides = None,
-    full: Annotated[bool, typer.Option("--full", help="Each statement and each store on a line of its own.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print each statement and each store on its own line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the memory of all tensors and its peaks, as JSON.")] = False,
     memory_picture: Annotated[
-        Path | None, typer.Option("--memory-picture", metavar="FILE", help="Draw the memory over the program's order, as .svg.")
+        Path | None,
+        typer.Option("--memory-picture", metavar="FILE", help="Draw the memory, statement by statement, as .svg."),
     ] = None,
     devices: Devices = "1",
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Print the compiled program's schedule, its stores, and its device programs; run nothing."""
+    """Print the schedule, the stores and the device programs of the compiled program. Nothing is trained."""
     with errors_as_messages():
         loaded = load_recipe(recipe, overrides or [], _say_imports)
         from tempo_core.runs.device import use_device
@@ -409,15 +423,13 @@ def copy_recipe(
 def validate(
     recipe: RecipeArgument,
     overrides: Overrides = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Import the code of your own that the recipe names, and check it too.")
-    ] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Import your own code that the recipe names, and check it too.")] = False,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
     """Check a recipe, make its environments, compile its program, and print the recipe with every key resolved.
 
-    A recipe that names code of your own is checked as far as that is possible without importing it.
+    If the recipe names your own code, that code is imported and checked with --trust only.
     """
     with errors_as_messages():
         values, where = read_values(recipe, overrides or [])
@@ -425,7 +437,7 @@ def validate(
         if references and not trust:
             known, others = known_part(values, where)
             echo(dump_recipe(known) + (dump_yaml(others) if others else ""), nl=False)
-            echo(f"# would import {', '.join(references)}; not imported, so that it is checked in part: --trust checks all")
+            echo(f"# would import {', '.join(references)}; not imported, so only a part is checked. To check all: --trust")
             return
         from tempo_rl.train import plan as make_plan
 
@@ -439,13 +451,16 @@ def validate(
 def doctor(
     calibrate: Annotated[
         bool,
-        typer.Option("--calibrate", help="Measure what the device does in a second, for the cost model; takes some seconds."),
+        typer.Option("--calibrate", help="Measure the speed of the device, for the cost model. This takes some seconds."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --calibrate: write the constants; TEMPO_MACHINE=FILE uses them.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --calibrate: write the measured speeds to FILE. To use them, set TEMPO_MACHINE=FILE."
+        ),
     ] = None,
 ) -> None:
-    """Print versions beside those that are tested, devices, and the packages that are missing."""
+    """Print the installed versions beside the tested ones, the devices, and the packages that are missing."""
     from tempo_core.runs.doctor import Extra, findings, is_able
     from tempo_rl.train import versions
 
@@ -470,7 +485,7 @@ def doctor(
                 machine.save(out)
                 echo(f"written to {out}: TEMPO_MACHINE={out} uses it")
     elif out is not None:
-        echo("error: --out is for the constants of --calibrate", fg=typer.colors.RED, err=True)
+        echo("error: --out has no effect without --calibrate", fg=typer.colors.RED, err=True)
         raise typer.Exit(1)
 
 

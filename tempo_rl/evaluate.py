@@ -109,8 +109,8 @@ class Policy:
         for name, shape in shapes.items():
             if self.parameters[name].shape != shape:
                 raise RLError(
-                    f"the checkpoint's parameter {name} has the shape {self.parameters[name].shape}, and this environment needs {shape}",
-                    hint="use the environment that the policy was trained on",
+                    f"the checkpoint's parameter {name} has the shape {self.parameters[name].shape}, but this environment needs {shape}",
+                    hint="evaluate on the environment that the policy was trained on",
                 )
         return {name: self.parameters[name] for name in shapes}
 
@@ -160,8 +160,8 @@ def play(
 def _endless(name: str, index: int, most_steps: int, done: str) -> EnvError:
     return EnvError(
         f"an episode of {name} (environment {index} of the evaluation) has not ended after {most_steps:,} steps; {done}",
-        hint="give the environment a time limit, such as env.kwargs.max_episode_steps=1000, or raise the limit: "
-        f"eval_max_steps={10 * most_steps}, or tempo-rl eval --max-steps {10 * most_steps}",
+        hint="give the environment a time limit: env.kwargs.max_episode_steps=1000. Or allow more steps: "
+        f"eval_max_steps={10 * most_steps} in training, --max-steps {10 * most_steps} for tempo-rl eval",
     )
 
 
@@ -191,9 +191,9 @@ def evaluate(
 def require_episodes(episodes: int, seed: int) -> None:
     """Raise `RLError` unless this is a number of episodes that can be played, and a seed of theirs."""
     if not isinstance(episodes, (int, np.integer)) or episodes < 1:
-        raise RLError(f"an evaluation needs at least one episode, and whole ones, got {episodes!r}")
+        raise RLError(f"the number of episodes of an evaluation is an int of at least 1, not {episodes!r}")
     if not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise RLError(f"the seed of an evaluation is a whole number from 0 on, got {seed!r}")
+        raise RLError(f"the seed of an evaluation is an int of at least 0, not {seed!r}")
 
 
 def fault_of_environment(recipe: Recipe, parameters: Mapping[str, np.ndarray] | None) -> EnvError | None:

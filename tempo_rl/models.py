@@ -45,7 +45,8 @@ class Network:
         for n_in, n_out in pairwise(sizes):
             if n_in * n_out > LARGEST:
                 raise RecipeError(
-                    f"a layer of {n_in:,} x {n_out:,} weights is too large: at most {LARGEST:,}", hint="lower hidden"
+                    f"a layer of {n_in:,} x {n_out:,} weights is too large: at most {LARGEST:,}",
+                    hint="use smaller layers: hidden=[64, 64]",
                 )
         count = len(sizes) - 1
         gains = [math.sqrt(2.0)] * (count - 1) + [last_gain]
@@ -90,8 +91,8 @@ class Convolutions:
         """A layer of (features, kernel, stride) for each of `convolutions`. Raises `EnvError` for observations that are not images."""
         if not 2 <= len(shape) <= 4:
             raise EnvError(
-                f"network=cnn takes images (height, width), (height, width, channels) or frames of them, not observations {shape}",
-                hint="write network=mlp",
+                f"network=cnn takes images of shape (height, width) or (height, width, channels), not observations {shape}",
+                hint="use another network: network=mlp",
             )
         layers, n_in = list[tp.nn.Conv2d](), 1 if len(shape) == 2 else shape[-1] * (shape[0] if len(shape) == 4 else 1)
         for k, (n_out, kernel, stride) in enumerate(convolutions):
@@ -291,7 +292,7 @@ class ActionValues(ActorCritic):
         """A model with parameters over `domain`, as `ActorCritic.build`. Raises `EnvError` unless an action is one choice (Discrete)."""
         if not isinstance(actions, Discrete):
             raise EnvError(
-                "values of actions need one choice among some (Discrete)", hint="train another agent, such as PPO or A2C"
+                "an agent that learns the value of each action needs Discrete actions", hint="train another agent: algorithm=ppo"
             )
         return super().build(observations, actions, hidden, domain, False, fed, False, activation, network, convolutions)
 

@@ -128,7 +128,7 @@ class Recipe(Strict):
     def _check_network(self) -> Recipe:
         if self.network in ("gru", "lstm") and self.algorithm in ALGORITHMS and self.algorithm != "ppo":
             raise ValueError(
-                f"network={self.network} is for ppo; {self.algorithm} has no memory: network=mlp with frames=4, for example"
+                f"network={self.network} is for ppo, but {self.algorithm} has no memory: write network=mlp and frames=4, for example"
             )
         if self.network == "cnn" and not self.convolutions:
             raise ValueError("network=cnn needs convolutions, such as convolutions=[[16, 3, 2]]")
@@ -139,7 +139,7 @@ class Recipe(Strict):
         if is_functional(self.env.id):
             for key, is_set in (("env.wrappers", self.env.wrappers), ("env.vectorization", self.env.vectorization != "sync")):
                 if is_set:
-                    raise ValueError(f"{key} is for host environments; {self.env.id} is a functional one")
+                    raise ValueError(f"{key} is for environments on the host, but {self.env.id} runs in JAX")
         return self
 
 
@@ -231,7 +231,7 @@ class DQNRecipe(Recipe):
     def _check_keys(self) -> DQNRecipe:
         for key, is_set in (("ent_coef", self.ent_coef), ("shared", self.shared)):
             if is_set:
-                raise ValueError(f"{key} is for agents with a policy and its entropy; DQN has the values of actions alone")
+                raise ValueError(f"{key} is for agents with a policy, but DQN has only values of actions: leave it out")
         if self.learning_starts > self.total_timesteps:
             raise ValueError(
                 f"learning_starts={self.learning_starts} is more than total_timesteps={self.total_timesteps}: nothing would be learned"
@@ -309,7 +309,7 @@ def _recipe_class(algorithm: object, where: str) -> type[Recipe]:
     if isinstance(algorithm, str) and algorithm in ALGORITHMS:
         return ALGORITHMS[algorithm]
     if not isinstance(algorithm, str) or ":" not in algorithm:
-        hint = f"write one of {', '.join(ALGORITHMS)}, or module:function for one of your own"
+        hint = f"write one of {', '.join(ALGORITHMS)}, or your own as module:function"
         raise RecipeError(f"{where}: algorithm is {algorithm!r}", hint=hint)
     function = load_reference(algorithm)
     try:
@@ -317,7 +317,9 @@ def _recipe_class(algorithm: object, where: str) -> type[Recipe]:
     except (NameError, TypeError) as error:
         raise RecipeError(f"{where}: {algorithm} is not an algorithm: {error}", hint=_SIGNATURE) from error
     if not (isinstance(model, type) and issubclass(model, Recipe)):
-        raise RecipeError(f"{where}: the parameter recipe of {algorithm} is a {model}", hint=_SIGNATURE)
+        raise RecipeError(
+            f"{where}: the parameter `recipe` of {algorithm} has the type {model}, which is not a Recipe", hint=_SIGNATURE
+        )
     return model
 
 

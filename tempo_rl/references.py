@@ -42,7 +42,7 @@ def load_reference(reference: str) -> Callable[..., object]:
     try:
         target: Callable[..., object] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise EnvError(f"{reference!r} cannot be imported: {error}", hint='write "package.module:Class"') from error
+        raise EnvError(f"{reference!r} cannot be imported: {error}", hint='name it as "package.module:Class"') from error
     return target
 
 

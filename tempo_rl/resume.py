@@ -37,7 +37,10 @@ def chosen_run(
     if resume == "off":
         return create_run(out or new_run_path(name, recipe.seed), overwrite), None
     if overwrite:
-        raise RunError("--overwrite and --resume exclude each other", hint="leave one of them out")
+        raise RunError(
+            "--overwrite and --resume exclude each other: one replaces the run, the other goes on with it",
+            hint="leave one of them out",
+        )
     if resume != "auto":
         return _resumed(recipe, Path(resume), say)
     path = unfinished_run(name, recipe.seed) if out is None else out
@@ -58,7 +61,7 @@ def _begun_early(recipe: Recipe, path: Path | None) -> RunDirectory | None:
 
 def _resumed(recipe: Recipe, path: Path, say: Callable[[str], None]) -> tuple[RunDirectory | None, Checkpoint | None]:
     if not path.exists():
-        raise RunError(f"there is no run {path}", hint="--resume auto begins a new one where there is none")
+        raise RunError(f"there is no run {path}", hint="to begin a new run if there is none: --resume auto")
     file = None if path.is_dir() else path
     run = RunDirectory(path if file is None else path.parent.parent, "resume")
     if file is not None and file.parent != run.checkpoints:

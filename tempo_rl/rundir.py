@@ -130,7 +130,7 @@ class RunDirectory:
         if self.mode == "new" and (holds_results or self.all_checkpoints()):
             raise RunError(
                 f"{self.path} holds a run already",
-                hint="go on with it: --resume auto; replace it: --overwrite; or choose another directory: --out DIR",
+                hint="to go on with it: --resume auto. To replace it: --overwrite. To use another directory: --out DIR",
             )
 
     @contextmanager

@@ -156,7 +156,7 @@ def train(
     """
     if resume is not None and resume.program is None:
         raise RunError(
-            "the checkpoint holds a policy only, and no state of a run to go on from", hint="train anew, without --resume"
+            "the checkpoint holds only a policy, so a run cannot go on from it", hint="train from the start: leave --resume out"
         )
     run = replace(run, path=run.path.absolute())  # environments may change the working directory
     request = StopRequest(say, time_limit)
@@ -422,9 +422,9 @@ def _of_either(error: DivergenceError, recipe: Recipe) -> DivergenceError:
     """The error of a loss that is not finite, where it is not known whether the environment or learning made it so."""
     steps = steps_for_a_fault(recipe)
     return DivergenceError(
-        f"{error.message}; either {recipe.env.id} gave a number that is not finite, which {steps:,} more steps of it did not, "
-        "or learning diverged",
-        hint=f"train again with check_finite=true, which names the environment and the step if it is at fault; if it is not: {LOWER}",
+        f"{error.message}; either learning diverged, or {recipe.env.id} gave a number that is not finite "
+        f"(it gave none in {steps:,} more steps)",
+        hint=f"train again with check_finite=true: if the environment is at fault, the error says so. Otherwise {LOWER}",
     )
 
 
@@ -447,7 +447,10 @@ def _check_sizes(recipe: Recipe, agent: Agent) -> None:
     shape = agent.environment.observations.shape
     if recipe.num_envs * recipe.num_steps * math.prod(shape) > LARGEST:
         sizes = f"num_envs={recipe.num_envs:,} x num_steps={recipe.num_steps:,}"
-        raise RecipeError(f"{sizes} observations {shape} are more than the {LARGEST:,} numbers of an array", hint="use fewer")
+        raise RecipeError(
+            f"{sizes} observations of shape {shape} hold more than {LARGEST:,} numbers, the most of an array",
+            hint="use fewer environments or steps: num_envs=64",
+        )
 
 
 def _compile(recipe: Recipe, agent: Agent, config: tp.Config, compiles: CompileCounter, began: float) -> tuple[tp.Program, float]:

@@ -84,7 +84,8 @@ def watch(
         raise RLError(f"{path} cannot be written: there is no folder {path.parent}")
     if path is not None and render:
         raise RLError(
-            "a window and a video at the same time", hint="evaluate twice with the same seed: the episodes are the same"
+            "a window and a video at the same time are not possible",
+            hint="evaluate twice with one seed; the episodes are the same: --seed 0",
         )
     require_episodes(episodes, seed)
     env = vector_environment(_drawn(recipe, "human" if render else "rgb_array"), 1, evaluation_seed(seed))
@@ -145,7 +146,7 @@ def _check_window(env: VectorEnvironment) -> None:
         raise EnvError("environments in JAX have no window", hint="write a file: --video episode.gif")
     if (mode := inner.first.render_mode) != "human":
         raise EnvError(
-            f"the environment was made with render_mode={mode!r}, and cannot show a window",
+            f"the environment was made with render_mode={mode!r}, so it cannot show a window",
             hint="make it with render_mode='human'",
         )
 
@@ -160,8 +161,8 @@ def camera_of(env: VectorEnvironment) -> Camera:
     draw = _of_gymnasium(single) or _by_render_image(single) or _of_pictures(single)
     if draw is None:
         raise EnvError(
-            f"{single.name} cannot be drawn: its observations are no pictures, and it has no render_image",
-            hint="give its class render_init() and render_image(state, render_state), as gymnasium.experimental.functional.FuncEnv has them",
+            f"{single.name} cannot be drawn: its observations are not pictures, and it has no method render_image",
+            hint="give its class the methods of gymnasium's FuncEnv: render_init() and render_image(state, render_state)",
         )
     return _FunctionalCamera(functional, *draw)
 
@@ -171,14 +172,14 @@ class _HostCamera:
         self.host, self.fps = host, float(host.first.metadata.get("render_fps") or USUAL_FPS)
         if (mode := host.first.render_mode) != "rgb_array":
             raise EnvError(
-                f"{host.name} was made with render_mode={mode!r}, and gives no pictures",
+                f"{host.name} was made with render_mode={mode!r}, so it gives no pictures",
                 hint="make it with render_mode='rgb_array'",
             )
 
     def picture(self) -> np.ndarray:
         frame: Any = within(self.host.timeout, f"{self.host.name}.render()", self.host.first.render)
         if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
-            raise EnvError(f"{self.host.name} gave {type(frame).__name__} for a picture, and not an array (height, width, 3)")
+            raise EnvError(f"{self.host.name} gave {type(frame).__name__} as a picture, not an array (height, width, 3)")
         return np.array(frame, np.uint8)
 
 

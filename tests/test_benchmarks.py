@@ -40,7 +40,7 @@ def test_ppo(tmp_path: Path) -> None:
     for side, value in functional["last_return"].items():
         assert 5 < value < 500, side  # pole balancing with a fresh policy: both play the same game
     check_sides(micro["ms_per_iteration"], "tempo", "JAX by hand")
-    assert 0 < micro["bytes"]["tempo"] and micro["bytes"].keys() == micro["ms_per_iteration"].keys()
+    assert micro["bytes"]["tempo"] > 0 and micro["bytes"].keys() == micro["ms_per_iteration"].keys()
     check_sides(host["ms_per_iteration"], "tempo", "JAX by hand", "environment only")
 
 

@@ -54,7 +54,9 @@ def test_no_number_of_the_front_page_is_without_a_claim() -> None:
     page = prose(README)
     for sentence, _ in claims.sentences():
         page = page.replace(sentence, " ")
-    page = re.sub(r"\]\([^)]*\)|`[^`]*`|!\[[^]]*\]|SOSP 2025|Stable-Baselines3|Qwen 2|Apache 2\.0|\(sections? [0-9 and]+\)", " ", page)
+    page = re.sub(
+        r"\]\([^)]*\)|`[^`]*`|!\[[^]]*\]|SOSP 2025|Stable-Baselines3|Qwen 2|Apache 2\.0|\(sections? [0-9 and]+\)", " ", page
+    )
     numbers = [page[max(match.start() - 60, 0) : match.end() + 20] for match in re.finditer(r"\d", page)]
     assert not numbers, "these numbers of README.md stand in no line of docs/figures/sentences.txt"
 

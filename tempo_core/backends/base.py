@@ -150,12 +150,12 @@ def call_error(
     return FunctionError(
         f"the {what} raised {kind}{_at(point)}: {text}",
         where=where or None,
-        hint=_TRACING.get(kind, f"it was called with {arguments}{named}; the exception above shows its lines"),
+        hint=_TRACING.get(kind, f"the exception above shows the line of your function; its arguments were {arguments}{named}"),
     )
 
 
-_IF = 'write jnp.where or jax.lax.cond instead of Python\'s if and while; or kind="host", which runs on NumPy arrays'
-_NUMPY = 'write jax.numpy instead of numpy; or kind="host", which runs on NumPy arrays'
+_IF = 'write jnp.where or jax.lax.cond instead of `if` and `while`. To run plain Python on NumPy arrays: kind="host"'
+_NUMPY = 'write jax.numpy instead of numpy. To run plain NumPy: kind="host"'
 _TRACING = {  # JAX's exceptions for functions that cannot be traced
     "TracerBoolConversionError": _IF, "TracerIntegerConversionError": _IF, "ConcretizationTypeError": _IF,
     "TracerArrayConversionError": _NUMPY, "NonConcreteBooleanIndexError": _IF,
@@ -170,31 +170,35 @@ def checked_results(
     at: Setting, op: ops.Udf, results: Any, convert: Callable[[Any], Array], point: Mapping[str, int]
 ) -> tuple[Array, ...]:
     """The results of a `Udf`'s function, each converted by `convert`. Raises if they do not fit the declaration `op.types`."""
-    who, where, here = f"the user-defined function `{op.name}` returned", op.where or None, f",{_at(point)}" if point else ""
+    who, where, here = (
+        f"the user-defined function `{op.name}` returned",
+        op.where or None,
+        f" ({_at(point).strip()})" if point else "",
+    )
     usage = f"return a tuple with one array for each of the {len(op.types)} declared outputs: return (value,)"
     if not isinstance(results, Sequence) or isinstance(results, (str, bytes)):
         what = "an array" if hasattr(results, "shape") else type(results).__name__
         raise ShapeError(f"{who} {what}, not a tuple of arrays{here}", where=where, hint=usage)
     if len(results) != len(op.types):
-        raise ShapeError(f"{who} {len(results)} arrays, but declares {len(op.types)}{here}", where=where, hint=usage)
+        raise ShapeError(f"{who} {len(results)} arrays, but is declared with {len(op.types)}{here}", where=where, hint=usage)
     arrays = []
     for position, (result, declared) in enumerate(zip(results, op.types, strict=True)):
         what = f"{who} as output {position}"
         try:
             array, shape = convert(result), at.shape(declared.shape)
         except (TypeError, ValueError):
-            raise ShapeError(f"{what} {type(result).__name__}, which is not an array{here}", where=where, hint=usage) from None
+            raise ShapeError(f"{what} {type(result).__name__}, not an array{here}", where=where, hint=usage) from None
         if tuple(array.shape) != shape:
             more = mapped_dimensions(op.fn)  # the user's function knows nothing of them
             own, returned, each = shape[more:], tuple(array.shape)[more:], TensorType(declared.dtype, declared.shape[more:])
             raise ShapeError(
-                f"{what} an array of shape {returned}, but declares {each}, with the shape {own} here{here}",
+                f"{what} an array of shape {returned}, but its declared type {each} needs the shape {own}{here}",
                 where=where,
-                hint=f"return the declared shape, or declare outputs=[tp.spec({returned})]",
+                hint=f"return an array of the declared shape, or declare the other one: outputs=[tp.spec({returned})]",
             )
         if np.dtype(array.dtype) != numpy_dtype(declared.dtype):
             raise DTypeError(
-                f"{what} an array of dtype {array.dtype}, but declares {declared}{here}",
+                f"{what} an array of dtype {array.dtype}, but its declared type is {declared}{here}",
                 where=where,
                 hint=f"convert it in the function: {'jnp' if op.kind == 'jax' else 'np'}.asarray(value, dtype={declared.dtype!r})",
             )

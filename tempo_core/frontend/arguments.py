@@ -102,9 +102,9 @@ def is_tensors(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(map(is_value, value))
 
 
-_TENSOR = 'for an array: tp.constant(array); for values that come with the run: tp.input("x", (3,))'
-_SIZE = "sizes are ints or expressions of bounds and steps; a size cannot depend on data"
-_DOMAIN = "a tuple of the context's steps: domain=(i, t), or domain=(t,) with a comma"
+_TENSOR = 'to make a tensor of an array: tp.constant(array). To feed an array to each run: tp.input("x", (3,))'
+_SIZE = "a size is an int or an expression of steps and bounds, never of data: 3, T, t + 1"
+_DOMAIN = "write a tuple of steps: domain=(i, t). One step needs a comma: domain=(t,)"
 
 KINDS: dict[str, Kind] = {
     "Tensor": Kind("a tensor", is_value, _TENSOR),
@@ -120,10 +120,10 @@ KINDS: dict[str, Kind] = {
     "float": Kind("a number", is_number),
     "float | None": Kind("a number or None", lambda v: v is None or is_number(v)),
     "tuple[float, float]": Kind("two numbers", lambda v: isinstance(v, (tuple, list)) and len(v) == 2 and all(map(is_number, v))),
-    "str | None": Kind("a text or None", lambda v: v is None or isinstance(v, str)),
+    "str | None": Kind("a string or None", lambda v: v is None or isinstance(v, str)),
     "bool": Kind("True or False", lambda v: isinstance(v, (bool, np.bool_))),
     "str | Path": Kind("a path", lambda v: isinstance(v, (str, os.PathLike)), 'program.draw("graph.svg")'),
-    "str": Kind("a text", lambda v: isinstance(v, str)),
+    "str": Kind("a string", lambda v: isinstance(v, str)),
     "int | Sequence[int] | None": Kind("an axis, a tuple of axes or None", is_axes, "axis=0, axis=(0, 1), axis=None for all"),
     "Widths": Kind("a size, a pair (before, after), or such a pair for each axis", is_widths, "tp.pad(x, ((1, 1), (0, 2)))"),
     "Axes": Kind("an axis, a tuple of axes or None", is_axes, "axis=0, axis=(0, 1), axis=None for all"),
@@ -137,7 +137,7 @@ KINDS: dict[str, Kind] = {
     "Callable[..., Any] | None": Kind("a function or None", lambda v: v is None or callable(v), "a function of arrays"),
     "tuple[IntoExpr, IntoExpr] | None": Kind(
         "two numbers or None", lambda v: v is None or (isinstance(v, (tuple, list)) and len(v) == 2 and all(map(is_size, v))),
-        "(operations, bytes moved) of one call: cost=(2 * 3 * 4, 4 * (3 + 12 + 4))",
+        "give the pair (operations, bytes moved) of one call: cost=(2 * 3 * 4, 4 * (3 + 12 + 4))",
     ),
     "Sequence[str]": Kind(
         "a tuple of names", lambda v: isinstance(v, (list, tuple)) and all(isinstance(t, str) for t in v), 'donate=("x",), with a comma'
@@ -145,7 +145,7 @@ KINDS: dict[str, Kind] = {
     "Sequence[TensorType]": Kind(
         "a list of types", lambda v: isinstance(v, (list, tuple)) and all(isinstance(t, TensorType) for t in v), "outputs=[tp.spec((3,))]"
     ),
-    "Bool | bool": Kind("a condition on steps", lambda v: isinstance(v, (Bool, bool)), "a condition cannot depend on data: when=t % 5 == 0"),
+    "Bool | bool": Kind("a condition on steps", lambda v: isinstance(v, (Bool, bool)), "a condition compares steps, not tensors: when=t % 5 == 0"),
 }  # fmt: skip
 
 
@@ -211,7 +211,7 @@ class _Row:
             return value
         if not kind.fits(value):
             hint = _advice(kind, value) or call.usage()
-            raise ArgumentError(f"`{call.name}` takes {kind.what} as {self.name}, got {shown(value)}", hint=hint)
+            raise ArgumentError(f"the argument `{self.name}` of `{call.name}` must be {kind.what}, not {shown(value)}", hint=hint)
         return _to_tensor[0](value) if self.converts and not isinstance(value, BaseTensor) else value
 
 

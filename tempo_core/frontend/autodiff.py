@@ -76,8 +76,9 @@ def backward(loss: Tensor) -> None:
     leaves = [leaf for leaf in leaves if leaf.edge.source in of_loss]
     if not leaves:
         raise GradientError(
-            f"{loss!r} depends on no leaf",
-            hint="leaves are inputs with requires_grad=True and recurrences whose update is assigned after backward()",
+            f"{loss!r} depends on nothing that gets a gradient",
+            hint="backward() gives gradients to inputs with requires_grad=True, and to recurrences without an update so far. "
+            "For any other tensor: tp.grad(loss, [x])",
         )
     for leaf, gradient in zip(leaves, grad(loss, leaves), strict=True):
         key = (leaf.edge.source, leaf.edge.output)
@@ -93,21 +94,22 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     """
     if not is_float(loss.dtype):
         raise GradientError(
-            f"{loss!r} is not of a float dtype, and has no gradient", hint='losses are floats: loss.astype("float32")'
+            f"{loss!r} is not of a float dtype, so it has no gradient", hint='convert the loss: loss.astype("float32")'
         )
     for target in wrt:
         if not isinstance(target, BaseTensor):
             raise GradientError(
-                f"cannot differentiate with respect to {shown(target)}, which is not a tensor", hint="tp.grad(loss, [x, y])"
+                f"cannot differentiate with respect to {shown(target)}: it is not a tensor",
+                hint="list tensors: tp.grad(loss, [x, y])",
             )
         if target.context is not loss.context:
             raise GradientError(
-                f"{target!r} and {loss!r} are of different contexts",
+                f"{target!r} and {loss!r} belong to different contexts",
                 hint="build the loss and the tensor in one context: with ctx as ((t, T),): ...",
             )
         if not is_float(target.dtype):
             raise GradientError(
-                f"cannot differentiate with respect to {target!r}, which is not of a float dtype",
+                f"cannot differentiate with respect to {target!r}: it is not of a float dtype",
                 hint="differentiate with respect to floats: tp.grad(loss, [x])",
             )
     targets = [t.materialized() for t in wrt]

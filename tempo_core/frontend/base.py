@@ -125,23 +125,23 @@ class BaseTensor(Shown):
         ragged = self._ragged_step(base, indices)
         if ragged is not None:
             raise IndexingError(
-                f"{self!r} has a shape that varies with {ragged}; a slice over {ragged} would stack tensors of different shapes",
-                hint="reduce the varying dimension first: x.sum(0)",
+                f"cannot slice {self!r} over {ragged}: its shape varies with {ragged}, and a slice stacks equal shapes",
+                hint="reduce the dimension that varies, then slice: x.sum(0)[0:T]",
             )
         points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
         carried = self.user_condition
         if any(s not in points for s in carried.steps):
             raise IndexingError(
-                f"{self!r} exists only where {carried}; a slice over it would have holes",
-                hint="slice first, then index with the condition",
+                f"cannot slice {self!r}: it exists only where {carried}, so the slice would have holes",
+                hint="slice first, then index with the condition: x[0:T].sum(0)[t % 2 == 0]",
             )
         carried = carried.substitute(points)
         return view(self.context, edge, conjunction(condition, carried))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise IndexingError(
-            f"{self!r} cannot be assigned to: only tensors made by tp.recurrence have branches",
-            hint="x = tp.recurrence(shape, dtype, domain=(t,)); x[0] = ...; x[t + 1] = ...",
+            f"cannot assign to {self!r}: only a recurrence can be assigned",
+            hint="make a recurrence: x = tp.recurrence(shape, dtype, domain=(t,)); x[0] = ...; x[t + 1] = ...",
         )
 
     def __delitem__(self, key: Any) -> None:
@@ -159,8 +159,8 @@ class BaseTensor(Shown):
         steps = self.domain.steps
         if len(parts) > len(steps):
             raise IndexingError(
-                f"{len(parts)} temporal indices for {self!r}, whose domain has {len(steps)} steps",
-                hint="[] indexes steps only; to index dimensions: x.spatial[0] or x.index(0, i)",
+                f"{self!r} is indexed with {len(parts)} indices, but it has {len(steps)} step{'' if len(steps) == 1 else 's'}",
+                hint="[] indexes steps only. To index a dimension: x.spatial[0] or x.index(0, i)",
             )
         indices = [as_index(part, step, self) for part, step in zip(parts, steps, strict=False)]
         indices += [Point(step.expr) for step in steps[len(parts) :]]
@@ -201,15 +201,15 @@ def as_index(part: Any, step: Symbol, of: BaseTensor) -> Index:
         return Range(start, stop, stride)
     if isinstance(part, BaseTensor):
         raise IndexingError(
-            f"step {step} of {of!r} is indexed by a tensor; which timestep is read would depend on data",
-            hint="read a slice, and index that: x[0:T].index(0, tensor)",
+            f"a tensor cannot index step {step} of {of!r}: data must not decide which timestep is read",
+            hint="read all timesteps, then pick one by data: x[0:T].index(0, tensor)",
         )
     try:
         point = Expr.of(part)
     except TypeError:
         raise IndexingError(
             f"{part!r} cannot index step {step} of {of!r}",
-            hint="use expressions of steps and bounds, or slices: x[t - 1], x[0:T]",
+            hint="use an int, an expression of steps, or a slice: x[0], x[t - 1], x[0:T]",
         ) from None
     if point.is_constant and point.constant < 0:
         raise IndexingError(
@@ -224,15 +224,15 @@ def _slice_part(part: Any, default: Expr, what: str, step: Symbol, of: BaseTenso
         return default
     if isinstance(part, BaseTensor):
         raise IndexingError(
-            f"the {what} of a slice of step {step} of {of!r} is a tensor; which timesteps are read would depend on data",
-            hint="read the largest slice, and mask it: tp.where(mask, x[0:T], 0)",
+            f"a tensor cannot be the {what} of a slice of step {step} of {of!r}: data must not decide which timesteps are read",
+            hint="read the largest slice, then mask it by data: tp.where(mask, x[0:T], 0)",
         )
     try:
         return Expr.of(part)
     except ArgumentError:
         raise IndexingError(
             f"{part!r} cannot be the {what} of a slice of step {step} of {of!r}",
-            hint="use ints and expressions of steps and bounds: x[t : t + 3]",
+            hint="use an int or an expression of steps and bounds: x[t : t + 3]",
         ) from None
 
 
@@ -260,8 +260,8 @@ def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str
     for operand in operands:
         if operand.context is not context:
             raise ContextError(
-                f"tensors of different contexts meet in one operation: {operands[0]!r} and {operand!r}",
-                hint="a program has one context; to hand a value over, run the first program, and feed its result: inputs={'x': result}",
+                f"one operation cannot combine tensors of two contexts: {operands[0]!r} and {operand!r}",
+                hint="build both in one context. Or run the first program, and feed its result to the second: inputs={'x': result}",
             )
     if domain is None:
         steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)

@@ -48,12 +48,12 @@ def carry(
     """
     if not is_recurrence(x):
         raise ArgumentError(
-            f"tp.carry assigns a recurrence, not {shown(x)}", hint='x = tp.recurrence((3,), domain=(t,), name="x")'
+            f"tp.carry assigns a recurrence, not {shown(x)}", hint='make one: x = tp.recurrence((3,), domain=(t,), name="x")'
         )
     if start is None and following is None:
         raise ArgumentError(
             f"tp.carry of {x!r} has neither a start nor a following value",
-            hint="give both, or one: tp.carry(x, start, following)",
+            hint="give one of them, or both: tp.carry(x, start, following)",
         )
     loops = _loops(x, kept)
     if start is not None:
@@ -82,14 +82,16 @@ def _loops(x: Recurrence, kept: Domain) -> list[Symbol]:
     for step in parallel:
         if step not in x.domain.steps:
             raise ContextError(
-                f"kept names the step {step}, with which {x!r} does not vary",
+                f"kept names the step {step}, but {x!r} has no such step",
                 hint=f"its steps are {names}" if names else "it has no steps: give the recurrence a domain",
             )
     loops = [step for step in x.domain.steps if step not in parallel]
     if not loops:
         raise ArgumentError(
-            f"{x!r} has no step left to carry along",
-            hint="leave the loop's step out: kept=()" if names else "give the recurrence a domain: domain=(t,)",
+            f"{x!r} has no step left to loop over",
+            hint="leave the loop's step out of kept: tp.carry(x, start, following, kept=())"
+            if names
+            else "give the recurrence a domain: domain=(t,)",
         )
     return loops
 

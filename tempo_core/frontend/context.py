@@ -30,7 +30,7 @@ class BaseContext:
         if num_dims is not None:
             if names:
                 raise ArgumentError(
-                    "Context takes step names or num_dims, not both", hint='Context("i", "t") or Context(num_dims=2)'
+                    "Context takes step names or num_dims, not both", hint='write tp.Context("i", "t") or tp.Context(num_dims=2)'
                 )
             if not isinstance(num_dims, int) or isinstance(num_dims, bool) or num_dims < 0:
                 raise ArgumentError(f"num_dims is {num_dims!r}, not a number of steps", hint="Context(num_dims=2)")
@@ -40,7 +40,8 @@ class BaseContext:
             if not valid or name.upper() == name or name.startswith("_"):
                 shown = f"`{name}`" if isinstance(name, str) else repr(name)
                 raise ArgumentError(
-                    f"{shown} cannot name a step", hint='use a lower-case name, whose capitals name the bound: tp.Context("t")'
+                    f"{shown} cannot name a step",
+                    hint='name a step in lower case (its bound has the same name in capitals): tp.Context("t")',
                 )
         for k, name in enumerate(names):
             if name.upper() in {other.upper() for other in names[:k]}:
@@ -77,7 +78,10 @@ class BaseContext:
     def current(cls) -> BaseContext:
         """The innermost active context."""
         if not cls._active:
-            raise ContextError("recurrent tensors are made inside a context", hint="with tp.Context('t') as ((t, T),): ...")
+            raise ContextError(
+                "tensors are made inside a context, and no context is open",
+                hint="open one: with tp.Context('t') as ((t, T),): ...",
+            )
         return cls._active[-1]
 
     @classmethod

@@ -42,8 +42,8 @@ class Recurrence(Tensor):
         keys = [k for k in keys if not isinstance(k, (Bool, bool))]
         if len(keys) > len(steps):
             raise IndexingError(
-                f"{len(keys)} indices assign {self!r}, whose domain has {len(steps)} steps",
-                hint="the value at a point is assigned as a whole: x[t] = ...",
+                f"{self!r} is assigned with {len(keys)} indices, but it has {len(steps)} step{'' if len(steps) == 1 else 's'}",
+                hint="give one index for each step; all elements are assigned at once: x[t] = ...",
             )
         sources: dict[Symbol, Expr] = {}
         fixed_steps: list[Symbol] = []
@@ -51,15 +51,18 @@ class Recurrence(Tensor):
         for part, step in zip(keys, steps, strict=False):
             index = as_index(part, step, self)
             if isinstance(index, Range):
-                raise IndexingError(f"{self!r} is assigned over a slice of {step}", hint=f"assign by point: x[{step}] = ...")
+                raise IndexingError(
+                    f"a slice of {step} cannot be assigned in {self!r}",
+                    hint=f"one assignment is for every point: x[{step}] = ...",
+                )
             points[step] = index.expr
             if step in index.expr.steps:
                 sources[step], inside = _inverse(index, step, self)
                 condition = condition & inside
             elif index.expr.steps:
                 raise IndexingError(
-                    f"step {step} of {self!r} is assigned at {index}, an expression of other steps",
-                    hint=f"the key indexes the steps in the domain's order: [{', '.join(s.name for s in steps)}]",
+                    f"step {step} of {self!r} is assigned at {index}, which contains another step",
+                    hint=f"write the indices in the order of its steps: x[{', '.join(s.name for s in steps)}] = ...",
                 )
             else:
                 condition = condition & (step.expr == index.expr)
@@ -70,31 +73,31 @@ class Recurrence(Tensor):
         conflicts = [s for s in tensor.domain.steps if s in fixed_steps]
         if conflicts:
             raise IndexingError(
-                f"the value assigned to {self!r} varies with {conflicts[0]}, which the key fixes",
-                hint=f"index the value at one point of {conflicts[0]}",
+                f"the value assigned to {self!r} varies with {conflicts[0]}, but this assignment is for one point of {conflicts[0]}",
+                hint=f"read the value at one point of {conflicts[0]}, such as y[0]",
             )
         foreign_steps = [s for s in tensor.domain.steps if s not in steps]
         if foreign_steps:
             raise IndexingError(
-                f"the value assigned to {self!r} varies with {foreign_steps[0]}, which is not in its domain ({', '.join(s.name for s in steps)})",
-                hint=f"reduce over {foreign_steps[0]} with a slice 0:{foreign_steps[0].bound}, or add {foreign_steps[0]} to the recurrence's domain",
+                f"the value assigned to {self!r} varies with {foreign_steps[0]}, but the recurrence has only the steps ({', '.join(s.name for s in steps)})",
+                hint=f"add {foreign_steps[0]} to its domain, or reduce over {foreign_steps[0]}: y[0:{foreign_steps[0].bound}].sum(0)",
             )
         if not _fits(tensor.dtype, type.dtype):
             raise DTypeError(
-                f"a value of type {tensor.type} is assigned to {self!r}",
-                hint=f'convert it: .astype("{type.dtype}"), or make the recurrence {tensor.dtype}',
+                f"cannot assign a value of type {tensor.type} to {self!r}: the dtypes differ",
+                hint=f'make the recurrence {tensor.dtype}, or convert the value: y.astype("{type.dtype}")',
             )
         try:
             tensor = broadcast_to(cast(tensor, type.dtype), type.shape)
         except ShapeError:
             varying = next((s for size in tensor.shape for s in size.steps), None)
             raise ShapeError(
-                f"a value of type {tensor.type} is assigned to {self!r}",
-                hint=f"its shape is ({', '.join(map(str, type.shape))}) at every point"
+                f"cannot assign a value of type {tensor.type} to {self!r}: the shapes differ",
+                hint=f"the value must broadcast to the shape ({', '.join(map(str, type.shape))})"
                 + (
-                    f"; reduce the dimension that varies with {varying}, or pad it to one size"
+                    f". Pad the dimension that varies with {varying}, or reduce it: y.sum(0)"
                     if varying
-                    else ", and the value must broadcast to it"
+                    else ". print(y) shows its own shape"
                 ),
             ) from None
         shifted = tensor[tuple(sources.get(s, s.expr) for s in tensor.domain.steps)] if tensor.domain.steps else tensor
@@ -123,7 +126,7 @@ def _inverse(index: Point, step: Symbol, of: Tensor) -> tuple[Expr, Bool]:
         if step in mirrored.steps or mirrored.steps:
             raise IndexingError(
                 f"step {step} of {of!r} is assigned at {index}",
-                hint=f"assign at {step} + constant, at {step.bound} - 1 - {step}, or at a constant",
+                hint=f"assign at a constant or at a shifted step: x[0] = ..., x[{step} + 1] = ..., x[{step.bound} - 1 - {step}] = ...",
             )
         source = mirrored - step.expr
     return source, conjunction(source >= 0, source <= step.bound_expr - 1)
@@ -137,8 +140,8 @@ def recurrence(shape: Shape = (), dtype: str = "float32", domain: Domain = (), n
     steps, sizes = domain_steps(domain), shape_of(shape)
     for foreign_step in (step for size in sizes for step in size.steps if step not in steps):
         raise ShapeError(
-            f"the recurrence{f' `{name}`' if name else ''} has a size that varies with {foreign_step}, which is not in its domain",
-            hint=f"add {foreign_step} to its domain, or take the largest size and slice it with .spatial",
+            f"the recurrence{f' `{name}`' if name else ''} has a size that varies with {foreign_step}, but {foreign_step} is not in its domain",
+            hint=f"add {foreign_step} to its domain. Or declare the largest size, and slice it: x.spatial[0:{foreign_step} + 1]",
         )
     node = context.graph.add(ops.Merge(TensorType(dtype, sizes)), domain=Points(steps), name=name, where=user_location())
     tensor = Recurrence(context, of_node(context, node).edge)

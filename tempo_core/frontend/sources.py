@@ -32,7 +32,7 @@ def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
         if not isinstance(step, Symbol) or step not in context.steps:
             raise ContextError(
                 f"{shown(item)} is not a step of this context",
-                hint=f"steps are {', '.join(s.name for s in context.steps) or 'none'}; pass the objects that the context gave: domain=(t,)",
+                hint=f"its steps are {', '.join(s.name for s in context.steps) or 'none'}. Use a step that `with ctx as ((t, T),)` gives: domain=(t,)",
             )
         if step in distinct_steps:
             raise ContextError(f"the domain names the step {step} twice", hint=f"name each step once: domain=({step},)")
@@ -59,21 +59,24 @@ def input(
     context = BaseContext.current()
     check_dtype(dtype)
     if not name:
-        raise ArgumentError("an input needs a name", hint='tp.input("x", (3,), domain=(t,))')
+        raise ArgumentError("an input needs a name", hint='write tp.input("x", (3,), domain=(t,))')
     if name in context.inputs:
-        raise ArgumentError(f"there is an input `{name}` already", hint='give each input a name of its own: tp.input("y", (3,))')
+        raise ArgumentError(
+            f"this context has an input `{name}` already", hint='give each input a name of its own: tp.input("y", (3,))'
+        )
     if requires_grad and not is_float(dtype):
         raise DTypeError(f"the input `{name}` has dtype {dtype}; gradients exist for floats only")
     steps, sizes = domain_steps(domain), shape_of(shape)
     for varying_size in (size for size in sizes if size.steps):
         raise ShapeError(
-            f"the input `{name}` has a size {varying_size}, which varies with a step",
-            hint="feed the largest size, and slice: x.spatial[0:t + 1]",
+            f"the input `{name}` has the size {varying_size}, but the size of an input must not vary with a step",
+            hint="declare the largest size, and slice it: x.spatial[0:t + 1]",
         )
     if streamed:
         if not steps:
             raise ArgumentError(
-                f"the streamed input `{name}` has no domain", hint="it gets one value at each point of its domain: domain=(t,)"
+                f"the streamed input `{name}` has no domain",
+                hint="a stream gives one value at each point of a domain: domain=(t,)",
             )
         source = ops.Udf(Fed(name), (TensorType(dtype, sizes),), "host", stateful=True, name=name)
         tensor = apply(source, domain=Points(steps), name=name)
@@ -125,12 +128,12 @@ def udf(
     `cost=(operations, bytes)` is what a call does and moves in all, for `program.cost()`: numbers, or expressions of bounds.
     """
     if kind not in ("jax", "host"):
-        raise ArgumentError(f"unknown kind {kind!r} of user-defined function", hint='kind="jax" or kind="host"')
+        raise ArgumentError(f"unknown kind {kind!r} of user-defined function", hint='write kind="jax" or kind="host"')
     if (batch is not None or slope is not None) and (kind == "host" or stateful):
         raise ArgumentError(
-            "a function on the host, or with state, is called at one point after the other and has no gradient: it takes no "
-            f"{'batch' if batch is not None else 'slope'} rule",
-            hint='rules are for pure functions of kind="jax"',
+            f"a function on the host, or with state, takes no {'batch' if batch is not None else 'slope'} rule: it runs at one point "
+            "after the other, and has no gradient",
+            hint='leave the rule out, or write a function without state in JAX: kind="jax"',
         )
     costs = tuple(Expr.of(each) for each in cost or ())
     for each in costs:

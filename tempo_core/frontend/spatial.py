@@ -31,13 +31,14 @@ class Spatial:
         count = sum(1 for p in parts if p is not None and p is not Ellipsis)
         if count > x.rank:
             raise IndexingError(
-                f"{count} spatial indices for {x!r}, which has {x.rank} dimensions",
-                hint="spatial indices are for dimensions; to index steps: x[t - 1]",
+                f"{x!r} is indexed with {count} spatial indices, but it has {x.rank} dimension{'' if x.rank == 1 else 's'}",
+                hint="spatial[] indexes dimensions only. To index a step: x[t - 1]",
             )
         dots = [k for k, p in enumerate(parts) if p is Ellipsis]
         if len(dots) > 1:
             raise IndexingError(
-                "`...` may occur once in a spatial index", hint="write `:` for other dimensions: x.spatial[..., :, 0]"
+                "a spatial index has more than one `...`",
+                hint="keep one, and write `:` for each other dimension: x.spatial[..., :, 0]",
             )
         if dots:
             parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - count)
@@ -57,13 +58,13 @@ class Spatial:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise IndexingError(
-            f"{self.tensor!r} cannot be assigned to; tensors never change",
-            hint="make a new tensor: x.scatter(positions, updates), x.index_add(positions, updates), tp.where(mask, x, y)",
+            f"cannot assign to elements of {self.tensor!r}: a tensor never changes",
+            hint="make a new tensor: tp.where(mask, x, y), x.scatter(positions, updates) or x.index_add(positions, updates)",
         )
 
     def __iter__(self) -> Any:
         raise SymbolicValueError(
-            f"cannot iterate over the dimensions of {self.tensor!r}", hint="[x.spatial[k] for k in range(3)]"
+            f"cannot iterate over the dimensions of {self.tensor!r}", hint="loop over positions: [x.spatial[k] for k in range(3)]"
         )
 
 
@@ -92,6 +93,6 @@ def _end(value: Any, default: Expr, size: Expr) -> Expr:
     except TypeError:
         raise IndexingError(
             f"{shown(value)} cannot be an end or the stride of a spatial slice",
-            hint="use ints and expressions of steps and bounds; an int32 tensor picks elements by data: x.spatial[positions]",
+            hint="use an int or an expression of steps: x.spatial[0:t + 1]. To pick elements by data: x.spatial[positions]",
         ) from None
     return size + end if end.is_constant and end.constant < 0 else end

@@ -34,7 +34,7 @@ class Tensor(BaseTensor, is_public=True):
     def named(self, name: str) -> Tensor:
         """The same tensor under a name that plans, drawings and errors use."""
         if not isinstance(name, str):
-            raise ArgumentError(f"{name!r} cannot name a tensor", hint='x.named("x")')
+            raise ArgumentError(f"{name!r} cannot name a tensor", hint='give a string: x.named("x")')
         self.context.graph.put(replace(self.node, name=name))
         return self
 
@@ -58,8 +58,8 @@ class Tensor(BaseTensor, is_public=True):
         if key not in self.context.gradients:
             raise GradientError(
                 f"{self!r} has no gradient",
-                hint="call loss.backward() first; only recurrences without an assigned update and inputs with requires_grad get one "
-                "(tp.grad(loss, wrt=[x]) differentiates with respect to any tensor)",
+                hint="call loss.backward() first: it gives gradients to inputs with requires_grad=True, and to recurrences without an "
+                "update so far. For any other tensor: tp.grad(loss, [x])",
             )
         gradient = self.context.gradients[key]
         steps = self.edge.by_step(source.domain)
@@ -594,7 +594,7 @@ class Tensor(BaseTensor, is_public=True):
     def _value(self, *_: object, **__: object) -> NoReturn:
         raise SymbolicValueError(
             f"{self!r} has no value while the program is built",
-            hint="tp.udf and tp.sink hand values to your own code; to get a value, run the program: ctx.run({T: 10}, outputs=[x])",
+            hint="to pass values to your own function: tp.udf, tp.sink. To get its values, run the program: ctx.run({T: 10}, outputs=[x])",
         )
 
     if not TYPE_CHECKING:  # for type checkers, a tensor is not a number, not an array, and not iterable
@@ -602,7 +602,8 @@ class Tensor(BaseTensor, is_public=True):
 
         def __iter__(self) -> NoReturn:
             raise SymbolicValueError(
-                f"cannot iterate over {self!r}", hint="index its steps with x[0], its dimensions with x.index(0, i)"
+                f"cannot iterate over {self!r}",
+                hint="to read one timestep: x[0]. To read one element of a dimension: x.index(0, i)",
             )
 
         def __len__(self) -> NoReturn:
@@ -624,13 +625,13 @@ class Tensor(BaseTensor, is_public=True):
     def _refusal(self, function: str) -> ArgumentError:
         return ArgumentError(
             f"np.{function} takes arrays, not {self!r}",
-            hint=f"tp.{_TEMPO_NAMES.get(function, function)} or a method of the tensor",
+            hint=f"use the function of Tempo: tp.{_TEMPO_NAMES.get(function, function)}(x)",
         )
 
     def __bool__(self) -> NoReturn:
         raise SymbolicValueError(
             f"{self!r} has no truth value while the program is built",
-            hint="choose by value with tp.where(x > 0, a, b), or index with a condition on steps: x[t > 0]",
+            hint="to choose by value: tp.where(x > 0, a, b). To choose by timestep: x[t > 0]",
         )
 
 
@@ -645,11 +646,13 @@ _OPERATORS = {
 }  # fmt: skip
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}  # a < x is x > a
 _TEMPO_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
-_RUN = "values are known when the program runs: ctx.run({T: 10}, outputs=[x])"
+_RUN = "a tensor has values only in a run: ctx.run({T: 10}, outputs=[x])"
 _ELSEWHERE = {
-    "numpy": _RUN, "item": _RUN, "tolist": _RUN, "cpu": _RUN, "data": _RUN, "T": "x.transpose()", "view": "x.reshape(...)",
-    "permute": "x.transpose(1, 0)", "unsqueeze": "x.expand_dims(axis)", "size": "x.shape", "dim": "x.rank", "to": "x.astype(dtype)",
-    "float": 'x.astype("float32")', "int": 'x.astype("int32")', "at": "x.index_add(positions, updates) or x.scatter(positions, updates)",
-    "requires_grad": "tp.input(..., requires_grad=True); tp.grad(loss, [x]) differentiates with respect to any tensor",
-    "clone": "tensors never change; there is nothing to copy", "copy": "tensors never change; there is nothing to copy",
+    "numpy": _RUN, "item": _RUN, "tolist": _RUN, "cpu": _RUN, "data": _RUN, "T": "write x.transpose()", "view": "write x.reshape(...)",
+    "permute": "write x.transpose(1, 0)", "unsqueeze": "write x.expand_dims(axis)", "size": "write x.shape", "dim": "write x.rank",
+    "to": "write x.astype(dtype)",
+    "float": 'write x.astype("float32")', "int": 'write x.astype("int32")',
+    "at": "write x.index_add(positions, updates) or x.scatter(positions, updates)",
+    "requires_grad": "mark an input: tp.input(..., requires_grad=True). For any other tensor: tp.grad(loss, [x])",
+    "clone": "a tensor never changes, so a copy is not needed: y = x", "copy": "a tensor never changes, so a copy is not needed: y = x",
 }  # fmt: skip

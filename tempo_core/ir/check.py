@@ -37,7 +37,7 @@ def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Seque
 def _check_coverage(node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
     if not node.inputs:
         raise UncoveredPointError(
-            f"{_recurrence_text(node)} is read but never assigned", where=node.where, hint="x[0] = ...; x[t + 1] = ..."
+            f"{_recurrence_text(node)} is read but never assigned", where=node.where, hint="assign it: x[0] = ...; x[t + 1] = ..."
         )
     covered: Bool = FALSE
     for number, edge in enumerate(node.inputs):
@@ -49,9 +49,9 @@ def _check_coverage(node: Node, bounds: Bounds, lines: Sequence[str]) -> None:
             raise EmptyBranchError(
                 f"branch {number} of {_recurrence_text(node)} never applies: {why}",
                 where=lines[number],
-                hint="assign points of the domain, such as x[t + 1] = ..."
+                hint="assign points inside the domain: x[0] = ...; x[t + 1] = ..."
                 if outside_of_all
-                else "branches are tried in the order of their assignments; assign the narrower one first: x[0] = ...; x[t] = ...",
+                else "the first assignment that fits a point defines it. Assign the special case first: x[0] = ...; x[t] = ...",
             )
         covered = covered | edge.condition
     if covered is TRUE:
@@ -115,7 +115,9 @@ def _error_at_fault(
         bound = values[step.bound_symbol]
         if isinstance(index, Range) and index.stop.evaluate(values) < index.start.evaluate(values):
             problem = f"the slice {index} of step {step} stops before it starts{_at(domain, sample)}"
-            return OutOfDomainError(problem, where=where, hint="keep its ends in order: x[0:tp.max(t - 3, 0)]; x[0:0] is empty")
+            return OutOfDomainError(
+                problem, where=where, hint="a slice may be empty, but it must not end before its start: x[0:tp.max(t - 3, 0)]"
+            )
         wrong = [end for end in ends if not 0 <= end < bound]
         if wrong:
             return _read_outside(source, edge, step, wrong[0], domain, sample, bounds, where)
@@ -135,11 +137,11 @@ def _error_at_fault(
                     graph, source.domain, inner, {**sample, **{s.name: v for s, v in point.items()}}, bounds, source.where
                 )
     there = ", ".join(f"{s} = {n}" for s, n in point.items())
-    problem = f"reads {_read_text(source, edge)}{_at(domain, sample)}, which does not exist at {there}"
+    problem = f"reads {_read_text(source, edge)}{_at(domain, sample)}, but there is no value at {there}"
     return OutOfDomainError(
-        f"{problem}: it exists where {source.domain.condition}",
+        f"{problem}: it exists only where {source.domain.condition}",
         where=where,
-        hint="read it in a branch of a recurrence that applies only there, or index with the same condition: x[condition]",
+        hint="read it in a branch of a recurrence that applies only there. Or index both with the condition: x[condition]",
     )
 
 
@@ -152,26 +154,26 @@ def _read_outside(
     ends = (index.expr,) if isinstance(index, Point) else (index.start, index.stop)
     if position >= bound and all(end.is_constant for end in ends):
         return BoundsError(
-            f"the bound {step.bound} = {bound} is too small: {_read_text(source, edge)} is read",
+            f"the bound {step.bound} = {bound} is too small: the program reads {_read_text(source, edge)}",
             where=where,
-            hint=f"run with {step.bound} of at least {position + 1}, or let the index depend on it: {step.bound} - 1, tp.min({position}, {step.bound} - 1)",
+            hint=f"run with {step.bound} of at least {position + 1}. Or keep the index below {step.bound}: x[tp.min({position}, {step.bound} - 1)]",
         )
     along = edge.by_step(source.domain).items()
     point_text = f"{source.name or 'a tensor at '}[{', '.join(str(position) if s == step else str(i) for s, i in along)}]"
     read_text = _read_text(source, edge)
-    which = "" if read_text == point_text else f", which is {point_text}"
+    which = "" if read_text == point_text else f". That is {point_text}"
     swapped = {i.expr.single_atom for i in edge.index if isinstance(i, Point)} == set(source.domain.steps)
     if swapped and not any(is_own_point(index, step) for step, index in edge.by_step(source.domain).items()):
         order = ", ".join(s.name for s in source.domain.steps)
         return OutOfDomainError(
-            f"reads {read_text}{_at(domain, sample)}{which}: {limits}",
+            f"reads {read_text}{_at(domain, sample)}{which}, {limits}",
             where=where,
             hint=f"write the indices in the order of its steps: x[{order}]",
         )
     return OutOfDomainError(
-        f"reads {read_text}{_at(domain, sample)}{which}: {limits}",
+        f"reads {read_text}{_at(domain, sample)}{which}, {limits}",
         where=where,
-        hint="read it in a branch of a recurrence that applies only where the point exists, or keep the index inside: "
+        hint="define the first point of a recurrence on its own (x[0] = ...), or keep the index inside: "
         "x[tp.max(t - 1, 0)], x[tp.min(t + 1, T - 1)]",
     )
 

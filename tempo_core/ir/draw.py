@@ -39,12 +39,15 @@ def draw(graph: Graph, path: str | Path, full: bool = True, sources: Sources | N
                 [graphviz, f"-T{kind}", "-o", str(path)], input=to_dot(picture), text=True, capture_output=True
             )
             if process.returncode:
-                raise ConfigError(f"Graphviz cannot draw {path}: {process.stderr.strip()}", hint="use .svg or .dot")
+                raise ConfigError(
+                    f"Graphviz cannot draw {path}: {process.stderr.strip()}", hint='use .svg or .dot: program.draw("graph.svg")'
+                )
         elif kind == "svg":
             path.write_text(to_svg(picture), encoding="utf-8")
         else:
             raise ConfigError(
-                f"cannot draw {path}: the format .{kind} needs Graphviz", hint="use .svg or .dot, or install Graphviz"
+                f"cannot draw {path}: the format .{kind} needs Graphviz",
+                hint='install Graphviz, or use .svg or .dot: program.draw("graph.svg")',
             )
     except OSError as error:
         raise ConfigError(

@@ -76,7 +76,9 @@ def _failure(after: str) -> Callable[[Node, str], None]:
         raise InvalidGraphError(
             f"the graph is invalid{f' after {after}' if after else ''}: {label} {problem}",
             where=node.where or "<no line of the program>",
-            hint=f"this is a fault of the compiler; Config(disable=({after!r},)) leaves the pass out" if after else None,
+            hint=f"this is a mistake in Tempo, not in your program. To leave the pass out: Config(disable=({after!r},))"
+            if after
+            else None,
         )
 
     return fail

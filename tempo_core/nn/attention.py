@@ -90,7 +90,7 @@ class GroupedQueryAttention(Module):
         if heads < 1 or key_heads < 1 or heads % key_heads:
             raise ShapeError(
                 f"{heads} query heads cannot share {key_heads} key heads",
-                hint="heads is a multiple of key_heads: heads=8, key_heads=2",
+                hint="make heads a multiple of key_heads: heads=8, key_heads=2",
             )
         if head_width is None and width % heads:
             raise ShapeError(
@@ -100,7 +100,7 @@ class GroupedQueryAttention(Module):
         self.head_width = width // heads if head_width is None else head_width
         self.pattern = as_pattern(pattern)
         if rope is not None and rope.width != self.head_width:
-            raise ShapeError(f"the rotary embedding turns {rope.width} elements, a head has {self.head_width}")
+            raise ShapeError(f"the rotary embedding turns {rope.width} elements, but a head has {self.head_width}")
         self.rope = rope
         options: dict[str, Any] = {"domain": self.domain, "bias": bias, "fed": fed, "dtype": dtype, "initial": initial}
         self.query = Linear(width, heads * self.head_width, **options)
@@ -133,7 +133,7 @@ class GroupedQueryAttention(Module):
         if x.rank < 2:
             raise ShapeError(
                 f"{self.name or 'attention'} takes [..., length, {self.width}], got {x!r}",
-                hint="attention(x, over=t) attends along the step t",
+                hint="the last size of x must be the width. To attend along a step: attention(x, over=t)",
             )
         *lead, length, _ = x.shape
         groups, rank = self.heads // self.key_heads, x.rank + 1
@@ -184,14 +184,14 @@ def time_step(x: Tensor, over: object, module: Module[Any]) -> Symbol:
     atom = over if isinstance(over, Symbol) else over.single_atom if isinstance(over, Expr) else None
     if not isinstance(atom, Symbol) or not atom.is_step:
         raise IndexingError(
-            f"{module.name or type(module).__name__} goes over {over!r}, which is not a step",
+            f"{module.name or type(module).__name__} goes over a step, but over={over!r} is not a step",
             hint="give a step of the context: over=t",
         )
     if atom not in x.domain.steps:
         raise IndexingError(
-            f"{module.name or type(module).__name__} goes over the step {atom}, with which {x!r} does not vary",
-            hint="give an operand that has the step in its domain"
-            + (f", or over={x.domain.steps[-1]}" if x.domain.steps else ""),
+            f"{module.name or type(module).__name__} goes over the step {atom}, but {x!r} does not vary with {atom}",
+            hint="give a tensor that has this step"
+            + (f", or go over another step: over={x.domain.steps[-1]}" if x.domain.steps else ""),
         )
     return atom
 

@@ -44,7 +44,7 @@ def uniform(low: float, high: float) -> Initializer:
 def uniform_fan_in(fan_in: int) -> Initializer:
     """Uniform in ±1/sqrt(fan_in)."""
     if fan_in < 1:
-        raise ShapeError(f"the weights have a fan_in of {fan_in}", hint="widths are at least 1: tp.nn.Linear(4, 2)")
+        raise ShapeError(f"the weights have a fan_in of {fan_in}", hint="use widths of at least 1: tp.nn.Linear(4, 2)")
     limit = 1 / math.sqrt(fan_in)
     return uniform(-limit, limit)
 
@@ -54,7 +54,7 @@ def fans(shape: Shape) -> tuple[int, int]:
     if len(shape) < 2:
         raise ShapeError(
             f"weights of shape {shape} have no fan: they need [..., n_in, n_out]",
-            hint="tp.nn.normal(std) or tp.nn.uniform(low, high)",
+            hint="use tp.nn.normal(std) or tp.nn.uniform(low, high)",
         )
     extent = math.prod(shape[:-2])
     return extent * shape[-2], extent * shape[-1]

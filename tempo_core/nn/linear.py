@@ -75,7 +75,7 @@ class Embedding(Module):
 
     def forward(self, x: Positions) -> Tensor:
         if isinstance(x, Tensor) and is_float(x.dtype):
-            raise DTypeError(f"{self.name} takes integers, got {x!r}", hint='x.astype("int32")')
+            raise DTypeError(f"{self.name} takes integers, got {x!r}", hint='convert it: x.astype("int32")')
         return fn.at_position(self.weight, 0, x)
 
 

@@ -97,8 +97,8 @@ class Module(Generic[Out]):
         else:
             if not steps:
                 raise TempoError(
-                    f"parameter {full_name} has no steps to vary with",
-                    hint=f"{type(self).__name__}(..., domain=(i,)) trains over i; fed=True takes it as an input",
+                    f"the parameter {full_name} has no step to be trained over",
+                    hint=f"to train it over i: {type(self).__name__}(..., domain=(i,)). To feed it as an input: {type(self).__name__}(..., fed=True)",
                 )
             weights = recurrence(shape, self.dtype, domain=[s.expr for s in steps], name=full_name)
             carry(weights, initial(shape))  # an optimizer assigns the later points
@@ -128,7 +128,7 @@ class Module(Generic[Out]):
         if not isinstance(module, Module):
             raise ArgumentError(
                 f"{shown(module)} is not a module",
-                hint="of a function f: tp.nn.Lambda(f); of a class, with parentheses: tp.nn.Tanh()",
+                hint="to wrap a function: tp.nn.Lambda(f). To make a module of a class: tp.nn.Tanh()",
             )
         self._children[name] = module
         if module._parent is None and module is not self:
@@ -162,7 +162,7 @@ class Module(Generic[Out]):
 
     def forward(self, *operands: Any, **options: Any) -> Out:
         """The module's value for its operands. Subclasses define it; users call the module."""
-        raise TempoError(f"{type(self).__name__} defines no call", hint="def forward(self, x): ...")
+        raise TempoError(f"{type(self).__name__} defines no method `forward`", hint="define it: def forward(self, x): ...")
 
     @overload
     def __call__(self, *operands: Any, training: Training | None, **options: Any) -> Out: ...
@@ -194,7 +194,8 @@ class Module(Generic[Out]):
 
         def __iter__(self) -> NoReturn:
             raise ArgumentError(
-                f"cannot iterate over the module {self.name or type(self).__name__}", hint="module.parameters(), module.modules()"
+                f"cannot iterate over the module {self.name or type(self).__name__}",
+                hint="loop over its parts: module.parameters() or module.modules()",
             )
 
     def __getitem__(self: M, index: Key) -> M:
@@ -221,7 +222,9 @@ class Module(Generic[Out]):
                 near = ", ".join(difflib.get_close_matches(name, ours, n=1) or ours)
                 raise ArgumentError(f"{self.name or type(self).__name__} has no parameter {name}", hint=f"it has {near}")
             if (tensor.shape, tensor.dtype) != (ours[name].shape, ours[name].dtype):
-                raise ShapeError(f"{tensor!r} cannot take the place of the parameter {name}, which is {ours[name]!r}")
+                raise ShapeError(
+                    f"{tensor!r} cannot take the place of the parameter {name}: its shape or dtype is not that of {ours[name]!r}"
+                )
 
         def other(name: str, parameter: Tensor) -> tuple[Tensor, Tensor]:
             tensor = parameters.get(name, parameter)
@@ -241,7 +244,7 @@ class Module(Generic[Out]):
             if module._parameters and not module.fed:
                 raise TempoError(
                     f"the parameters of {module.name or type(module).__name__} are not fed: they have initial values already",
-                    hint=f"{type(module).__name__}(..., fed=True), or domain=(i,) in place of updated((i,))",
+                    hint=f"make it with {type(module).__name__}(..., fed=True), or leave updated((i,)) out: {type(module).__name__}(..., domain=(i,))",
                 )
 
         def begun(name: str, fed: Tensor) -> tuple[Tensor, Tensor]:
@@ -292,7 +295,7 @@ def _free_name(default: str) -> str:
 def _duplicate_name(name: str) -> TempoError:
     return TempoError(
         f"two parameters are named {name}",
-        hint="give the modules names of their own, such as Linear(..., name='head') or Sequential(..., name='critic')",
+        hint="give each module a name of its own: Linear(..., name='head'), Sequential(..., name='critic')",
     )
 
 

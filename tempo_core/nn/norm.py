@@ -78,7 +78,7 @@ class Dropout(Module):
     def __init__(self, rate: float, domain: Domain = (), name: str | None = None):
         super().__init__(name, domain)
         if not 0 <= rate < 1:
-            raise TempoError(f"the dropout rate is {rate}", hint="a rate is a probability, 0 <= rate < 1: tp.nn.Dropout(0.1)")
+            raise TempoError(f"the dropout rate is {rate}", hint="use a rate from 0 to below 1: tp.nn.Dropout(0.1)")
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:

@@ -33,8 +33,8 @@ class Pattern:
         parts = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if not parts or not all(isinstance(part, slice) for part in parts):
             raise IndexingError(
-                f"the attention pattern `{self.name}` gives {result!r} at {t}",
-                hint="return a slice, or a tuple of slices that do not overlap: lambda t, T: slice(0, t + 1)",
+                f"the attention pattern `{self.name}` returns {result!r} at {t}",
+                hint="return a slice, or a tuple of slices without overlap: lambda t, T: slice(0, t + 1)",
             )
         return parts
 
@@ -117,11 +117,12 @@ def as_pattern(pattern: Pattern | Reach) -> Pattern:
         return pattern
     if not callable(pattern):
         raise ArgumentError(
-            f"{pattern!r} is not an attention pattern", hint="tp.nn.causal, tp.nn.window(w), ..., or lambda t, T: slice(0, t + 1)"
+            f"{pattern!r} is not an attention pattern",
+            hint="use one such as tp.nn.causal or tp.nn.window(4), or write your own: lambda t, T: slice(0, t + 1)",
         )
     return Pattern(getattr(pattern, "__name__", "pattern"), pattern)
 
 
 def _check_positive(name: str, size: int) -> None:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ArgumentError(f"{name}({size!r}): the number of positions is an integer of at least 1", hint=f"tp.nn.{name}(4)")
+        raise ArgumentError(f"{name}({size!r}): the number of positions must be an int of at least 1", hint=f"tp.nn.{name}(4)")

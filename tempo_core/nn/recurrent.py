@@ -67,7 +67,7 @@ class Cell(Module[Out]):
         if len(state) != len(self.states):
             raise ShapeError(
                 f"{self.name} takes the operand and {len(self.states)} state(s), got {len(state)}",
-                hint=f"cell(x, {', '.join(self.states)}), or cell.recurrence(x, over=t)",
+                hint=f"give every state: cell(x, {', '.join(self.states)}). Or let the cell keep them: cell.recurrence(x, over=t)",
             )
         for part in state:
             check_width(self, part, self.hidden)
@@ -91,7 +91,7 @@ class Cell(Module[Out]):
             initial_parts *= len(self.states)
         if len(initial_parts) != len(self.states):
             raise ShapeError(
-                f"{self.name} has the states {', '.join(self.states)}; {len(initial_parts)} initial value(s) are given",
+                f"{self.name} has the states {', '.join(self.states)}; {len(initial_parts)} initial value(s) were passed",
                 hint=f"initial=({', '.join(self.states)})" if len(self.states) > 1 else "initial=h",
             )
         first = [fn.zeros(shape, self.dtype) if g is None else fn.broadcast_to(fn.as_tensor(g), shape) for g in initial_parts]

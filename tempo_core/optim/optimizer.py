@@ -53,23 +53,23 @@ class Optimizer:
         kept: Domain = (),
     ):
         if not isinstance(params, (Mapping, list, tuple)):
-            hint = "model.parameters()" if hasattr(params, "parameters") else "a dict of parameters by name, or a list of them"
+            hint = "pass them: model.parameters()" if hasattr(params, "parameters") else "give a list, or a dict by name: [w, b]"
             raise ArgumentError(f"an optimizer takes parameters, got {shown(params)}", hint=hint)
         named = (
             params if isinstance(params, Mapping) else {getattr(p, "name", "") or f"param{k}": p for k, p in enumerate(params)}
         )
         if not named:
-            raise ArgumentError("an optimizer needs at least one parameter", hint="model.parameters()")
+            raise ArgumentError("an optimizer needs at least one parameter", hint="pass some: model.parameters()")
         if not (is_number(lr) or isinstance(lr, (Tensor, Expr)) or callable(lr)):
             raise ArgumentError(
-                f"the learning rate is {shown(lr)}", hint="a number, a tensor, or a schedule: lr=3e-4, lr=0.03 * 0.99**i"
+                f"the learning rate is {shown(lr)}", hint="give a number, a tensor, or a schedule: lr=3e-4, lr=0.03 * 0.99**i"
             )
         self.params: dict[str, Recurrence] = {}
         for name, param in named.items():
             if not isinstance(param, Recurrence):
                 raise TempoError(
                     f"{name} is not a recurrence; only recurrences can be updated",
-                    hint="tp.nn modules with domain=(i,), or tp.recurrence",
+                    hint="make it with tp.recurrence(...), or its module with a domain: tp.nn.Linear(4, 2, domain=(i,))",
                 )
             self.params[name] = param
         first = next(iter(self.params.values()))
@@ -79,9 +79,9 @@ class Optimizer:
         for name, param in self.params.items():
             if self._update_steps(param) != self.steps:
                 raise TempoError(
-                    f"the parameters {first.name} over {first.domain} and {name} over {param.domain} take different updates",
-                    hint="make one optimizer for each domain: tp.optim.Adam([w]); or, if one of them varies with layers l that are updated "
-                    "together: tp.optim.Adam(parameters, kept=(l,))",
+                    f"the parameters {first.name} over {first.domain} and {name} over {param.domain} have different domains; an optimizer updates one",
+                    hint="make one optimizer for each domain: tp.optim.Adam([w]). If the step l counts layers that are updated together: "
+                    "tp.optim.Adam(parameters, kept=(l,))",
                 )
         self.lr = lr(update_count(self.steps)) if callable(lr) else lr
         self.max_grad_norm, self.max_grad_value, self.weight_decay = max_grad_norm, max_grad_value, weight_decay

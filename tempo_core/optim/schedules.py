@@ -25,7 +25,7 @@ def update_count(steps: Iterable[Symbol | Expr]) -> Expr:
     for item in steps:
         step = item if isinstance(item, Symbol) else item.single_atom
         if not isinstance(step, Symbol) or not step.is_step:
-            raise TempoError(f"{item!r} is not a step", hint="update_count((i, e, m)) takes the steps of a parameter's domain")
+            raise TempoError(f"{item!r} is not a step", hint="give the steps of a parameter's domain: update_count((i, e, m))")
         count = count * step.bound_expr + step.expr
     return count
 
@@ -61,7 +61,7 @@ def piecewise(values: Sequence[float], boundaries: Sequence[IntoExpr]) -> Schedu
     if len(values) != len(boundaries) + 1:
         raise TempoError(
             f"{len(values)} values for {len(boundaries)} boundaries",
-            hint="one value more than boundaries: piecewise([0.1, 0.01], [100])",
+            hint="give one value more than boundaries: piecewise([0.1, 0.01], [100])",
         )
 
     def schedule(count: Count) -> Tensor:

@@ -133,7 +133,7 @@ class _Padding:
             raise ShapeError(
                 f"{node.label} has a shape that varies with the step: {', '.join(map(str, node.outputs))}",
                 where=node.where,
-                hint="a function of arrays gives arrays of one shape: let it give the largest, and slice the result: y.spatial[0:t + 1]",
+                hint="a function must return one shape at every step. Return the largest, then slice it: y.spatial[0:t + 1]",
             )
         if isinstance(node.op, ops.Output):
             self.graph.put(replace(node, inputs=tuple(operands)))  # the runtime trims results (see compiler.py)
@@ -300,7 +300,7 @@ def _conv(work: _Work) -> Edge:
         raise ShapeError(
             f"{work.node.label} is a convolution whose {'padding varies' if any(low.steps for low in op.low) else 'groups vary'} with the step",
             where=work.node.where,
-            hint="keep the channels and features of groups the same at every step, and pad before the convolution: tp.pad(x, ...)",
+            hint="keep channels and groups the same at every step, and pad before the convolution: tp.pad(x, ...)",
         )
     operands = work.masked(0, range(before, len(x))), work.masked(1, range(n + 1))
     wide, kernel, out = work.shape(0), work.shape(1), work.node.outputs[0].shape
@@ -486,14 +486,14 @@ def _refused(work: _Work) -> Edge:
     if chosen and steps <= set(work.graph.chosen):
         bound = chosen[0]
         raise ShapeError(
-            f"{work.node.label} takes a dimension whose size depends on {bound}, which each run chooses",
+            f"{work.node.label} takes a dimension whose size depends on {bound}, but each run chooses {bound}",
             where=work.node.where,
-            hint=f'compile for a number, {{{bound}: 100}}; or kind="host", whose functions get arrays of the true sizes',
+            hint=f'compile for one number: {{{bound}: 100}}. Or run the function on the host, where sizes are the true ones: kind="host"',
         )
     raise ShapeError(
         f"{work.node.label} takes a dimension that varies with the step",
         where=work.node.where,
-        hint="functions of arrays need shapes that are the same at every step: reduce the dimension, or read all of it: x[0:T]",
+        hint="a function needs the same shapes at every step. Reduce the dimension first, x.sum(0), or read all of it: x[0:T]",
     )
 
 

@@ -24,7 +24,8 @@ def use_device(name: str | None, devices: str = "1") -> int | str:
         except ConfigError as error:
             if name == "cpu" or jax.default_backend() == "cpu":
                 raise UserError(
-                    f"--devices {devices}: JAX has started with fewer CPU devices", hint="set XLA_FLAGS aside"
+                    f"--devices {devices}: JAX has started with fewer CPU devices",
+                    hint="run without the variable XLA_FLAGS: env -u XLA_FLAGS COMMAND",
                 ) from error
     if name is not None:
         try:
@@ -39,7 +40,7 @@ def _count(devices: str) -> int | str:
     if devices == "auto":
         return devices
     if not devices.isdecimal() or int(devices) < 1:
-        raise UserError(f"--devices {devices} is not a number of devices", hint="--devices 2, or --devices auto")
+        raise UserError(f"--devices {devices} is not a number of devices", hint="write --devices 2 or --devices auto")
     return int(devices)
 
 

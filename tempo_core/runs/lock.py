@@ -37,7 +37,7 @@ def _lock(handle: int, path: Path) -> None:
     except OSError as error:
         owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
         raise RunError(
-            f"process {owner or 'of another machine'} trains in {path} now",
+            f"another process ({owner or 'on another machine'}) is training in {path} now",
             hint="wait for it, or choose another directory: --out DIR",
         ) from error
     with suppress(OSError):  # the number is for people

@@ -58,7 +58,7 @@ class LineFile:
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()
         if lines and header and lines[0] != header:
-            raise RunError(f"{self.path} has other columns than this run's", hint="log to another file")
+            raise RunError(f"the columns of {self.path} are not those of this run", hint="write to another file")
         kept = None if self._rows is None else self._rows + bool(header)
         content = b"".join(lines[:kept]) or header
         try:
@@ -103,7 +103,7 @@ class TensorBoardLogger:
         try:
             from tensorboardX import SummaryWriter
         except ImportError as error:
-            hint = "pip install 'tempo-dl[tensorboard]', or tensorboard=false"
+            hint = "leave it out, tensorboard=false, or install it: pip install 'tempo-dl[tensorboard]'"
             raise RunError("tensorboard=true needs the package tensorboardX", hint=hint) from error
         self._writer = SummaryWriter(logdir=str(directory), **({"purge_step": step} if step else {}))
 
@@ -131,7 +131,10 @@ class WandbLogger:
         try:
             import wandb
         except ImportError as error:
-            raise RunError("track=true needs the package wandb", hint="pip install 'tempo-dl[wandb]', or track=false") from error
+            raise RunError(
+                "track=true needs the package wandb",
+                hint="leave it out, track=false, or install it: pip install 'tempo-dl[wandb]'",
+            ) from error
         self._count = count
         has_key = bool(os.environ.get("WANDB_API_KEY")) or _netrc_has_key()
         self._run = wandb.init(

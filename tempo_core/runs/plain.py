@@ -39,7 +39,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             if key.value in lines:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value} is there twice, in line {lines[key.value]} and again", key.start_mark
+                    None, None, f"the key {key.value} appears twice, in line {lines[key.value]} and again", key.start_mark
                 )
             lines[key.value] = key.start_mark.line + 1
         return super().construct_mapping(node, deep)
@@ -48,11 +48,11 @@ class _Loader(yaml.SafeLoader):
         """A number, unless YAML reads it otherwise than people do."""
         text, digits = node.value, node.value.lstrip("+-")
         if ":" in digits:
-            problem, instead = "would be minutes and seconds", f"write '{text}' in quotes if it is a text"
+            problem, instead = "would be minutes and seconds", f"if it is a string, write it in quotes: '{text}'"
         elif LEADING_ZERO.match(digits):
             plain = digits.replace("_", "").lstrip("0") or "0"
             problem = "begins with 0, and would be a number in base 8"
-            instead = f"write {'-' * text.startswith('-')}{plain}, or '{text}' in quotes if it is a text"
+            instead = f"write {'-' * text.startswith('-')}{plain}; or, if it is a string, write it in quotes: '{text}'"
         else:
             return self.construct_yaml_float(node) if node.tag.endswith(":float") else self.construct_yaml_int(node)
         raise yaml.constructor.ConstructorError(None, None, f"{text} {problem}; {instead}", node.start_mark)
@@ -84,7 +84,7 @@ def dump_yaml(value: object) -> str:
 def read_yaml(text: str, where: str) -> object:
     """The value that `text` holds. Raises `RecipeError`, which names `where` the text is from."""
     if len(text) > LONGEST:
-        raise RecipeError(f"{where} has {len(text):,} characters, and a recipe at most {LONGEST:,}")
+        raise RecipeError(f"{where} has {len(text):,} characters, but a recipe may have {LONGEST:,} at most")
     try:
         return yaml.load(text, _Loader)  # a safe loader: it makes values, lists and mappings only
     except yaml.constructor.ConstructorError as error:

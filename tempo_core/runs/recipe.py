@@ -44,7 +44,7 @@ class Strict(BaseModel):
         if kinds & {int, float} and not kinds & {bool, object, Any} and any(isinstance(each, bool) for each in _leaves_of(value)):
             default = field.get_default(call_default_factory=True)
             example = f", such as {info.field_name}={json.dumps(default)}" if isinstance(default, (int, float, list)) else ""
-            raise PydanticCustomError("number", "a number is needed{example}", {"example": example})
+            raise PydanticCustomError("number", "it must be a number{example}", {"example": example})
         return value
 
 
@@ -153,7 +153,8 @@ def check_flags(overrides: Iterable[str], flags: Iterable[str]) -> None:
         if held is not None and held != value:
             name = f"--{key.replace('.', '-').replace('_', '-')}"
             raise RecipeError(
-                f"{key} is {_shown(value)} by the flag {name}, and {_shown(held)} by an override", hint="leave one of them out"
+                f"the flag {name} sets {key} to {_shown(value)}, but an override sets it to {_shown(held)}",
+                hint="leave one of them out",
             )
 
 
@@ -179,7 +180,7 @@ def _plain(data: Plain) -> dict[str, Any]:
     for key, value in data.items():
         name = str(key).replace("-", "_")
         if name in values:
-            raise RecipeError(f"the key {name} is there twice, once with - and once with _", hint="leave one of them out")
+            raise RecipeError(f"the key {name} appears twice, once with - and once with _", hint="leave one of them out")
         values[name] = _plain(value) if isinstance(value, Mapping) and key != "kwargs" else value
     return values
 
@@ -196,7 +197,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     for part in outer:
         target = target.setdefault(part.replace("-", "_"), {})
         if not isinstance(target, dict):
-            raise RecipeError(f"{key}: {part} holds a value, not further keys")
+            raise RecipeError(f"{key}: {part} has a single value, and no keys inside")
     target[last if outer[-1:] == ["kwargs"] else last.replace("-", "_")] = value
 
 

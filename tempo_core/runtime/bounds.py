@@ -42,7 +42,7 @@ class RunBounds:
             return numbers
         if given is not None and not isinstance(given, Mapping):
             raise BoundsError(
-                f"the bounds are {given!r}, not a dict from bounds to numbers", hint=f"a run chooses {self._names()}"
+                f"the bounds are {given!r}; they must be a dict from bounds to numbers", hint=f"a run chooses {self._names()}"
             )
         chosen: dict[Symbol, int] = {}
         for key, number in (given or {}).items():
@@ -54,7 +54,8 @@ class RunBounds:
                     continue
                 raise BoundsError(
                     f"the bound {key} is {numbers[symbol]} in this program; a run cannot choose {number!r}",
-                    hint=f"compile it for all: ctx.compile({{{key}: tp.upto({number})}}, ...), or take program.with_bounds({{{key}: {number}}})",
+                    hint=f"compile it for every number up to {number}: ctx.compile({{{key}: tp.upto({number})}}, ...). Or for this one alone: "
+                    f"program.with_bounds({{{key}: {number}}})",
                 )
             chosen[symbol] = self._within(symbol, number)
         for symbol in self.limits:
@@ -74,7 +75,8 @@ class RunBounds:
         limit = self.limits[symbol]
         if isinstance(number, (bool, Expr)) or not hasattr(number, "__index__"):
             raise BoundsError(
-                f"the bound {symbol} is {number!r}; it must be an int", hint=f"run(inputs, bounds={{{symbol}: {limit.capacity}}})"
+                f"the bound {symbol} is {number!r}; it must be an int",
+                hint=f"give an int: program.run(inputs, bounds={{{symbol}: {limit.capacity}}})",
             )
         if not limit.at_least <= number.__index__() <= limit.capacity:
             raise BoundsError(
@@ -109,8 +111,8 @@ class RunBounds:
         if symbol in self._ends:
             return self.limits[symbol].capacity
         raise BoundsError(
-            f"the bound {symbol} is not given, and no array among the inputs has it as a dimension",
-            hint=f"program.run(inputs, bounds={{{symbol}: {self.limits[symbol].capacity}}})",
+            f"the bound {symbol} is missing, and no input has a dimension of this size",
+            hint=f"give it: program.run(inputs, bounds={{{symbol}: {self.limits[symbol].capacity}}})",
         )
 
     def chosen(self, numbers: Bounds) -> dict[Symbol, int]:

@@ -144,7 +144,7 @@ def spread(
         return None
     raise ConfigError(
         f"devices={wanted}: no step of the program can be spread over {wanted} devices{''.join(reasons)}",
-        hint='Config(devices="auto") runs such programs on one device',
+        hint='to run it on one device: Config(devices="auto")',
     )
 
 
@@ -176,7 +176,7 @@ def available(wanted: int | str) -> list[jax.Device]:
         if wanted not in ("auto", len(every)):
             raise ConfigError(
                 f"devices={wanted}, but the {jax.process_count()} processes have {len(every)} together",
-                hint=f'devices={len(every)} or devices="auto": each process takes part with all its devices',
+                hint=f'each process takes part with all its devices: devices={len(every)} or devices="auto"',
             )
         return every
     every = [first, *(device for device in every if device != first)]

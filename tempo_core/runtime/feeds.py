@@ -113,18 +113,19 @@ def fitted(spec: InputSpec, value: Any, shape: tuple[int, ...], at: str = "") ->
     if tuple(array.shape) != shape:
         if at:
             raise spec.error(
-                f"has shape {tuple(array.shape)}{here}; each value is {spec.each}", f"give an array of shape {shape}"
+                f"has shape {tuple(array.shape)}{here}, but each value must be {spec.each}", f"give an array of shape {shape}"
             )
         steps = f"the steps {', '.join(spec.steps)} come first" if spec.steps else "it has no steps"
         raise spec.error(
-            f"has shape {tuple(array.shape)}; its declared type is {spec.declared}, with the shape {shape} here",
+            f"has shape {tuple(array.shape)}, but its declared type {spec.declared} needs the shape {shape}",
             f"give an array of shape {shape}: {steps}",
         )
     dtype = numpy_dtype(spec.dtype)
     if array.dtype != dtype:
         if not _converts(array.dtype, dtype):
             raise spec.error(
-                f"has dtype {array.dtype}{here}; its declared dtype is {spec.dtype}", f"convert it: array.astype({spec.dtype!r})"
+                f"has dtype {array.dtype}{here}, but its declared dtype is {spec.dtype}",
+                f"convert it: array.astype({spec.dtype!r})",
             )
         _check_range(spec, array, dtype, here)
         array = array.astype(dtype)
@@ -140,7 +141,7 @@ def _check_range(spec: InputSpec, array: Array, dtype: np.dtype[Any], here: str)
         number = low if low < limits.min else high
         raise spec.error(
             f"holds {number}{here}, but {spec.dtype} goes from {limits.min} to {limits.max}",
-            "declare a wider dtype",
+            "declare a wider dtype: tp.input(name, shape, dtype)",
         )
 
 
@@ -180,7 +181,7 @@ class Feed:
         except Exception as error:
             raise spec.error(
                 f"failed at {spec.at(at)}: {type(error).__name__}: {error}",
-                "the exception above shows the lines of the iterator or function",
+                "the exception above shows the line of your iterator or function",
             ) from error
         self.count += 1
         array = fitted(spec, value, spec.shape, spec.at(at))
@@ -230,12 +231,13 @@ NOTHING = Feeds({}, {})
 def check_names(specs: Mapping[str, InputSpec], ignored: Iterable[str], inputs: Mapping[str, Any]) -> None:
     """Check that each of `inputs` is named as one of `specs`, or in `ignored`. Raises InputError."""
     if not isinstance(inputs, Mapping):
-        raise InputError(f"inputs are a dict from names to values, not {type(inputs).__name__}", hint="inputs={'x': array}")
+        raise InputError(f"inputs must be a dict from names to values, not {type(inputs).__name__}", hint="inputs={'x': array}")
     names = (*specs, *ignored)
     for name in inputs:
         if not isinstance(name, str):
             raise InputError(
-                f"inputs are fed by name, not by {type(name).__name__}", hint="inputs={'x': array}, with the name of tp.input"
+                f"inputs are fed by name, not by {type(name).__name__}",
+                hint="use the name that tp.input has: inputs={'x': array}",
             )
         if name not in names:
             near = difflib.get_close_matches(str(name), names, 1)
@@ -249,7 +251,7 @@ def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], input
     arrays, streams = {}, {}
     for name, spec in specs.items():
         if name not in inputs:
-            raise spec.error("is not given", f"give an array of shape {spec.whole}: inputs={{{name!r}: array}}")
+            raise spec.error("is missing", f"give an array of shape {spec.whole}: inputs={{{name!r}: array}}")
         value = inputs[name]
         pointwise = not is_array(value)
         if pointwise and not _gives_values(value):
@@ -259,7 +261,7 @@ def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], input
             )
         if pointwise and not spec.steps:
             raise spec.error(
-                f"has no domain, and so one value; what is given is {kind_of(value)}, not an array",
+                f"has no domain, so it takes one array; this value is {kind_of(value)}",
                 f"give an array of shape {spec.shape}",
             )
         if spec.streamed:

@@ -87,9 +87,9 @@ class JaxFunction(Generic[R]):
             varying = None if lengths is None else lengths.chosen_size(name)
             if varying is not None:
                 raise ArgumentError(
-                    f"the size of the input `{name}` has {varying} in it, which each call chooses: the output `{output}` cannot be carried to it",
+                    f"the output `{output}` cannot be carried to the input `{name}`: its size contains {varying}, and each call chooses {varying}",
                     where=specs[name].where,
-                    hint="hand it over as an input of each call",
+                    hint="leave it out of carry, and give it to each call: f(state, inputs)",
                 )
         if gradients:
             pairs = _checked_gradients(gradients, specs, outputs)
@@ -201,7 +201,7 @@ def _checked_carry(carry: Carry, specs: Mapping[str, InputSpec], bound: Arrays, 
                 f"the output `{output}` is {_shown(form)}, and cannot be carried to the input `{name}`, {spec.declared} "
                 f"with the shape {spec.whole}",
                 where=spec.where,
-                hint="an output that goes on is the value at one point: outputs={'next_w': w[I - 1]}",
+                hint="carry the value at one point: outputs={'next_w': w[I - 1]}",
             )
         taken[output] = name
     return taken
@@ -230,9 +230,7 @@ def _checked_gradients(
                 )
             checked[loss][name] = output
         if not checked[loss] or checked[loss].keys() != next(iter(checked.values())).keys():
-            raise ArgumentError(
-                "all losses have declared gradients by the same inputs, of which there is at least one", hint=usage
-            )
+            raise ArgumentError("each loss needs gradients by the same inputs, and by at least one input", hint=usage)
     return checked
 
 

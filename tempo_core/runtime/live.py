@@ -213,19 +213,19 @@ class Run(Generic[R]):
         if self._failed:
             raise StateError(
                 "the run has failed, and its state may be incomplete",
-                hint="save before the exception, in a loop over run.advance()",
+                hint="save before the exception, in a loop: run.advance(t, 16); run.save(path)",
             )
         if self._keeps_values:
             raise StateError(
-                "a run with check_numerics keeps what functions returned, which is not saved",
-                hint="save runs without check_numerics",
+                "a run with check_numerics=True cannot be saved",
+                hint="leave check_numerics out of the config: tp.Config()",
             )
         for name, function in self._functions.items():
             if function.state is None and function.is_stateful:
                 raise StateError(
                     f"the function `{name}` on the host is stateful, and does not say what its state is",
                     where=function.where,
-                    hint="give the function (or the object whose method it is) state() -> arrays by name, and restore(arrays)",
+                    hint="give the function, or its object, two methods: state(), which returns arrays by name, and restore(arrays)",
                 )
         fed = {**self._fed.arrays, **{name: feed.array for name, feed in self._fed.streams.items() if feed.array is not None}}
         arrays = self.state
@@ -289,7 +289,7 @@ def resumed(
         if name in fed and digest(np.asarray(fed[name])) != checksum:
             raise StateError(
                 f"the input `{name}` is not the one of the saved run",
-                hint="give the same values, or leave it out if it was saved",
+                hint="feed the same values again, or leave the input out if the file holds it",
             )
     run._put_back(arrays, meta)
     return run
@@ -337,7 +337,7 @@ def _no_loop(graph: Graph, step: str, by: str | None, examples: Mapping[str, str
         loops = f"loops over `{by}`" if by else "the outermost loops"
         return StateError(
             f"this run can stop between iterations of {loops}, not of `{step}`",
-            hint=f"start it so: program.start(inputs, by={step})",
+            hint=f"start it by this step: program.start(inputs, by={step})",
         )
     example = f"; `{examples[step]}`, for example, is one array for all of them" if step in examples else ""
     return StateError(

@@ -258,8 +258,8 @@ class Lowering(Placement):
         where = next((node.where for node in nodes if isinstance(node.op, Merge)), nodes[0].where)
         message = f"JAX cannot differentiate backwards through the loop over {steps}: how often it runs is known only in the device program"
         hint = (
-            'let Tempo differentiate: add (dw,) = tp.grad(loss, wrt=[w]) to the outputs, and program.as_jax(gradients={"loss": {"w": "dw"}}); '
-            "jax.jvp goes forwards"
+            'let Tempo differentiate: add (dw,) = tp.grad(loss, wrt=[w]) to the outputs, then program.as_jax(gradients={"loss": {"w": "dw"}}). '
+            "Or differentiate forwards: jax.jvp"
         )
         return jax.tree.map(lambda value: marked(value, message, where, hint), values)
 

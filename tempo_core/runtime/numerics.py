@@ -90,9 +90,9 @@ class Watch:
             self.search(self)
             if bits & NAN:
                 raise NumericsError(
-                    "a value is not a number; its origin is unknown, because it does not happen in NumPy's arithmetic",
+                    "a value is not a number (NaN), but NumPy computes it without NaN, so its origin is unknown",
                     where=where,
-                    hint="program.stepping(inputs) shows each statement with its values",
+                    hint="look at each statement with its values: program.stepping(inputs)",
                 )
             self.alarm = NAN
 
@@ -239,11 +239,11 @@ def _reached(graph: Graph, node: Node, at: Coordinates) -> str:
 
 _HINTS = {
     "log": "log is finite for positive numbers only: tp.log(tp.maximum(x, 1e-8))",
-    "div": "the divisor is 0, or the quotient too large: x / tp.maximum(y, 1e-8)",
-    "sqrt": "sqrt takes numbers that are not negative, and its gradient is infinite at 0: tp.sqrt(x + 1e-8)",
+    "div": "the divisor is 0, or the quotient is too large: x / tp.maximum(y, 1e-8)",
+    "sqrt": "sqrt takes numbers of at least 0, and its gradient is infinite at 0: tp.sqrt(x + 1e-8)",
     "rsqrt": "rsqrt takes positive numbers: tp.rsqrt(x + 1e-8)",
     "exp": "exp overflows from 89 on in float32: use softmax and logsumexp, or tp.exp(x - x.max(0))",
-    "pow": "fractional powers take numbers that are not negative, and negative powers take no zeros: tp.maximum(x, 1e-8) ** y",
+    "pow": "a fractional power needs numbers of at least 0, and a negative power needs numbers other than 0: tp.maximum(x, 1e-8) ** y",
 }
 
 

@@ -29,7 +29,7 @@ from tempo_core.runtime.usage import DEVICE, HOST, Moment, PlannedTensor, Usage,
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
 
-_SMALLER = "use smaller bounds or shapes, a window instead of a whole step, Config(disable=('vectorize(t)',))"
+_SMALLER = "use smaller bounds or shapes; or a window, x[t - 3:t + 1], instead of all steps, x[0:T]; or Config(disable=('vectorize(t)',))"
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class Plan(Shown):
         needed = peak.device_bytes if on_device else peak.host_bytes
         if needed > limit:
             raise OutOfMemoryPlanError(
-                f"the plan needs {needed:,} bytes on the {place}, in {peak}, but memory_limit allows {limit:,}; the largest tensors then:"
+                f"the plan needs {needed:,} bytes on the {place}, in {peak}, but memory_limit allows {limit:,}; the largest tensors at that point:"
                 f"{_largest(self.usage.alive(peak, place))}",
-                hint=f"{_SMALLER}, or a higher Config(memory_limit=...)",
+                hint=f"{_SMALLER}; or allow more, Config(memory_limit=...)",
             )
 
     def out_of_memory(self, said: str) -> OutOfMemoryError:
@@ -105,9 +105,9 @@ class Plan(Shown):
         needed, there = (peak.device_bytes if place == DEVICE else peak.host_bytes), _memory_of(place)
         fits = f", which has {there:,}: {-(-needed // there):,} times smaller, it would fit" if there and needed > there else ""
         return OutOfMemoryError(
-            f"the run needs more memory than there is ({said}): {needed:,} bytes on the {place}{fits}; in {peak}, the largest tensors are:"
+            f"the run needs more memory than there is ({said}): {needed:,} bytes on the {place}{fits}. In {peak}, the largest tensors are:"
             f"{_largest(self.usage.alive(peak, place))}",
-            hint=f"{_SMALLER}; to refuse such a program when it is compiled: Config(memory_limit=...)",
+            hint=f"{_SMALLER}. To refuse such a program before it runs: Config(memory_limit=...)",
         )
 
     def programs_per(self, step: str) -> int:

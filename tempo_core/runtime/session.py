@@ -202,7 +202,9 @@ class Session(Generic[R]):
         place = _at(node, [str({**here, **point}.get(step.name, "?")) for step in node.domain.steps])
         points = [_at(node, list(map(str, at))) for at in sorted(self._state.stores.values.get((node.id, 0), {}))]
         hint = f"its values now: {', '.join(points[-5:])}" if points else "it has no values now"
-        raise ArgumentError(f"`{name}`{f' at {place}' if place else ''} is not there: not yet, or not any more", hint=hint)
+        raise ArgumentError(
+            f"`{name}`{f' at {place}' if place else ''} has no value now: it is not computed yet, or not kept any more", hint=hint
+        )
 
     def _input(self, name: str, point: Mapping[str, int]) -> np.ndarray[Any, Any]:
         """A fed array, or its values at the steps in `point`."""
@@ -356,7 +358,7 @@ class _Listing:
         where = f"did you mean `{near[0]}`? " if near else ""
         return ArgumentError(
             f"no statement is called `{name}`",
-            hint=f"{where}passes rename and remove statements; to see those that you wrote: program.stepping(inputs, as_written=True)",
+            hint=f"{where}passes rename and remove statements. To see those that you wrote: program.stepping(inputs, as_written=True)",
         )
 
 

@@ -60,7 +60,7 @@ class Snapshot:
         """What `write` wrote. Raises StateError for a file that is missing, damaged, or of another kind or version."""
         source = path_of(path)
         if not source.is_file():
-            raise StateError(f"there is no file {source}", hint="run.save(path) writes it")
+            raise StateError(f"there is no file {source}", hint="save one first: run.save(path)")
         try:
             content = source.read_bytes()
         except OSError as error:
@@ -76,7 +76,7 @@ class Snapshot:
         except (safetensors.SafetensorError, ValueError, KeyError) as error:
             raise StateError(
                 f"{name} ({len(content)} bytes) cannot be read: {error}",
-                hint="the file is truncated, or not a safetensors file; resume from an earlier one",
+                hint="the file is cut off, or not a safetensors file. Resume from an earlier one",
             ) from error
         if header.get("format") != FORMAT:
             raise StateError(
@@ -94,7 +94,7 @@ class Snapshot:
 def path_of(path: object) -> Path:
     """A path as such. Raises ArgumentError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentError(f"the state of a run is in a file, and {path!r} is no path", hint='run.save("run.safetensors")')
+        raise ArgumentError(f"the state of a run is in a file, and {path!r} is not a path", hint='run.save("run.safetensors")')
     return Path(path)
 
 

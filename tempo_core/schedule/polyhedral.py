@@ -173,11 +173,11 @@ def _without_order(constraints: Constraints, error: TooManyCutsError) -> Causali
     described = [_describe(constraints, (*three, error.needs[0].relation)) for three in dependences]
     more = f"\n    and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
     return CausalityError(
-        "no loops order these reads, and there are too many points to order one by one:\n"
+        "no loops compute these reads in order, and there are too many points to order one by one:\n"
         + "\n".join(f"    {line}" for line in described[:_SHOWN])
         + more,
         where=next((line for reader, *_ in dependences if (line := _line(constraints, reader))), None),
-        hint="let each tensor read the others at earlier points only, or at later points only; or try smaller bounds",
+        hint="try smaller bounds. Or let each tensor read the others only at earlier points, or only at later ones: x[t - 1]",
     )
 
 
@@ -341,7 +341,7 @@ def _self_dependence(constraints: Constraints, cycle: list[Dependence], sample: 
     return CausalityError(
         f"values depend on themselves, so there is no order to compute them in{sample}:\n{lines}",
         where=where,
-        hint="put a delay into the cycle: read an earlier timestep, such as x[t - 1], and define its first value",
+        hint="read an earlier timestep somewhere in this cycle, and define its first value: x[0] = ...; x[t + 1] = x + 1",
     )
 
 

@@ -34,8 +34,9 @@ class Bool:
 
     def __bool__(self) -> bool:
         raise SymbolicValueError(
-            f"the condition `{self}` depends on the timestep and has no truth value here",
-            hint="combine conditions with & | ~ instead of and, or, not; use tp.min and tp.max; index with conditions: x[condition]",
+            f"the condition `{self}` depends on the timestep, so Python cannot tell here whether it is true",
+            hint="write x[t > 0] instead of `if t > 0`; & | ~ instead of `and`, `or`, `not`; tp.min instead of `min`; "
+            "and (0 < t) & (t < 3) instead of `0 < t < 3`",
         )
 
     @property
@@ -233,7 +234,7 @@ def as_bool(value: object) -> Bool:
         return TRUE if value else FALSE
     raise ArgumentError(
         f"{value!r} is not a condition on steps",
-        hint="compare steps and bounds, as in t >= 3; choose by data with tp.where(mask, x, y)",
+        hint="compare steps and bounds: t >= 3. To choose by data: tp.where(mask, x, y)",
     )
 
 

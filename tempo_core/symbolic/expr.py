@@ -152,7 +152,7 @@ class Expr:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise ArgumentError(
                 f"{value!r} is neither an int nor an expression of steps and bounds",
-                hint="build sizes, positions and conditions on steps from ints, steps and bounds with + - * // %, tp.min, tp.max: tp.min(t + 1, T)",
+                hint="write ints, steps and bounds with + - * // %, tp.min and tp.max: tp.min(t + 1, T)",
             )
         return _number(value.__index__())
 
@@ -229,8 +229,8 @@ class Expr:
     def __int__(self) -> int:
         if not self.is_constant:
             raise SymbolicValueError(
-                f"`{self}` is symbolic; its value is known when the program runs",
-                hint="write a loop over time as a recurrence over a step, not as a loop in Python: x[t + 1] = x + 1",
+                f"`{self}` is symbolic: it has no number while the program is built",
+                hint="do not loop over time in Python; write a recurrence over a step: x[t + 1] = x + 1",
             )
         return self.constant
 
@@ -244,15 +244,15 @@ class Expr:
         def __iter__(self) -> NoReturn:
             raise SymbolicValueError(
                 f"cannot iterate over `{self}`",
-                hint="a domain has a comma: domain=(t,); a loop over time is a recurrence: x[t + 1] = x + 1",
+                hint="a domain of one step needs a comma: domain=(t,). A loop over time is a recurrence: x[t + 1] = x + 1",
             )
 
     def __bool__(self) -> bool:
         """Whether a constant is not 0. A symbolic expression has no truth value, because its number is not known yet."""
         if not self.is_constant:
             raise SymbolicValueError(
-                f"`{self}` is symbolic and has no truth value while the program is built",
-                hint="compare it, as in t > 0, and index with the condition: x[t > 0]; or use tp.where(t > 0, x, y)",
+                f"`{self}` is symbolic: it is neither true nor false while the program is built",
+                hint="compare it, and index with the comparison: x[t > 0]. To choose between two tensors: tp.where(t > 0, x, y)",
             )
         return self.constant != 0
 

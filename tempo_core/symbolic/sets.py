@@ -20,7 +20,7 @@ CONTEXT = isl.Context()  # one for the process: isl objects of two contexts cann
 CONTEXT.set_ast_build_detect_min_max(1)
 CONTEXT.set_on_error(isl.on_error.CONTINUE)
 
-AFFINE_HINT = "use sums of steps and bounds, integer multiples, // and % by numbers, tp.min and tp.max: tp.min(2 * t + 1, T)"
+AFFINE_HINT = "add steps and bounds, multiply and divide them by ints only, and use tp.min and tp.max: tp.min(2 * t + 1, T)"
 
 
 _MANY_PIECES = 16  # of a set
@@ -55,11 +55,13 @@ class Frame:
                 continue
             (atom, power), *others = monomial
             if others or power != 1:
-                raise NonAffineError(f"`{expr}` is not affine in the steps", hint=AFFINE_HINT)
+                raise NonAffineError(
+                    f"`{expr}` is not affine: it must be a sum of steps and bounds, each times an int", hint=AFFINE_HINT
+                )
             if isinstance(atom, Symbol):
                 if atom not in self._position:
                     raise NonAffineError(
-                        f"`{expr}` uses `{atom}`, which is not a step here; there are {[s.name for s in self.steps]}"
+                        f"`{expr}` uses `{atom}`, which is not a step here; the steps are {', '.join(s.name for s in self.steps) or 'none'}"
                     )
                 kind, position = self._position[atom]
                 kind = isl.dim_type.in_ if kind == isl.dim_type.set else kind
@@ -78,7 +80,7 @@ class Frame:
             combine = isl.PwAff.min if isinstance(atom, Minimum) else isl.PwAff.max
             return functools.reduce(combine, parts)
         if not atom.denominator.is_constant:
-            raise NonAffineError(f"`{expr}` divides by something that is not a number", hint=AFFINE_HINT)
+            raise NonAffineError(f"`{expr}` divides by an expression; the divisor must be an int", hint=AFFINE_HINT)
         divisor = isl.Val(atom.denominator.constant, CONTEXT)
         numerator = self.expression(atom.numerator)
         return numerator.scale_down_val(divisor).floor() if isinstance(atom, FloorDivide) else numerator.mod_val(divisor)

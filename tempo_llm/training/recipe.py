@@ -115,9 +115,9 @@ class TrainRecipe(Strict):
                 f"length={self.length} is more than model.max_position_embeddings={self.model.max_position_embeddings}"
             )
         if self.warmup >= self.updates:
-            raise ValueError(f"warmup={self.warmup} leaves nothing of updates={self.updates}")
+            raise ValueError(f"warmup={self.warmup} must be less than updates={self.updates}")
         if self.beta1 == 1.0 or self.beta2 == 1.0:
-            raise ValueError("beta1 and beta2 are less than 1")
+            raise ValueError("beta1 and beta2 must be less than 1")
         return self
 
 

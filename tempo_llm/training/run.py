@@ -61,7 +61,8 @@ class Prepared:
         for what, rows in (("training", self.rows), ("held-out", self.held_out)):
             if not len(rows):
                 raise RecipeError(
-                    f"the {what} text does not fill a row of length={recipe.length} tokens", hint="more text, or a smaller length"
+                    f"the {what} text does not fill a row of length={recipe.length} tokens",
+                    hint="use more text, or shorter rows: length=64",
                 )
         begin, end = self.tokenizer.token_to_id(BEGIN), self.tokenizer.token_to_id(END)
         sizes = {"model_type": "llama", "vocab_size": self.tokenizer.get_vocab_size(), **recipe.model.model_dump()}

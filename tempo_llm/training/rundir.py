@@ -138,7 +138,7 @@ class RunFiles:
         begun = TEXT.search(self.config.read_text(encoding="utf-8"))
         if begun is not None and begun[1] != text:
             raise RunError(
-                f"the text of the run in {self.path} was another one: its file has changed, or is cut into tokens in another way",
+                f"the text of the run in {self.path} was another one: its file or its tokens have changed",
                 hint="put the text of the run back, or begin another run: --out DIR",
             )
 
@@ -159,16 +159,19 @@ def chosen_run(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool
 
 def _chosen(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool, resume: str) -> tuple[RunFiles, bool]:
     if resume != "off" and overwrite:
-        raise RunError("--overwrite and --resume exclude each other", hint="leave one of them out")
+        raise RunError(
+            "--overwrite and --resume exclude each other: one replaces the run, the other goes on with it",
+            hint="leave one of them out",
+        )
     if resume not in ("off", "auto"):
         run = RunFiles(Path(resume))
         if out is not None and out.resolve() != run.path.resolve():
-            raise RunError("--out names another run than --resume", hint="leave --out out: the run goes on where it is")
+            raise RunError("--out names another run than --resume", hint="leave --out out; the run goes on in its own directory")
         if run.is_begun():
             return run, False
         if not run.state.is_file():
             raise RunError(
-                f"there is no run to go on with in {resume}", hint="--resume auto begins a new one where there is none"
+                f"there is no run to go on with in {resume}", hint="to begin a new run if there is none: --resume auto"
             )
         run.check_recipe(recipe)
         return run, True
@@ -191,8 +194,8 @@ def _chosen(recipe: TrainRecipe, name: str, out: Path | None, overwrite: bool, r
     if foreign or (run.config.exists() and not (overwrite or begun)):
         raise RunError(
             f"{run.path} holds {'files that are not of a run' if foreign else 'a run already'}",
-            hint="choose another directory: --out DIR"
-            + ("" if foreign else "; go on with it: --resume auto; replace it: --overwrite"),
+            hint="to use another directory: --out DIR"
+            + ("" if foreign else ". To go on with it: --resume auto. To replace it: --overwrite"),
         )
     return run, False
 

@@ -42,7 +42,7 @@ def make_text(recipe: TextRecipe) -> Text:
     if not all(sides):
         raise RecipeError(
             f"{len(documents)} documents cannot be divided: {len(sides[0])} to learn from, {len(sides[1])} held out",
-            hint="more documents (separated by empty lines), or another text.held_out",
+            hint="use more documents, separated by empty lines, or another share: text.held_out=0.1",
         )
     prompts = {lesson.prompt: lesson for lesson in made if _is_held_out(lesson.prompt, recipe.held_out)}
     return Text(*sides, list(prompts.values()))
@@ -54,7 +54,7 @@ def _documents(file: Path | None) -> list[str]:
     try:
         text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"text.file={file} cannot be read: {error}", hint="a file of UTF-8 text") from None
+        raise RecipeError(f"text.file={file} cannot be read: {error}", hint="name a file of UTF-8 text: text.file=PATH") from None
     return [part.strip() for part in text.split("\n\n") if part.strip()]
 
 

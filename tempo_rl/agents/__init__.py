@@ -31,5 +31,5 @@ def build_agent(recipe: Recipe, monitor: Monitor) -> Agent:
         return AGENTS[recipe.algorithm](recipe, monitor)
     agent = load_reference(recipe.algorithm)(recipe, monitor)
     if not isinstance(agent, Agent):
-        raise RecipeError(f"{recipe.algorithm} gives {agent!r}", hint="return an Agent(ctx, bounds, env, model)")
+        raise RecipeError(f"{recipe.algorithm} gives {agent!r}, not an Agent", hint="return an Agent(ctx, bounds, env, model)")
     return agent

@@ -61,7 +61,7 @@ class _Call:
         return f"{self.what} has not returned within {self.limit:g} s"
 
 
-HINT = "look for an endless loop or a lock in it, or allow more seconds: env_timeout=600"
+HINT = "look for an endless loop or a lock in it. To allow more seconds: env_timeout=600"
 
 _CALLS: dict[int, _Call] = {}  # by thread, the innermost one
 _now = 0.0  # seconds on the clock of the watcher

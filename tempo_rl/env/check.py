@@ -35,7 +35,7 @@ def check_host(env: Environment, name: str) -> None:
     observation, reward, terminated, truncated, _ = step
     _check_observation(env, observation, name, "step")
     if np.shape(reward) not in ((), (1,)) or not np.issubdtype(np.asarray(reward).dtype, np.number):
-        raise EnvError(f"{name}.step(action) gives the reward {_shown(reward)}", hint="a reward is one number")
+        raise EnvError(f"{name}.step(action) gives the reward {_shown(reward)}", hint="a reward is one number: float(reward)")
     for what, value in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(value, (bool, np.bool_)):
             raise EnvError(f"{name}.step(action) gives {_shown(value)} for {what}", hint=f"write bool({what})")
@@ -52,7 +52,7 @@ def _check_observation(env: Environment, observation: object, name: str, functio
     array = np.asarray(observation)
     if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
         raise EnvError(
-            f"{name}.{function}() gives an observation {array.dtype}{list(array.shape)}, and its observation_space is {space}",
+            f"{name}.{function}() gives an observation {array.dtype}{list(array.shape)}, but its observation_space is {space}",
             hint="make both the same: self.observation_space = gymnasium.spaces.Box(low, high, shape, dtype)",
         )
 
@@ -69,25 +69,28 @@ def check_functional(function: Any, params: Any, observation: tuple[int, ...], a
         result = jax.eval_shape(call, key, *operands)
         if not isinstance(result, jax.ShapeDtypeStruct):
             raise EnvError(
-                f"{name}.{which}() gives {type(result).__name__}, not one array", hint="concatenate its parts to one array"
+                f"{name}.{which}() gives {type(result).__name__}, not one array",
+                hint="join its parts to one array: jnp.concatenate([a, b])",
             )
         return result
 
     state = shape_of("initial")
     following = shape_of("transition", state, action)
     if state.dtype.name not in STATES:
-        hint = "keep jax.random.key_data(key) in it" if "key" in state.dtype.name else "use int32 or float32"
+        hint = "keep the numbers of the key: jax.random.key_data(key)" if "key" in state.dtype.name else "use int32 or float32"
         raise EnvError(f"{name}.initial() gives a state of {state.dtype.name}", hint=hint)
     if following.shape != state.shape:
-        raise EnvError(f"{name}.transition() gives a state {following.shape}, and initial() one {state.shape}")
+        raise EnvError(
+            f"{name}.transition() gives a state of shape {following.shape}, but initial() gives one of shape {state.shape}"
+        )
     if following.dtype != state.dtype:
         raise EnvError(
-            f"{name}.transition() gives a state of {following.dtype.name}, and initial() one of {state.dtype.name}",
+            f"{name}.transition() gives a state of {following.dtype.name}, but initial() gives one of {state.dtype.name}",
             hint="make both the same, such as jnp.zeros(3, jnp.float32) in initial()",
         )
     seen = shape_of("observation", state)
     if seen.shape != observation:
-        raise EnvError(f"{name}.observation() gives an array {seen.shape}, and its observation_space has the shape {observation}")
+        raise EnvError(f"{name}.observation() gives an array {seen.shape}, but its observation_space has the shape {observation}")
     for which, operands in (("reward", (state, action, following)), ("terminal", (following,))):
         result = shape_of(which, *operands)
         if math.prod(result.shape) != 1:

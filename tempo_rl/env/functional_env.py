@@ -179,7 +179,7 @@ class FunctionalEnv:
     def step(self, action: tp.Tensor, restarts: bool = True) -> Transition[tp.Tensor]:
         """One step with `action`, whose domain holds the batch step and the loops; without `restarts`, ended episodes end there."""
         if self._start is None:
-            raise EnvError("step comes before reset", hint="call env.reset(domain) first")
+            raise EnvError("step() was called before reset()", hint="call env.reset(domain) first")
         loops = tuple(step.expr for step in action.domain.steps)
         state = tp.recurrence((self.single.state_size,), self.single.state_dtype, domain=loops, name="env_state")
         key = tp.random.bits((2,), domain=loops)
@@ -278,11 +278,11 @@ def make_single(env_id: str, max_episode_steps: int | None = None, **params: Any
         if isinstance(kind, type) and issubclass(kind, gymnasium.Env):
             register = f"gymnasium.register({kind.__name__ + '-v0'!r}, entry_point={kind.__name__})"
             raise EnvError(
-                f"{env_id} is an environment of Gymnasium, and not one in JAX",
+                f"{env_id} is an environment of Gymnasium, not one in JAX",
                 hint=f"register it in its module, {register}, and write env.id={env_id}-v0",
             )
         if limit is None:
-            raise EnvError(f"{env_id} has no time limit", hint="write env.kwargs.max_episode_steps=200, for example")
+            raise EnvError(f"{env_id} has no time limit", hint="set one: env.kwargs.max_episode_steps=200")
         ours = {name: params.pop(name) for name in [*params] if name in inspect.signature(kind).parameters}
         function = cast("JaxEnvironment", kind(**ours))
     except EnvError as error:

@@ -69,7 +69,7 @@ def source_of(env: AnyEnvironment) -> Source | None:
     if not callable(env):
         raise EnvError(
             f"{env!r} is not an environment",
-            hint="give an id, a gymnasium.Env, a function that makes one, or an environment in JAX",
+            hint='give an id ("CartPole-v1"), a gymnasium.Env, a function that makes one, or an environment in JAX',
         )
     example: object = within(TIMEOUT, f"{getattr(env, '__name__', env)}()", env)
     if isinstance(example, gymnasium.Env):

@@ -109,10 +109,10 @@ Actions = Discrete | MultiDiscrete | Continuous
 def squashed(actions: Actions, env_id: str) -> Continuous:
     """Continuous actions that tanh maps to their bounds. Raises `EnvError` for others, and for bounds that are not finite."""
     if not isinstance(actions, Continuous):
-        raise EnvError(f"squash_actions=true is for continuous actions; those of {env_id} are choices")
+        raise EnvError(f"squash_actions=true is for continuous actions, but those of {env_id} are choices")
     if not np.isfinite([*actions.low, *actions.high]).all():
         raise EnvError(
-            f"squash_actions=true needs finite bounds; actions of {env_id} lie between {actions.low} and {actions.high}"
+            f"squash_actions=true needs finite bounds, but actions of {env_id} lie between {actions.low} and {actions.high}"
         )
     return replace(actions, is_squashed=True)
 
@@ -126,7 +126,7 @@ def observations_of(space: gymnasium.Space[Any], env_id: str) -> Observations:
 
     if not isinstance(space, spaces.Box):
         raise EnvError(
-            f"{env_id} has observations {space}; agents here take arrays (Box)",
+            f"{env_id} has observations {space}, but agents take arrays (Box)",
             hint='flatten them: env.wrappers=["gymnasium.wrappers:FlattenObservation"]',
         )
     dtype = np.dtype(space.dtype).name
@@ -173,6 +173,6 @@ def actions_of(space: gymnasium.Space[Any], env_id: str) -> Actions:
         low, high = (tuple(float(v) for v in np.asarray(end).reshape(-1)) for end in (space.low, space.high))
         return Continuous((len(low),), low, high, tuple(space.shape))
     raise EnvError(
-        f"{env_id} has actions {space}; agents here take Discrete, MultiDiscrete, MultiBinary, and Box of floats",
-        hint="write a wrapper of actions, and name it in env.wrappers",
+        f"{env_id} has actions {space}, but agents take Discrete, MultiDiscrete, MultiBinary, or Box of floats",
+        hint='write a wrapper that changes the actions: env.wrappers=["module:Wrapper"]',
     )

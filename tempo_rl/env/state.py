@@ -85,8 +85,8 @@ def restore_state(env: Environment, arrays: Arrays) -> None:
     names = [type(layer).__name__ for layer in layers]
     if text["layers"] != names:
         raise EnvError(
-            f"the saved state is that of {' around '.join(text['layers'])}, and this is {' around '.join(names)}",
-            hint="make the environment with the wrappers that it had when the state was saved",
+            f"the saved state belongs to {' around '.join(text['layers'])}, but this environment is {' around '.join(names)}",
+            hint="make the environment with the same wrappers as then",
         )
     values = {**text["numbers"], **{name: np.array(array)[()] for name, array in arrays.items() if name != "text"}}
     for at, layer in enumerate(layers):
@@ -146,7 +146,7 @@ def _values(layer: Any) -> Iterator[tuple[str, Any]]:
     if attributes is None:
         state = _called(layer, "state", layer.state)
         if not isinstance(state, Mapping):
-            raise EnvError(f"{type(layer).__qualname__}.state() gives {state!r}", hint="return arrays by name, such as a dict")
+            raise EnvError(f"{type(layer).__qualname__}.state() gives {state!r}", hint='return arrays by name: {"place": array}')
         yield from state.items()
         return
     for name in attributes:

@@ -68,7 +68,7 @@ class HostVectorEnvironment:
         if mode == AutoresetMode.NEXT_STEP and not isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
             raise EnvError(
                 f"{self.name} restarts episodes in the next step (AutoresetMode.NEXT_STEP), which loses transitions",
-                hint="make it with autoreset_mode=AutoresetMode.SAME_STEP or DISABLED; vectorization sync and async do",
+                hint="make it with autoreset_mode=AutoresetMode.SAME_STEP. Or let Tempo make it: env.vectorization=sync",
             )
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._remembering = remembering
@@ -145,7 +145,7 @@ class HostVectorEnvironment:
 
         if len(arrays["returns"]) != self.num_envs:
             raise EnvError(
-                f"the saved state is that of {len(arrays['returns'])} environments, and {self.name} has {self.num_envs}"
+                f"the saved state is that of {len(arrays['returns'])} environments, but {self.name} has {self.num_envs}"
             )
         prefixes = [f"{index}/" for index in range(self.num_envs)]
         states = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes]
@@ -163,7 +163,7 @@ class HostVectorEnvironment:
         """The first environment, where it runs in this process. Raises EnvError if it does not."""
         copies = self._copies()
         if copies is None:
-            raise EnvError(f"{self.name} runs in other processes", hint="use env.vectorization=sync")
+            raise EnvError(f"{self.name} runs in other processes", hint="run it in this process: env.vectorization=sync")
         return copies[0]
 
     def _copies(self) -> Sequence[Environment] | None:
@@ -178,7 +178,7 @@ class HostVectorEnvironment:
             return None
         raise EnvError(
             f"the state of {self.name} inside {type(self.env).__name__} cannot be reached",
-            hint="write env.vectorization=sync or env.vectorization=async, which make it from its id",
+            hint="let Tempo make the environments: env.vectorization=sync or env.vectorization=async",
         )
 
     def _stepped(self, action: np.ndarray) -> Any:
@@ -197,7 +197,7 @@ class HostVectorEnvironment:
         except multiprocessing.TimeoutError as error:
             raise EnvError(
                 f"{self.name} has not answered a {function} within {self.timeout:g} s",
-                hint=f"look for an endless loop or a lock in its {function}(), or allow more seconds: env_timeout=600",
+                hint=f"look for an endless loop or a lock in its {function}(). To allow more seconds: env_timeout=600",
             ) from error
         except (EOFError, ConnectionError) as error:
             from gymnasium.vector.async_vector_env import AsyncState
@@ -284,11 +284,11 @@ def make_host(
     except ImportError as error:
         raise EnvError(
             f"the module of {env_id!r} cannot be imported: {error}{own_line(error)}",
-            hint="modules are found from the working directory",
+            hint="run the command in the directory where the module is",
         ) from error
     except Exception as error:  # of code of the environment
         what = f"{type(error).__name__}: {error}{own_line(error)}"
-        raise EnvError(f"the making of {env_id} with {kwargs} raised {what}") from error
+        raise EnvError(f"making {env_id} with {kwargs} raised {what}") from error
 
 
 def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callable[[], Environment]:
@@ -306,9 +306,13 @@ def wrapped(make: Callable[[], Environment], wrappers: Sequence[str]) -> Callabl
                 raise
             except Exception as error:
                 what = f"{type(error).__name__}: {error}{own_line(error)}"
-                raise EnvError(f"the wrapper {reference} raised {what}", hint="a wrapper takes the environment alone") from error
+                raise EnvError(
+                    f"the wrapper {reference} raised {what}", hint="a wrapper is called with the environment only: Wrapper(env)"
+                ) from error
             if not isinstance(env, gymnasium.Env):
-                raise EnvError(f"the wrapper {reference} gives {env!r}", hint="it must give an environment")
+                raise EnvError(
+                    f"the wrapper {reference} gives {env!r}", hint="return an environment, such as gymnasium.Wrapper(env)"
+                )
         return env
 
     return make_wrapped
@@ -348,7 +352,7 @@ def vectorized(
     if num_envs > MOST_ENVIRONMENTS:
         raise EnvError(
             f"num_envs={num_envs:,} environments {name} on the host are too many: at most {MOST_ENVIRONMENTS:,}",
-            hint="use fewer, or an environment in JAX",
+            hint="use fewer, num_envs=64, or an environment in JAX",
         )
     mode = AutoresetMode.SAME_STEP
     if vectorization == "sync":

@@ -69,7 +69,9 @@ class Watched(Wrapper):
                 ) from None
         if observation.shape != space.shape or observation.dtype.kind not in "biuf":
             shown = f"an observation {observation.dtype}{list(observation.shape)}"
-            raise self._wrong(function, f"{shown}, and its observation_space is {space}", "make both the same")
+            raise self._wrong(
+                function, f"{shown}, but its observation_space is {space}", "make both the same: np.asarray(observation, dtype)"
+            )
 
     def _wrong(self, function: str, what: str, hint: str) -> EnvError:
         """The error for what a function gives. It names the function of the user's class, for the line has been left."""
@@ -87,7 +89,9 @@ def require_spaces(env: Any, name: str) -> None:
         space = getattr(env, which, None)
         if not isinstance(space, gymnasium.spaces.Space):
             what = f"has no {which}" if space is None else f"has the {which} {_shown(space)}"
-            raise EnvError(f"{name} {what}", hint=f"self.{which} = gymnasium.spaces.Box(...), Discrete(...) or another space")
+            raise EnvError(
+                f"{name} {what}", hint=f"set it in __init__: self.{which} = gymnasium.spaces.Box(...), or another space"
+            )
 
 
 def _is_one(value: object, kinds: str) -> bool:

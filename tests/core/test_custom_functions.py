@@ -293,8 +293,12 @@ def test_a_wrong_rule_is_an_error_at_the_users_line(name: str) -> None:
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [
-        (lambda v: (v[:2],), errors.ShapeError, r"shape \(2,\), but declares float32\[3\]"),
-        (lambda v: (v.astype("float16"),), errors.DTypeError, "dtype float16, but declares float32[\\s\\S]*jnp.asarray"),
+        (lambda v: (v[:2],), errors.ShapeError, r"shape \(2,\), but its declared type float32\[3\] needs"),
+        (
+            lambda v: (v.astype("float16"),),
+            errors.DTypeError,
+            "dtype float16, but its declared type is float32[\\s\\S]*jnp.asarray",
+        ),
     ],
 )
 @pytest.mark.parametrize("rules", [{}, {"slope": lambda o, r, g: g}], ids=["plain", "with a slope"])
@@ -313,9 +317,11 @@ def test_a_wrong_shape_is_that_of_a_point() -> None:
     with ctx as ((i, n_i), (t, T)):
         (y,) = tp.udf(lambda v: (v[:2],), tp.input("x", (3,), domain=(i, t)), outputs=[tp.spec((3,))], name="f")
         total = y[0:n_i, 0:T].sum()
-    with pytest.raises(errors.ShapeError, match=r"of shape \(2,\), but declares float32\[3\], with the shape \(3,\)") as caught:
+    with pytest.raises(
+        errors.ShapeError, match=r"of shape \(2,\), but its declared type float32\[3\] needs the shape \(3,\)"
+    ) as caught:
         ctx.run({n_i: 2, T: 4}, total, {"x": np.zeros((2, 4, 3), "float32")})
-    assert caught.value.hint == "return the declared shape, or declare outputs=[tp.spec((2,))]"
+    assert caught.value.hint == "return an array of the declared shape, or declare the other one: outputs=[tp.spec((2,))]"
 
 
 def test_a_size_that_a_run_chooses_is_no_size_of_a_step() -> None:
@@ -323,9 +329,10 @@ def test_a_size_that_a_run_chooses_is_no_size_of_a_step() -> None:
     with ctx as ((t, T),):
         x = tp.input("x", (), domain=(t,))
         outputs = {kind: tp.udf(lambda v: (v.sum(),), x[0:T], outputs=[tp.spec(())], kind=kind)[0] for kind in ("jax", "host")}
-    with pytest.raises(errors.ShapeError, match="depends on T, which each run chooses") as caught:
+    with pytest.raises(errors.ShapeError, match="depends on T, but each run chooses T") as caught:
         ctx.compile({T: tp.upto(8)}, outputs["jax"])
-    assert caught.value.hint and '{T: 100}; or kind="host"' in caught.value.hint and "x[0:T]" not in caught.value.hint
+    hint = str(caught.value.hint)
+    assert "{T: 100}" in hint and 'kind="host"' in hint and "x[0:T]" not in hint
     for limit, kind in ((5, "jax"), (tp.upto(8), "host")):  # as the hint says
         assert ctx.compile({T: limit}, outputs[kind]).run({"x": np.ones(5, "float32")}) == 5
 

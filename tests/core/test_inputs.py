@@ -230,8 +230,16 @@ def endless() -> Iterator[Any]:
 WRONG: dict[str, tuple[Any, str, str | None]] = {
     "too short": (lambda: iter(VALUES[:3]), "ended at t = 3, after 3 of 4 values", "give one value for each point"),
     "empty": (lambda: iter([]), "ended at t = 0, after 0 of 4 values", "give one value for each point"),
-    "another shape": (lambda: iter([np.zeros(2), np.zeros(3)]), r"has shape \(3,\) at t = 1; each value is float32\[2\]", None),
-    "complex": (lambda: lambda t: np.zeros(2, "complex64"), "has dtype complex64 at t = 0; its declared dtype is float32", None),
+    "another shape": (
+        lambda: iter([np.zeros(2), np.zeros(3)]),
+        r"has shape \(3,\) at t = 1, but each value must be float32\[2\]",
+        None,
+    ),
+    "complex": (
+        lambda: lambda t: np.zeros(2, "complex64"),
+        "has dtype complex64 at t = 0, but its declared dtype is float32",
+        None,
+    ),
     "words": (lambda: iter(["ab", "cd"]), r"has shape \(\) at t = 0", None),
     "ragged": (lambda: iter([[1.0, [2.0]]]), "is not an array at t = 0", "give an array of shape (2,) and dtype float32"),
     "raises": (lambda: lambda t: [1, 2][t] / 0, "failed at t = 0: ZeroDivisionError: division by zero", None),
@@ -255,7 +263,7 @@ WRONG: dict[str, tuple[Any, str, str | None]] = {
     "nothing": (lambda: None, "is None, not an array", "give an array of shape (4, 2), an iterator, or a function of the steps"),
     "one row": (
         lambda: np.zeros(2),
-        r"has shape \(2,\); its declared type is float32\[T, 2\], with the shape \(4, 2\) here",
+        r"has shape \(2,\), but its declared type float32\[T, 2\] needs the shape \(4, 2\)",
         None,
     ),
 }
@@ -310,9 +318,9 @@ def test_names_are_checked() -> None:
     with pytest.raises(errors.InputError, match="no input `X`") as raised:
         program.run({"X": VALUES})
     assert raised.value.hint == "its inputs are x"
-    with pytest.raises(errors.InputError, match="inputs are a dict from names to values, not list"):
+    with pytest.raises(errors.InputError, match="inputs must be a dict from names to values, not list"):
         program.run([VALUES])  # type: ignore[arg-type]
-    with pytest.raises(errors.InputError, match="the input `x` is not given"):
+    with pytest.raises(errors.InputError, match="the input `x` is missing"):
         program.run()
 
 
@@ -322,13 +330,13 @@ def test_declarations_that_make_no_sense() -> None:
         w = tp.input("w")
         with pytest.raises(errors.TempoError, match="the streamed input `x` has no domain"):
             tp.input("x", streamed=True)
-        with pytest.raises(errors.ShapeError, match=r"the input `x` has a size t \+ 1, which varies with a step"):
+        with pytest.raises(
+            errors.ShapeError, match=r"the input `x` has the size t \+ 1, but the size of an input must not vary with a step"
+        ):
             tp.input("x", (t + 1,), domain=(t,))
-        with pytest.raises(errors.TempoError, match="there is an input `w` already"):
+        with pytest.raises(errors.TempoError, match="this context has an input `w` already"):
             tp.input("w", domain=(t,), streamed=True)
-    with pytest.raises(
-        errors.InputError, match="`w` has no domain, and so one value; what is given is of type function, not an array"
-    ):
+    with pytest.raises(errors.InputError, match="`w` has no domain, so it takes one array; this value is of type function"):
         ctx.run({T: 1}, [w * 1], {"w": lambda: 1.0}, NUMPY)
 
 

@@ -51,7 +51,7 @@ def test_results_have_the_form_in_which_they_are_asked_for() -> None:
         ([1.0], "output 0 is 1.0, not a tensor of this context"),
         ({"a": "b"}, "output `a` is 'b', not a tensor of this context"),
         ("h", "output 0 is 'h', not a tensor"),
-        ({3: "h"}, "the name of an output is 3, not a text"),
+        ({3: "h"}, "the name of an output is 3, not a string"),
         ({"h"}, "outputs are {'h'}, not tensors"),
     ],
 )
@@ -272,7 +272,7 @@ def test_bounds_are_checked_anew() -> None:
         x = tp.input("x", domain=(t,))
         program = ctx.compile({T: 4}, [x[3]], NUMPY)
     assert program.with_bounds({T: 5}).run({"x": np.arange(5.0)})[0] == 3
-    with pytest.raises(errors.BoundsError, match=r"the bound T = 3 is too small: x\[3\] is read"):
+    with pytest.raises(errors.BoundsError, match=r"the bound T = 3 is too small: the program reads x\[3\]"):
         program.with_bounds({T: 3})
     assert program.run({"x": np.arange(4.0)})[0] == 3
 

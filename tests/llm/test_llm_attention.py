@@ -115,8 +115,8 @@ def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
         ("", "unknown attention pattern ''; the patterns are full, causal, window=W, window=W+sink=K, block=B"),
         ("spiral", "unknown attention pattern 'spiral'; the patterns are full"),
         ("windw=4", "\n  hint: did you mean window?"),
-        ("window", "the attention pattern 'window' has no size\n  hint: write window=W, such as window=4"),
-        ("sink+window=3", "the attention pattern 'sink' has no size"),
+        ("window", "the attention pattern 'window' needs a size\n  hint: write window=W, such as window=4"),
+        ("sink+window=3", "the attention pattern 'sink' needs a size"),
         ("full=3", "the attention pattern 'full' takes no size, got '3'"),
         ("window=", "the size of window is ''; it must be a whole number of at least 1"),
         ("window=x", "the size of window is 'x'"),
@@ -134,7 +134,7 @@ def test_what_is_kept_of_the_keys_follows_from_the_layers_patterns(
         ("0 3:full", "'0 3:full' does not name its layers"),
         ("0-3:", "unknown attention pattern ''"),
         ("3-1:full", "the layers 3-1 end before they begin\n  hint: write 1-3"),
-        ("0-3:window", "the attention pattern 'window' has no size"),
+        ("0-3:window", "the attention pattern 'window' needs a size"),
     ],
 )
 def test_a_spelling_that_means_nothing(text: str, message: str) -> None:

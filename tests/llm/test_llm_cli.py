@@ -71,10 +71,10 @@ def test_help_names_the_flags(cli: Any) -> None:
         (["-m", ".", "--file", "no-such-file"], "cannot read the prompt in no-such-file"),
         (["-m", ".", "--prompt", "x"], "config.json does not exist"),
         (["-m", ".", "--prompt", "x", "--dtype", "int4"], "the dtype 'int4' is unknown"),
-        (["-m", ".", "--prompt", "x", "--logit-bias", "a=1"], "the logit bias 'a=1' is not a token and a number"),
+        (["-m", ".", "--prompt", "x", "--logit-bias", "a=1"], "the logit bias 'a=1' is not of the form TOKEN=NUMBER"),
         (
             ["-m", ".", "--prompt", "x", "--logit-bias", "3=1", "--logit-bias", "3=-inf"],
-            "the token 3 has the logit biases 1 and -inf\n  hint: leave one of them out",
+            "the token 3 has two logit biases, 1 and -inf\n  hint: leave one of them out",
         ),
         (["-m", ".", "--prompt", "x", "--logit-bias", "3=1", "--logit-bias", " 3=1.0"], "config.json does not exist"),
         (["-m", ".", "--prompt", "x", "--top-p", "1.5"], "top_p is 1.5; it must be a number above 0 and at most 1"),
@@ -100,7 +100,7 @@ def test_flags_of_draws_without_a_temperature(cli: Any, monkeypatch: pytest.Monk
     flags = ["generate", "-m", ".", "--jsonl", "-", "--top-k", 5, "--top-p", 0.5, "--min-p", 0.1, "--num-samples", 2]
     text = cli(*flags, stdin='"x"').stderr
     for flag in ("--top-k", "--top-p", "--min-p", "--num-samples"):
-        assert f"note: without --temperature the most likely token is taken, {flag} or not\n" in text
+        assert f"note: {flag} has no effect without --temperature: the most likely token is taken\n" in text
     assert "note: " not in cli(*flags, "--temperature", 0.5, stdin='"x"').stderr
     assert "note: " not in cli(*flags, stdin='{"prompt": "x", "temperature": 0.5}').stderr
 
@@ -228,7 +228,7 @@ def test_flags_from_a_file(cli: Any, whole_model: Path, tmp_path: Path) -> None:
         ('{"temprature": 1}', "unknown key 'temprature'"),
         ('{"max_tokens": 1, "max-new-tokens": 2}', "'max-new-tokens' and another key are the same flag"),
         ('{"config": "other.json"}', "unknown key 'config'"),
-        ("[]", "holds no object"),
+        ("[]", "holds no JSON object"),
         ("{", "cannot be read"),
     ):
         file.write_text(text)
@@ -389,7 +389,7 @@ def test_a_run_directory_that_no_file_system_can_have(cli: Any) -> None:
 def test_flags_that_change_nothing_of_training(cli: Any, tmp_path: Path) -> None:
     for flags, needed in ((["--full", "--out", tmp_path / "run"], "--plan"), (["--overwrite"], "--out")):
         result = cli("train", "tiny_llama", *flags)
-        assert result.exit_code == 1 and result.stderr.startswith(f"error: {flags[0]} is of no use without {needed}\n")
+        assert result.exit_code == 1 and result.stderr.startswith(f"error: {flags[0]} has no effect without {needed}\n")
     assert not (tmp_path / "run").exists()
 
 
@@ -420,7 +420,7 @@ def test_a_chat_keeps_its_caches(cli: Any, whole_model: Path) -> None:
     odd = cli(*common, stdin=b"\xff\na dog\n")
     assert odd.stdout == first + "\n" and odd.stderr.startswith("error: a message is not UTF-8 text") and odd.exit_code == 0
     long = cli(*common, "--max-context", 9, stdin="the quick brown fox jumps\nfox\n")
-    assert long.exit_code == 0 and "fills the context of 9" in long.stderr
+    assert long.exit_code == 0 and "fill the context of 9" in long.stderr
 
 
 def test_end_tokens_of_the_model_end_the_text(cli: Any, whole_model: Path) -> None:

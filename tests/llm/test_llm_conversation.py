@@ -99,14 +99,14 @@ def test_replies_that_are_read_in_turn(talkative: Any) -> None:
     left = chat.say("the fox", max_new_tokens=6)
     next(left)
     assert "".join(chat.say("a dog", max_new_tokens=6)) == "".join(talkative[0].chat().say("a dog", max_new_tokens=6))
-    with pytest.raises(RequestError, match="another message came before this reply was whole"):
+    with pytest.raises(RequestError, match="another message was sent before this reply was complete"):
         next(left)
 
 
 @pytest.mark.parametrize(
     ("message", "tokens", "error"),
     [
-        (None, 6, "the message is None; it must be a text"),
+        (None, 6, "the message is None; it must be a string"),
         ("a dog", 2.5, "max_new_tokens is 2.5"),
         ("a dog", "6", "max_new_tokens is '6'"),
     ],
@@ -118,7 +118,7 @@ def test_messages_that_mean_nothing(talkative: Any, message: Any, tokens: Any, e
 
 def test_a_conversation_that_is_too_long(talkative: Any) -> None:
     chat = talkative[0].chat(max_context=20)
-    with pytest.raises(RequestError, match="tokens, and fills the context of 20\n  hint: begin another one: /clear"):
+    with pytest.raises(RequestError, match="tokens, which fill the context of 20\n  hint: begin another one: /clear"):
         "".join(chat.say("the quick brown fox " * 10))
     assert chat.messages == []
     reply = "".join(chat.say("a dog", max_new_tokens=100))

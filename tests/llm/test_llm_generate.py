@@ -105,7 +105,7 @@ def test_draws_follow_the_seed(values: dict[str, Any], make_generator: Any) -> N
     [
         ([], {}, "there is no prompt"),
         ([[1], []], {}, "prompt 1 has no tokens"),
-        ([[1, 96]], {}, "prompt 0 has token 96, and the model knows 96 tokens"),
+        ([[1, 96]], {}, "prompt 0 has token 96, but the model knows 96 tokens"),
         ([[1]], {"max_new_tokens": 0}, "max_new_tokens is 0"),
         ([[1]], {"temperature": -1.0}, "temperature is -1.0"),
         ([[1]], {"temperature": float("nan")}, "temperature is nan"),

@@ -254,9 +254,9 @@ def test_a_model_without_a_tokenizer_takes_ids(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"prompts": []}, "there is no prompt"),
-        ({"prompts": ["a", [1]]}, "prompts are texts or token ids, not both"),
+        ({"prompts": ["a", [1]]}, "prompts are strings or token ids, not both"),
         ({"prompts": [[1, 2.5]]}, "prompt 0 has token 2.5"),
-        ({"prompts": [1, 300]}, "prompt 0 has token 300, and the model knows 300 tokens"),
+        ({"prompts": [1, 300]}, "prompt 0 has token 300, but the model knows 300 tokens"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0; it must be a whole number of at least 1"),
         ({"max_new_tokens": 2.5}, "max_new_tokens is 2.5"),
         ({"samples": 0}, "samples is 0"),
@@ -264,7 +264,7 @@ def test_a_model_without_a_tokenizer_takes_ids(tmp_path: Path) -> None:
         ({"logprobs": -1}, "logprobs is -1"),
         ({"logprobs": 301}, "logprobs is 301; it must be a whole number of at least 0 and at most 300"),
         ({"seed": "x"}, "seed is 'x'"),
-        ({"stop": [""]}, "stop is \\[''\\]; it must be texts that are not empty"),
+        ({"stop": [""]}, "stop is \\[''\\]; it must be strings that are not empty"),
         ({"stop": 5}, "stop is 5"),
         ({"prompts": 7}, "the prompts are 7"),
         ({"prompts": {1, 7}}, "the prompts are {1, 7}"),
@@ -287,12 +287,12 @@ def test_requests_that_mean_nothing(model: Model, arguments: dict[str, Any], mes
         (lambda model: model.generate([1], 2, stop_ids=None), r"stop_ids is None; it must be token ids\n.*stop_ids=\[2\]"),
         (lambda model: model.generate([1], 2, stop_ids=5), "stop_ids is 5; it must be token ids"),
         (lambda model: model.generate([1], 2, stop_ids="ab"), "stop_ids is 'ab'; it must be token ids"),
-        (lambda model: model.generate([1], 2, stop_ids=[2, None]), "stop_ids has token None, and the model knows 300 tokens"),
+        (lambda model: model.generate([1], 2, stop_ids=[2, None]), "stop_ids has token None, but the model knows 300 tokens"),
         (
             lambda model: model.generate([1], 2, sampling="x"),
             r"sampling is 'x'; it must be a Sampling\n.*Sampling\(0.8, top_k=10\)",
         ),
-        (lambda model: model.generate([1], 2, sampling=Sampling(), temperature=0.5), "temperature is given beside sampling"),
+        (lambda model: model.generate([1], 2, sampling=Sampling(), temperature=0.5), "temperature and sampling are both given"),
         (lambda model: model.generate([1], 2, chunk=True), "a chunk is True positions"),
         (lambda model: model.generate(b"abc", 2), "the prompts are b'abc'"),
         (lambda model: model.generate([True], 2), "prompt 0 has token True"),
@@ -344,7 +344,7 @@ def test_names_of_models(checkpoint: Any, tmp_path: Path, monkeypatch: pytest.Mo
     ):
         locate("other")
     (tmp_path / "file").write_text("")
-    with pytest.raises(RequestError, match="file is a file, and a model is a directory"):
+    with pytest.raises(RequestError, match="file is a file, but a model is a directory"):
         locate("file")
     assert all(name == name.lower() for name in REPOSITORIES)
 

@@ -222,7 +222,7 @@ def test_draws_depend_on_seed_prompt_sample_and_position_only() -> None:
         ({"presence_penalty": 1e300}, r"presence_penalty is 1e\+300; it must be a number from -1e\+30 to"),
         ({"repetition_penalty": 1e-300}, "repetition_penalty is 1e-300"),
         ({"temperature": 10**400}, "temperature is 1000"),
-        ({"logit_bias": 5}, "logit_bias is 5; it must be numbers by token"),
+        ({"logit_bias": 5}, "logit_bias is 5; it must be a dict from tokens to numbers"),
         ({"logit_bias": {3: float("nan")}}, "logit bias of token 3 is nan"),
     ],
 )

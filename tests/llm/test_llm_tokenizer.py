@@ -139,8 +139,8 @@ def test_special_tokens_in_a_users_text_are_text(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"chat_template": 5}, "chat_template is int, not a text"),
-        ({"chat_template": [1, 2]}, "a list of other things than names and templates"),
+        ({"chat_template": 5}, "chat_template is int, not a string"),
+        ({"chat_template": [1, 2]}, "a list, but not one of names and templates"),
         ({"chat_template": "a" * (2**20 + 1)}, "the chat template has 1048577 characters"),
     ],
 )

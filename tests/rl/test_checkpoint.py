@@ -89,7 +89,7 @@ def test_metadata_that_no_run_writes_are_one_line(text: str, trust: bool, tmp_pa
     [
         (np.array([1.0, np.nan], np.float32), "the parameter w is not finite"),
         (np.array([np.inf], np.float32), "the parameter w is not finite"),
-        (np.array([1, 2]), "the parameter w is of int64; parameters are floats"),
+        (np.array([1, 2]), "the parameter w is of int64, but parameters must be floats"),
     ],
 )
 def test_parameters_that_no_policy_has_are_refused(value: np.ndarray, message: str, tmp_path: Path) -> None:
@@ -209,7 +209,11 @@ def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
 
 def test_a_directory_is_for_one_process_at_a_time(tmp_path: Path) -> None:
     first, second = (create_run(tmp_path / "run") for _ in range(2))
-    with first.locked(), pytest.raises(RunError, match=rf"process {os.getpid()} trains in .*run now"), second.locked():
+    with (
+        first.locked(),
+        pytest.raises(RunError, match=rf"another process \({os.getpid()}\) is training in .*run now"),
+        second.locked(),
+    ):
         pass
     assert not (tmp_path / "run").exists(), "training did not begin, and the directory was new"
     begun(tmp_path / "run")
@@ -224,7 +228,7 @@ def test_the_lock_of_a_killed_process_is_gone(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", holding, str(run.path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
-        with pytest.raises(RunError, match=rf"process {process.pid} trains in"), run.locked():
+        with pytest.raises(RunError, match=rf"another process \({process.pid}\) is training in"), run.locked():
             pass
     finally:
         process.kill()

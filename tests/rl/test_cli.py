@@ -58,7 +58,7 @@ def test_validate_makes_the_environment() -> None:
         (("train", "ppo", "num_minibatches=7"), "num_minibatches=7 does not divide"),
         (("train", "ppo", "--num-envs", "0"), "num_envs is 0"),
         (("train", "ppo", "--keep", "0"), "keep is 0"),
-        (("train", "ppo", "seed=4", "--seed", "3"), "seed is 3 by the flag --seed, and 4 by an override"),
+        (("train", "ppo", "seed=4", "--seed", "3"), "the flag --seed sets seed to 3, but an override sets it to 4"),
         (("train", "ppo", "--device", "abacus"), "there is no device 'abacus'; JAX sees cpu"),
         (("train", "ppo", "--devices", "many"), "--devices many is not a number of devices"),
         (("plan", "ppo_micro", "num_envs=6", "num_steps=4", "--devices", "4"), "b: its 6 points are not a multiple of 4"),

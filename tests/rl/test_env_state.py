@@ -214,7 +214,7 @@ def test_what_functions_of_your_own_raise_names_their_line() -> None:
 def test_the_state_of_other_wrappers_is_refused() -> None:
     state = state_of(made("CartPole-v1"))
     with pytest.raises(
-        EnvError, match=r"saved state is that of TimeLimit around .*CartPoleEnv, and this is NormalizeReward around"
+        EnvError, match=r"saved state belongs to TimeLimit around .*CartPoleEnv, but this environment is NormalizeReward around"
     ):
         restore_state(wrappers.NormalizeReward(made("CartPole-v1")), state)
 
@@ -262,7 +262,7 @@ def test_environments_that_restart_on_request_go_on() -> None:
 
 def test_another_number_of_environments_is_refused() -> None:
     state = make_host("CartPole-v1", 3).state()
-    with pytest.raises(EnvError, match=r"saved state is that of 3 environments, and CartPole-v1 has 2"):
+    with pytest.raises(EnvError, match=r"saved state is that of 3 environments, but CartPole-v1 has 2"):
         make_host("CartPole-v1", 2).restore(state)
 
 

@@ -167,8 +167,8 @@ class Wrong(CartPole):
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        ("state", r"Wrong\.transition\(\) gives a state \(3,\), and initial\(\) one \(4,\)"),
-        ("observation", r"Wrong\.observation\(\) gives an array \(2,\), and its observation_space has the shape \(4,\)"),
+        ("state", r"Wrong\.transition\(\) gives a state of shape \(3,\), but initial\(\) gives one of shape \(4,\)"),
+        ("observation", r"Wrong\.observation\(\) gives an array \(2,\), but its observation_space has the shape \(4,\)"),
         ("reward", r"Wrong\.reward\(\) gives an array \(4,\), not one number"),
         ("terminal", r"Wrong\.terminal\(\) gives tuple, not one array"),
     ],

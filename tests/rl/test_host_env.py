@@ -180,7 +180,7 @@ def test_a_module_is_found_from_the_working_directory_and_its_mistakes_are_one_e
     assert make_host("own_module:Own-v0", 1).observations.shape == (1,)
     with pytest.raises(
         EnvError,
-        match=r"the making of own_module:Own-v0 with .* raised ValueError: no such kind\n  at .*own_module\.py:\d+: raise ValueError",
+        match=r"making own_module:Own-v0 with .* raised ValueError: no such kind\n  at .*own_module\.py:\d+: raise ValueError",
     ):
         make_host("own_module:Own-v0", 1, kind="bad")
     with pytest.raises(
@@ -288,7 +288,7 @@ class Wrong(Scripted):
     ("mistake", "message"),
     [
         ("no info", r"Wrong\.reset\(\) gives array.*\n.*return observation, \{\}"),
-        ("shape", r"Wrong\.reset\(\) gives an observation float64\[3\], and its observation_space is Box\("),
+        ("shape", r"Wrong\.reset\(\) gives an observation float64\[3\], but its observation_space is Box\("),
         ("four", r"Wrong\.step\(action\) gives \(array.*\n.*return observation, reward, terminated, truncated"),
         ("reward", r"gives the reward array\(\[0\., 0\.\]\)\n.*one number"),
         ("int", r"gives 0 for terminated\n.*write bool\(terminated\)"),
@@ -312,8 +312,8 @@ def test_environments_are_checked_before_they_are_used(mistake: str, message: st
         ("a truth value as a reward", r"gives the reward True"),
         ("a text as an end", r"gives 'False' for terminated\n  in .*scripted\.py:\d+\n  hint: write bool\(terminated\)"),
         ("a number as an end", r"gives 1 for truncated"),
-        ("another shape", r"gives an observation float32\[3\], and its observation_space is Box.*\n  in .*scripted\.py:\d+"),
-        ("texts", r"gives an observation <U1\[2\], and its"),
+        ("another shape", r"gives an observation float32\[3\], but its observation_space is Box.*\n  in .*scripted\.py:\d+"),
+        ("texts", r"gives an observation <U1\[2\], but its"),
     ],
     ids=lambda value: value if "\\" not in value and len(value) < 30 else "",
 )

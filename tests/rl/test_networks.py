@@ -187,7 +187,7 @@ def test_speeds_are_hidden() -> None:
             {"network": "gru", "num_envs": 3, "num_minibatches": 2, "total_timesteps": 18},
             "num_minibatches=2 does not divide num_envs=3",
         ),
-        ({"algorithm": "dqn", "network": "lstm"}, "network=lstm is for ppo; dqn has no memory"),
+        ({"algorithm": "dqn", "network": "lstm"}, "network=lstm is for ppo, but dqn has no memory"),
         ({"network": "cnn", "convolutions": []}, "network=cnn needs convolutions"),
         ({"frames": 0}, "frames is 0"),
         ({"network": "transformer"}, "network is 'transformer'"),

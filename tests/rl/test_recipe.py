@@ -55,10 +55,18 @@ def test_texts_that_look_like_numbers_survive_being_dumped() -> None:
 def test_a_flag_and_an_override_must_not_contradict() -> None:
     check_flags(["seed=3", "--total-timesteps=1e3", "wandb={project: a}"], ["seed=3", "total_timesteps=1000", "wandb.project=a"])
     for override, flag, message in (
-        ("seed=4", "seed=3", "seed is 3 by the flag --seed, and 4 by an override\n  hint: leave one of them out"),
-        ("total-timesteps=7", "total_timesteps=8", "total_timesteps is 8 by the flag --total-timesteps, and 7 by an override"),
-        ("wandb={project: a}", "wandb.project=b", "wandb.project is 'b' by the flag --wandb-project, and 'a' by an override"),
-        ("track=false", "track=true", "track is true by the flag --track, and false by an override"),
+        ("seed=4", "seed=3", "the flag --seed sets seed to 3, but an override sets it to 4\n  hint: leave one of them out"),
+        (
+            "total-timesteps=7",
+            "total_timesteps=8",
+            "the flag --total-timesteps sets total_timesteps to 8, but an override sets it to 7",
+        ),
+        (
+            "wandb={project: a}",
+            "wandb.project=b",
+            "the flag --wandb-project sets wandb.project to 'b', but an override sets it to 'a'",
+        ),
+        ("track=false", "track=true", "the flag --track sets track to true, but an override sets it to false"),
     ):
         with pytest.raises(RecipeError) as raised:
             check_flags([override], [flag])
@@ -92,14 +100,20 @@ def test_algorithms_have_their_own_keys() -> None:
         ("seed.deep=1", "seed: |seed.deep|seed is"),
         ("hidden=[a", "hidden is not YAML"),
         ("executor=fast", "executor is 'fast'"),
-        ("num_envs=true", "num_envs is true: a number is needed, such as num_envs=16"),
-        ("learning_rate=yes", "learning_rate is true: a number is needed, such as learning_rate=0.0025"),
-        ("hidden=[64, false]", "hidden is [64, False]: a number is needed, such as hidden=[64, 64]"),
-        ("memory_limit=true", "memory_limit is true: a number is needed"),
-        ("target_kl=false", "target_kl is false: a number is needed"),
-        ("seed=010", "seed: 010 begins with 0, and would be a number in base 8; write 10, or '010' in quotes if it is a text"),
-        ("seed=08", "seed: 08 begins with 0, and would be a number in base 8; write 8, or"),
-        ("seed=1:30", "seed: 1:30 would be minutes and seconds; write '1:30' in quotes if it is a text"),
+        ("num_envs=true", "num_envs is true: it must be a number, such as num_envs=16"),
+        ("learning_rate=yes", "learning_rate is true: it must be a number, such as learning_rate=0.0025"),
+        ("hidden=[64, false]", "hidden is [64, False]: it must be a number, such as hidden=[64, 64]"),
+        ("memory_limit=true", "memory_limit is true: it must be a number"),
+        ("target_kl=false", "target_kl is false: it must be a number"),
+        (
+            "seed=010",
+            "seed: 010 begins with 0, and would be a number in base 8; write 10; or, if it is a string, write it in quotes: '010'",
+        ),
+        (
+            "seed=08",
+            "seed: 08 begins with 0, and would be a number in base 8; write 8; or, if it is a string, write it in quotes: '08'",
+        ),
+        ("seed=1:30", "seed: 1:30 would be minutes and seconds; if it is a string, write it in quotes: '1:30'"),
     ],
 )
 def test_mistakes_name_the_key(override: str, message: str) -> None:
@@ -113,9 +127,9 @@ def test_mistakes_name_the_key(override: str, message: str) -> None:
     [
         (
             PPO | {"learning-rate": 1e-3, "learning_rate": 1e-4},
-            "the key learning_rate is there twice, once with - and once with _",
+            "the key learning_rate appears twice, once with - and once with _",
         ),
-        (PPO | {"wandb": {"pro-ject": "a", "pro_ject": "b"}}, "the key pro_ject is there twice"),
+        (PPO | {"wandb": {"pro-ject": "a", "pro_ject": "b"}}, "the key pro_ject appears twice"),
         (
             {"algorithm": "dqn", "total_timesteps": 640, "learning_starts": 641},
             "learning_starts=641 is more than total_timesteps=640",
@@ -146,7 +160,7 @@ def test_minibatches_of_one_cannot_be_normalised() -> None:
 
 
 def test_host_options_are_refused_for_functional_environments() -> None:
-    with pytest.raises(RecipeError, match=r"env\.vectorization is for host environments"):
+    with pytest.raises(RecipeError, match=r"env\.vectorization is for environments on the host"):
         make_recipe(PPO, ["env.id=phys2d/CartPole-v1", "env.vectorization=async"])
 
 
@@ -184,9 +198,9 @@ def test_whole_numbers_may_be_written_with_an_exponent() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seed: 1\nseed: 2\n", "the key seed is there twice, in line 1 and again, in line 2$"),
-        ("a: 1\nenv:\n  id: x\n\n  id: y\n", "the key id is there twice, in line 3 and again, in line 5$"),
-        ("a: 1\nseed: -010\n", "write -10, or '-010' in quotes if it is a text, in line 2$"),
+        ("seed: 1\nseed: 2\n", "the key seed appears twice, in line 1 and again, in line 2$"),
+        ("a: 1\nenv:\n  id: x\n\n  id: y\n", "the key id appears twice, in line 3 and again, in line 5$"),
+        ("a: 1\nseed: -010\n", "write -10; or, if it is a string, write it in quotes: '-010', in line 2$"),
         ("a: &a [1]\nb: [*a, *a]\n", r"references \(\*name\) are not used in recipes, in line 2"),
         ("a: &a [*a]\n", "references .* are not used"),
         ("[" * 30 + "]" * 30, "more than 20 levels"),

@@ -479,7 +479,7 @@ def test_a_file_in_the_place_of_the_checkpoints_is_one_line(tmp_path: Path) -> N
 
 
 def test_a_run_that_is_trained_by_another_process_is_refused(tmp_path: Path) -> None:
-    with create_run(tmp_path / "run").locked(), pytest.raises(RunError, match=r"trains in .* now"):
+    with create_run(tmp_path / "run").locked(), pytest.raises(RunError, match=r"is training in .* now"):
         train(make_recipe(SMALL), RunDirectory(tmp_path / "run"))
 
 

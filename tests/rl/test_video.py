@@ -80,13 +80,13 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     recipe = make_recipe({"algorithm": "reinforce", "env": {"id": "CartPole-v1"}})
     with pytest.raises(RLError, match=r"a video cannot be a .mov\n  hint: use one of .gif, .webp, .png"):
         watch(recipe, {}, 1, 0, tmp_path / "episode.mov")
-    with pytest.raises(RLError, match="a window and a video at the same time"):
+    with pytest.raises(RLError, match="a window and a video at the same time are not possible"):
         watch(recipe, {}, 1, 0, tmp_path / "episode.gif", render=True)
     plain = make_vector("CartPole-v1", 1, 3)
-    with pytest.raises(EnvError, match=r"CartPole-v1 was made with render_mode=None, and gives no pictures"):
+    with pytest.raises(EnvError, match=r"CartPole-v1 was made with render_mode=None, so it gives no pictures"):
         camera_of(plain)
     plain.close()
-    with pytest.raises(EnvError, match=r"Trivial cannot be drawn: its observations are no pictures"):
+    with pytest.raises(EnvError, match=r"Trivial cannot be drawn: its observations are not pictures"):
         camera_of(make_vector("Trivial", 1, 3, {"max_episode_steps": 5}))
     in_jax = make_recipe({"algorithm": "reinforce", "env": {"id": "jax/CartPole-v1"}})
     with pytest.raises(EnvError, match=r"environments in JAX have no window\n  hint: write a file: --video"):

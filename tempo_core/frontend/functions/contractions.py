@@ -33,10 +33,10 @@ def matmul(x: Value, y: Value) -> Tensor:
         )
     inner = b.rank - 2 if b.rank > 1 else 0
     if a.shape[-1] != b.shape[inner]:
-        transposed = "; to contract the last sizes: x @ y.transpose()" if b.rank == 2 and a.shape[-1] == b.shape[1] else ""
+        transposed = ". To sum over the last size of both: x @ y.transpose()" if b.rank == 2 and a.shape[-1] == b.shape[1] else ""
         raise ShapeError(
-            f"matmul of {a!r} with {b!r}: {a.shape[-1]} against {b.shape[inner]}",
-            hint=f"the last size of the left operand equals the {'last but one' if b.rank > 1 else 'only one'} of the right{transposed}",
+            f"cannot multiply {a!r} by {b!r}: the sizes {a.shape[-1]} and {b.shape[inner]} differ",
+            hint=f"in x @ y, the last size of x must equal the {'last but one' if b.rank > 1 else 'only'} size of y{transposed}",
         )
     if b.rank <= 2:
         return apply(ops.Dot((a.rank - 1,), (inner,)), a, b)
@@ -70,7 +70,7 @@ def tensordot(x: Value, y: Value, axes: AxisPairs = 2) -> Tensor:
     if len(left) != len(right):
         raise ShapeError(
             f"the product cannot be summed over {len(left)} axes of the first tensor and {len(right)} of the second",
-            hint="name an axis of the second one for each axis of the first: tp.tensordot(x, y, ((0, 1), (1, 2)))",
+            hint="pair each axis of the first with one of the second: tp.tensordot(x, y, ((0, 1), (1, 2)))",
         )
     return apply(ops.Dot(distinct_axes(a, left), distinct_axes(b, right)), a, b)
 
@@ -187,7 +187,7 @@ def conv(
     if n < 1 or a.rank < n + 1:
         raise ShapeError(
             f"cannot convolve {a!r} with the kernel {b!r}",
-            hint="x is [*batch, *spatial, channels], w is [*kernel, channels // groups, features]",
+            hint="x needs the shape [*batch, *spatial, channels], and w the shape [*kernel, channels // groups, features]",
         )
     strides, dilations = _per_dimension(stride, n, "stride"), _per_dimension(dilation, n, "dilation")
     sizes = a.shape[-n - 1 : -1]
@@ -216,7 +216,9 @@ def _padding(
     """Zeros before and after each spatial dimension."""
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
-            raise ShapeError(f"unknown padding {padding!r}", hint='"SAME", "VALID", or pairs such as [(1, 1), (0, 2)]')
+            raise ShapeError(
+                f"unknown padding {padding!r}", hint='write padding="SAME", padding="VALID", or pairs: padding=[(1, 1), (0, 2)]'
+            )
         margins = []
         for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
             outputs = (size + stride - 1) // stride

@@ -40,7 +40,7 @@ def _array(value: Any) -> Any:
     """Numbers as a NumPy array. Raises ArgumentError for a value that is not an array of numbers."""
     if isinstance(value, (list, tuple)) and any(isinstance(v, (BaseTensor, Expr, Bool)) for v in value):
         raise ArgumentError(
-            f"a list of tensors is not an array: {shown(value)}", hint="tp.stack([x, y]) makes one tensor of several"
+            f"a list of tensors is not an array: {shown(value)}", hint="make one tensor of them: tp.stack([x, y])"
         )
     if isinstance(value, (BaseTensor, Expr, Bool)):
         raise ArgumentError(
@@ -65,8 +65,8 @@ def _check_range(array: Any, dtype: str) -> None:
     wrong = ~((array >= limits.min) & (array <= limits.max))  # written so that NaN is wrong too
     if wrong.any():
         raise DTypeError(
-            f"{dtype} does not hold {array[wrong].flat[0]}: it goes from {limits.min} to {limits.max}",
-            hint="use a wider dtype, or convert the tensor that is combined with the number: x.astype('int32')",
+            f"{dtype} does not hold {array[wrong].flat[0]}: its numbers go from {limits.min} to {limits.max}",
+            hint="use a wider dtype for the number, or for the tensor beside it: x.astype('int32')",
         )
 
 
@@ -108,7 +108,7 @@ def shape_of(shape: Shape) -> tuple[Expr, ...]:
         except TypeError:
             raise ShapeError(
                 f"{shown(size)} cannot be a size" if size is not shape else f"{shown(shape)} is not a shape",
-                hint="a shape is a tuple of ints and expressions of bounds, such as (3, T), or () for a number",
+                hint="a shape is a tuple of ints and expressions of bounds: (3, T). A number has the shape ()",
             ) from None
         if expressions[-1].is_constant and expressions[-1].constant < 0:
             raise ShapeError(
@@ -179,15 +179,15 @@ def distinct_axes(x: Tensor, axes: Sequence[int]) -> tuple[int, ...]:
             valid = (
                 f"its axes are {', '.join(map(str, range(x.rank)))}"
                 if x.rank
-                else "it is a number; a slice such as x[0:T] adds a dimension"
+                else "it is a number, without axes. A slice adds one: x[0:T]"
             )
-            raise ShapeError(f"axis {a} of {x!r}, which has {x.rank} dimensions", hint=valid)
+            raise ShapeError(f"{x!r} has no axis {a}", hint=valid)
         place = a % x.rank
         if place in places:
             names = (
                 f"axis {a} of {x!r} is" if a == places[place] else f"the axes {places[place]} and {a} of {x!r} are the same one,"
             )
-            raise ShapeError(f"{names} named twice in {shown(tuple(axes))}", hint="name each axis once, such as axis=(0, 1)")
+            raise ShapeError(f"{names} named twice in {shown(tuple(axes))}", hint="name each axis once: axis=(0, 1)")
         places[place] = a
     return tuple(places)
 

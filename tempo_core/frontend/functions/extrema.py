@@ -20,7 +20,7 @@ def _refuse_tensors(name: str, values: tuple[object, ...]) -> None:
     if any(isinstance(value, BaseTensor) for value in values):
         raise ArgumentError(
             f"tp.{name} takes ints and expressions of steps and bounds, not tensors",
-            hint=f"of two tensors: tp.{name}imum(x, y); over an axis of one tensor: x.{name}(axis)",
+            hint=f"for two tensors: tp.{name}imum(x, y). For one tensor, along an axis: x.{name}(axis)",
         )
 
 

@@ -54,11 +54,11 @@ def at_position(x: Tensor, axis: int, position: Value) -> Tensor:
     )
     if positions.dtype == "bool" or is_float(positions.dtype):
         hint = (
-            "a mask would make a shape that depends on data: tp.where(mask, x, 0)"
+            "a mask cannot pick elements, since the shape would depend on data. It can replace them: tp.where(mask, x, 0)"
             if positions.dtype == "bool"
-            else '.astype("int32")'
+            else 'convert the positions: positions.astype("int32")'
         )
-        raise IndexingError(f"axis {at} of {x!r} is indexed by {positions.dtype}; positions are integers", hint=hint)
+        raise IndexingError(f"axis {at} of {x!r} is indexed with {positions.dtype}, but positions are integers", hint=hint)
     return apply(ops.Gather(at), x, cast(positions, "int32"))
 
 
@@ -67,7 +67,7 @@ def _position(x: Tensor, axis: int, position: int) -> Expr:
     size = x.shape[axis]
     if size.is_constant and not -size.constant <= position < size.constant:
         valid = f"positions go from {-size.constant} to {size.constant - 1}" if size.constant else "the axis is empty"
-        raise IndexingError(f"position {position} is outside of axis {axis} of {x!r}, whose size is {size}", hint=valid)
+        raise IndexingError(f"position {position} is outside of axis {axis} of {x!r}: its size is {size}", hint=valid)
     return Expr.of(position) + (size if position < 0 else 0)
 
 
@@ -78,7 +78,7 @@ def _positions(value: Value) -> Tensor:
     except ArgumentError:
         raise IndexingError(
             f"{shown(value)} is not a position",
-            hint="positions are ints, expressions of steps, lists of ints and int32 tensors: x.index(0, t)",
+            hint="a position is an int, a list of ints, an expression of steps, or an int32 tensor: x.index(0, t)",
         ) from None
 
 
@@ -163,7 +163,7 @@ def _aligned_updates(x: Tensor, indices: Value, updates: Value, axis: int) -> tu
 def one_hot(x: Tensor, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
     """Ones at the positions `x` along a new axis of `size` elements, the last by default. A position outside gives only zeros."""
     if is_float(x.dtype) or x.dtype == "bool":
-        raise DTypeError(f"one_hot of {x!r}: positions are integers", hint='x.astype("int32")')
+        raise DTypeError(f"one_hot of {x!r}: positions are integers", hint='convert it: x.astype("int32")')
     hot = cast(equal(expand_dims(x, x.rank), arange(size)), dtype)
     return moveaxis(hot, -1, axis)
 
@@ -183,7 +183,7 @@ def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     at = one_axis(x, axis)
     size = x.shape[at]
     if k < 0 or (size.is_constant and k > size.constant):
-        raise ShapeError(f"the {k} greatest of axis {axis} of {x!r}, which has {size} elements")
+        raise ShapeError(f"cannot take the {k} greatest of axis {axis} of {x!r}: it has {size} elements")
     if size.is_constant:
         positions = apply(ops.Argsort(at, k), reversed_order(x))
     else:

@@ -31,7 +31,7 @@ def broadcast_shapes(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
             text = " and ".join(f"({', '.join(map(str, s))})" for s in shapes)
             other = next(s for s in wide if s != wide[0])
             raise ShapeError(
-                f"the shapes {text} do not broadcast: {wide[0]} against {other}", hint=_broadcasting(wide[0], other, shapes)
+                f"the shapes {text} do not broadcast: {wide[0]} and {other} differ", hint=_broadcasting(wide[0], other, shapes)
             )
         result.append(wide[0])
     return tuple(result)
@@ -40,10 +40,10 @@ def broadcast_shapes(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
 def _broadcasting(size: Expr, other: Expr, shapes: Sequence[tuple[Expr, ...]]) -> str:
     """A hint for two sizes that do not broadcast."""
     if not (size.is_constant and other.is_constant):
-        return "sizes must be equal for all bounds and steps, as in slices of one length: x[0:T] and y[0:T]"
+        return "the two sizes must be equal at every step. Read slices of one length: x[0:T], y[0:T]"
     if any(size in s and other not in s and len(shapes[0]) != len(shapes[1]) for s in shapes[:2]) and len(shapes) == 2:
-        return "sizes are matched from the right, and each pair is equal or has a 1; to add a 1: x.expand_dims(axis)"
-    return "each pair of sizes is equal, or one of them is 1"
+        return "sizes are compared from the right: they must be equal, or one of them 1. To add a size of 1: x.expand_dims(axis)"
+    return "two sizes fit if they are equal, or if one of them is 1: x.expand_dims(axis) adds a size of 1"
 
 
 @checked
@@ -55,7 +55,7 @@ def broadcast_to(x: Tensor, shape: Shape) -> Tensor:
     if broadcast_shapes(x.shape, target) != target:
         raise ShapeError(
             f"{x!r} does not broadcast to ({', '.join(map(str, target))})",
-            hint="only missing sizes and sizes of 1 are repeated; to repeat others: x.repeat(3, axis)",
+            hint="it repeats only sizes of 1, and adds sizes on the left. To repeat any other: x.repeat(3, axis)",
         )
     offset = len(target) - x.rank
     kept = [k for k in range(x.rank) if x.shape[k] == target[k + offset]]
@@ -119,7 +119,7 @@ def arange(start: IntoExpr, stop: IntoExpr | None = None, step: int = 1) -> Tens
     first, last = Expr.of(start), Expr.of(stop)
     if step < 1:
         raise ArgumentError(
-            f"the step of arange is {step}", hint="steps are positive; to reverse the order: tp.arange(n).flip(0)"
+            f"the step of arange is {step}; it must be positive", hint="to reverse the order: tp.arange(n).flip(0)"
         )
     size = last - first if step == 1 else (last - first + (step - 1)) // step
     if size.is_constant and size.constant < 0:
@@ -146,9 +146,9 @@ def reshape(x: Tensor, *shape: Shape) -> Tensor:
         symbolic = next((size for size in x.shape if not size.is_constant), None)
         raise ShapeError(
             f"cannot reshape {x!r} to ({', '.join(map(str, sizes))}): it has {ops.product(x.shape)} elements, not {ops.product(tuple(sizes))}",
-            hint=f"sizes of {symbolic} stay symbolic: write {symbolic}, not its number"
+            hint=f"write {symbolic} itself, not the number that it will have: x.reshape({symbolic}, -1)"
             if symbolic is not None
-            else "one size may be -1",
+            else "the product of the sizes must stay the same. One size may be -1: x.reshape(-1)",
         )
     return x if tuple(sizes) == x.shape else apply(ops.Reshape(tuple(sizes)), x)
 
@@ -167,8 +167,8 @@ def _symbolic_quotient(whole: Expr, rest: Expr, x: Tensor) -> Expr:
                     result = result * Expr.of_atom(atom)
             return result
     raise ShapeError(
-        f"cannot tell the size -1 in a reshape of {x!r}: {whole} elements over {rest}",
-        hint="write the size out in place of -1: x.reshape(3, T)",
+        f"cannot compute the size -1 in a reshape of {x!r}: {whole} elements divided by {rest}",
+        hint="write a size in place of -1: x.reshape(3, T)",
     )
 
 
@@ -179,7 +179,10 @@ def transpose(x: Tensor, *axes: int | Sequence[int]) -> Tensor:
     names: Any = tuple(first) if isinstance(first, (tuple, list)) else axes
     order = tuple(one_axis(x, a) for a in names) if names else tuple(reversed(range(x.rank)))
     if sorted(order) != list(range(x.rank)):
-        raise ShapeError(f"cannot transpose {x!r} by {names}", hint=f"name each of its {x.rank} axes once")
+        raise ShapeError(
+            f"cannot transpose {x!r} by {names}",
+            hint=f"name each of its {x.rank} axes once: x.transpose({', '.join(map(str, reversed(range(x.rank))))})",
+        )
     return x if order == tuple(range(x.rank)) else apply(ops.Permute(order), x)
 
 
@@ -200,7 +203,7 @@ def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
         if x.shape[a] != 1:
             raise ShapeError(
                 f"cannot squeeze axis {a} of {x!r}: its size is {x.shape[a]}",
-                hint="only axes of size 1 can go; to read one position: x.index(axis, i)",
+                hint="only an axis of size 1 can be removed. To read one position of another axis: x.index(axis, i)",
             )
     return reshape(x, tuple(s for a, s in enumerate(x.shape) if a not in axes))
 
@@ -222,7 +225,7 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
     if len(origins) != len(places) or len(set(origins)) != len(origins) or len(set(places)) != len(places):
         raise ShapeError(
             f"cannot move the axes {source} of {x!r} to {destination}",
-            hint="name as many axes as places, each once: x.moveaxis(0, -1)",
+            hint="give each axis one new place: x.moveaxis(0, -1)",
         )
     order = [a for a in range(x.rank) if a not in origins]
     for place, origin in sorted(zip(places, origins, strict=True)):
@@ -249,7 +252,9 @@ def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors one after the other along `axis`."""
     parts = [as_tensor(t) for t in tensors]
     if not parts:
-        raise ArgumentError("there is nothing to put together: the list of tensors is empty", hint="[x, y]")
+        raise ArgumentError(
+            "there is nothing to put together: the list of tensors is empty", hint="give at least one tensor: [x, y]"
+        )
     dtype = parts[0].dtype
     for part in parts[1:]:
         dtype = promote(dtype, part.dtype)
@@ -273,7 +278,9 @@ def pad(x: Tensor, widths: Widths) -> Tensor:
     for axis, (low, high) in enumerate(_widths(x, widths)):
         for amount in (low, high):
             if amount.is_constant and amount.constant < 0:
-                raise ShapeError(f"{x!r} is padded by {amount} elements", hint="to cut elements off: x.spatial[1:]")
+                raise ShapeError(
+                    f"{x!r} is padded by {amount} elements", hint="pad by 0 or more. To cut elements off: x.spatial[1:]"
+                )
         if low != 0 or high != 0:
             x = pad_axis(x, axis, low, high)
     return x
@@ -310,7 +317,7 @@ def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Ten
     if isinstance(parts, (int, np.integer)):
         count = int(parts)
         if count < 1:
-            raise ShapeError(f"{x!r} cannot be split into {count} parts", hint="x.split(3) gives three equal parts")
+            raise ShapeError(f"{x!r} cannot be split into {count} parts", hint="give a number of parts of at least 1: x.split(3)")
         length = size // count
         if length * count != size:
             raise ShapeError(

@@ -26,13 +26,13 @@ class Unary(Op):
     def infer(self, inputs: Types) -> Types:
         (x,) = inputs
         if self.fn == "not":
-            check(x.dtype == "bool", f"not takes bool, got {x}", DTypeError)
+            check(x.dtype == "bool", f"`not` takes bool, got {x}", DTypeError)
         elif self.fn in ("isfinite", "isnan"):
             return (TensorType("bool", x.shape),)
         elif self.fn in ("neg", "abs", "sign"):
-            check(x.dtype != "bool", f"{self.fn} takes numbers, got {x}; cast it with .astype('int32')", DTypeError)
+            check(x.dtype != "bool", f"`{self.fn}` takes numbers, got {x}; cast it with .astype('int32')", DTypeError)
         else:
-            check(is_float(x.dtype), f"{self.fn} takes a float tensor, got {x}; cast it with .astype('float32')", DTypeError)
+            check(is_float(x.dtype), f"`{self.fn}` takes a float tensor, got {x}; cast it with .astype('float32')", DTypeError)
         return inputs
 
 
@@ -48,13 +48,13 @@ class Binary(Op):
     def infer(self, inputs: Types) -> Types:
         a, b = inputs
         same_shape(self.fn, inputs)
-        check(a.dtype == b.dtype, f"{self.fn} takes operands of one dtype, got {a} and {b}", DTypeError)
+        check(a.dtype == b.dtype, f"`{self.fn}` takes operands of one dtype, got {a} and {b}", DTypeError)
         if self.fn in ("div", "atan2", "logaddexp"):
-            check(is_float(a.dtype), f"{self.fn} takes floats, got {a}", DTypeError)
+            check(is_float(a.dtype), f"`{self.fn}` takes floats, got {a}", DTypeError)
         if self.fn in ("add", "sub", "mul", "pow", "floordiv", "mod"):
-            check(a.dtype != "bool", f"{self.fn} takes numbers, got bool; cast with .astype('int32')", DTypeError)
+            check(a.dtype != "bool", f"`{self.fn}` takes numbers, got bool; cast with .astype('int32')", DTypeError)
         if self.fn in ("and", "or", "xor"):
-            check(not is_float(a.dtype), f"{self.fn} takes bool or integers, got {a}", DTypeError)
+            check(not is_float(a.dtype), f"`{self.fn}` takes bool or integers, got {a}", DTypeError)
         return (a,)
 
 
@@ -68,7 +68,7 @@ class Compare(Op):
         same_shape(self.fn, inputs)
         check(
             inputs[0].dtype == inputs[1].dtype,
-            f"{self.fn} takes operands of one dtype, got {inputs[0]} and {inputs[1]}",
+            f"`{self.fn}` takes operands of one dtype, got {inputs[0]} and {inputs[1]}",
             DTypeError,
         )
         return (TensorType("bool", inputs[0].shape),)
@@ -89,8 +89,8 @@ class Where(Op):
         condition, a, b = inputs
         check(self.length is None or 0 <= self.axis < a.rank, f"a mask along axis {self.axis} of {a}")
         same_shape("where", inputs)
-        check(condition.dtype == "bool", f"where takes a bool condition, got {condition}", DTypeError)
-        check(a.dtype == b.dtype, f"where takes values of one dtype, got {a} and {b}", DTypeError)
+        check(condition.dtype == "bool", f"`where` takes a bool condition, got {condition}", DTypeError)
+        check(a.dtype == b.dtype, f"`where` takes values of one dtype, got {a} and {b}", DTypeError)
         return (a,)
 
 

@@ -23,9 +23,9 @@ class Reduce(Op):
         (x,) = inputs
         check(all(0 <= a < x.rank for a in self.axes), f"reduction over axes {self.axes} of {x}")
         if self.fn in ("any", "all"):
-            check(x.dtype == "bool", f"{self.fn} takes bool, got {x}", DTypeError)
+            check(x.dtype == "bool", f"`{self.fn}` takes bool, got {x}", DTypeError)
         elif self.fn in ("sum", "prod"):
-            check(x.dtype != "bool", f"{self.fn} takes numbers, got {x}; cast it with .astype('int32')", DTypeError)
+            check(x.dtype != "bool", f"`{self.fn}` takes numbers, got {x}; cast it with .astype('int32')", DTypeError)
         return (TensorType(x.dtype, tuple(s for a, s in enumerate(x.shape) if a not in self.axes)),)
 
 
@@ -66,7 +66,7 @@ class CumSum(Op):
 
     def infer(self, inputs: Types) -> Types:
         x = along(inputs[0], self.axis)
-        check(x.dtype != "bool", "cumsum takes numbers, got bool; cast with .astype('int32')", DTypeError)
+        check(x.dtype != "bool", "`cumsum` takes numbers, got bool; cast with .astype('int32')", DTypeError)
         return inputs
 
 
@@ -112,5 +112,5 @@ class DiscountedSum(Op):
 
     def infer(self, inputs: Types) -> Types:
         (x,) = inputs
-        check(is_float(x.dtype), f"discounted_sum takes floats, got {x}", DTypeError)
+        check(is_float(x.dtype), f"`discounted_sum` takes floats, got {x}", DTypeError)
         return (TensorType(x.dtype, without(x.shape, self.axis)),)

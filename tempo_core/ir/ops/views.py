@@ -93,7 +93,7 @@ class Concat(Op):
     def infer(self, inputs: Types) -> Types:
         first = inputs[0]
         for other in inputs[1:]:
-            check(other.dtype == first.dtype, f"concatenate takes one dtype, got {first} and {other}", DTypeError)
+            check(other.dtype == first.dtype, f"`concatenate` takes one dtype, got {first} and {other}", DTypeError)
             check(
                 without(other.shape, self.axis) == without(first.shape, self.axis),
                 f"cannot concatenate {first} and {other} along axis {self.axis}",

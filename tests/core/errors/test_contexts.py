@@ -90,9 +90,9 @@ FROM_NOTHING: dict[str, Callable[[Made], Any]] = {
 
 @pytest.mark.parametrize("name", FROM_NOTHING)
 def test_what_is_made_from_nothing_needs_a_context(name: str) -> None:
-    with pytest.raises(errors.ContextError, match="made inside a context") as caught:
+    with pytest.raises(errors.ContextError, match="made inside a context, and no context is open") as caught:
         FROM_NOTHING[name](Made())
-    assert caught.value.hint == "with tp.Context('t') as ((t, T),): ..."
+    assert caught.value.hint == "open one: with tp.Context('t') as ((t, T),): ..."
 
 
 def test_contexts_are_left_in_any_order_and_after_errors() -> None:

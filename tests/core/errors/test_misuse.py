@@ -158,14 +158,22 @@ def test_arguments_of_a_users_module_are_checked(first: str) -> None:
         assert scaled(3)(x, 2.0, t, 0, "anything").shape == ()
         assert scaled(3)(np.ones(3), axis=(0,)).shape == ()  # an array becomes a tensor
         for wrong, what, hint in [
-            (lambda: scaled("wide"), "`Scaled` takes an int as width, got 'wide'", "Scaled(width, names=None)"),
-            (lambda: scaled(3, 4), "`Scaled` takes a text or None as names, got 4", "Scaled(width, names=None)"),
+            (lambda: scaled("wide"), "the argument `width` of `Scaled` must be an int, not 'wide'", "Scaled(width, names=None)"),
+            (
+                lambda: scaled(3, 4),
+                "the argument `names` of `Scaled` must be a string or None, not 4",
+                "Scaled(width, names=None)",
+            ),
             (lambda: scaled(), "the argument `width` of `Scaled` is missing", "Scaled(width, names=None)"),
             (lambda: scaled(3, "a", 4), "`Scaled` takes 2 arguments, got 3", "Scaled(width, names=None)"),
-            (lambda: scaled(3)(None), "`Scaled` takes a tensor as x, got None", "tp.constant"),
-            (lambda: scaled(3)(x, x), "`Scaled` takes a number as factor", "when the program runs"),
-            (lambda: scaled(3)(x, shift="a"), "`Scaled` takes a tensor or number as shift, got 'a'", "tp.constant"),
-            (lambda: scaled(3)(x, axis="a"), "`Scaled` takes an axis", "axis=0"),
+            (lambda: scaled(3)(None), "the argument `x` of `Scaled` must be a tensor, not None", "tp.constant"),
+            (lambda: scaled(3)(x, x), "the argument `factor` of `Scaled` must be a number, not <Tensor", "when the program runs"),
+            (
+                lambda: scaled(3)(x, shift="a"),
+                "the argument `shift` of `Scaled` must be a tensor or number, not 'a'",
+                "tp.constant",
+            ),
+            (lambda: scaled(3)(x, axis="a"), "the argument `axis` of `Scaled` must be an axis", "axis=0"),
         ]:
             with pytest.raises(errors.ArgumentError) as caught:
                 wrong()

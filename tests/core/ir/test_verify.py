@@ -68,7 +68,7 @@ def test_a_sound_graph_passes():
         ),
         ('Binary(fn="add")($0, $1)', 'Binary(fn="add")($0, $3)', "uses slot $3 in its body before", 7),
         ('($2) : float32[4]', '($2) : float32[7]', "has slots of types", 7),
-        ('Unary(fn="exp")', 'Unary(fn="not")', "holds a Unary that does not fit its operands: not takes bool", 7),
+        ('Unary(fn="exp")', 'Unary(fn="not")', "holds a Unary that does not fit its operands: `not` takes bool", 7),
         ('$3 = Unary(fn="exp")($2)', '$2 = Unary(fn="exp")($2)', "gives a slot of (2,) in its body twice", 7),
         ("give $3", "give $4", "gives the slots (4,), which its body does not all fill", 7),
         ("  $0 : float32[4]", "  $0 : float32[5]", "has a body for operands float32[5], float32[4]", 7),

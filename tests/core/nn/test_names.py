@@ -164,7 +164,7 @@ MISTAKES: dict[str, tuple[type[TempoError], str, str, Wrong]] = {  # the error, 
     ),
     "a number": (ShapeError, r"linear takes \[..., 4\]", "x.expand_dims(0)", lambda i, t, x: nn.Linear(4, 2, (i,))(tp.constant(1.0))),
     "no domain": (
-        TempoError, "parameter linear.weight has no steps to vary with", "Linear(..., domain=(i,)) trains over i", lambda i, t, x: nn.Linear(3, 2),
+        TempoError, "the parameter linear.weight has no step to be trained over", "over i: Linear(..., domain=(i,))", lambda i, t, x: nn.Linear(3, 2),
     ),
     "one name twice": (
         TempoError, "two parameters are named a.weight", "name='critic'",
@@ -182,17 +182,17 @@ MISTAKES: dict[str, tuple[type[TempoError], str, str, Wrong]] = {  # the error, 
         ShapeError, "3 query heads cannot share 2 key heads", "multiple", lambda i, t, x: nn.GroupedQueryAttention(6, 3, 2, (i,)),
     ),
     "attention over no step": (
-        IndexingError, "attention goes over T, which is not a step", "over=t",
+        IndexingError, "attention goes over a step, but over=T is not a step", "over=t",
         lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,))(x, over=t.single_atom.bound_expr),
     ),
     "attention over a step that is not there": (
-        IndexingError, "attention goes over the step i, with which <Tensor x", "or over=t", lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,))(x, over=i),
+        IndexingError, "attention goes over the step i, but <Tensor x", "another step: over=t", lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,))(x, over=i),
     ),
     "attention along no dimension": (
         ShapeError, r"attention takes \[..., length, 3\]", "over=t", lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,))(x),
     ),
     "a pattern that gives no slice": (
-        IndexingError, "the attention pattern `<lambda>` gives t", "slice(0, t + 1)",
+        IndexingError, "the attention pattern `<lambda>` returns t", "slice(0, t + 1)",
         lambda i, t, x: nn.MultiHeadAttention(3, 1, (i,), pattern=lambda t, T: t)(x, over=t),
     ),
     "a pattern that is none": (
@@ -205,7 +205,7 @@ MISTAKES: dict[str, tuple[type[TempoError], str, str, Wrong]] = {  # the error, 
         ShapeError, "lstm has the states h, c; 1 initial", "initial=(h, c)",
         lambda i, t, x: nn.LSTMCell(3, 2, (i,)).recurrence(x, over=t, initial=tp.zeros((2,))),
     ),
-    "a probability above one": (TempoError, "the dropout rate is 1.5", "0 <= rate < 1", lambda i, t, x: nn.Dropout(1.5)),
+    "a probability above one": (TempoError, "the dropout rate is 1.5", "from 0 to below 1", lambda i, t, x: nn.Dropout(1.5)),
     "an odd rotation": (TempoError, "the width is 3, not a positive even number", "even", lambda i, t, x: nn.RoPE(3)),
     "channels in front": (
         ShapeError, r"conv takes \[..., length, 4\]", "channels come last", lambda i, t, x: nn.Conv1d(4, 2, 3, (i,))(tp.zeros((4, 7))[()]),
@@ -213,7 +213,7 @@ MISTAKES: dict[str, tuple[type[TempoError], str, str, Wrong]] = {  # the error, 
     "groups that do not divide": (
         ShapeError, "3 channels and 4 features do not divide into 2 groups", "", lambda i, t, x: nn.Conv2d(3, 4, 3, (i,), groups=2),
     ),
-    "a module without a call": (TempoError, "Module defines no call", "def forward", lambda i, t, x: nn.Module()(x)),
+    "a module without a call": (TempoError, "Module defines no method `forward`", "def forward", lambda i, t, x: nn.Module()(x)),
 }  # fmt: skip
 
 

@@ -203,9 +203,9 @@ def test_mistakes_are_explained() -> None:
         assert "domain=(i,)" in (raised.value.hint or "")
         with pytest.raises(TempoError, match="nesterov=True without momentum"):
             optim.SGD([parameter("a", i)], 0.1, nesterov=True)
-        with pytest.raises(TempoError, match=r"the parameters b over \(i\) and c over \(i, e\) take different updates") as raised:
+        with pytest.raises(TempoError, match=r"the parameters b over \(i\) and c over \(i, e\) have different domains") as raised:
             optim.Adam([parameter("b", i), parameter("c", i, e)], 0.1)
-        assert (raised.value.hint or "").startswith("make one optimizer for each domain: tp.optim.Adam([w]); or")
+        assert (raised.value.hint or "").startswith("make one optimizer for each domain: tp.optim.Adam([w]). If")
         assert "kept=(l,)" in (raised.value.hint or "")
 
 

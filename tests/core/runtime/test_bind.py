@@ -101,7 +101,7 @@ def test_what_cannot_be_bound() -> None:
         bound.run({"x": X, "w": W})
     with pytest.raises(errors.InputError, match=r"the input `w` is bound already"):
         bound.bind({"w": W})
-    with pytest.raises(errors.InputError, match=r"the input `x` is not given"):
+    with pytest.raises(errors.InputError, match=r"the input `x` is missing"):
         bound.run()
     with pytest.raises(errors.InputError, match=r"no input `v`"):
         program.bind({"v": W})
@@ -179,7 +179,7 @@ def test_arrays_that_several_launches_read_are_deleted_after_the_last_one() -> N
             {},
             {"state": np.ones((64, 64), "float32")},
             ("state",),
-            "is of type ndarray; only an array on the device can be donated",
+            "is of type ndarray, but only an array on the device can be donated",
         ),
         ({}, {}, ("states",), "the program has no input `states` to donate"),
         ({}, {}, ("x",), "the input `x` is bound, and cannot be donated"),

@@ -358,7 +358,7 @@ def test_tiles_of_what_decides_an_end() -> None:
 def misuses() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield r"is not a step of this context", lambda ctx, t, T, x: ctx.ends(t + 1, when=x > 1)
     yield r"`ends` takes a step, got 't'", lambda ctx, t, T, x: ctx.ends("t", when=x > 1)
-    yield r"is not a bool", lambda ctx, t, T, x: ctx.ends(t, when=x)
+    yield r"must be a bool, not <Tensor x", lambda ctx, t, T, x: ctx.ends(t, when=x)
     yield r"is not a condition at every point of t", lambda ctx, t, T, x: ctx.ends(t, when=x[0] > 1)
     yield r"has an end already", lambda ctx, t, T, x: (ctx.ends(t, when=x > 1), ctx.ends(t, when=x > 2))
 

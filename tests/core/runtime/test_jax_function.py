@@ -377,13 +377,13 @@ MISTAKES: dict[str, tuple[type[errors.TempoError], str, Callable[[], Any]]] = {
     "the seed is a text": (errors.ArgumentError, "the seed is of type str, not a number", lambda: small().as_jax().init(seed="a")),
     "an input is an iterator": (errors.InputError, "a JAX function takes arrays", lambda: call({"x": iter(X), "w": W})),
     "an input is a function": (errors.InputError, "a JAX function takes arrays", lambda: call({"x": lambda t: X[t], "w": W})),
-    "an input is missing": (errors.InputError, "`w` is not given", lambda: call({"x": X})),
+    "an input is missing": (errors.InputError, "`w` is missing", lambda: call({"x": X})),
     "an input is unknown": (errors.InputError, "no input `z`", lambda: call({**FED, "z": W})),
     "an input has another shape": (errors.InputError, "has shape", lambda: call({"x": X[:2], "w": W})),
     "inputs are a list": (errors.InputError, "a dict from names", lambda: call([X, W])),
     "a bound input is given": (errors.InputError, "is bound already", lambda: call(FED, small().bind({"w": W}).as_jax())),
     "a carried input is given": (errors.InputError, "is carried", lambda: carried_and_given()),
-    "a carried input has no first value": (errors.InputError, "`w` is not given", lambda: small().as_jax(carry={"last": "w"}).init()),
+    "a carried input has no first value": (errors.InputError, "`w` is missing", lambda: small().as_jax(carry={"last": "w"}).init()),
 }  # fmt: skip
 
 
@@ -506,9 +506,9 @@ def test_what_a_call_cannot_choose() -> None:
         function(function.init(), fed_for(9, 9))
     with pytest.raises(errors.BoundsError, match=r"the bound T is float32\[\]; it is one integer"):
         jax.jit(lambda length: function(function.init(), fed, {T: length}))(2.5)
-    with pytest.raises(errors.InputError, match=r"the input `x` has shape \(5, 2\).*with the shape \(8, 2\) here"):
+    with pytest.raises(errors.InputError, match=r"the input `x` has shape \(5, 2\).*needs the shape \(8, 2\)"):
         jax.jit(lambda length: function(function.init(), fed, {T: length}))(3)
-    with pytest.raises(errors.ArgumentError, match=r"the size of the input `x` has T in it.*`dx` cannot be carried"):
+    with pytest.raises(errors.ArgumentError, match=r"the output `dx` cannot be carried to the input `x`: its size contains T"):
         program.as_jax(carry={"dx": "x"})
     with pytest.raises(errors.BoundsError, match=r"the program has no bound that a call chooses"):
         fixed = tp.Context("t")

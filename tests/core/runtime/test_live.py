@@ -206,9 +206,9 @@ def test_a_snapshot_stays_as_it_is_while_the_run_goes_on(tmp_path: Path) -> None
 @pytest.mark.parametrize("path", [3, None, b"run", ["run"]])
 def test_what_is_no_path_is_refused(path: Any) -> None:
     program = learning(tp.Config())
-    with pytest.raises(tp.errors.ArgumentError, match="is no path"):
+    with pytest.raises(tp.errors.ArgumentError, match="is not a path"):
         program.resume(path)
-    with pytest.raises(tp.errors.ArgumentError, match="is no path"):
+    with pytest.raises(tp.errors.ArgumentError, match="is not a path"):
         program.start({"x": X}).save(path)
 
 
@@ -279,7 +279,7 @@ def test_inputs_may_stay_outside_of_the_file(tmp_path: Path) -> None:
     run.advance()
     small, large = run.save(tmp_path / "small", inputs=False), run.save(tmp_path / "large")
     assert small.stat().st_size < large.stat().st_size
-    with pytest.raises(errors.InputError, match=r"the input `x` is not given"):
+    with pytest.raises(errors.InputError, match=r"the input `x` is missing"):
         program.resume(small)
     with pytest.raises(errors.StateError, match=r"not the one of the saved run"):
         program.resume(small, {"x": X[::-1].copy()})

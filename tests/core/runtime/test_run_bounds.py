@@ -295,12 +295,12 @@ def wrong_runs() -> Iterator[tuple[str, Callable[[tp.Program[Any], Any], Any]]]:
     yield r"T is 0 in this run", lambda program, T: program.run({"x": x}, bounds={T: 0})
     yield r"T is 2.0; it must be an int", lambda program, T: program.run({"x": x}, bounds={T: 2.0})
     yield r"U is not a bound of this program", lambda program, T: program.run({"x": x}, bounds={"U": 2})
-    yield r"T is not given, and no array", lambda program, T: program.run({"x": iter(x)})
-    yield r"with the shape \(2,\) here", lambda program, T: program.run({"x": x}, bounds={T: 2})
+    yield r"T is missing, and no input", lambda program, T: program.run({"x": iter(x)})
+    yield r"needs the shape \(2,\)", lambda program, T: program.run({"x": x}, bounds={T: 2})
     yield r"compiled for the bound T up to a capacity", lambda program, T: program.with_bounds({T: 3})
-    yield r"a size that each run chooses, T, and cannot be bound", lambda program, T: program.bind({"x": x})
+    yield r"cannot be bound: each run chooses its size T", lambda program, T: program.bind({"x": x})
     yield r"tp.upto takes numbers from 1", lambda program, T: tp.upto(0)
-    yield r"`upto` takes an int as capacity", lambda program, T: tp.upto("4")
+    yield r"the argument `capacity` of `upto` must be an int", lambda program, T: tp.upto("4")
     yield r"no bound is at least 5 and at most 4", lambda program, T: tp.upto(4, at_least=5)
 
 

@@ -234,7 +234,9 @@ def test_values(walk: Walk, backend: str) -> None:
     np.testing.assert_allclose(session.value("h", t=1), expected, rtol=1e-6)
     np.testing.assert_allclose(session.value("score"), expected.sum(), rtol=1e-6)
     np.testing.assert_allclose(session.value("score", t=0), 2.0)  # a window keeps the last values
-    with pytest.raises(errors.ArgumentError, match="`h` at i = 0, t = 0 is not there: not yet, or not any more") as raised:
+    with pytest.raises(
+        errors.ArgumentError, match="`h` at i = 0, t = 0 has no value now: it is not computed yet, or not kept any more"
+    ) as raised:
         session.value("h", i=0, t=0)
     assert raised.value.hint == "its values now: i = 1, t = 1"
 
@@ -254,7 +256,7 @@ def test_values_that_do_not_exist(walk: Walk) -> None:
     for name, point, text in [
         ("hh", {}, "no statement is called `hh`"),
         ("h", {"k": 1}, "`h` has the steps (i, t), not k"),
-        ("h", {"i": 0, "t": 0}, "is not there: not yet"),
+        ("h", {"i": 0, "t": 0}, "has no value now: it is not computed yet"),
         ("x", {"i": 0}, "the input `x` has the steps (t), not i"),
         ("x", {"t": 3}, "the input `x` does not exist at t = 3"),
     ]:

@@ -85,7 +85,7 @@ def test_chains_of_points_are_unrolled():
 def test_too_many_points_to_order_one_by_one_is_an_error(monkeypatch):
     monkeypatch.setattr(split, "MOST_NEEDS_CUT", 1)
     with pytest.raises(
-        CausalityError, match=r"no loops order these reads, and there are too many points(.|\n)*a\[t\] reads f\[t\]"
+        CausalityError, match=r"no loops compute these reads in order, and there are too many points(.|\n)*a\[t\] reads f\[t\]"
     ):
         schedule(mirrored_parity((TE,), (TE,)), bounds(8))
 
