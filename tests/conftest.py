@@ -6,6 +6,7 @@ import difflib
 import gc
 import importlib.util
 import os
+import signal
 from collections.abc import Callable, Generator
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,8 @@ if os.environ["JAX_PLATFORMS"] == "cpu":  # XLA's optimizations take most of its
     if version("jaxlib").startswith("0.10."):  # XLA ends the process at a flag that it does not have
         flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
     os.environ.setdefault("XLA_FLAGS", " ".join(flags))
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script's `pytest &`: the commands under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["TEMPO_VERIFY"] = "each"  # a pass may not break a graph that a later one mends
 os.environ["TEMPO_CACHE"] = "off"  # no test compiles less because of what ran before, or writes to the user's caches
 
