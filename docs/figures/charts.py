@@ -124,7 +124,7 @@ def draw_algorithms(figure: Any, series: Series) -> None:
 def _draw_curves(axes: Any, series: Series) -> None:
     for side, line in _colored(series):
         axes.fill_between(line["steps"], line["least"], line["greatest"], color=line["color"], alpha=0.18, linewidth=0)
-        label = f"{side}: {line['seconds']:.0f} s, compiling included"
+        label = f"{side}: {line['seconds']:.0f} s from a cold start"
         axes.plot(line["steps"], line["median"], color=line["color"], label=label)
     axes.set_xlabel("steps in the environment")
     axes.set_ylim(0, 520)

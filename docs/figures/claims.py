@@ -132,6 +132,18 @@ SOURCES: Sequence[tuple[str, Callable[[Record], Found]]] = (
             },
         ),
     ),
+    (
+        "decode-curve",
+        _sides(
+            "Decoding",
+            "ms a token",
+            "ms_per_token",
+            {
+                "curve 5M length=256": "5M parameters, 256 positions",
+                "curve 5M length=4096": "5M parameters, 4,096 positions",
+            },
+        ),
+    ),
     ("prefill", _sides("First token", "ms", "ms", {"100M rows=1 prompt=512": "100M parameters, a prompt of 512"})),
 )
 
