@@ -10,7 +10,7 @@ from docs.figures.execution import svg, traced
 from tempo_core.program import Program
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-LENGTH = 10  # timesteps in the picture
+LENGTH = 8  # timesteps in the picture
 TENSORS = ("x", "past", "reward", "value")
 
 
