@@ -14,9 +14,10 @@ class DoubledKeyError(ValueError):
     """An object has a key twice, and JSON does not say which value counts."""
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str) -> object:
     """The value of a text that a user wrote. Raises DoubledKeyError, ValueError and RecursionError."""
-    return json.loads(text, object_pairs_hook=_unique)
+    value: object = json.loads(text, object_pairs_hook=_unique)
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

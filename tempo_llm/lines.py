@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tempo_llm.errors import RequestError, shown
 from tempo_llm.files import UTF_8, read_bounded, read_prompt
-from tempo_llm.json_files import DoubledKeyError, JsonObject, parse_json
+from tempo_llm.json_files import DoubledKeyError, parse_json
 
 if TYPE_CHECKING:
     from tempo_llm.generate import Completion, Generation
@@ -189,7 +189,7 @@ def completions(
         yield [(batch.first + each.prompt, each) for each in stream.generation.completions[out:]], stream.generation
 
 
-def completion_report(line: Line, completion: Completion) -> JsonObject:
+def completion_report(line: Line, completion: Completion) -> Mapping[str, object]:
     """The JSON object of a completion: what its line says, and what came of it."""
     report: dict[str, Any] = {
         **({} if line.id is NO_ID else {"id": line.id}),

@@ -20,7 +20,7 @@ def main() -> None:
     class Generation(jinja2.ext.Extension):
         """`{% generation %} ... {% endgeneration %}` marks what the model wrote, for training. Here it is rendered as it is."""
 
-        tags = {"generation"}
+        tags: set[str] = {"generation"}
 
         def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
             line = next(parser.stream).lineno
