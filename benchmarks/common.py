@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -126,8 +127,14 @@ class Results:
             "skipped": self.skipped,
         }
         self.options.out.parent.mkdir(parents=True, exist_ok=True)
-        self.options.out.write_text(json.dumps(_rounded(content), indent=1) + "\n", encoding="utf-8")
+        self.options.out.write_text(_text(_rounded(content)), encoding="utf-8")
         say(f"wrote {self.options.out}")
+
+
+def _text(content: Any) -> str:
+    """JSON with a line for each value, and one line for a list of numbers."""
+    lines = json.dumps(content, indent=1) + "\n"
+    return re.sub(r"\[[\s\d.,e+-]+\]", lambda match: re.sub(r"\s+", " ", match[0]).replace("[ ", "[").replace(" ]", "]"), lines)
 
 
 def machine() -> dict[str, Any]:

@@ -51,10 +51,10 @@ def main() -> None:
     for name, (recipe, steps) in RECIPES.items():
         if not results.selects(name):
             continue
-        taken = {side: train for side, train in sides.items() if side == "tempo" or name in PEERS}
-        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in taken}
+        sides_of_case = {side: train for side, train in sides.items() if side == "tempo" or name in PEERS}
+        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides_of_case}
         for seed in range(options.turns):
-            for side, train in taken.items():
+            for side, train in sides_of_case.items():
                 began = time.perf_counter()
                 curve = train(recipe, seed, QUICK_STEPS if options.quick else steps)
                 seconds = time.perf_counter() - began

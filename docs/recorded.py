@@ -39,12 +39,12 @@ def figure(path: str) -> float:
     recorded = record(benchmark)
     if recorded is None:
         raise KeyError(f"there is no record of {benchmark}")
-    found: Any = next((each for each in recorded["cases"] if each["case"] == case), None)
+    value: Any = next((each for each in recorded["cases"] if each["case"] == case), None)
     for key in keys:
-        if found is None or key not in found:
+        if value is None or key not in value:
             raise KeyError(f"{path}: no {key}")
-        found = found[key]
-    return float(found)
+        value = value[key]
+    return float(value)
 
 
 def short(value: float, in_bytes: bool = False) -> str:

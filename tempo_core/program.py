@@ -698,8 +698,8 @@ class Program(Shown, Generic[R]):
         plan = self.plan()._page()
         bounds = ", ".join(f"{bound} = {self.limits.get(bound, number)}" for bound, number in self.bounds.items())
         fed = "; ".join(map(str, self.inputs.values()))
-        given = "; ".join(f"{name}: {result}" for name, result in self.outputs.items())
-        facts = (("bounds", bounds), ("inputs", fed), ("results", given), *plan.facts)
+        results = "; ".join(f"{name}: {result}" for name, result in self.outputs.items())
+        facts = (("bounds", bounds), ("inputs", fed), ("results", results), *plan.facts)
         facts = tuple((word, value) for word, value in facts if value)
         return Page("program", facts, (*plan.parts, Picture("graph", self.graph._repr_svg_())))
 

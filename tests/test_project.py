@@ -40,9 +40,15 @@ def block_after(page: str, marker: str) -> str:
     return found[1]
 
 
-def test_the_readme_example_runs():
+def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]):
     code = block_after((ROOT / "README.md").read_text(encoding="utf-8"), "example")
-    exec(compile(code, str(ROOT / "README.md"), "exec"), {"__name__": "__main__"})
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(code, str(ROOT / "README.md"), "exec"), namespace)
+    assert capsys.readouterr().out.startswith("(1000,)\nfirst x\n")
+    assert {t.name: t.slots for t in namespace["program"].plan().tensors if t.name in ("x", "reward")} == {
+        "x": (4,),
+        "reward": (5,),
+    }
 
 
 @pytest.mark.parametrize("name", ["run", "release"])

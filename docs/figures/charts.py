@@ -34,8 +34,8 @@ def record(benchmark: str) -> dict[str, Any] | None:
     path = RESULTS / f"{benchmark}-{MACHINE}.json"
     if not path.exists():
         return None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 # -- series -----------------------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ class Chart:
 
     def recorded(self) -> Series | None:
         """What the chart shows today, or None without a record."""
-        found = record(self.benchmark)
-        return None if found is None else self.series(found)
+        content = record(self.benchmark)
+        return None if content is None else self.series(content)
 
 
 CHARTS: Mapping[str, Chart] = {

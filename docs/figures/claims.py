@@ -41,13 +41,13 @@ class Row:
 
 def rows() -> list[Row]:
     """All rows whose figures are recorded."""
-    found: list[Row] = []
+    all_rows: list[Row] = []
     for benchmark, make in SOURCES:
         recorded = record(benchmark)
         if recorded is not None:
             for work, peer, ratio, figures, where in make(recorded):
-                found.append(Row(work, peer, ratio, figures, benchmark, where))
-    return found
+                all_rows.append(Row(work, peer, ratio, figures, benchmark, where))
+    return all_rows
 
 
 # -- rows of each record ----------------------------------------------------------------------------------------------
@@ -168,14 +168,14 @@ def table(rows: Sequence[Row]) -> str:
 
 def machines(rows: Sequence[Row]) -> str:
     """A sentence on dates, machine and versions of the records."""
-    recorded = [found for name in dict.fromkeys(row.benchmark for row in rows) if (found := record(name))]
-    dates = sorted({found["started"][:10] for found in recorded})
-    processors = sorted({f"{found['machine']['cores']} cores of an {found['machine']['processor']}" for found in recorded})
+    records = [content for name in dict.fromkeys(row.benchmark for row in rows) if (content := record(name))]
+    dates = sorted({content["started"][:10] for content in records})
+    processors = sorted({f"{content['machine']['cores']} cores of an {content['machine']['processor']}" for content in records})
     packages = {"python": "Python", "jax": "jax", "torch": "PyTorch", "transformers": "transformers"}
     packages |= {"stable-baselines3": "Stable-Baselines3"}
     versions = []
     for key, name in packages.items():
-        numbers = sorted({number for found in recorded if (number := found["versions"].get(key))})
+        numbers = sorted({number for content in records if (number := content["versions"].get(key))})
         if numbers:
             versions.append(f"{name} {' and '.join(numbers)}")
     span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
@@ -184,13 +184,13 @@ def machines(rows: Sequence[Row]) -> str:
 
 def sentences() -> list[tuple[str, list[str]]]:
     """The claims of README.md in words, each with the files that prove it."""
-    found: list[tuple[str, list[str]]] = []
+    claims: list[tuple[str, list[str]]] = []
     for line in SENTENCES.read_text(encoding="utf-8").splitlines():
         if line.startswith("  "):
-            found[-1][1].append(line.strip())
+            claims[-1][1].append(line.strip())
         elif line.strip() and not line.startswith("#"):
-            found.append((line.strip(), []))
-    return found
+            claims.append((line.strip(), []))
+    return claims
 
 
 def page(rows: Sequence[Row]) -> str:

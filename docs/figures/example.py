@@ -16,9 +16,9 @@ TENSORS = ("x", "past", "reward", "value")
 
 def code() -> str:
     """The block of README.md after the marker `example`."""
-    found = re.search(r"<!-- example -->\n```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert found, "README.md has no block after <!-- example -->"
-    return found[1]
+    block = re.search(r"<!-- example -->\n```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert block, "README.md has no block after <!-- example -->"
+    return block[1]
 
 
 def program(text: str) -> Program:

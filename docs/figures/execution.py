@@ -99,9 +99,9 @@ def _points_read(relation: Any, point: tuple[int | range, ...]) -> list[int]:
     for k, at in enumerate(point):
         assert isinstance(at, int)
         relation = relation.fix_val(isl.dim_type.in_, k, isl.Val(at, CONTEXT))
-    found: list[int] = []
-    relation.range().foreach_point(lambda each: found.append(each.get_coordinate_val(isl.dim_type.set, 0).to_python()))
-    return found
+    points: list[int] = []
+    relation.range().foreach_point(lambda each: points.append(each.get_coordinate_val(isl.dim_type.set, 0).to_python()))
+    return points
 
 
 def svg(code: str, schedule: str, trace: Trace, note: str) -> str:

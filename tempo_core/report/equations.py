@@ -168,8 +168,8 @@ def _assigned(domain: Domain, edge: Edge, of_value: Domain) -> dict[Symbol, Expr
 
 def _constant(op: ops.Constant) -> Math:
     """One number for equal elements; all numbers of a short array."""
-    values = [float(value) for value in np.frombuffer(op.data, np.dtype(op.dtype))[: SHORT + 1]]
     array = np.frombuffer(op.data, np.dtype(op.dtype))
+    values = [float(value) for value in array[: SHORT + 1]]
     if len(array) and (array == array[0]).all():
         return number(values[0])
     return call("array", *map(number, values)) if len(values) <= SHORT else call("array", DOTS)

@@ -183,8 +183,11 @@ def test_nohup_is_respected() -> None:
         pytest.skip("a signal of POSIX")
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with StopRequest(print).listening():
+        request = StopRequest(print)
+        with request.listening():
+            request.can_finish = True
             signal.raise_signal(signal.SIGHUP)
+        assert request.reason is None
     finally:
         signal.signal(signal.SIGHUP, before)
 
