@@ -20,7 +20,7 @@ from benchmarks.common import Results, arguments, say
 from benchmarks.decode import random_model
 from benchmarks.hlo import NO_WORK, Instruction, Module, Shape, parse
 from benchmarks.ppo import build_ours, recipe_of
-from tempo_core.runtime.stage import Staged
+from tempo_core.runtime.staged.stage import Staged
 from tempo_llm.attention import Attention
 from tempo_llm.generate import Generator
 from tempo_llm.sampling import GREEDY

@@ -184,7 +184,7 @@ def _alone(program: Any, run: Callable[[], object], turns: int) -> dict[str, Any
 
 def _text(program: Any) -> str:
     """Graph and schedule. Passes have no other effect."""
-    from tempo_core.ir.text import to_text
+    from tempo_core.ir.graph_text import to_text
 
     return f"{to_text(program.graph)}\n{program.scheduled.text()}"
 
@@ -194,7 +194,7 @@ def _identity(program: Any) -> str:
     staged = program._staged
     if staged is None:
         return "interpreted"
-    from tempo_core.runtime.stage import _identity as of_lowered
+    from tempo_core.runtime.staged.stage import _identity as of_lowered
 
     every = [staged._lowered(segment, staged._expected(segment)) for segment in staged.segments]
     texts = [of_lowered(lowered.as_text(), lowered, staged.spread) for lowered in every]

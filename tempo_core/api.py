@@ -4,10 +4,9 @@ from tempo_core import errors, nn, optim, typing
 from tempo_core.config import Config
 from tempo_core.context import Context
 from tempo_core.frontend import random
-from tempo_core.frontend.autodiff import grad
-from tempo_core.frontend.bounds import upto
+from tempo_core.frontend.autodiff.backward import grad
 from tempo_core.frontend.carry import carry
-from tempo_core.frontend.devices import use_cpu_devices
+from tempo_core.frontend.cpu_devices import use_cpu_devices
 from tempo_core.frontend.functions import absolute as abs
 from tempo_core.frontend.functions import (
     add,
@@ -151,15 +150,16 @@ from tempo_core.frontend.functions import total as sum
 from tempo_core.frontend.functions.extrema import greatest_index as max
 from tempo_core.frontend.functions.extrema import least_index as min
 from tempo_core.frontend.functions.extrema import maximum, minimum
+from tempo_core.frontend.inputs import input, sink, spec, udf
 from tempo_core.frontend.recurrence import Recurrence, recurrence
-from tempo_core.frontend.sources import input, sink, spec, udf
+from tempo_core.frontend.run_lengths import upto
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.program import Program
-from tempo_core.runtime.jax_function import JaxFunction, JaxState
-from tempo_core.runtime.live import Run
-from tempo_core.runtime.machine import Machine
-from tempo_core.runtime.profile import Profile
-from tempo_core.runtime.state_file import Snapshot
+from tempo_core.report.programs.profile import Profile
+from tempo_core.runtime.cost.machine import Machine
+from tempo_core.runtime.embedded.jax_function import JaxFunction, JaxState
+from tempo_core.runtime.live.live import Run
+from tempo_core.runtime.live.state_file import Snapshot
 from tempo_core.symbolic.expr import Expr
 
 __all__ = [

@@ -11,11 +11,10 @@ from typing import Any
 from tempo_core.backends.base import Backend
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
-from tempo_core.cache import Decision, Kept, opened
 from tempo_core.collector import without_collector
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, TempoError, user_location
-from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
@@ -26,8 +25,9 @@ from tempo_core.ir.verify import InvalidGraphError
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.program import Program, Result, Results, is_interpreted
-from tempo_core.runtime.bounds import RunBounds
+from tempo_core.runtime.run_bounds import RunBounds
 from tempo_core.schedule import Scheduled, schedule
+from tempo_core.store.cache import Decision, Kept, opened
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, full_range, identity
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol

@@ -8,10 +8,10 @@ from typing import Any, overload
 from tempo_core.compiler import Outputs, compile_context, recalled
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, DTypeError, user_location
+from tempo_core.frontend.aliases import Array, Bounds, Inputs
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Array, Bounds, Inputs
 from tempo_core.ir.ops import End
 from tempo_core.program import Program
 from tempo_core.symbolic.condition import TRUE

@@ -16,46 +16,47 @@ import numpy as np
 
 from tempo_core.backends.base import Backend
 from tempo_core.backends.numpy_backend import NumpyBackend
-from tempo_core.cache import Kept
 from tempo_core.config import Config
 from tempo_core.errors import ConfigError, InputError, TempoError
-from tempo_core.explain import explanation
+from tempo_core.frontend.aliases import Array, Inputs
+from tempo_core.frontend.aliases import Bounds as BoundsLike
+from tempo_core.frontend.aliases import RunBounds as RunBoundsLike
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Array, Inputs
-from tempo_core.frontend.types import Bounds as BoundsLike
-from tempo_core.frontend.types import RunBounds as RunBoundsLike
 from tempo_core.frontend.variables import lines as tensor_lines
 from tempo_core.frontend.variables import named
-from tempo_core.ir import text as ir_text
-from tempo_core.ir.draw import draw
+from tempo_core.ir import graph_text as ir_text
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.names.user_lines import Sources
 from tempo_core.ir.ops import Dataflow, Merge, Op
-from tempo_core.ir.sources import Sources
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.pipeline import pipeline
-from tempo_core.report.page import Page, Picture, Shown
-from tempo_core.runtime.bounds import RunBounds
-from tempo_core.runtime.cost import Cost
-from tempo_core.runtime.count import cost_of
-from tempo_core.runtime.devices import Spread, spread
-from tempo_core.runtime.executors import Executor, InterpretedExecutor, StagedExecutor
+from tempo_core.report.graphs.draw import draw, to_svg
+from tempo_core.report.graphs.overview import overview
+from tempo_core.report.pages.page import Page, Picture, Shown
+from tempo_core.report.programs.explain import explanation
+from tempo_core.report.programs.plan import Plan, plan_of
+from tempo_core.report.programs.profile import Places, Profile, complete, counts_of, interpreted, may_repeat, timed
+from tempo_core.report.programs.profile_staged import ProfiledProgram
+from tempo_core.runtime.cost.cost import Cost
+from tempo_core.runtime.cost.count import cost_of
+from tempo_core.runtime.embedded.jax_bounds import CallLengths, Extent
+from tempo_core.runtime.embedded.jax_function import Carry, Form, Gradients, JaxFunction, check_device_only
 from tempo_core.runtime.feeds import Feeds, InputSpec, check_names, checked_inputs, input_specs, kind_of
-from tempo_core.runtime.interpreter import Interpreter
-from tempo_core.runtime.jax_bounds import CallLengths, Extent
-from tempo_core.runtime.jax_function import Carry, Form, Gradients, JaxFunction, check_device_only
-from tempo_core.runtime.live import MemoryGuard, Origin, Run, origin_of, resumed
+from tempo_core.runtime.interpreted.interpreter import Interpreter
+from tempo_core.runtime.interpreted.session import Session
+from tempo_core.runtime.live.executors import Executor, InterpretedExecutor, StagedExecutor
+from tempo_core.runtime.live.live import MemoryGuard, Origin, Run, origin_of, resumed
+from tempo_core.runtime.live.state_file import Snapshot, path_of
 from tempo_core.runtime.numerics import Ran, Watch, find
-from tempo_core.runtime.plan import Plan, plan_of
-from tempo_core.runtime.profile import Places, Profile, complete, counts_of, interpreted, may_repeat, timed
-from tempo_core.runtime.profile_staged import ProfiledProgram
-from tempo_core.runtime.session import Session
-from tempo_core.runtime.stage import Staged
-from tempo_core.runtime.state_file import Snapshot, path_of
+from tempo_core.runtime.run_bounds import RunBounds
+from tempo_core.runtime.staged.spread import Spread, spread
+from tempo_core.runtime.staged.stage import Staged
 from tempo_core.runtime.walk import Path as Place
 from tempo_core.schedule import schedule
 from tempo_core.schedule.outline import outline
+from tempo_core.store.cache import Kept
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
@@ -701,7 +702,7 @@ class Program(Shown, Generic[R]):
         results = "; ".join(f"{name}: {result}" for name, result in self.outputs.items())
         facts = (("bounds", bounds), ("inputs", fed), ("results", results), *plan.facts)
         facts = tuple((word, value) for word, value in facts if value)
-        return Page("program", facts, (*plan.parts, Picture("graph", self.graph._repr_svg_())))
+        return Page("program", facts, (*plan.parts, Picture("graph", to_svg(overview(self.graph)))))
 
     @checked
     def text(self, kind: str = "program", full: bool = False) -> str:

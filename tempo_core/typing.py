@@ -1,6 +1,6 @@
 """Types for annotations: the results of a run and the arguments of functions. `def loss(x: tp.Tensor, target: typing.Value) -> ...`."""
 
-from tempo_core.frontend.types import (
+from tempo_core.frontend.aliases import (
     Array,
     ArrayLike,
     Axes,

@@ -167,7 +167,7 @@ def _errors(prints: bool = True) -> Iterator[contextlib.ExitStack]:
         _fail("this machine has too little memory for the request\n  hint: ask for fewer tokens or samples, or --dtype int8")
     except Exception as error:
         from tempo_core.errors import TempoError
-        from tempo_core.runs.errors import UserError
+        from tempo_core.runs.command_errors import UserError
 
         if not isinstance(error, (TempoError, UserError)):
             raise

@@ -17,12 +17,14 @@ from benchmarks.compile_time import empty_caches
 from benchmarks.ledger.programs import PROGRAMS
 from tempo_core import compiler
 from tempo_core.errors import TempoError
-from tempo_core.frontend import autodiff
-from tempo_core.ir import dependence, elements, ops, verify
-from tempo_core.passes import fuse, needed, regions
+from tempo_core.frontend.autodiff import backward as autodiff
+from tempo_core.ir import dependence, ops, verify
+from tempo_core.ir.ranges import elements
+from tempo_core.passes.batch import regions
+from tempo_core.passes.keep import fuse, needed
 from tempo_core.schedule import polyhedral, storage
-from tempo_core.symbolic import sets
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.isl import sets
 
 
 class Counter:

@@ -15,11 +15,14 @@ from typing import Any
 from benchmarks.mutate.code import Change, changes
 from benchmarks.mutate.running import Mutant, Tests
 from tempo_core.backends import jax_backend, numpy_backend, shared
-from tempo_core.frontend import gradients, slopes
+from tempo_core.frontend.autodiff import gradients, slopes
 from tempo_core.ir import ops, verify
 from tempo_core.ir.graph import Edge
-from tempo_core.passes import batching, pad, rules, tiling
 from tempo_core.passes.base import Builder, literal
+from tempo_core.passes.batch import batching
+from tempo_core.passes.clean import rules
+from tempo_core.passes.shapes import pad
+from tempo_core.passes.tiles import tiling
 from tempo_core.schedule import storage
 
 Tables = dict[str, Callable[[], Iterator[Mutant]]]

@@ -13,11 +13,11 @@ from typing import Any
 
 import islpy as isl
 
-from tempo_core.ir.naming import exact_names
+from tempo_core.ir.names.naming import exact_names
 from tempo_core.program import Program
 from tempo_core.schedule import Execute, Loop, instances
-from tempo_core.schedule.program import Leaf
-from tempo_core.symbolic.sets import CONTEXT, fixed
+from tempo_core.schedule.tree import Leaf
+from tempo_core.symbolic.isl.sets import CONTEXT, fixed
 
 CELL, SLOT, LINE, MARGIN, LABEL, GAP = (
     24,

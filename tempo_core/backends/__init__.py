@@ -1,0 +1,1 @@
+"""Kernels: what each op computes, in JAX and in NumPy."""

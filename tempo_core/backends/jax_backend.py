@@ -14,10 +14,10 @@ from jax import lax
 
 from tempo_core.backends import shared
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
-from tempo_core.backends.cumulative import in_blocks, least
-from tempo_core.backends.elementwise_scans import carried_part
-from tempo_core.backends.island import dataflow
 from tempo_core.backends.products import DOT_PRECISION, dot
+from tempo_core.backends.xla_cpu.cumulative import in_blocks, least
+from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
+from tempo_core.backends.xla_cpu.island import dataflow
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
 from tempo_core.prices import pays_to_reduce_twice, pays_to_scan_in_blocks, pays_to_select_parts

@@ -1,7 +1,7 @@
 """Names in the metadata of XLA's operations: the loop, the statement and the operation in an island that each of them comes from.
 
-Statements always have names: the plan reads them for the line of each temporary (`runtime/traced.py`). Loops and the operations of islands
-have names only in a program that is lowered for its profile (`runtime/profile_staged.py`): `with naming() as scopes: ...`.
+Statements always have names: the plan reads them for the line of each temporary (`runtime/cost/traced.py`). Loops and the operations of islands
+have names only in a program that is lowered for its profile (`report/programs/profile_staged.py`): `with naming() as scopes: ...`.
 """
 
 from __future__ import annotations

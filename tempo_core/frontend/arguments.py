@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tempo_core.errors import ArgumentError
-from tempo_core.frontend import types as aliases
+from tempo_core.frontend import aliases
 from tempo_core.frontend.base import BaseTensor
-from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.base_context import BaseContext
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tempo_core.errors import ArgumentError, ContextError, IndexingError, user_location
-from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.variables import named
 from tempo_core.ir.graph import Edge, Node, compose
-from tempo_core.ir.lines import targets
+from tempo_core.ir.names.source_lines import targets
 from tempo_core.ir.ops import Identity, Op
 from tempo_core.ir.types import TensorType
-from tempo_core.report.formulas import Math
-from tempo_core.report.page import Page, Shown, place
+from tempo_core.report.pages.formulas import Math
+from tempo_core.report.pages.page import Page, Shown, place
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -24,8 +24,8 @@ from tempo_core.symbolic.proof import unless_obvious, within
 from tempo_core.symbolic.user import Sizes
 
 if TYPE_CHECKING:
+    from tempo_core.frontend.aliases import Key
     from tempo_core.frontend.tensor import Tensor
-    from tempo_core.frontend.types import Key
 
 
 class BaseTensor(Shown):
@@ -103,7 +103,7 @@ class BaseTensor(Shown):
         return Page(f"{name or f'%{self.edge.source}'}{index}", tuple(facts), formula=self._equation())
 
     def _equation(self) -> Math:
-        from tempo_core.report.equations import equation
+        from tempo_core.report.pages.equations import equation
 
         graph = named(self.context.graph, self.context)
         slopes = {

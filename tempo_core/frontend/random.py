@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tempo_core.errors import ArgumentError, ShapeError
+from tempo_core.frontend.aliases import Domain, Shape
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base import apply
-from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import argmax, argsort, as_tensor, evaluate, log, neg, shape_of
-from tempo_core.frontend.sources import domain_steps
+from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Domain, Shape
 from tempo_core.ir.ops import Random
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.domain import step_order

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tempo_core.errors import DTypeError, IndexingError, ShapeError, user_location
+from tempo_core.frontend.aliases import Domain, Key, Shape, Value
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base import as_index, of_node
-from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import as_tensor, broadcast_to, cast, check_dtype, shape_of
-from tempo_core.frontend.sources import domain_steps
+from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Domain, Key, Shape, Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.condition import TRUE, Bool, as_bool, conjunction

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tempo_core.errors import IndexingError, SymbolicValueError
+from tempo_core.frontend.aliases import SpatialKey, Value
 from tempo_core.frontend.arguments import shown
 from tempo_core.frontend.base import BaseTensor, apply
 from tempo_core.frontend.functions import at_position, expand_dims, flip
-from tempo_core.frontend.types import SpatialKey, Value
 from tempo_core.ir.ops import Slice
 from tempo_core.symbolic.expr import Expr
 

@@ -11,11 +11,11 @@ import numpy as np
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ArgumentError, GradientError, MissingAttributeError, SymbolicValueError
-from tempo_core.frontend import autodiff
+from tempo_core.frontend.aliases import Axes, Shape, Value
 from tempo_core.frontend.arguments import method
+from tempo_core.frontend.autodiff import backward as autodiff
 from tempo_core.frontend.base import BaseTensor, apply
 from tempo_core.frontend.spatial import Spatial
-from tempo_core.frontend.types import Axes, Shape, Value
 from tempo_core.ir.ops import Identity
 from tempo_core.symbolic.domain import Index, Point
 from tempo_core.symbolic.expr import Expr, IntoExpr

@@ -16,7 +16,7 @@ from typing import Any
 from tempo_core.errors import is_users
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.lines import assignment
+from tempo_core.ir.names.source_lines import assignment
 from tempo_core.symbolic.domain import identity
 
 MAX_DEPTH = 2  # `metrics.loss` is one level deep

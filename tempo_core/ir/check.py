@@ -13,8 +13,8 @@ from tempo_core.ir.ops import Merge, Output, Slice
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, is_own_point
 from tempo_core.symbolic.expr import Bounds, Symbol
+from tempo_core.symbolic.isl.relation import never, outside, uncovered
 from tempo_core.symbolic.proof import provably_nonnegative, within
-from tempo_core.symbolic.relation import never, outside, uncovered
 
 
 def check_program(graph: Graph, bounds: Bounds, branch_lines: Mapping[int, Sequence[str]]) -> None:

@@ -27,7 +27,7 @@ ALIAS, FUSED, REDUCED, MEMORY = "alias", "fused", "reduced", "memory"
 
 RANDOM_WORK = 48  # operations a random number: XLA counts 48 for a uniform one, half of 20 rounds for two words
 
-SCAN_WORK = 2  # operations an element: it is added to those before it in its block, and the sum to all blocks before (`backends/cumulative.py`)
+SCAN_WORK = 2  # operations an element: it is added to those before it in its block, and the sum to all blocks before (`backends/xla_cpu/cumulative.py`)
 
 # These may be computed again for each of their readers: that costs less than to store them.
 FREE = (ops.Broadcast, ops.Iota, ops.Eval, ops.Constant)

@@ -99,8 +99,8 @@ class Graph:
     """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`.
 
     `derived` holds the bounds of steps that passes added, as expressions of other bounds. `chosen` are the steps of which a run takes
-    one point, which it is given: those of bounds that are known when a program runs (`passes/capacity.py`). `sizes` are the numbers of
-    bounds by which passes decided (`passes/strip.py`): for others, they decide anew. `branch_lines` holds the lines at
+    one point, which it is given: those of bounds that are known when a program runs (`passes/shapes/capacity.py`). `sizes` are the numbers of
+    bounds by which passes decided (`passes/tiles/strip.py`): for others, they decide anew. `branch_lines` holds the lines at
     which the user assigned the branches of each recurrence. It is right for the graph as written: passes renumber nodes and
     branches.
     """
@@ -232,7 +232,7 @@ class Graph:
         return [node for node in self.nodes.values() if isinstance(node.op, (Output, Sink, Udf)) and _must_run(node.op)]
 
     def ends(self) -> dict[Symbol, Node]:
-        """The ends that a run finds out: by the step's bound; after `passes/capacity.py`, by the step in whose terms the bound is."""
+        """The ends that a run finds out: by the step's bound; after `passes/shapes/capacity.py`, by the step in whose terms the bound is."""
         return {symbol: node for node in self if isinstance(node.op, End) for symbol in node.op.bound.symbols}
 
     def inputs(self) -> list[Node]:
@@ -251,13 +251,6 @@ class Graph:
 
     def bounds(self) -> tuple[Symbol, ...]:
         return tuple(s.bound_symbol for s in self.order if s.bound)
-
-    def _repr_svg_(self) -> str:
-        """The picture for notebooks: nodes that belong together share a box."""
-        from tempo_core.ir.draw import to_svg
-        from tempo_core.ir.overview import overview
-
-        return to_svg(overview(self))
 
 
 def _must_run(op: Output | Sink | Udf) -> bool:

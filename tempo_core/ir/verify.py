@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tempo_core.errors import TempoError
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph_text import edge_text
 from tempo_core.ir.ops import Dataflow, Dataflowed, Input, Merge, Output
-from tempo_core.ir.text import edge_text
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, step_order

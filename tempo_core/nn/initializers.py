@@ -107,7 +107,7 @@ def orthogonal(gain: float = 1.0) -> Initializer:
 
 def _orthonormal_columns(matrix: Tensor) -> Tensor:
     """Q of the QR decomposition with a positive diagonal, by `jax.numpy.linalg.qr`."""
-    from tempo_core.frontend.sources import spec, udf
+    from tempo_core.frontend.inputs import spec, udf
 
     (basis,) = udf(_qr_basis, matrix, outputs=[spec(matrix.shape)], name="orthonormal_columns")
     return basis

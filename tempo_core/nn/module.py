@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, overload
 
 from tempo_core.errors import ArgumentError, ShapeError, TempoError
+from tempo_core.frontend.aliases import Domain, Key
 from tempo_core.frontend.arguments import checked, shown
+from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.carry import carry
-from tempo_core.frontend.context import BaseContext
+from tempo_core.frontend.inputs import domain_steps, input
 from tempo_core.frontend.recurrence import recurrence
-from tempo_core.frontend.sources import domain_steps, input
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Domain, Key
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Node
 from tempo_core.nn.initializers import Initializer

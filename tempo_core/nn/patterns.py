@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, Union
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ArgumentError, IndexingError
+from tempo_core.frontend.aliases import Slice
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Slice
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
 
 Reach: TypeAlias = Callable[[Expr, Expr], Union["Slice", Sequence["Slice"]]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tempo_core.frontend.functions as fn
-from tempo_core.frontend.sources import domain_steps
+from tempo_core.frontend.aliases import Domain
+from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Domain
 from tempo_core.symbolic.expr import Expr, Symbol
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ArgumentError, TempoError
+from tempo_core.frontend.aliases import Domain
 from tempo_core.frontend.arguments import checked, is_number, shown
 from tempo_core.frontend.carry import carry
+from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.recurrence import Recurrence, recurrence
-from tempo_core.frontend.sources import domain_steps
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Domain
 from tempo_core.optim.clipping import clip_by_global_norm, clip_by_value
 from tempo_core.optim.schedules import Schedule, update_count
 from tempo_core.symbolic.expr import Expr, Symbol

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
+from tempo_core.frontend.aliases import Domain
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.frontend.types import Domain
 from tempo_core.optim.optimizer import LearningRate, Optimizer, Parameters
 
 

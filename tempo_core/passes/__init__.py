@@ -1,0 +1,1 @@
+"""Rewrites of the graph, in the order of `pipeline.py`. Each folder is one kind of work."""

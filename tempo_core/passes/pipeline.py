@@ -9,28 +9,28 @@ from collections.abc import Callable, Sequence
 
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.verify import Verified, verify, verify_cycles
-from tempo_core.passes.accumulate import Accumulate
-from tempo_core.passes.associate import Associate
 from tempo_core.passes.base import Pass, renumbered
-from tempo_core.passes.capacity import Capacity
-from tempo_core.passes.cse import Cse
-from tempo_core.passes.dce import Dce
-from tempo_core.passes.derive import Derive
-from tempo_core.passes.ended import Ended
-from tempo_core.passes.fuse import Fuse
-from tempo_core.passes.lift import Lift
-from tempo_core.passes.narrow import Narrow
-from tempo_core.passes.pad import Pad
-from tempo_core.passes.precompute import Precompute
-from tempo_core.passes.recompute import Recompute
-from tempo_core.passes.shift import Shift
-from tempo_core.passes.simplify import Simplify
-from tempo_core.passes.split import Split
-from tempo_core.passes.strip import Strip
-from tempo_core.passes.tile import Tile
-from tempo_core.passes.trim import Trim
-from tempo_core.passes.vectorize import Vectorize
-from tempo_core.passes.wavefront import Wavefront
+from tempo_core.passes.batch.precompute import Precompute
+from tempo_core.passes.batch.split import Split
+from tempo_core.passes.batch.vectorize import Vectorize
+from tempo_core.passes.batch.wavefront import Wavefront
+from tempo_core.passes.clean.cse import Cse
+from tempo_core.passes.clean.dce import Dce
+from tempo_core.passes.clean.narrow import Narrow
+from tempo_core.passes.clean.simplify import Simplify
+from tempo_core.passes.keep.derive import Derive
+from tempo_core.passes.keep.fuse import Fuse
+from tempo_core.passes.keep.recompute import Recompute
+from tempo_core.passes.keep.trim import Trim
+from tempo_core.passes.order.associate import Associate
+from tempo_core.passes.ranges.accumulate import Accumulate
+from tempo_core.passes.ranges.lift import Lift
+from tempo_core.passes.ranges.shift import Shift
+from tempo_core.passes.shapes.capacity import Capacity
+from tempo_core.passes.shapes.ended import Ended
+from tempo_core.passes.shapes.pad import Pad
+from tempo_core.passes.tiles.strip import Strip
+from tempo_core.passes.tiles.tile import Tile
 from tempo_core.symbolic.expr import Symbol
 
 LOG = logging.getLogger("tempo")

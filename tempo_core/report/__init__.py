@@ -1,0 +1,1 @@
+"""What objects show of themselves. It neither decides nor runs."""

@@ -1,0 +1,1 @@
+"""What runs a scheduled program, and what is known about it before."""

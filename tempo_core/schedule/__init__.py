@@ -11,8 +11,8 @@ from tempo_core.ir.graph import Graph
 from tempo_core.schedule.build import build_program
 from tempo_core.schedule.constraints import constraints_of, used_bounds
 from tempo_core.schedule.polyhedral import Schedule, compute
-from tempo_core.schedule.program import Block, Dealloc, Evict, Execute, If, Load, Loop, counter, instances, leaves, text, walk
 from tempo_core.schedule.storage import Storage, fold
+from tempo_core.schedule.tree import Block, Dealloc, Evict, Execute, If, Load, Loop, counter, instances, leaves, text, walk
 from tempo_core.symbolic.expr import Symbol
 
 

@@ -22,16 +22,16 @@ from tempo_core.schedule.constraints import Statement
 from tempo_core.schedule.guards import guard
 from tempo_core.schedule.memory import with_deallocs
 from tempo_core.schedule.polyhedral import Schedule
-from tempo_core.schedule.program import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
 from tempo_core.schedule.rotate import begun, rotated
-from tempo_core.schedule.simplify import Limits, as_block, cut, inside_limits, simplified
 from tempo_core.schedule.storage import Storage
+from tempo_core.schedule.tidy import Limits, as_block, cut, inside_limits, simplified
 from tempo_core.schedule.tighten import tightened
+from tempo_core.schedule.tree import Block, Dealloc, Execute, If, Item, Loop, counter, leaves, substitute
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Range
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.sets import CONTEXT, fixed
-from tempo_core.symbolic.translate import condition_from_ast, condition_within, expression_from_ast
+from tempo_core.symbolic.isl.sets import CONTEXT, fixed
+from tempo_core.symbolic.isl.translate import condition_from_ast, condition_within, expression_from_ast
 
 
 def build_program(

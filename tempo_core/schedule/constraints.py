@@ -20,7 +20,7 @@ from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, last_needed
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.hull import hull
-from tempo_core.symbolic.sets import CONTEXT, Frame, bounds_of, coalesced, dependence, domain_set
+from tempo_core.symbolic.isl.sets import CONTEXT, Frame, bounds_of, coalesced, dependence, domain_set
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Statement:
     node: Node
     branch: int | None
     points: isl.Set
-    is_piece: bool = False  # of a statement that was cut (`split.py`)
+    is_piece: bool = False  # of a statement that was cut (`pieces.py`)
 
     @property
     def conditions(self) -> tuple[Bool, ...]:

@@ -8,8 +8,8 @@ from tempo_core.prices import MOST_DIVISIONS_FOR_ISL
 from tempo_core.schedule.constraints import Statement
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.expr import Bounds, Expr
-from tempo_core.symbolic.sets import Frame, bounds_of, fixed
-from tempo_core.symbolic.translate import condition_within
+from tempo_core.symbolic.isl.sets import Frame, bounds_of, fixed
+from tempo_core.symbolic.isl.translate import condition_within
 
 
 def guard(statement: Statement, points: isl.Set, box: isl.Set, at: tuple[Expr, ...], bounds: Bounds) -> Bool:

@@ -19,7 +19,7 @@ from tempo_core.schedule.constraints import Read, Statement, outer_domain, value
 from tempo_core.schedule.polyhedral import Row, Schedule
 from tempo_core.symbolic.domain import Domain, Index
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.sets import Frame, bounds_of, dependence, domain_set, fixed
+from tempo_core.symbolic.isl.sets import Frame, bounds_of, dependence, domain_set, fixed
 
 Place = tuple[int, ...]
 

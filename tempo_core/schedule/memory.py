@@ -13,7 +13,7 @@ from tempo_core.schedule.constraints import is_statement, value_name
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.storage import Storage
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.sets import CONTEXT, fixed
+from tempo_core.symbolic.isl.sets import CONTEXT, fixed
 
 
 def dealloc_name(node_id: int, output: int, piece: int) -> str:

@@ -4,7 +4,7 @@ If every dependence of some statements reads the same or an earlier point along 
 dependences that read strictly earlier points: they order nothing inside the loop (Allen and Kennedy, 1987). Statements that
 lack the step run before, between or after such loops, never inside. Where dependences reach into the future, isl's scheduler
 (after Pluto) finds shifts, reversals and distributions of the loops: the reader of `r[t:min(t + 5, T)]` runs in one loop with
-r, 4 iterations late. Where isl finds no schedule, statements are cut in pieces (`split.py`).
+r, 4 iterations late. Where isl finds no schedule, statements are cut in pieces (`pieces.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import islpy as isl
 
 from tempo_core.ir.dependence import direction, latest_levels, strongly_connected
 from tempo_core.prices import MOST_STATEMENTS_FOR_ISL
-from tempo_core.schedule import split
+from tempo_core.schedule import pieces as split
 from tempo_core.schedule.constraints import Constraints, Statement
-from tempo_core.schedule.split import Backwards, Dependence, Row
+from tempo_core.schedule.pieces import Backwards, Dependence, Row
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
-from tempo_core.symbolic.sets import CONTEXT
+from tempo_core.symbolic.isl.sets import CONTEXT
 
 Group = tuple[int, list[str]]  # (the way along a step: 1 forwards, -1 backwards, 0 for statements without it; their names)
 

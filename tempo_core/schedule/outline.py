@@ -10,7 +10,7 @@ Neighbouring statements at one point share a line if they are branches of recurr
 adam: start` for first values, `policy, adam: update` for later values), or values of one object. A statement without a name of the
 user's shares the line of a neighbour at its point, which it leads to or follows from. Lines that differ in one number only (layers
 that are written out) are one line: `hidden, after[t, 1..27]`. A condition around a single line stands in front of that line. Bounds
-that a run chooses have their names: `for t in 0:T`. `schedule/program.py` prints every statement.
+that a run chooses have their names: `for t in 0:T`. `schedule/tree.py` prints every statement.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from itertools import groupby
 from typing import TypeVar
 
 from tempo_core.ir.graph import Graph, Node
-from tempo_core.ir.naming import FIRST, NEXT, PART, Naming, Role, head, label
+from tempo_core.ir.names.naming import FIRST, NEXT, PART, Naming, Role, head, label
+from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Output, Sink, Udf
-from tempo_core.ir.sources import Sources, span
-from tempo_core.schedule.program import Block, Execute, If, Item, Leaf, Loop, flat, lines, loop_label
+from tempo_core.schedule.tree import Block, Execute, If, Item, Leaf, Loop, flat, lines, loop_label
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.domain import Index
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -62,7 +62,7 @@ class _Parts:
 
 
 def _bound_of(chosen: Symbol) -> Symbol:
-    """The user's bound `T` of the step `T_last`, of which a run takes one point (see `passes/capacity.py`)."""
+    """The user's bound `T` of the step `T_last`, of which a run takes one point (see `passes/shapes/capacity.py`)."""
     return Symbol(chosen.name.rstrip("_").removesuffix("_last"))
 
 

@@ -14,13 +14,13 @@ import islpy as isl
 
 from tempo_core.errors import CausalityError, quoted
 from tempo_core.ir.dependence import feeding
-from tempo_core.ir.naming import head, names
+from tempo_core.ir.names.naming import head, names
 from tempo_core.schedule.constraints import Constraints, Read, Statement
 from tempo_core.schedule.nesting import nested_times
-from tempo_core.schedule.split import CycleError, TooManyCutsError, cycle_of
+from tempo_core.schedule.pieces import CycleError, TooManyCutsError, cycle_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.sets import CONTEXT, fixed
+from tempo_core.symbolic.isl.sets import CONTEXT, fixed
 
 _UNIT, _ANY = 1, -1  # greatest coefficients in time vectors; above 1 loops have strides, where isl's AST may lose the order
 _LARGE = 8  # a schedule for bounds of at least this holds for all larger bounds

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tempo_core.schedule.program import Block, If, Item, Loop, substitute
-from tempo_core.schedule.simplify import as_block
+from tempo_core.schedule.tidy import as_block
+from tempo_core.schedule.tree import Block, If, Item, Loop, substitute
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.expr import Symbol
 

@@ -9,7 +9,7 @@ import islpy as isl
 from tempo_core.schedule.polyhedral import Schedule
 from tempo_core.schedule.storage import Storage, fold
 from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.sets import CONTEXT
+from tempo_core.symbolic.isl.sets import CONTEXT
 
 
 def symbolic_slots(

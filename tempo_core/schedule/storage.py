@@ -24,7 +24,7 @@ from tempo_core.schedule.lifetimes import bounded_times, few_pieces
 from tempo_core.schedule.polyhedral import Row, Schedule
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Symbol
-from tempo_core.symbolic.sets import CONTEXT, fixed
+from tempo_core.symbolic.isl.sets import CONTEXT, fixed
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tempo_core.schedule.program import Block, If, Item, Loop
-from tempo_core.schedule.simplify import Limits, is_nonnegative
+from tempo_core.schedule.tidy import Limits, is_nonnegative
+from tempo_core.schedule.tree import Block, If, Item, Loop
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 

@@ -60,7 +60,7 @@ class Point:
 class Range:
     """The timesteps `start, start + stride, ... < stop`; the value read has a leading spatial dimension for them.
 
-    `size`, unless None, is the static number of elements that the reader gets: elements past `stop` are zeros (`passes/pad.py`
+    `size`, unless None, is the static number of elements that the reader gets: elements past `stop` are zeros (`passes/shapes/pad.py`
     sets it).
     """
 

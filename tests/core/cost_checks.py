@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import tempo_core as tp
-from tempo_core.ir.naming import names
+from tempo_core.ir.names.naming import names
 from tempo_core.schedule import Execute, instances
 from tempo_core.schedule.build import chosen_value
 

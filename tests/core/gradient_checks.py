@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tempo_core as tp
-from tempo_core import reference
+from tests import reference
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.config import PASSES
+from tests import reference
 
 OPTIONAL = tuple(name for name in PASSES if name != "pad")  # without `pad`, shapes may vary, and only the interpreter runs them
 

@@ -21,8 +21,8 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import prices
-from tempo_core.cache import directory as directory_of
-from tempo_core.entries import Entries
+from tempo_core.store.cache import directory as directory_of
+from tempo_core.store.entries import Entries
 from tests.core.cached import X, mixed, small
 from tests.core.programs import reinforce
 
@@ -185,7 +185,7 @@ def test_another_environment_is_another_device_program(tmp_path: Path) -> None:
         assert small(config).compile().loads == 0
     with patch.object(prices, "MOST_PEELED", 1):
         assert small(config).message == "from the cache: nothing"
-    with patch("tempo_core.runtime.environment._installed", lambda: "another version"):
+    with patch("tempo_core.store.environment._installed", lambda: "another version"):
         assert small(config).message == "from the cache: nothing"
     assert small(config).compile().compiles == 0
 
@@ -375,7 +375,7 @@ def test_another_version_of_jax_may_lack_what_keeps_programs(tmp_path: Path, cap
         for _ in range(2):
             same(expected, small(tp.Config(cache=tmp_path)).run({"x": X}))
     assert not caplog.records and not list(tmp_path.glob("xla-*"))
-    with patch("tempo_core.runtime.environment.of_device_programs", side_effect=AttributeError("no options")):
+    with patch("tempo_core.store.environment.of_device_programs", side_effect=AttributeError("no options")):
         same(expected, small(tp.Config(cache=tmp_path)).run({"x": X}))
     assert "the program is not kept: no options" in caplog.text
 

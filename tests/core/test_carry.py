@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core.ir.text import to_text
+from tempo_core.ir.graph_text import to_text
 from tests.core.running import Case, assert_all_same, compiled, evaluated
 
 SIZES = {"b": 2, "i": 3, "t": 4}

@@ -21,7 +21,7 @@ import pytest
 from jax._src import config as jax_options
 
 import tempo_core as tp
-import tempo_core.runtime.stage
+import tempo_core.runtime.staged.stage
 from tempo_core import compiling
 from tempo_core.compiling import Subject, compile_lowered, leave, reporting
 from tempo_core.runs.stop import Stopped, StopRequest, exit_status
@@ -146,7 +146,7 @@ def test_the_subject_names_the_users_tensors(monkeypatch: pytest.MonkeyPatch) ->
         subjects.append(subject())
         return compile_lowered(lowered, subject)
 
-    monkeypatch.setattr(tempo_core.runtime.stage, "compile_lowered", noted)
+    monkeypatch.setattr(tempo_core.runtime.staged.stage, "compile_lowered", noted)
     ctx = tp.Context("t")
     with ctx as ((t, T),):
         h = tp.recurrence(domain=(t,), name="h")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.ir.ops import Conv, Dataflow
+from tests import reference
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import assert_same
 from tests.core.test_window_gradients import largest

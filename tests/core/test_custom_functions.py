@@ -13,10 +13,12 @@ import pytest
 from jax.experimental import pallas as pl
 
 import tempo_core as tp
-from tempo_core import errors, reference
+from tempo_core import errors
+from tempo_core.ir.graph_text import function_table, to_text
 from tempo_core.ir.ops import Udf
-from tempo_core.ir.text import function_table, parse, to_text
+from tests import reference
 from tests.core.running import SETTINGS, assert_all_same
+from tests.graph_parser import parse
 
 RANDOM = np.random.default_rng(0)
 FED = {

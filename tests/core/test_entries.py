@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tempo_core.entries import Entries
+from tempo_core.store.entries import Entries
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.errors import ArgumentError
-from tempo_core.explain import _follow, _Story
-from tempo_core.ir import text as ir_text
+from tempo_core.ir import graph_text as ir_text
 from tempo_core.passes.base import renumbered
 from tempo_core.passes.decisions import is_recording, note, recording
 from tempo_core.passes.pipeline import pipeline
+from tempo_core.report.programs.explain import _follow, _Story
 from tests.core.passes.programs import PROGRAMS
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError, TempoError
 from tempo_core.ir.types import DTYPES
+from tests import reference
 from tests.core.running import assert_all_same
 
 STEPS = 3

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import errors, reference
+from tempo_core import errors
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
+from tests import reference
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import SETTINGS, assert_all_same, assert_same
 

@@ -168,7 +168,7 @@ def test_what_a_stream_needs_does_not_grow_with_its_length() -> None:
 
 
 def test_a_long_stream_leaves_no_values_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tempo_core.runtime.stores import Stores
+    from tempo_core.runtime.interpreted.stores import Stores
 
     shared, kept = SHARED[True], []
     put = Stores.put

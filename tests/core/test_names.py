@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core.ir.lines import targets
-from tempo_core.ir.naming import exact_names, head, label, names, value_names
-from tempo_core.ir.text import parse, to_text
+from tempo_core.ir.graph_text import to_text
+from tempo_core.ir.names.naming import exact_names, head, label, names, value_names
+from tempo_core.ir.names.source_lines import targets
+from tests.graph_parser import parse
 
 NUMPY = tp.Config(backend="numpy")
 

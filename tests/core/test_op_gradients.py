@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import errors, reference
-from tempo_core.frontend import slopes
-from tempo_core.frontend.gradients import CONSTANT, GRADIENTS, REDUCE
+from tempo_core import errors
+from tempo_core.frontend.autodiff import slopes
+from tempo_core.frontend.autodiff.gradients import CONSTANT, GRADIENTS, REDUCE
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr
+from tests import reference
 from tests.core.gradient_checks import assert_gradients, normal
 
 Build = Callable[..., tp.Tensor]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
+from tests import reference
 from tests.core.points import ANY, NOT_SMOOTH, SMOOTH, Smooth
 
 ALONG = (1.0, 0.5, -2.0)  # the direction in which reductions are differentiated again

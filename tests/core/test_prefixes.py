@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
+from tests import reference
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import assert_same
 

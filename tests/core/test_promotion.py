@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.errors import DTypeError
 from tempo_core.ir.types import DTYPES, INTEGERS
+from tests import reference
 from tests.core.running import assert_all_same
 
 ORDER = ("bool", "int8", "uint8", "int32", "uint32", "int64", "float16", "bfloat16", "float32", "float64")

@@ -9,9 +9,9 @@ import tempo_core as tp
 from tempo_core import errors
 from tempo_core.compiler import Result, checked_bounds, with_outputs
 from tempo_core.passes.pipeline import pipeline
-from tempo_core.reference import evaluate
 from tests.core.running import CASES, assert_all_same, evaluated
 from tests.core.test_language import state_passing as _  # noqa: F401 - registers the cases
+from tests.reference import evaluate
 
 
 def test_long_recurrences_need_no_recursion_in_python() -> None:

@@ -13,9 +13,11 @@ from rich.console import Console
 
 import tempo_core as tp
 from tempo_core.frontend.tensor import Tensor
-from tempo_core.report.formulas import FORMS, Math, call, form, number, symbolic, word
-from tempo_core.report.html import html
-from tempo_core.report.page import Group, Page, Picture, Row, Table, Text, with_bars
+from tempo_core.report.graphs.draw import to_svg
+from tempo_core.report.graphs.overview import overview
+from tempo_core.report.pages.formulas import FORMS, Math, call, form, number, symbolic, word
+from tempo_core.report.pages.html import html
+from tempo_core.report.pages.page import Group, Page, Picture, Row, Table, Text, with_bars
 
 VOID = ("meta", "br", "mspace")
 
@@ -204,7 +206,7 @@ def test_a_plan_on_a_terminal(tensors: dict[str, Tensor]) -> None:
 
 
 def test_the_picture_of_a_graph(tensors: dict[str, Tensor]) -> None:
-    svg = fromstring(tensors["program"].graph._repr_svg_())
+    svg = fromstring(to_svg(overview(tensors["program"].graph)))
     assert svg.tag.endswith("svg")
     texts = [text for element in svg.iter() if (text := element.text)]
     assert "w" in texts

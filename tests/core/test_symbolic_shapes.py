@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
+from tests import reference
 from tests.core.gradient_checks import assert_gradients
 from tests.core.running import SETTINGS, assert_same
 

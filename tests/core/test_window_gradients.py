@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, product
+from tests import reference
 from tests.core.gradient_checks import assert_gradients, normal
 from tests.core.running import assert_same
 

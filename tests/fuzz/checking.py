@@ -16,18 +16,21 @@ import ml_dtypes
 import numpy as np
 
 import tempo_core as tp
-from tempo_core import errors, prices, reference
+from tempo_core import errors, prices
 from tempo_core.compiler import checked_tiles, with_outputs
-from tempo_core.ir import ops, text
+from tempo_core.ir import graph_text as text
+from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
 from tempo_core.passes.pipeline import pipeline
-from tempo_core.runtime.machine import Machine
+from tempo_core.runtime.cost.machine import Machine
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
+from tests import reference
 from tests.core.cost_checks import assert_counted_as_run
 from tests.core.running import assert_same
 from tests.core.schedule.checker import check_runs
 from tests.fuzz.script import Program
+from tests.graph_parser import parse
 
 tp.use_cpu_devices(4)  # for programs that are spread over devices
 
@@ -515,7 +518,7 @@ class Checking:
 def _check_round_trip(graph: Graph) -> None:
     table = text.function_table(graph)
     printed = text.to_text(graph, table)
-    assert text.to_text(text.parse(printed, table), table) == printed, "the printed graph, parsed and printed, is another"
+    assert text.to_text(parse(printed, table), table) == printed, "the printed graph, parsed and printed, is another"
 
 
 def _existing(value: Any, tensor: tp.Tensor, bounds: Mapping[Any, int]) -> Any:

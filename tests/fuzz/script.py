@@ -59,7 +59,7 @@ def see(value, **point):
 RUN = """
 from tests.fuzz.checking import assert_right
 
-assert_right(globals())  # compiled, interpreted and differentiated, against tempo_core.reference
+assert_right(globals())  # compiled, interpreted and differentiated, against tests.reference
 """
 
 

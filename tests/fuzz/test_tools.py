@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.compiler import with_outputs
+from tests import reference
 from tests.fuzz.checking import check
 from tests.fuzz.generator import seeded
 from tests.fuzz.script import Program

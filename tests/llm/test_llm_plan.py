@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tempo_core.ir.overview import overview
+from tempo_core.report.graphs.overview import overview
 from tempo_llm import Generator, Sampling
 from tempo_llm.sampling import GREEDY
 

@@ -10,7 +10,7 @@ import numpy as np
 import tempo_core as tp
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.symbolic.domain import Domain, Index
-from tempo_core.symbolic.inverse import Inverse, invert
+from tempo_core.symbolic.isl.inverse import Inverse, invert
 from tests.core.running import OPTIONAL, Case, assert_all_same, compiled, evaluated
 
 LOOPS = tp.Config(disable=("vectorize", "lift"))  # one point after the other, as the equations are written

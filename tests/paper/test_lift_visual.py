@@ -11,11 +11,11 @@ import pytest
 import tempo_core as tp
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import CumSum, Eval, Gather, LinearScan, Merge, Reduce
-from tempo_core.passes.cse import Cse
-from tempo_core.passes.dce import Dce
-from tempo_core.passes.lift import Lift
-from tempo_core.passes.narrow import Narrow
-from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.clean.cse import Cse
+from tempo_core.passes.clean.dce import Dce
+from tempo_core.passes.clean.narrow import Narrow
+from tempo_core.passes.clean.simplify import Simplify
+from tempo_core.passes.ranges.lift import Lift
 from tests.core.running import Case
 from tests.paper.running import assert_agree, normal
 

@@ -13,8 +13,8 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.schedule import Dealloc, Execute, instances
-from tempo_core.symbolic import sets
-from tempo_core.symbolic.sets import fixed
+from tempo_core.symbolic.isl import sets
+from tempo_core.symbolic.isl.sets import fixed
 from tests.core.running import Case
 from tests.core.schedule.checker import check
 from tests.paper.running import assert_agree, rows, slots_of

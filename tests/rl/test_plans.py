@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tempo_core.ir.overview import overview
+from tempo_core.report.graphs.overview import overview
 from tempo_core.schedule import Execute, leaves
 from tempo_rl.agents import build_agent
 from tempo_rl.cli import app

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from tempo_core.errors import ShapeError
+from tempo_core.frontend.aliases import AxisPairs, Value
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base import BaseTensor, apply
 from tempo_core.frontend.functions.core import as_tensor, cast, distinct_axes, promote
 from tempo_core.frontend.functions.reductions import total
 from tempo_core.frontend.functions.shapes import broadcast_shapes, broadcast_to, pad_axis, squeeze, transpose
-from tempo_core.frontend.types import AxisPairs, Value
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr, maximum
 

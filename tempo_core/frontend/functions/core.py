@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError
+from tempo_core.frontend.aliases import ArrayLike, Shape, Value
 from tempo_core.frontend.arguments import checked, checked_as, converts, shown
 from tempo_core.frontend.base import BaseTensor, apply
-from tempo_core.frontend.types import ArrayLike, Shape, Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import DTYPES, INTEGERS, is_float
 from tempo_core.symbolic.condition import Bool

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from tempo_core.errors import DTypeError
+from tempo_core.frontend.aliases import Value
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions.arithmetic import (
@@ -39,7 +40,6 @@ from tempo_core.frontend.functions.arithmetic import (
 )
 from tempo_core.frontend.functions.core import as_tensor, cast, constant
 from tempo_core.frontend.functions.shapes import aligned, broadcast_shapes, broadcast_to
-from tempo_core.frontend.types import Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 

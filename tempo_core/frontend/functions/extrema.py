@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from tempo_core.errors import ArgumentError
+from tempo_core.frontend.aliases import Value
 from tempo_core.frontend.arguments import checked, checked_as
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions.arithmetic import maximum_of, minimum_of
-from tempo_core.frontend.types import Value
 from tempo_core.symbolic.expr import Expr, IntoExpr
 from tempo_core.symbolic.user import user_maximum, user_minimum
 

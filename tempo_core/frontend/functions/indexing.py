@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tempo_core.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from tempo_core.frontend.aliases import Value
 from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor, apply
 from tempo_core.frontend.functions.arithmetic import equal, greater_equal, less_equal, mod
@@ -25,7 +26,6 @@ from tempo_core.frontend.functions.shapes import (
     pad_axis,
     reshape,
 )
-from tempo_core.frontend.types import Value
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr, IntoExpr, maximum, minimum

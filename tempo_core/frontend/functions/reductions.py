@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError
+from tempo_core.frontend.aliases import Axes, Value
 from tempo_core.frontend.arguments import checked, checked_as
 from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions.arithmetic import absolute, div, equal, exp, log, not_equal, sqrt
 from tempo_core.frontend.functions.core import axes_of, cast, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import reversed_order, square, where
-from tempo_core.frontend.functions.products import as_contraction
 from tempo_core.frontend.functions.shapes import aligned, arange, reshape, squeeze
-from tempo_core.frontend.types import Axes, Value
+from tempo_core.frontend.functions.sums_of_products import as_contraction
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tempo_core.errors import ArgumentError, ShapeError
+from tempo_core.frontend.aliases import ArrayLike, Shape, Value, Widths
 from tempo_core.frontend.arguments import checked, is_int, shown
 from tempo_core.frontend.base import BaseTensor, apply
 from tempo_core.frontend.functions.core import as_tensor, axes_of, cast, constant, one_axis, promote, shape_of
-from tempo_core.frontend.types import ArrayLike, Shape, Value, Widths
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr
 

@@ -6,13 +6,13 @@ parameters; sizes may be symbolic expressions. The operands of an elementwise op
 """
 
 from tempo_core.ir.ops.base import Op, Types, check, product, same_shape
-from tempo_core.ir.ops.contractions import Conv, Dot
-from tempo_core.ir.ops.elementwise import BINARY, COMPARE, UNARY, Binary, Cast, Compare, Identity, Unary, Where
-from tempo_core.ir.ops.indexing import Gather, ScatterAdd
-from tempo_core.ir.ops.reductions import REDUCE, Argmax, Argsort, CumMax, CumSum, DiscountedSum, LinearScan, Reduce
-from tempo_core.ir.ops.sources import Constant, Eval, Input, Iota, Random
-from tempo_core.ir.ops.structure import Dataflow, Dataflowed, End, Merge, Output, Sink, Udf
-from tempo_core.ir.ops.views import Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice
+from tempo_core.ir.ops.contraction_ops import Conv, Dot
+from tempo_core.ir.ops.elementwise_ops import BINARY, COMPARE, UNARY, Binary, Cast, Compare, Identity, Unary, Where
+from tempo_core.ir.ops.indexing_ops import Gather, ScatterAdd
+from tempo_core.ir.ops.reduction_ops import REDUCE, Argmax, Argsort, CumMax, CumSum, DiscountedSum, LinearScan, Reduce
+from tempo_core.ir.ops.source_ops import Constant, Eval, Input, Iota, Random
+from tempo_core.ir.ops.structure_ops import Dataflow, Dataflowed, End, Merge, Output, Sink, Udf
+from tempo_core.ir.ops.view_ops import Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice
 
 __all__ = [
     "Op", "Types", "check", "product", "same_shape",

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Dataflowed
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
+from tests import reference
 from tests.core.gradient_checks import normal
 from tests.core.running import assert_same
 

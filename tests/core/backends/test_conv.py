@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr
+from tests import reference
 from tests.core.backends.support import JAX, NUMPY, check, normal, run
 from tests.core.running import SETTINGS, assert_all_same
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tempo_core.backends.cumulative import in_blocks, least
 from tempo_core.backends.jax_backend import JaxBackend
+from tempo_core.backends.xla_cpu.cumulative import in_blocks, least
 from tempo_core.ir import ops
 from tempo_core.prices import SCAN_BLOCK, SHORTEST_SCAN_IN_BLOCKS, pays_to_scan_in_blocks
 from tests.core.backends.support import array, check

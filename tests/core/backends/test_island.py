@@ -9,7 +9,7 @@ import pytest
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir import ops
-from tempo_core.ir.ops.structure import Dataflowed
+from tempo_core.ir.ops.structure_ops import Dataflowed
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
 

@@ -11,7 +11,7 @@ import pytest
 import tempo_core as tp
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
-from tempo_core.backends.picked_scans import readers
+from tempo_core.backends.xla_cpu.picked_scans import readers
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Dataflowed
 from tempo_core.ir.types import TensorType

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.frontend.tensor import apply
 from tempo_core.ir import ops
+from tests import reference
 from tests.core.dependences.patterns import Pattern
 
 WIDTH = 2

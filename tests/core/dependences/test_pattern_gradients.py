@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
+from tests import reference
 from tests.core.dependences.equations import EQUATIONS
 from tests.core.dependences.patterns import EARLIER, READS, Pattern
 from tests.core.dependences.support import (

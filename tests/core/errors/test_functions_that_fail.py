@@ -13,7 +13,8 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import errors
-from tempo_core.runtime import executors, stage, state_file
+from tempo_core.runtime.live import executors, state_file
+from tempo_core.runtime.staged import stage
 
 SETTINGS = {"staged": tp.Config(), "numpy": tp.Config(backend="numpy"), "interpreted": tp.Config(executor="interpreted")}
 FED = {"x": np.arange(4.0)}

@@ -24,8 +24,8 @@ from tempo_core.ir.dependence import (
 )
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
-from tempo_core.ir.text import parse
 from tempo_core.symbolic.expr import Symbol
+from tests.graph_parser import parse
 
 I, T = Symbol("i", "I"), Symbol("t", "T")
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tempo_core.errors import ConfigError
-from tempo_core.ir.draw import draw, layout, to_dot, to_svg
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.picture import boxes
-from tempo_core.ir.text import parse
+from tempo_core.report.graphs.draw import draw, layout, to_dot, to_svg
+from tempo_core.report.graphs.picture import boxes
 from tests.core.ir.strategies import graphs
+from tests.graph_parser import parse
 
 COUNTER = """\
 steps t<T

@@ -14,13 +14,14 @@ import pytest
 import tempo_core as tp
 from tempo_core.compiler import with_outputs
 from tempo_core.ir import ops
-from tempo_core.ir.fingerprint import Functions, Lines, fingerprint
 from tempo_core.ir.graph import Graph, Node
-from tempo_core.ir.pickled import PickleError, dumps, loads
-from tempo_core.ir.text import parse, to_text
+from tempo_core.ir.graph_text import to_text
+from tempo_core.store.fingerprint import Functions, Lines, fingerprint
+from tempo_core.store.pickled import PickleError, dumps, loads
 from tempo_core.symbolic.condition import FALSE, TRUE, Comparison
 from tempo_core.symbolic.expr import Expr, Symbol
 from tests.core.programs import reinforce
+from tests.graph_parser import parse
 
 TEXT = """
 steps t<T

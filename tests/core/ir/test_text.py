@@ -10,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph_text import function_table, to_text
 from tempo_core.ir.ops import Constant, Dataflow, Eval, Input, Op, Sink, Udf
-from tempo_core.ir.text import GraphTextError, function_table, parse, to_text
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.expr import Expr
 from tests.core.every_op import each_op
 from tests.core.ir.strategies import ORDER, SAMPLES, STEPS, a_function, another_function, graphs
+from tests.graph_parser import GraphTextError, parse
 
 PREFIX_SUMS = """\
 steps i<I t<T
@@ -131,7 +132,7 @@ def test_functions_of_one_name_are_told_apart():
     assert list(functions.values()) == [first, second]
     again = parse(to_text(graph), functions)
     assert [node.op.fn for node in again if isinstance(node.op, Sink)] == [first, second, first]
-    with pytest.raises(GraphTextError, match="no name in the table"):
+    with pytest.raises(ValueError, match="no name in the table"):
         to_text(graph, {})
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Eval
-from tempo_core.ir.text import parse
 from tempo_core.ir.verify import InvalidGraphError, Verified, verify, verify_cycles
 from tempo_core.passes.base import Pass
-from tempo_core.passes.dce import Dce
+from tempo_core.passes.clean.dce import Dce
+from tempo_core.passes.clean.simplify import Simplify
 from tempo_core.passes.pipeline import VARIABLE, run_verified
-from tempo_core.passes.simplify import Simplify
 from tempo_core.symbolic.expr import Symbol
+from tests.graph_parser import parse
 
 SOUND = """\
 steps i<I t<T

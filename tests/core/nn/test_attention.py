@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.nn.patterns import as_pattern
+from tests import reference
 from tests.core.nn.samples import PATTERNS
 from tests.core.running import SETTINGS, assert_same
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
+from tests import reference
 from tests.core.nn import formulas as f
 from tests.core.nn.samples import LENGTH, SAMPLES, Sample, given_inputs, values
 from tests.core.running import SETTINGS, assert_same

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.errors import ShapeError
+from tests import reference
 from tests.core.running import SETTINGS
 
 nn = tp.nn

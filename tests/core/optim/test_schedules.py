@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.errors import TempoError
+from tests import reference
 from tests.core.running import SETTINGS, assert_same
 
 s = tp.optim.schedules

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tempo_core import reference
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
@@ -15,8 +14,9 @@ from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import is_float
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Builder
-from tempo_core.passes.rules import ROUNDING, RULES, SIGN_OF_ZERO, Rule, View
+from tempo_core.passes.clean.rules import ROUNDING, RULES, SIGN_OF_ZERO, Rule, View
 from tempo_core.symbolic.domain import Domain, full_range
+from tests import reference
 from tests.core.passes.rule_graphs import BOUNDS, Generator, Make, special
 
 ROWS: dict[str, Rule] = {rule.name: rule for rule in RULES}

@@ -1,4 +1,4 @@
-"""Random graphs to which the rules of `passes/rules.py` apply: a function for each rule.
+"""Random graphs to which the rules of `passes/clean/rules.py` apply: a function for each rule.
 
 Inputs are numbers that break rules: zeros with a sign, NaN, infinities, the ends of integers.
 """

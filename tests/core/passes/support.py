@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tempo_core import reference
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.graph_text import to_text
 from tempo_core.ir.ops import Input
-from tempo_core.ir.text import parse, to_text
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Pass, renumbered
 from tempo_core.symbolic.expr import Symbol
+from tests import reference
 from tests.core.running import assert_all_same
+from tests.graph_parser import parse
 
 Golden = Callable[[str, str], None]
 BOUNDS = {"B": 2, "I": 3, "T": 5}

@@ -7,7 +7,7 @@ import numpy as np
 import tempo_core as tp
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
-from tempo_core.passes.accumulate import Accumulate
+from tempo_core.passes.ranges.accumulate import Accumulate
 from tests.core.passes.support import Golden, after, check
 
 HEAD = """\

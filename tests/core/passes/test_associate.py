@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.graph_text import to_text
 from tempo_core.ir.ops import Dot, Merge, Permute
-from tempo_core.ir.text import parse, to_text
-from tempo_core.passes.associate import Associate, inner_products
 from tempo_core.passes.base import renumbered
-from tempo_core.passes.chains import Tree, chain, members
-from tempo_core.passes.chains import products as pairs
+from tempo_core.passes.order.associate import Associate, inner_products
+from tempo_core.passes.order.chains import Tree, chain, members
+from tempo_core.passes.order.chains import products as pairs
+from tests import reference
 from tests.core.passes.support import Golden, after, check, ops_of
 from tests.core.running import assert_all_same
+from tests.graph_parser import parse
 
 DOT = "left_contract=(1,), right_contract=(0,)"
 

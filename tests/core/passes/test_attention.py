@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.compiler import with_outputs
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import CumSum, LinearScan
 from tempo_core.passes.pipeline import pipeline
+from tests import reference
 from tests.core.gradient_checks import normal
 from tests.core.passes.support import ops_of
 from tests.core.running import assert_same

@@ -1,4 +1,4 @@
-"""Each row of `passes/batching.py`: an op over a step, vectorized, gives the same value at each point as before."""
+"""Each row of `passes/batch/batching.py`: an op over a step, vectorized, gives the same value at each point as before."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tempo_core import reference
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Builder
-from tempo_core.passes.batching import RULES, evaluated
-from tempo_core.passes.vectorize import Vectorize
+from tempo_core.passes.batch.batching import RULES, evaluated
+from tempo_core.passes.batch.vectorize import Vectorize
 from tempo_core.symbolic.domain import Domain, Point, full_range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tests import reference
 from tests.core.every_op import each_op
 from tests.core.passes.support import fed
 from tests.core.running import assert_same
@@ -32,7 +32,7 @@ NEVER_BATCHED: dict[type[Op], str] = {
     ops.Output: "has no step",
     ops.Sink: "is called at each point",
     ops.End: "is looked at in each iteration",
-    ops.Merge: "is vectorized by passes/vectorize.py itself",
+    ops.Merge: "is vectorized by passes/batch/vectorize.py itself",
     ops.Constant: "never varies: it is repeated as a whole",
     ops.Iota: "never varies after pad: it is repeated as a whole",
     ops.Dataflow: "is made after vectorization",
@@ -114,7 +114,7 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
 @each_op
 def test_each_op_has_a_row_or_a_reason(op: type[Op]):
     assert (op in RULES) != (op in NEVER_BATCHED), (
-        f"give {op.__name__} a row in passes/batching.py, or say in NEVER_BATCHED why it has none"
+        f"give {op.__name__} a row in passes/batch/batching.py, or say in NEVER_BATCHED why it has none"
     )
     assert op not in RULES or EXAMPLES.get(op), f"give the row of {op.__name__} an example"
 

@@ -8,20 +8,21 @@ import pytest
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
-from tempo_core.ir.text import parse, to_text
+from tempo_core.ir.graph_text import to_text
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import renumbered
-from tempo_core.passes.capacity import Capacity
-from tempo_core.passes.tile import Tile
-from tempo_core.passes.vectorize import Vectorize
-from tempo_core.runtime.bounds import RunBounds
+from tempo_core.passes.batch.vectorize import Vectorize
+from tempo_core.passes.shapes.capacity import Capacity
+from tempo_core.passes.tiles.tile import Tile
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.interpreted.interpreter import Interpreter
+from tempo_core.runtime.run_bounds import RunBounds
 from tempo_core.schedule import schedule
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.limits import UpTo
 from tests.core.passes.support import Golden, fed, outputs
 from tests.core.running import assert_same
+from tests.graph_parser import parse
 
 SUMS = """\
 steps i<I t<T

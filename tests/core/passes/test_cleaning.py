@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tempo_core.ir.ops import Binary, Constant, Eval, Reduce, Udf, Unary
-from tempo_core.passes.cse import Cse
-from tempo_core.passes.dce import Dce
-from tempo_core.passes.narrow import Narrow
+from tempo_core.passes.clean.cse import Cse
+from tempo_core.passes.clean.dce import Dce
+from tempo_core.passes.clean.narrow import Narrow
 from tests.core.passes.support import Golden, after, check, ops_of
 
 DEAD = """\

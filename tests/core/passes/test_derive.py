@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.ir.graph import Graph
-from tempo_core.passes.derive import Derive
+from tempo_core.passes.keep.derive import Derive
 from tempo_core.prices import MOST_DERIVED_OPERATIONS
+from tests import reference
 from tests.core.passes.support import Golden, after, check
 from tests.core.running import assert_all_same
 

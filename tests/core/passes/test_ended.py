@@ -8,10 +8,10 @@ import tempo_core as tp
 from tempo_core.compiler import with_outputs
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import feeding
-from tempo_core.ir.text import to_text
+from tempo_core.ir.graph_text import to_text
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import renumbered
-from tempo_core.passes.ended import Ended, after
+from tempo_core.passes.shapes.ended import Ended, after
 from tests.core.passes.support import Golden
 
 

@@ -8,12 +8,12 @@ import pytest
 import tempo_core as tp
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Constant, Dataflow, Udf
-from tempo_core.ir.text import parse
 from tempo_core.ir.verify import InvalidGraphError, verify
-from tempo_core.passes.fuse import Fuse
+from tempo_core.passes.keep.fuse import Fuse
 from tempo_core.schedule import schedule
 from tempo_core.symbolic.expr import Symbol
 from tests.core.passes.support import Golden, after, check, ops_of, outputs
+from tests.graph_parser import parse
 
 HEAD = """\
 steps i<I t<T

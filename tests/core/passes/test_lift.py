@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.compiler import with_outputs
 from tempo_core.ir.ops import Argmax, CumMax, CumSum, DiscountedSum, LinearScan, Merge, Reduce
-from tempo_core.passes.lift import Lift
-from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.clean.simplify import Simplify
+from tempo_core.passes.ranges.lift import Lift
+from tests import reference
 from tests.core.passes.support import Golden, after, check, ops_of
 from tests.core.running import assert_all_same
 

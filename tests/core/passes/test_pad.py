@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.errors import ShapeError
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Op
-from tempo_core.ir.text import parse
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.verify import verify
-from tempo_core.passes.pad import RULES, Pad
+from tempo_core.passes.shapes.pad import RULES, Pad
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol, minimum
+from tests import reference
 from tests.core.every_op import each_op
 from tests.core.gradient_checks import assert_gradients
 from tests.core.passes.support import Golden, check, fed, ops_of
 from tests.core.running import assert_all_same, assert_same
+from tests.graph_parser import parse
 
 PADDED = """\
 steps t<T
@@ -250,7 +250,7 @@ EXAMPLES: list[tuple[Op, list[TensorType]]] = [
 def test_each_op_has_a_rule_or_a_reason(op: type[Op]):
     listed = [set(RULES), POINTWISE, NO_VARYING_SHAPE, HANDLED_BEFORE, MADE_LATER]
     assert sum(op in some for some in listed) == 1, (
-        f"give {op.__name__} a row in passes/pad.py, or add it to POINTWISE, if its padding may be anything"
+        f"give {op.__name__} a row in passes/shapes/pad.py, or add it to POINTWISE, if its padding may be anything"
     )
     tested = {type(example) for example, _ in EXAMPLES} | {ops.Udf, ops.Sink}  # whose tests are below
     assert op in tested or op not in set(RULES) | POINTWISE, f"give the row of {op.__name__} an example"

@@ -14,8 +14,8 @@ from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.ops import Udf
 from tempo_core.ir.partial import parts
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.precompute import Precompute
-from tempo_core.passes.vectorize import Vectorize
+from tempo_core.passes.batch.precompute import Precompute
+from tempo_core.passes.batch.vectorize import Vectorize
 from tempo_core.symbolic.expr import Expr
 from tests.core.passes.programs import reset_now_and_then
 

@@ -8,8 +8,8 @@ import pytest
 import tempo_core as tp
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
-from tempo_core.passes.cut import beyond_the_cut
-from tempo_core.passes.recompute import Recompute
+from tempo_core.passes.keep.cut import beyond_the_cut
+from tempo_core.passes.keep.recompute import Recompute
 from tests.core.passes.support import Golden, after, check
 from tests.core.running import assert_all_same
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tempo_core import reference
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Builder
-from tempo_core.passes.rules import BY_OP, View
+from tempo_core.passes.clean.rules import BY_OP, View
 from tempo_core.symbolic.condition import equal
 from tempo_core.symbolic.domain import Domain, full_range
 from tempo_core.symbolic.expr import Expr
+from tests import reference
 from tests.core.passes.rule_checks import ROWS
 from tests.core.passes.rule_graphs import BOUNDS, Make, t
 

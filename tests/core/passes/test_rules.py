@@ -1,4 +1,4 @@
-"""Each row of `passes/rules.py` applies to the graphs of its algebra, and keeps their values, in every dtype that reaches it.
+"""Each row of `passes/clean/rules.py` applies to the graphs of its algebra, and keeps their values, in every dtype that reaches it.
 
 `GENERATORS` has a row for each rule: a function that draws a graph to which the rule applies, and the dtypes for which it does. Inputs are
 numbers that break rules: zeros with a sign, NaN, infinities, the ends of integers.
@@ -19,7 +19,7 @@ from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import DTYPES
 from tempo_core.ir.verify import verify
 from tempo_core.passes.base import Builder
-from tempo_core.passes.rules import BY_OP, ROUNDING, RULES, SIGN_OF_ZERO, View
+from tempo_core.passes.clean.rules import BY_OP, ROUNDING, RULES, SIGN_OF_ZERO, View
 from tempo_core.symbolic.domain import full_range
 from tempo_core.symbolic.domain import identity as identity_of
 from tests.core.passes.rule_checks import ROWS, assert_same_values, check

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import prices, reference
+from tempo_core import prices
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, Gather, Reduce, Slice
-from tempo_core.passes.shift import Shift
+from tempo_core.passes.ranges.shift import Shift
+from tests import reference
 from tests.core.passes.support import Golden, after, check, ops_of
 from tests.core.running import assert_all_same
 

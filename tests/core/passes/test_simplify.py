@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tempo_core.ir.graph_text import to_text
 from tempo_core.ir.ops import Binary, Dot, Identity, Reduce
-from tempo_core.ir.text import to_text
-from tempo_core.passes.simplify import Simplify
+from tempo_core.passes.clean.simplify import Simplify
 from tests.core.passes.support import Golden, after, check, ops_of
 
 NEEDLESS = """\

@@ -8,7 +8,7 @@ import pytest
 import tempo_core as tp
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Merge
-from tempo_core.passes.split import Split
+from tempo_core.passes.batch.split import Split
 from tempo_core.schedule import Loop, walk
 from tests.core.passes.support import Golden, after, check
 from tests.core.running import assert_all_same

@@ -10,7 +10,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import prices
 from tempo_core.ir.ops import Dot, Merge, Unary
-from tempo_core.passes.strip import Strip
+from tempo_core.passes.tiles.strip import Strip
 from tempo_core.prices import strip_size
 from tempo_core.schedule import Loop, walk
 from tempo_core.symbolic.expr import Symbol

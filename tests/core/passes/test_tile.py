@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.graph_text import to_text
 from tempo_core.ir.ops import Binary, Dot, Gather, Merge, Reduce
-from tempo_core.ir.text import parse, to_text
-from tempo_core.passes.pad import Pad
-from tempo_core.passes.tile import Tile
-from tempo_core.passes.vectorize import Vectorize
+from tempo_core.passes.batch.vectorize import Vectorize
+from tempo_core.passes.shapes.pad import Pad
+from tempo_core.passes.tiles.tile import Tile
 from tempo_core.schedule import Loop, walk
+from tests import reference
 from tests.core.passes.support import Golden, after, check, ops_of, outputs
 from tests.core.running import assert_all_same
+from tests.graph_parser import parse
 
 HEAD = """\
 steps i<I t<T

@@ -1,4 +1,4 @@
-"""Each row of `passes/tiling.py`: an op on tiles of its operands gives tiles of its result."""
+"""Each row of `passes/tiles/tiling.py`: an op on tiles of its operands gives tiles of its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir import ops
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.tiling import RULES, contracted, tiled
+from tempo_core.passes.tiles.tiling import RULES, contracted, tiled
 from tempo_core.symbolic.expr import Expr
 from tests.core.every_op import each_op
 
@@ -19,7 +19,7 @@ NEVER_TILED: dict[type[Op], str] = {
     ops.Input: "is there as a whole",
     ops.Constant: "is there as a whole",
     ops.Eval: "has no dimension",
-    ops.Iota: "is made anew by passes/tile.py itself",
+    ops.Iota: "is made anew by passes/tiles/tile.py itself",
     ops.Random: "its numbers follow from their places: tiles are taken from the whole",
     ops.Merge: "is state: it is kept as a whole",
     ops.Udf: "is a function of whole arrays",
@@ -102,7 +102,7 @@ def tile_of(array: np.ndarray, axis: int | None, number: int) -> np.ndarray:
 @each_op
 def test_every_op_has_a_row_or_a_reason(op: type[Op]):
     assert (op in RULES) != (op in NEVER_TILED), (
-        f"give {op.__name__} a row in passes/tiling.py, or say in NEVER_TILED why it has none"
+        f"give {op.__name__} a row in passes/tiles/tiling.py, or say in NEVER_TILED why it has none"
     )
     assert (op in RULES) <= any(type(example) is op for example, _ in EXAMPLES), f"give the row of {op.__name__} an example"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.ir.graph import Graph
-from tempo_core.passes.trim import Trim
+from tempo_core.passes.keep.trim import Trim
 from tempo_core.schedule import Execute, Loop, leaves, walk
+from tests import reference
 from tests.core.passes.support import Golden, after, check
 from tests.core.running import assert_all_same
 

@@ -6,11 +6,11 @@ import pytest
 
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Binary, Dot, Merge, Permute, Random, Reduce, Udf, Where
-from tempo_core.ir.text import parse
-from tempo_core.passes.simplify import Simplify
-from tempo_core.passes.vectorize import Vectorize
+from tempo_core.passes.batch.vectorize import Vectorize
+from tempo_core.passes.clean.simplify import Simplify
 from tests.core.passes.support import Golden, after, check, ops_of, outputs
 from tests.core.running import assert_all_same
+from tests.graph_parser import parse
 
 HEAD = """\
 steps i<I t<T

@@ -12,8 +12,8 @@ import tempo_core as tp
 from tempo_core.compiler import with_outputs
 from tempo_core.ir.dependence import loop_nest
 from tempo_core.ir.graph import Graph
-from tempo_core.passes.pad import Pad
-from tempo_core.passes.wavefront import Wavefront
+from tempo_core.passes.batch.wavefront import Wavefront
+from tempo_core.passes.shapes.pad import Pad
 from tests.core.passes.programs import PROGRAMS, softmin
 from tests.core.passes.support import Golden, check
 

@@ -13,8 +13,8 @@ import sympy
 import tempo_core as tp
 from tempo_core.config import PASSES
 from tempo_core.prices import SHORTEST_PEELED
-from tempo_core.runtime.count import _Counting
-from tempo_core.runtime.kernels import Kernels
+from tempo_core.runtime.cost.count import _Counting
+from tempo_core.runtime.cost.kernels import Kernels
 from tempo_core.symbolic.domain import Range
 from tests.core.cost_checks import assert_counted_as_run
 from tests.core.growth.table import rows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core.runtime.host import Segment
+from tempo_core.runtime.staged.host import Segment
 from tests.core.runtime.test_launches import rollouts
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.errors import ArgumentError, ConfigError
-from tempo_core.runtime.machine import Machine
+from tempo_core.runtime.cost.machine import Machine
 
 B, T = 20, 6  # bounds
 COLLECTIVE = re.compile(r" (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(")

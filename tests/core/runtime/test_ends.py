@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import errors, reference
+from tempo_core import errors
+from tests import reference
 from tests.core.running import assert_same
 from tests.core.runtime.test_live import EXECUTORS
 

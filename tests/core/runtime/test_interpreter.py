@@ -31,9 +31,9 @@ from tempo_core.ir.ops import (
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import constant_op
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.interpreted.interpreter import Interpreter
+from tempo_core.runtime.interpreted.stores import Stores
 from tempo_core.runtime.numerics import Ran, Watch, find
-from tempo_core.runtime.stores import Stores
 from tempo_core.schedule import Block, Evict, Load, schedule
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Expr, Symbol, maximum

@@ -15,9 +15,9 @@ import pytest
 import tempo_core as tp
 from tempo_core import errors
 from tempo_core.config import CHOICES
-from tempo_core.runtime.chunks import next_count
-from tempo_core.runtime.host import Chunks, Segment
-from tempo_core.runtime.stage import Staged
+from tempo_core.runtime.staged.chunks import next_count
+from tempo_core.runtime.staged.host import Chunks, Segment
+from tempo_core.runtime.staged.stage import Staged
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import parse
-from tempo_core.runtime.layouts import Use
+from tempo_core.runtime.lower.layouts import Use
 from tests.core.running import SETTINGS, assert_all_same
 
 T, B, H = 12, 6, 8

@@ -8,7 +8,8 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import parse
-from tempo_core import prices, reference
+from tempo_core import prices
+from tests import reference
 from tests.core.running import assert_all_same
 
 WIDTH = 4

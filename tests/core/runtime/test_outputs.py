@@ -11,7 +11,7 @@ import pytest
 import tempo_core as tp
 from tempo_core.ir.ops import Output
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.stage import Staged
+from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Block, Execute, If, Loop, leaves
 from tempo_core.symbolic.condition import equal
 from tempo_core.symbolic.expr import Expr

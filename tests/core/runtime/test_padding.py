@@ -10,10 +10,11 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import parse
-from tempo_core import prices, reference
+from tempo_core import prices
 from tempo_core.ir.ops import Dataflow, Dot
-from tempo_core.runtime.padding import matters
+from tempo_core.runtime.lower.padding import matters
 from tempo_core.symbolic.domain import Range
+from tests import reference
 from tests.core.running import SETTINGS, assert_all_same
 
 T, B, H = 9, 3, 4

@@ -15,9 +15,9 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.errors import ArgumentError, ConfigError, InputError
-from tempo_core.runtime.flame import flame
-from tempo_core.runtime.profile import KINDS, LAUNCHING, OUTSIDE, PYTHON, Entry, Frame, Profile
-from tempo_core.runtime.timeline import CALL, OTHER_WORK
+from tempo_core.report.programs.flame import flame
+from tempo_core.report.programs.profile import KINDS, LAUNCHING, OUTSIDE, PYTHON, Entry, Frame, Profile
+from tempo_core.report.programs.timeline import CALL, OTHER_WORK
 
 FED = {"x": np.linspace(-1, 1, 48).reshape(6, 8).astype("float32")}
 CONFIGS = {

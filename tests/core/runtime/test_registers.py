@@ -10,7 +10,7 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import Instruction, Module, Shape, parse
-from tempo_core import reference
+from tests import reference
 from tests.core.running import SETTINGS, assert_all_same
 
 B = 64

@@ -12,7 +12,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core import errors
-from tempo_core.runtime.session import Session, value_text
+from tempo_core.runtime.interpreted.session import Session, value_text
 
 BACKENDS = {"numpy": tp.Config(backend="numpy"), "jax": tp.Config(executor="interpreted"), "staged": tp.Config()}
 every_backend = pytest.mark.parametrize("backend", BACKENDS)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tempo_core.backends.scopes import Scope, Scopes, naming, program_name
-from tempo_core.runtime.hlo import HloText
-from tempo_core.runtime.timeline import Timeline, _fill
+from tempo_core.report.programs.hlo import HloText
+from tempo_core.report.programs.timeline import Timeline, _fill
 
 
 @dataclass

@@ -10,7 +10,8 @@ import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import parse
-from tempo_core import prices, reference
+from tempo_core import prices
+from tests import reference
 from tests.core.running import SETTINGS, assert_all_same
 
 WIDTH = 128  # a layer's weights are as large as `prices.LEAST_BYTES_TO_UNROLL`

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.backends.numpy_backend import NumpyBackend
-from tempo_core.runtime.interpreter import Interpreter
+from tempo_core.runtime.interpreted.interpreter import Interpreter
 from tempo_core.schedule import guards
-from tempo_core.symbolic import sets
 from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.isl import sets
+from tests import reference
 
 MODULI = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 

@@ -9,7 +9,7 @@ from tempo_core.schedule import Storage, schedule
 from tempo_core.schedule.storage import Lasting, _Folding, _stride
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
-from tempo_core.symbolic.sets import CONTEXT
+from tempo_core.symbolic.isl.sets import CONTEXT
 from tests.core.running import Case, assert_all_same, evaluated
 from tests.core.schedule.checker import at, check
 from tests.core.schedule.programs import ORDER, Graph, i, run, t

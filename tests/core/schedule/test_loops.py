@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tempo_core.schedule.program import Block, Execute, If, Item, Loop, walk
 from tempo_core.schedule.rotate import begun, rotated
-from tempo_core.schedule.simplify import cut, resolved, simplified
+from tempo_core.schedule.tidy import cut, resolved, simplified
+from tempo_core.schedule.tree import Block, Execute, If, Item, Loop, walk
 from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tests.core.schedule.test_tighten import OTHER, RUN, executed, guarded, n, t

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.config import PASSES
 from tempo_core.schedule import schedule
 from tempo_core.schedule.nesting import _Nesting
+from tests import reference
 from tests.core.running import assert_all_same
 from tests.core.schedule.checker import check
 

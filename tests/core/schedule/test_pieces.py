@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tempo_core as tp
-from tempo_core import reference
 from tempo_core.schedule import constraints, lifetimes, schedule
+from tests import reference
 from tests.core.schedule.checker import check
 
 Condition = Any

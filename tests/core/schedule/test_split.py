@@ -6,7 +6,8 @@ import pytest
 
 from tempo_core.errors import CausalityError
 from tempo_core.ir.graph import Graph
-from tempo_core.schedule import instances, schedule, split
+from tempo_core.schedule import instances, schedule
+from tempo_core.schedule import pieces as split
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Symbol, minimum

@@ -5,9 +5,9 @@ from __future__ import annotations
 import islpy as isl
 import pytest
 
-from tempo_core.symbolic.counting import summed
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
-from tempo_core.symbolic.sets import CONTEXT, fixed
+from tempo_core.symbolic.isl.counting import summed
+from tempo_core.symbolic.isl.sets import CONTEXT, fixed
 
 I, J, T = (Symbol(name) for name in "IJT")
 i, j, t = Symbol("i", "I"), Symbol("j", "J"), Symbol("t", "T")

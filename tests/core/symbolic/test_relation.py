@@ -8,14 +8,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tempo_core.errors import GradientError, NonAffineError
-from tempo_core.symbolic import factor, groups, inverse, relation, sets
+from tempo_core.symbolic import factor, groups
 from tempo_core.symbolic.condition import FALSE, TRUE
 from tempo_core.symbolic.domain import Domain, Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
-from tempo_core.symbolic.inverse import Inverse, hulls, invert
+from tempo_core.symbolic.isl import inverse, relation, sets
+from tempo_core.symbolic.isl.inverse import Inverse, hulls, invert
+from tempo_core.symbolic.isl.relation import maximum_over, minimum_over, never, outside, uncovered
+from tempo_core.symbolic.isl.sets import coalesced, dependence, domain_set
 from tempo_core.symbolic.proof import provably_nonnegative
-from tempo_core.symbolic.relation import maximum_over, minimum_over, never, outside, uncovered
-from tempo_core.symbolic.sets import coalesced, dependence, domain_set
 
 i, t = Symbol("i", "I"), Symbol("t", "T")
 BI, T, B, C = Symbol("I").expr, Symbol("T").expr, Symbol("B").expr, Symbol("C").expr

@@ -1,0 +1,1 @@
+"""Reverse-mode differentiation: the walk across time, and its tables of rules."""

@@ -1,0 +1,611 @@
+"""Symbolic reverse-mode differentiation of the graph, across time.
+
+For `y[p] = f(x[φ(p)])`, `∇x[q] = Σ_{p ∈ φ⁻¹(q)} f'(∇y[p])` (paper, section 3). The gradient rule of each op is a row of
+`frontend/autodiff/gradients.py`; here contributions are brought back through the edges' inverse indices and summed. Cycles (a
+recurrence that depends on itself) are cut at their `Merge`: its gradient is a recurrence too, so that back-propagation
+through time comes out of the inverse dependence.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tempo_core.collector import without_collector
+from tempo_core.errors import GradientError, MissingRow
+from tempo_core.frontend.arguments import checked, shown
+from tempo_core.frontend.autodiff.block_gradients import contributions_in_blocks
+from tempo_core.frontend.autodiff.contributions import (
+    ancestors,
+    as_cases,
+    as_key,
+    overflows,
+    sums_later,
+    uses_values,
+    without_broadcast_axis,
+)
+from tempo_core.frontend.autodiff.convolution_gradients import contributions_of_convolution
+from tempo_core.frontend.autodiff.gradients import gradient_of
+from tempo_core.frontend.autodiff.prefixes import Contributions, contributions_to_points
+from tempo_core.frontend.autodiff.readers import Readers
+from tempo_core.frontend.autodiff.slopes import NoGradient, Zero
+from tempo_core.frontend.autodiff.window_gradients import scattered_read, window_elements, window_width
+from tempo_core.frontend.base import BaseTensor, apply, of_node, view
+from tempo_core.frontend.base_context import BaseContext
+from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad_axis, reshape, scatter_add, where, zeros
+from tempo_core.ir.dependence import strongly_connected
+from tempo_core.ir.graph import Edge, Key, Node
+from tempo_core.ir.ops import (
+    Broadcast,
+    Eval,
+    Identity,
+    Input,
+    Merge,
+    Reshape,
+    Slice,
+    Udf,
+    Where,
+    product,
+)
+from tempo_core.ir.ranges.convolutions import convolution_of
+from tempo_core.ir.types import is_float
+from tempo_core.prices import pays_to_convolve
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, conjunction, disjunction
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, is_own_point, step_order
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.isl.inverse import Inverse, hulls, invert
+from tempo_core.symbolic.isl.relation import uncovered
+from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
+
+
+@checked
+def backward(loss: Tensor) -> None:
+    """Differentiate the sum of a tensor over its points and elements. The gradients are then in `.grad` of the leaves; calls add up.
+
+    Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
+    """
+    context = loss.context
+    cyclic = _cyclic_merges(context)
+    leaves = [r for r in context.recurrences if is_float(r.dtype) and r.edge.source not in cyclic] + context.leaves
+    of_loss = ancestors(context.graph, loss.edge.source)
+    leaves = [leaf for leaf in leaves if leaf.edge.source in of_loss]
+    if not leaves:
+        raise GradientError(
+            f"{loss!r} depends on nothing that gets a gradient",
+            hint="backward() gives gradients to inputs with requires_grad=True, and to recurrences without an update so far. "
+            "For any other tensor: tp.grad(loss, [x])",
+        )
+    for leaf, gradient in zip(leaves, grad(loss, leaves), strict=True):
+        key = (leaf.edge.source, leaf.edge.output)
+        previous = context.gradients.get(key)
+        context.gradients[key] = gradient if previous is None else previous + gradient
+
+
+@checked
+def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of `loss`, summed over its points and elements, with respect to each tensor of `wrt`.
+
+    Each has the shape, dtype and domain of its tensor; tensors that the loss does not depend on get zeros.
+    """
+    if not is_float(loss.dtype):
+        raise GradientError(
+            f"{loss!r} is not of a float dtype, so it has no gradient", hint='convert the loss: loss.astype("float32")'
+        )
+    for target in wrt:
+        if not isinstance(target, BaseTensor):
+            raise GradientError(
+                f"cannot differentiate with respect to {shown(target)}: it is not a tensor",
+                hint="list tensors: tp.grad(loss, [x, y])",
+            )
+        if target.context is not loss.context:
+            raise GradientError(
+                f"{target!r} and {loss!r} belong to different contexts",
+                hint="build the loss and the tensor in one context: with ctx as ((t, T),): ...",
+            )
+        if not is_float(target.dtype):
+            raise GradientError(
+                f"cannot differentiate with respect to {target!r}: it is not of a float dtype",
+                hint="differentiate with respect to floats: tp.grad(loss, [x])",
+            )
+    targets = [t.materialized() for t in wrt]
+    return _Reverse(loss.context, loss.materialized(), targets).run()
+
+
+def _cyclic_merges(context: BaseContext) -> set[int]:
+    """Recurrences that already depend on themselves."""
+    merges = [r.edge.source for r in context.recurrences]
+    return {m for m in merges if any(m in ancestors(context.graph, e.source) for e in context.graph[m].inputs)}
+
+
+def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
+    """`x` in `shape`. Where x is read the sizes are equal, even if the expressions are not: t + 1 and T are equal at T - 1."""
+    if len(shape) != x.rank:
+        return reshape(x, shape)
+    for axis, size in enumerate(shape):
+        if x.shape[axis] != size:
+            x = apply(Slice(axis, Expr.of(0), size), x)
+    return x
+
+
+def _op_name(node: Node) -> str:
+    """The name of an op in errors: its function, if it has one, else its class."""
+    return f"`{getattr(node.op, 'fn', None) or type(node.op).__name__}`"
+
+
+def _of_readers(condition: Bool, domain: Domain, inverse: Inverse) -> Bool:
+    """A condition on readers, as one on the points that they read: as far as each such point has one reader along a step."""
+    points = {s: back.expr for s, back in zip(domain.steps, inverse.index, strict=True) if isinstance(back, Point)}
+    return conjunction(*(part.substitute(points) for part in condition.parts if part.steps <= points.keys()))
+
+
+Read = tuple[Domain, tuple[Index, ...], Bool]  # the reader's domain, where it reads, and under which condition
+
+
+class _Reverse:
+    """One reverse pass over the active nodes: those on a path from a target to the loss."""
+
+    def __init__(self, context: BaseContext, loss: Tensor, targets: list[Tensor]):
+        self.context, self.graph, self.loss, self.targets = context, context.graph, loss, targets
+        self.active = self._active_nodes()
+        self.partial: dict[Key, list[Tensor]] = {}  # contributions to a value's gradient
+        self.support: dict[Key, Bool] = {}  # where a gradient may be other than zero
+        self.waiting: dict[Key, dict[Read, tuple[Node, Edge, Tensor, Bool, Bool]]] = {}  # contributions of each read of a value
+        self.placeholders: dict[int, Tensor] = {}  # gradients of merges that lie on cycles
+        self.filled: set[int] = set()  # gradients with zeros at the points at which nothing reads their value
+        self.overflowing: dict[int, bool] = {}  # whether a node may be infinite at points where its value is not needed
+
+    @without_collector
+    def run(self) -> list[Tensor]:
+        seed = ones(self.loss.shape, self.loss.dtype)
+        self._contribute((self.loss.edge.source, self.loss.edge.output), seed, TRUE)
+        order, cut = self._order()
+        for node_id in cut:
+            merge = self.graph[node_id]
+            type = merge.outputs[0]
+            node = self.graph.add(Merge(type), domain=merge.domain, name=f"grad_{merge.name or merge.id}", where=merge.where)
+            self.placeholders[node_id] = of_node(self.context, node)
+        for node_id in order:
+            self._differentiate(self.graph[node_id])
+        for node_id, placeholder in self.placeholders.items():
+            total = self._total((node_id, 0))
+            node = self.graph[placeholder.edge.source]
+            value = total if total is not None else zeros(placeholder.shape, placeholder.dtype)
+            self.graph.put(replace(node, inputs=(value.edge,)))
+        return [self._result(t) for t in self.targets]
+
+    def _result(self, target: Tensor) -> Tensor:
+        key = (target.edge.source, target.edge.output)
+        if target.edge.source in self.placeholders:
+            return self.placeholders[target.edge.source]
+        total = self._total(key)
+        gradient = zeros(target.shape, target.dtype) if total is None else total
+        domain = target.domain
+        # A gradient may vary with fewer steps than its target.
+        return gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)
+
+    def _active_nodes(self) -> set[int]:
+        """Nodes between the targets and the loss, along reads that carry a gradient back."""
+        ancestors, stack = {self.loss.edge.source}, [self.loss.edge.source]
+        while stack:
+            node = self.graph[stack.pop()]
+            for edge in node.inputs:
+                if edge.source not in ancestors and self._carries_gradient(node, edge):
+                    ancestors.add(edge.source)
+                    stack.append(edge.source)
+        users = self.graph.users()
+        active = {t.edge.source for t in self.targets} & ancestors
+        stack = list(active)
+        while stack:
+            for reader, slot in users[stack.pop()]:
+                if reader.id in ancestors and reader.id not in active and self._carries_gradient(reader, reader.inputs[slot]):
+                    active.add(reader.id)
+                    stack.append(reader.id)
+        return active
+
+    def _carries_gradient(self, reader: Node, edge: Edge) -> bool:
+        op = reader.op
+        if not is_float(self.graph[edge.source].outputs[edge.output].dtype):
+            return False
+        if isinstance(op, Identity) and op.stop_gradient:
+            return False
+        if isinstance(op, Udf) and (op.kind != "jax" or op.stateful):
+            return False
+        # An op without a gradient is an error only where its gradient is needed.
+        return isinstance(op, Merge) or not isinstance(gradient_of(op), Zero)
+
+    def _order(self) -> tuple[list[int], list[int]]:
+        """Active nodes, readers before their sources; and the merges at which cycles are cut. Reads of these merges do not count."""
+        cut = [n for n in self.active if isinstance(self.graph[n].op, Merge) and self._on_cycle(n)]
+        order: list[int] = []
+        done: set[int] = set()
+        for start in sorted(self.active, reverse=True):
+            stack = [(start, False)]
+            while stack:  # sources first: a reader comes after all of its sources, then the list is reversed
+                node_id, ready = stack.pop()
+                if ready:
+                    order.append(node_id)
+                elif node_id not in done:
+                    done.add(node_id)
+                    stack.append((node_id, True))
+                    sources = {e.source for e in self.graph[node_id].inputs} & self.active
+                    stack += [(s, False) for s in sources if s not in done and s not in cut]
+        for node_id in cut:  # their gradients are placeholders, which exist from the start: they come first
+            order.remove(node_id)
+        return cut + list(reversed(order)), cut
+
+    def _on_cycle(self, node_id: int) -> bool:
+        visited: set[int] = set()
+        stack = [e.source for e in self.graph[node_id].inputs]
+        while stack:
+            current = stack.pop()
+            if current == node_id:
+                return True
+            if current in self.active and current not in visited:
+                visited.add(current)
+                stack.extend(e.source for e in self.graph[current].inputs)
+        return False
+
+    @functools.cached_property
+    def _cycles(self) -> dict[int, int]:
+        """For each node, the number of its strongly connected component. Gradients read these nodes, and no node reads a gradient."""
+        reads = [(node.id, edge.source) for node in self.graph for edge in node.inputs]
+        components = strongly_connected(list(self.graph.nodes), reads)
+        return {node_id: number for number, members in enumerate(components) for node_id in members}
+
+    def _is_on_cycle_through(self, reader: Node, edge: Edge) -> bool:
+        """Whether the value that a node reads depends on the node itself."""
+        if reader.id not in self._cycles or edge.source not in self._cycles:  # a copy that this gradient made
+            return reader.id in ancestors(self.graph, edge.source)
+        return self._cycles[reader.id] == self._cycles[edge.source]
+
+    def _contribute(self, key: Key, contribution: Tensor, where: Bool) -> None:
+        self.partial.setdefault(key, []).append(contribution)
+        self.support[key] = self.support.get(key, FALSE) | where
+
+    def _total(self, key: Key) -> Tensor | None:
+        for read in self.waiting.pop(key, {}).values():
+            self._bring_back(*read)
+        parts = self.partial.get(key)
+        if not parts:
+            return None
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        self.partial[key] = [total]
+        return total
+
+    def _differentiate(self, node: Node) -> None:
+        """Pass the gradient of a node's outputs on to its sources."""
+        if node.id in self.placeholders:
+            gradients: list[Tensor | None] = [self.placeholders[node.id]]
+        else:
+            gradients = [self._total((node.id, k)) for k in range(len(node.outputs))]
+        if all(g is None for g in gradients):
+            return
+        needs_gradient = [e.source in self.active and self._carries_gradient(node, e) for e in node.inputs]
+        if not any(needs_gradient):
+            return
+        if isinstance(node.op, Merge):
+            assert gradients[0] is not None
+            remaining: Bool = TRUE
+            for edge in node.inputs:
+                if edge.source in self.active:
+                    self._pull_back(node, edge, gradients[0], edge.condition & remaining)
+                remaining = remaining & ~edge.condition
+            return
+        first = self.graph.next_id
+        to_points = None
+        if gradients[0] is not None:
+            to_points = contributions_to_points(self.context, node, gradients[0])
+            to_points = to_points or contributions_in_blocks(self.context, node, gradients[0])
+            to_points = to_points or self._of_convolution(node, gradients[0])
+        if to_points is not None:
+            self._differentiate_new(to_points, first)
+            return
+        rule = gradient_of(node.op)
+        if isinstance(rule, NoGradient):
+            message = f"{_op_name(node)} has no gradient: {rule.why}"
+            raise GradientError(message, where=node.where or None, hint=rule.hint) from (
+                MissingRow(message) if rule.missing else None
+            )
+        assert not isinstance(rule, Zero), "gradients flow along reads that carry them"
+        operands = [view(self.context, e) for e in node.inputs]
+        results = [of_node(self.context, node, k) for k in range(len(node.outputs))]
+        within: Bool = TRUE
+        if len(gradients) == 1 and gradients[0] is not None:
+            gradients[0], within = self._without_zeros(node, gradients[0])
+        contributions = rule(node.op, operands, results, gradients)
+        support = self._support(node)
+        unsafe = support is not TRUE and uses_values(node.op) and self._may_overflow(node.id)
+        for slot, (edge, contribution) in enumerate(zip(node.inputs, contributions, strict=True)):
+            if needs_gradient[slot] and contribution is not None:
+                if unsafe:  # the value may be infinite where it is not needed: zero times infinity is NaN
+                    contribution = where(evaluate(support), contribution, 0)
+                self._pull_back(node, edge, contribution, within, support & self._chosen(node, slot))
+
+    def _without_zeros(self, node: Node, gradient: Tensor) -> tuple[Tensor, Bool]:
+        """A gradient without the zeros that `_zero_elsewhere` gave it, and the condition under which it exists then.
+
+        Only in recurrences: a loop would keep, merge and multiply the zeros. Elsewhere, all points at once are one operation. And only where
+        the condition is one of limits: schedules of domains with other conditions take long to find.
+        """
+        if gradient.edge.source not in self.filled or not self._on_cycle(node.id):
+            return gradient, TRUE
+        filled = self.graph[gradient.edge.source]
+        if not all(
+            isinstance(part, Comparison) and part.kind != "!=" and len(part.steps) == 1
+            for part in filled.inputs[0].condition.parts
+        ):
+            return gradient, TRUE
+        within, value = filled.inputs[0].condition, view(self.context, replace(filled.inputs[0], condition=TRUE))
+        return apply(Identity(), value, domain=Domain(filled.domain.steps, within)), within
+
+    def _differentiate_new(self, contributions: Contributions, first: int) -> None:
+        """Pass gradients of new nodes on: from the nodes numbered `first` or later through those that they read, to older ones."""
+        stack = [value.edge.source for value, _ in contributions]
+        new: set[int] = set()
+        while stack:
+            node_id = stack.pop()
+            if node_id >= first and node_id not in new:
+                new.add(node_id)
+                stack.extend(edge.source for edge in self.graph[node_id].inputs)
+        for node_id in sorted(new):  # sources come before their readers
+            node = self.graph[node_id]
+            if any(edge.source in self.active and self._carries_gradient(node, edge) for edge in node.inputs):
+                self.active.add(node_id)
+        for value, contribution in contributions:
+            self._contribute((value.edge.source, 0), contribution, TRUE)
+        for node_id in sorted(new & self.active, reverse=True):
+            self._differentiate(self.graph[node_id])
+
+    def _of_convolution(self, node: Node, gradient: Tensor) -> Contributions | None:
+        """The contributions of a sum over a wide window with fixed weights, unless its elements depend on it."""
+        of = convolution_of(self.graph, node)
+        if of is None or not pays_to_convolve(of.width) or of.step not in gradient.domain:
+            return None
+        if any(self._is_on_cycle_through(node, edge) for edge in node.inputs):
+            return None
+        return contributions_of_convolution(of, self._at_all_points(gradient, node.domain))
+
+    def _support(self, node: Node) -> Bool:
+        """The condition under which a node's gradients may be other than zero."""
+        if node.id in self.placeholders:
+            return TRUE
+        return unless_obvious(disjunction(*(self.support.get((node.id, k), FALSE) for k in range(len(node.outputs)))))
+
+    def _chosen(self, node: Node, slot: int) -> Bool:
+        """The condition on steps under which a node takes its operand `slot`: a selection, where steps alone decide it."""
+        if not isinstance(node.op, Where) or slot == 0:
+            return TRUE
+        edge, at = node.inputs[0], {step: step.expr for step in node.domain.steps}
+        while all(isinstance(read, Point) for read in edge.index):
+            decides = self.graph[edge.source]
+            reads = (read.expr.substitute(at) for read in edge.index if isinstance(read, Point))
+            at = dict(zip(decides.domain.steps, reads, strict=True))
+            if isinstance(decides.op, Eval) and isinstance(decides.op.value, Bool):
+                condition = decides.op.value.substitute(at)
+                return condition if slot == 1 else ~condition
+            if not isinstance(decides.op, (Broadcast, Reshape)):
+                break
+            edge = decides.inputs[0]
+        return TRUE
+
+    def _may_overflow(self, node_id: int) -> bool:
+        """Whether an op between the last branching tensors and a value may give an infinity for finite operands."""
+        if node_id not in self.overflowing:
+            node = self.graph[node_id]
+            self.overflowing[node_id] = not isinstance(node.op, (Merge, Input)) and (
+                overflows(self.graph, node) or any(self._may_overflow(e.source) for e in node.inputs)
+            )
+        return self.overflowing[node_id]
+
+    def _pull_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool, support: Bool = TRUE) -> None:
+        """Add the contributions of all reader points to the gradient of the source.
+
+        Contributions exist where `branch` and the condition of the reader's domain hold; outside of `support` they are zero. The
+        contributions of equal reads are added up first.
+        """
+        if not sums_later(edge, reader.domain, contribution):
+            self._bring_back(reader, edge, contribution, branch, support)
+            return
+        reads = self.waiting.setdefault((edge.source, edge.output), {})
+        read = (reader.domain, edge.index, branch)
+        if read in reads:
+            _, _, others, _, other_support = reads[read]
+            contribution, support = others + contribution, other_support | support
+        reads[read] = (reader, edge, contribution, branch, support)
+
+    def _bring_back(self, reader: Node, edge: Edge, contribution: Tensor, branch: Bool, support: Bool) -> None:
+        """Sum the contributions of all reader points to a source point, and add the sum to the source's gradient."""
+        source = self.graph[edge.source]
+        domain = Domain(reader.domain.steps, reader.domain.condition & branch)
+        exact, inverses = True, tuple[Inverse, ...]()
+        try:
+            inverses = (invert(domain, edge.index, source.domain),)
+        except GradientError:
+            cases = as_cases(edge)
+            for case, holds in cases:  # x[max(t - 1, 0)] is x[t - 1] where t >= 1, and x[0] elsewhere
+                self._bring_back(reader, case, contribution, branch & holds, support)
+            exact, inverses = False, () if cases else hulls(domain, edge.index, source.domain)
+        scattered = scattered_read(edge, source.domain, domain, inverses)
+        if scattered is not None and not self._is_on_cycle_through(reader, edge):
+            self._scatter_back(edge, contribution, domain, scattered)
+            return
+        for inverse in inverses:
+            self._sum_back(reader, edge, contribution, domain, support, inverse, exact)
+
+    def _sum_back(
+        self, reader: Node, edge: Edge, contribution: Tensor, domain: Domain, support: Bool, inverse: Inverse, exact: bool
+    ) -> None:
+        """Add the contributions of the readers to each source point. Unless `exact`, `inverse` also has points that do not read it."""
+        source = self.graph[edge.source]
+        expanded = contribution
+        ranges = [(s, i) for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
+        # Range dimensions along which the contribution does not vary are dropped: only the sum over readers remains.
+        dense: list[tuple[int, Range]] = []
+        drop_count = 0
+        for position, (_, span) in enumerate(ranges):
+            axis = position - drop_count
+            narrowed = without_broadcast_axis(expanded, axis) if exact else None
+            if narrowed is not None:
+                expanded, drop_count = narrowed, drop_count + 1
+            else:
+                dense.append((position, span))
+        widths = [window_width(span, ranges[position][0], domain) for position, span in dense]
+        from_readers = None
+        if exact and len(dense) == 1 and widths[0] is not None:
+            from_readers = self._from_readers(expanded, ranges[dense[0][0]], domain, inverse)
+        for axis, (position, span) in enumerate(dense):
+            width = widths[axis]
+            if width is not None:
+                expanded = pad_axis(expanded, axis, 0, width - span.length)
+            elif span.steps:  # bring the ragged dimension to the absolute positions of the source
+                step = ranges[position][0]
+                if span.stride == 1:
+                    expanded = pad_axis(expanded, axis, span.start, step.bound_expr - span.stop)
+                else:
+                    positions = evaluate(span.start) + arange(span.length) * span.stride
+                    expanded = scatter_add(expanded, positions, step.bound_expr, axis)
+        of_windows = step_order(
+            frozenset().union(*(dense[k][1].steps for k, width in enumerate(widths) if width is not None)), self.graph.order
+        )
+        if not set(of_windows) <= set(expanded.domain.steps):  # equal contributions of readers whose windows lie elsewhere
+            every_step = step_order({*of_windows, *expanded.domain.steps}, self.graph.order)
+            expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))
+        if not exact:  # points of the hull that are not readers must contribute zeros
+            expanded = self._at_all_points(expanded, domain)
+        elif from_readers is None and not self._is_on_cycle_through(reader, edge):
+            wide = {ranges[position][0] for (position, _), width in zip(dense, widths, strict=True) if width is None}
+            expanded, inverse = self._of_all_points(expanded, edge.by_step(source.domain), domain, inverse, wide)
+        gathered = self._at_readers(expanded, domain, inverse) if from_readers is None else from_readers
+        if not exact:
+            gathered = self._zero_unless_read(gathered, edge, source, domain, inverse)
+        summed = self._range_count(expanded, domain, inverse)
+        for axis in reversed(range(len(dense))):
+            if widths[axis] is not None and from_readers is None:
+                position, span = dense[axis]
+                starts = self._starts(span, expanded, domain, inverse)
+                gathered = window_elements(gathered, summed + axis, starts, ranges[position][0], span.stride, exact)
+        gathered = gathered.sum(tuple(range(summed))) if summed else gathered
+        repeat = Expr.of(1)
+        for step, back in zip(domain.steps, inverse.index, strict=True):
+            if step not in expanded.domain and isinstance(back, Range):  # equal contributions of all readers along the step
+                repeat = repeat * back.length
+        if repeat != 1:
+            gathered = gathered * repeat
+        spread = [dense[axis] for axis in range(len(dense)) if widths[axis] is None]
+        for axis in reversed(range(len(spread))):
+            position, span = spread[axis]
+            step = ranges[position][0]
+            gathered = index(gathered, axis, step.expr if span.steps else (step.expr - span.start) // span.stride)
+        gathered = _fit_shape(gathered, source.outputs[edge.output].shape)
+        contributing = inverse.condition & _of_readers(support, domain, inverse)
+        self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), contributing)
+
+    def _of_all_points(
+        self, value: Tensor, indices: dict[Symbol, Index], domain: Domain, inverse: Inverse, wide: set[Symbol]
+    ) -> tuple[Tensor, Inverse]:
+        """All points in place of the readers, along steps that move only the ranges of the steps `wide`: `value` has zeros outside of these.
+
+        So the sum over the readers is one for all points of the source.
+        """
+        others = index_steps(tuple(index for step, index in indices.items() if step not in wide))
+        moving = index_steps(tuple(indices[step] for step in wide)) - others - {s for size in value.shape for s in size.steps}
+        backs = tuple(
+            full_range(step) if step in moving and step in value.domain and isinstance(back, Range) else back
+            for step, back in zip(domain.steps, inverse.index, strict=True)
+        )
+        if backs == inverse.index:
+            return value, inverse
+        everywhere = value if domain.condition is TRUE and value.domain.condition is TRUE else self._at_all_points(value, domain)
+        return everywhere, replace(inverse, index=backs)
+
+    def _from_readers(self, value: Tensor, window: tuple[Symbol, Range], domain: Domain, inverse: Inverse) -> Tensor | None:
+        """The elements of the readers' contributions that belong to each source point, computed from the readers' own values.
+
+        `value` has one dimension along the window, the first. The readers are a range of one step; they take the place of that dimension.
+        """
+        backs = dict(zip(domain.steps, inverse.index, strict=True))
+        moving = [(s, back) for s, back in backs.items() if isinstance(back, Range) and s in value.domain]
+        if len(moving) != 1:
+            return None
+        (along, back), (step, span) = moving[0], window
+        points = {s: at.expr for s, at in backs.items() if isinstance(at, Point)}
+
+        def of_readers(x: Tensor) -> Tensor:
+            return self._at_readers(x, domain, inverse)
+
+        starts = of_readers(evaluate(span.start.substitute(points)))
+        return Readers(self.context, step, span, along, back.length, starts, points, of_readers).contributions(value.edge, 0)
+
+    def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
+        """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""
+        source = self.graph[edge.source]
+        points = edge.points(source.domain)
+        keys = tuple(s.expr if s in points and s != step else slice(Expr.of(0), s.bound_expr, 1) for s in domain.steps)
+        every = apply(Identity(), self._at_all_points(contribution, domain), domain=Domain(domain.steps))
+        positions = apply(Identity(), evaluate(points[step]), domain=Domain(domain.steps))
+        values, places = every[keys], positions[keys]
+        values = reshape(values, (product(places.shape), *values.shape[places.rank :]))
+        gathered = scatter_add(values, reshape(places, (product(places.shape),)), step.bound_expr, 0)
+        gathered = _fit_shape(index(gathered, 0, step.expr), source.outputs[edge.output].shape)
+        self._contribute((edge.source, edge.output), gathered, TRUE)
+
+    def _starts(self, span: Range, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
+        """Where the windows of the readers of each source point begin: a number for all of them, or one for each reader of `value`."""
+        backs = dict(zip(domain.steps, inverse.index, strict=True))
+        points = {s: back.expr for s, back in backs.items() if isinstance(back, Point)}
+        if span.start.steps <= points.keys():
+            return evaluate(span.start.substitute(points))
+        starts = apply(Identity(), evaluate(span.start), domain=Domain(value.domain.steps))
+        return self._at_readers(starts, domain, inverse)
+
+    def _range_count(self, value: Tensor, domain: Domain, inverse: Inverse) -> int:
+        """The number of dimensions that `_at_readers` adds in front."""
+        return sum(isinstance(i, Range) and s in value.domain for s, i in zip(domain.steps, inverse.index, strict=True))
+
+    def _at_readers(self, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
+        """A value over the readers' domain, read at the readers of each source point."""
+        keys = [i for s, i in zip(domain.steps, inverse.index, strict=True) if s in value.domain]
+        if not keys:
+            return value
+        if any(isinstance(k, Range) and not provably_nonnegative(k.stop - k.start) for k in keys):
+            # At a point without readers, the range would end before it starts.
+            return value[(*map(as_key, keys), inverse.condition)]
+        return value[tuple(map(as_key, keys))]
+
+    def _at_all_points(self, value: Tensor, domain: Domain) -> Tensor:
+        """`value` at all points of a domain's steps, with zeros where the domain's condition does not hold."""
+        node = self.graph.add(Merge(value.type), domain=Domain(domain.steps), where=value.node.where)
+        edge = replace(value.edge, condition=domain.condition & value.domain.condition)
+        self.graph.put(replace(node, inputs=(edge, zeros(value.shape, value.dtype).edge)))
+        return of_node(self.context, node)
+
+    def _zero_unless_read(self, value: Tensor, edge: Edge, source: Node, domain: Domain, inverse: Inverse) -> Tensor:
+        """`value`, gathered from the hull of the readers, with zeros for points that read another point of the source.
+
+        Only indices at points are compared: the elements of slices are at their absolute positions already.
+        """
+        for step, at in edge.by_step(source.domain).items():
+            if isinstance(at, Point) and not is_own_point(at, step):
+                read_point = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
+                is_read = equal(self._at_readers(read_point, domain, inverse), evaluate(step.expr))
+                value = where(reshape(is_read, (*is_read.shape, *(1,) * (value.rank - is_read.rank))), value, 0)
+        return value
+
+    def _zero_elsewhere(self, source: Node, condition: Bool, value: Tensor) -> Tensor:
+        """`value` at the source's points where `condition` holds, zeros elsewhere."""
+        guarded = condition & value.domain.condition
+        if guarded is TRUE or uncovered(source.domain, [guarded]) is None:
+            return value
+        type = source.outputs[0] if len(source.outputs) == 1 else value.type
+        node = self.graph.add(Merge(value.type), domain=Domain(source.domain.steps), name="", where=source.where)
+        nothing = zeros(value.shape, type.dtype)
+        self.graph.put(replace(node, inputs=(replace(value.edge, condition=guarded), nothing.edge)))
+        self.filled.add(node.id)
+        return of_node(self.context, node)

@@ -1,0 +1,327 @@
+"""Gradient rules (vector-Jacobian products), one row for each op.
+
+A rule takes (op, operands, results, gradients of the results) and gives one contribution for each operand: a tensor of the operand's
+type, or None if no gradient flows. The functions inside `Unary` and `Binary` have rows of their own, in `frontend/autodiff/slopes.py`.
+`CONSTANT` names the ops that are constants to differentiation, with the reason. A gradient through an op of neither table is a
+GradientError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tempo_core.frontend.autodiff.slopes import NoGradient, Zero, slope_of
+from tempo_core.frontend.base import apply
+from tempo_core.frontend.functions import (
+    arange,
+    broadcast_to,
+    cast,
+    constant,
+    cumprod,
+    cumsum,
+    equal,
+    evaluate,
+    flip,
+    greater,
+    linear_scan,
+    logical_or,
+    pad_axis,
+    power,
+    reshape,
+    scatter_add,
+    total,
+    transpose,
+    where,
+)  # fmt: skip
+from tempo_core.frontend.inputs import udf
+from tempo_core.ir import ops
+from tempo_core.ir.types import is_float
+from tempo_core.ir.udf import Pullback
+from tempo_core.symbolic.expr import Expr, minimum
+from tempo_core.symbolic.proof import provably_nonnegative
+
+if TYPE_CHECKING:
+    from tempo_core.frontend.tensor import Tensor
+
+Rule: TypeAlias = "Callable[[Any, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], Sequence[Any]]"
+
+
+def _unary(op: ops.Unary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    slope: Any = slope_of(op)
+    return (None if isinstance(slope, Zero) else slope(gradients[0], operands[0], results[0]),)
+
+
+def _binary(op: ops.Binary, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    slopes: Any = slope_of(op)
+    return (None, None) if isinstance(slopes, Zero) else slopes(gradients[0], *operands, results[0])
+
+
+def _where(op: ops.Where, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    condition, (g,) = operands[0], gradients
+    return None, where(condition, g, 0), where(condition, 0, g)
+
+
+def _cast(op: ops.Cast, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (cast(gradients[0], operands[0].dtype) if is_float(operands[0].dtype) else None,)
+
+
+def _identity(
+    op: ops.Identity, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
+    return (None if op.stop_gradient else gradients[0],)
+
+
+def _spread(x: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """`x`, which lacks `axes`, repeated along them to the shape of `like`."""
+    kept = tuple(a for a in range(like.rank) if a not in axes)
+    return apply(ops.Broadcast(like.shape, kept), x)
+
+
+def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    rule = REDUCE[op.fn]
+    return (None if isinstance(rule, Zero) else rule(gradients[0], operands[0], results[0], op.axes),)
+
+
+def _extreme(g: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Equal extremes share the gradient."""
+    is_extreme = cast(equal(x, _spread(y, x, axes)), g.dtype)
+    return _spread(g / total(is_extreme, axes), x, axes) * is_extreme
+
+
+REDUCE: Mapping[str, Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor] | Zero] = {
+    "sum": lambda g, x, y, axes: _spread(g, x, axes),
+    "prod": lambda g, x, y, axes: _product_of_others(x, axes) * _spread(g, x, axes),
+    "max": _extreme,
+    "min": _extreme,
+    "any": Zero("its result is a bool"),
+    "all": Zero("its result is a bool"),
+}
+
+
+def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """For each element the product of the others along `axes`: of those before it and those after it. Division would fail at 0."""
+    *outer, axis = axes
+    products = []
+    for reverse in (False, True):
+        last = evaluate(x.shape[axis] - 1 if reverse else Expr.of(0))
+        edge = apply(ops.Broadcast(x.shape, (axis,)), equal(arange(x.shape[axis]), last))
+        products.append(where(edge, 1, _shifted(cumprod(x, axis, reverse), axis, backwards=reverse)))
+    others = products[0] * products[1]
+    if not outer:
+        return others
+    return others * _spread(_product_of_others(apply(ops.Reduce("prod", (axis,)), x), tuple(outer)), x, (axis,))
+
+
+def _cumsum(op: ops.CumSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (cumsum(gradients[0], op.axis, not op.reverse),)
+
+
+def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    """The gradients of a running maximum, from its first position up to the next maximum, go to the element at that position."""
+    (x,), (y,), (g,) = operands, results, gradients
+    before = _shifted(y, op.axis, backwards=op.reverse)
+    size = x.shape[op.axis]
+    end = apply(ops.Broadcast(x.shape, (op.axis,)), equal(arange(size), evaluate(size - 1 if op.reverse else Expr.of(0))))
+    is_new_maximum = cast(logical_or(end, greater(x, before)), g.dtype)
+    until_next = _shifted(1 - is_new_maximum, op.axis, backwards=not op.reverse)
+    return (is_new_maximum * linear_scan(until_next, g, op.axis, not op.reverse),)
+
+
+def _linear_scan(
+    op: ops.LinearScan, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
+    """h = ∂b obeys the scan in the other direction with the coefficients moved by one; ∂c[k] = h[k] * y[k - 1]."""
+    (c, _), (y,), (g,) = operands, results, gradients
+    next_coefficients = _shifted(c, op.axis, backwards=not op.reverse)
+    h = linear_scan(next_coefficients, g, op.axis, not op.reverse)
+    return h * _shifted(y, op.axis, backwards=op.reverse), h
+
+
+def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
+    """`x[k + 1]` (backwards) or `x[k - 1]` at k; zero where there is no such element."""
+    size = x.shape[axis]
+    one = Expr.of(1) if provably_nonnegative(size - 1) else minimum(size, 1)  # of no elements, none is cut off
+    if backwards:
+        return pad_axis(apply(ops.Slice(axis, one, size), x), axis, 0, one)
+    return pad_axis(apply(ops.Slice(axis, Expr.of(0), size - one), x), axis, one, 0)
+
+
+def _discounted_sum(
+    op: ops.DiscountedSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
+    (x,), (g,) = operands, gradients
+    size = x.shape[op.axis]
+    weights = power(constant(op.gamma, x.dtype), cast(arange(size), x.dtype))
+    return (_spread(g, x, (op.axis,)) * apply(ops.Broadcast(x.shape, (op.axis,)), weights),)
+
+
+def _dot(op: ops.Dot, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    """Both gradients are contractions of `g` (dimensions: batch, left free, right free) with the other operand."""
+    (a, b), (g,) = operands, gradients
+    batch, left, right = len(op.left_batch), op.left_free(a.rank), op.right_free(b.rank)
+    batch_axes = tuple(range(batch))
+    right_of_g = tuple(batch + len(left) + k for k in range(len(right)))
+    left_of_g = tuple(batch + k for k in range(len(left)))
+    da = apply(ops.Dot(right_of_g, right, batch_axes, op.right_batch), g, b)  # batch, left free, b's contracted (ascending)
+    db = apply(ops.Dot(left_of_g, left, batch_axes, op.left_batch), g, a)  # batch, right free, a's contracted (ascending)
+    return (
+        _restore(da, op.left_batch, left, _matching(op.right_contract, op.left_contract)),
+        _restore(db, op.right_batch, right, _matching(op.left_contract, op.right_contract)),
+    )
+
+
+def _conv(op: ops.Conv, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    """Both gradients are convolutions: strides become distances between elements, and the other way around."""
+    (x, w), (g,) = operands, gradients
+    n, before = op.spatial, x.rank - op.spatial - 1
+    sizes, kernel, out = x.shape[before:-1], w.shape[:n], g.shape[before:-1]
+    batch, space = ops.product(x.shape[:before]), tuple(range(n))
+    channels, features = w.shape[n], w.shape[-1] // op.groups
+
+    # For x: g, spread out, convolved with the flipped kernel, whose channels and features are exchanged within each group.
+    flipped = reshape(flip(w, space), (*kernel, channels, op.groups, features))
+    flipped = reshape(transpose(flipped, *space, n + 2, n + 1, n), (*kernel, features, op.groups * channels))
+    low = tuple(op.extent(k, kernel[k]) - 1 - op.low[k] for k in space)
+    to_x = replace(op, strides=op.spread, spread=op.strides, low=low)
+    to_x = replace(to_x, high=tuple(to_x.high_for(k, out[k], kernel[k], sizes[k]) for k in space))
+
+    # For w: x convolved with g as the kernel; a group's channels act as the batch, and the batch is summed like channels.
+    of_x = reshape(x, (batch, *sizes, op.groups, channels))
+    of_x = reshape(transpose(of_x, n + 2, *(k + 1 for k in space), n + 1, 0), (channels, *sizes, op.groups * batch))
+    of_g = transpose(reshape(g, (batch, *out, w.shape[-1])), *(k + 1 for k in space), 0, n + 1)
+    to_w = replace(op, strides=op.dilation, dilation=op.strides)
+    to_w = replace(to_w, high=tuple(to_w.high_for(k, sizes[k], out[k], kernel[k]) for k in space))
+    return apply(to_x, g, flipped), transpose(apply(to_w, of_x, of_g), *(k + 1 for k in space), 0, n + 1)
+
+
+def _matching(ascending: tuple[int, ...], partners: tuple[int, ...]) -> tuple[int, ...]:
+    """The partners of contracted axes, in the ascending order of those axes."""
+    return tuple(partner for _, partner in sorted(zip(ascending, partners, strict=True)))
+
+
+def _restore(x: Tensor, *groups: tuple[int, ...]) -> Tensor:
+    """Permute dimensions, which stand for the axes named in `groups`, to the order of those axes."""
+    axes = [a for group in groups for a in group]
+    return transpose(x, *(axes.index(a) for a in range(len(axes)))) if axes else x
+
+
+def _reshape(
+    op: ops.Reshape, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
+    return (reshape(gradients[0], operands[0].shape),)
+
+
+def _permute(
+    op: ops.Permute, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
+    return (transpose(gradients[0], *(op.order.index(k) for k in range(len(op.order)))) if op.order else gradients[0],)
+
+
+def _broadcast(
+    op: ops.Broadcast, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
+    return (total(gradients[0], tuple(a for a in range(len(op.shape)) if a not in op.axes)),)
+
+
+def _slice(op: ops.Slice, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    (x,), (g,) = operands, gradients
+    if op.stride == 1:
+        # Where the slice reached past the end the amount is negative, which cuts.
+        return (apply(ops.Pad(op.axis, op.start, x.shape[op.axis] - op.stop), g),)
+    return (scatter_add(g, evaluate(op.start) + arange(g.shape[op.axis]) * op.stride, x.shape[op.axis], op.axis),)
+
+
+def _pad(op: ops.Pad, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    (x,), (g,) = operands, gradients
+    return (apply(ops.Slice(op.axis, op.low, op.low + x.shape[op.axis]), g),)
+
+
+def _concat(op: ops.Concat, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    start, parts = Expr.of(0), []
+    for x in operands:
+        stop = start + x.shape[op.axis]
+        parts.append(apply(ops.Slice(op.axis, start, stop), gradients[0]))
+        start = stop
+    return parts
+
+
+def _flip(op: ops.Flip, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    return (flip(gradients[0], op.axis),)
+
+
+def _gather(op: ops.Gather, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
+    x, positions = operands
+    clamped = apply(ops.Binary("minimum"), positions, _like(x.shape[op.axis] - 1, positions))
+    clamped = apply(ops.Binary("maximum"), clamped, broadcast_to(constant(0, "int32"), positions.shape))
+    return apply(ops.ScatterAdd(op.axis, x.shape[op.axis], op.batch), gradients[0], clamped), None
+
+
+def _like(value: Expr, positions: Tensor) -> Tensor:
+    return broadcast_to(evaluate(value), positions.shape)
+
+
+def _scatter_add(
+    op: ops.ScatterAdd, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Sequence[Any]:
+    updates, positions = operands
+    values = apply(ops.Gather(op.axis, op.batch), gradients[0], positions)
+    inside = (positions >= 0) & (positions < op.size)  # updates outside were dropped
+    wide = positions.rank - op.batch
+    axes = tuple(range(op.batch)) + tuple(range(op.axis, op.axis + wide))
+    return where(apply(ops.Broadcast(updates.shape, axes), inside), values, 0), None
+
+
+def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Any]) -> Sequence[Any]:
+    """JAX differentiates functions that it can trace. Host functions and stateful functions are constants."""
+    if op.kind != "jax" or op.stateful:
+        return [None] * len(operands)
+    floats = tuple(k for k, x in enumerate(operands) if is_float(x.dtype))
+    slots = tuple(k for k, g in enumerate(gradients) if g is not None)
+    pullback = Pullback(op.fn, len(operands), floats, slots)
+    contributions = udf(
+        pullback,
+        *operands,
+        *(gradients[k] for k in slots),
+        outputs=[operands[k].type for k in floats],
+        name=f"{op.name}_gradient",
+    )
+    by_slot = dict(zip(floats, contributions, strict=True))
+    return [by_slot.get(k) for k in range(len(operands))]
+
+
+GRADIENTS: dict[type[ops.Op], Rule] = {
+    ops.Unary: _unary, ops.Binary: _binary, ops.Where: _where, ops.Cast: _cast, ops.Identity: _identity, ops.Reduce: _reduce,
+    ops.CumSum: _cumsum, ops.CumMax: _cummax, ops.LinearScan: _linear_scan, ops.DiscountedSum: _discounted_sum, ops.Dot: _dot, ops.Conv: _conv,
+    ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast, ops.Slice: _slice, ops.Pad: _pad,
+    ops.Concat: _concat, ops.Flip: _flip, ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Udf: _udf,
+}  # fmt: skip
+
+CONSTANT: Mapping[type[ops.Op], str] = {  # ops through which no gradient flows, and why
+    ops.Constant: "it has no operands",
+    ops.Iota: "it has no operands",
+    ops.Eval: "it has no operands: steps are not differentiated",
+    ops.Input: "it has no operands",
+    ops.Random: "it is a function of integers",
+    ops.Compare: "its result is a bool, which is constant between its jumps",
+    ops.Argmax: "a position is constant between its jumps, as in JAX",
+    ops.Argsort: "positions are constant between their jumps, as in JAX; the elements at them have gradients, by Gather",
+    ops.Sink: "it has no result",
+    ops.End: "it has no result",
+    ops.Output: "it has no result",
+}
+_NO_SLOPE = NoGradient("its table of slopes has no row for it", missing=True)
+_NO_ROW = NoGradient("it has a row neither in GRADIENTS nor in CONSTANT", missing=True)
+
+
+def gradient_of(op: ops.Op) -> Rule | Zero | NoGradient:
+    """How an op is differentiated: by a rule, with a gradient of zero, or not at all."""
+    if type(op) in CONSTANT:
+        return Zero(CONSTANT[type(op)])
+    inner: Any = None
+    if isinstance(op, (ops.Unary, ops.Binary)):
+        inner = slope_of(op)
+    elif isinstance(op, ops.Reduce):
+        inner = REDUCE.get(op.fn, _NO_SLOPE)
+    return inner if isinstance(inner, (Zero, NoGradient)) else GRADIENTS.get(type(op), _NO_ROW)

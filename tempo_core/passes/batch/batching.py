@@ -1,0 +1,318 @@
+"""Vectorization rules, one row for each op: how to compute an op for all points of a step at once.
+
+The points are a new leading dimension, whose size is the step's bound. Some operands have it. A rule takes the op, its
+operands as pairs (edge, whether it has the leading dimension), and their types without that dimension. The rule builds the
+edge of the result, which has the leading dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tempo_core.errors import MissingRow
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.ir.types import TensorType
+from tempo_core.ir.udf import Vmapped
+from tempo_core.passes.base import Builder, literal, zeros_outside
+from tempo_core.symbolic.condition import Bool, Comparison, Conjunction, Disjunction
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
+
+Operand = tuple[Edge, bool]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The input of a rule. `types` and `results` are without the leading dimension, whose size is `size`."""
+
+    op: Any
+    operands: Sequence[Operand]
+    types: Sequence[TensorType]
+    results: Sequence[TensorType]
+    step: Symbol
+    build: Builder
+
+    @property
+    def size(self) -> Expr:
+        return self.step.bound_expr
+
+    def wide(self, slot: int) -> Edge:
+        """An operand with the leading dimension. An operand without it is repeated along it."""
+        edge, has = self.operands[slot]
+        if has:
+            return edge
+        shape = (self.size, *self.types[slot].shape)
+        return self.build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), edge)
+
+    def all_wide(self) -> list[Edge]:
+        return [self.wide(slot) for slot in range(len(self.operands))]
+
+    def front(self, edge: Edge, axis: int) -> Edge:
+        """`edge` with `axis` moved to the front."""
+        if axis == 0:
+            return edge
+        rank = self.build.type(edge).rank
+        return self.build.add(ops.Permute((axis, *(k for k in range(rank) if k != axis))), edge)
+
+
+def batched(
+    op: ops.Op,
+    operands: Sequence[Operand],
+    types: Sequence[TensorType],
+    results: Sequence[TensorType],
+    step: Symbol,
+    build: Builder,
+) -> Edge | None:
+    """The edge of the vectorized op's result. None where the op may have several outputs: the rule has then replaced the node itself."""
+    batch = Batch(op, operands, types, results, step, build)
+    if not any(has for _, has in operands) and step not in op.symbols and not isinstance(op, ops.Udf):
+        # Nothing varies with the step, but the domain has it: compute the value once, and repeat it.
+        value = build.add(op, *(edge for edge, _ in operands))
+        shape = (batch.size, *results[0].shape)
+        return build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), value)
+    if type(op) not in RULES:
+        raise MissingRow(f"no row of passes/batch/batching.py says how to vectorize {type(op).__name__}")
+    return RULES[type(op)](batch)
+
+
+def _elementwise(batch: Batch) -> Edge:
+    return batch.build.add(batch.op, *batch.all_wide())
+
+
+def _where(batch: Batch) -> Edge:
+    """A mask stays a mask along its axis, unless its length differs from point to point."""
+    op: ops.Where = batch.op
+    if op.length is not None:
+        op = ops.Where() if batch.step in op.length.steps else replace(op, axis=op.axis + 1)
+    return batch.build.add(op, *batch.all_wide())
+
+
+def _one_axis(batch: Batch) -> Edge:
+    """Ops with one axis parameter: the axis moves by one."""
+    return batch.build.add(replace(batch.op, axis=batch.op.axis + 1), *batch.all_wide())
+
+
+def _reduce(batch: Batch) -> Edge:
+    return batch.build.add(ops.Reduce(batch.op.fn, tuple(a + 1 for a in batch.op.axes)), batch.wide(0))
+
+
+def _reshape(batch: Batch) -> Edge:
+    return batch.build.add(ops.Reshape((batch.size, *batch.op.shape)), batch.wide(0))
+
+
+def _permute(batch: Batch) -> Edge:
+    return batch.build.add(ops.Permute((0, *(k + 1 for k in batch.op.order))), batch.wide(0))
+
+
+def _broadcast(batch: Batch) -> Edge:
+    edge, has = batch.operands[0]
+    shape = (batch.size, *batch.op.shape)
+    axes = tuple(a + 1 for a in batch.op.axes)
+    return batch.build.add(ops.Broadcast(shape, (0, *axes) if has else axes), edge)
+
+
+def _dot(batch: Batch) -> Edge:
+    """Both operands vary: the leading dimension becomes a batch dimension.
+
+    One operand varies: its leading dimension becomes a free dimension of the product, and is moved to the front.
+    """
+    (left, left_has), (right, right_has) = batch.operands
+    op: ops.Dot = batch.op
+    if left_has and right_has:
+        both = ops.Dot(_up(op.left_contract), _up(op.right_contract), (0, *_up(op.left_batch)), (0, *_up(op.right_batch)))
+        return batch.build.add(both, left, right)
+    if left_has:
+        product = batch.build.add(
+            ops.Dot(_up(op.left_contract), op.right_contract, _up(op.left_batch), op.right_batch), left, right
+        )
+        return batch.front(product, len(op.left_batch))
+    product = batch.build.add(ops.Dot(op.left_contract, _up(op.right_contract), op.left_batch, _up(op.right_batch)), left, right)
+    return batch.front(product, len(op.left_batch) + len(op.left_free(batch.types[0].rank)))
+
+
+def _conv(batch: Batch) -> Edge:
+    """x may have any number of leading dimensions.
+
+    If only the kernel varies, the kernels of all points become features of one kernel. If x varies too, or has groups, they
+    become groups.
+    """
+    (x, x_has), (w, w_has) = batch.operands
+    op: ops.Conv = batch.op
+    build, n = batch.build, op.spatial
+    if not w_has:
+        return build.add(op, x, w)
+    grouped = x_has or op.groups != 1
+    kernel = batch.types[1].shape
+    kernels = build.add(ops.Permute((*(k + 1 for k in range(n + 1)), 0, n + 2)), w)
+    kernels = build.add(ops.Reshape((*kernel[:-1], batch.size * kernel[-1])), kernels)
+    if grouped:
+        shape, rank = batch.types[0].shape, batch.types[0].rank
+        x = build.add(ops.Permute((*range(1, rank), 0, rank)), batch.wide(0))
+        x = build.add(ops.Reshape((*shape[:-1], batch.size * shape[-1])), x)
+        op = replace(op, groups=op.groups * batch.size)
+    out = batch.results[0].shape
+    result = build.add(ops.Reshape((*out[:-1], batch.size, out[-1])), build.add(op, x, kernels))
+    return batch.front(result, len(out) - 1)
+
+
+def _up(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + 1 for a in axes)
+
+
+def _gather(batch: Batch) -> Edge:
+    (x, x_has), (index, index_has) = batch.operands
+    op: ops.Gather = batch.op
+    if (x_has and index_has) or op.batch:
+        return batch.build.add(ops.Gather(op.axis + 1, op.batch + 1), *batch.all_wide())
+    if x_has:
+        return batch.build.add(ops.Gather(op.axis + 1), x, index)
+    return batch.front(batch.build.add(ops.Gather(op.axis), x, index), op.axis)
+
+
+def _scatter_add(batch: Batch) -> Edge:
+    (_, updates_have), (index, index_has) = batch.operands
+    op: ops.ScatterAdd = batch.op
+    if updates_have and not index_has and not op.batch:
+        return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0), index)
+    return batch.build.add(replace(op, axis=op.axis + 1, batch=op.batch + 1), *batch.all_wide())
+
+
+def _slice(batch: Batch) -> Edge:
+    """A slice whose start varies with the step becomes a gather. Its length does not vary (`pad` ran before)."""
+    op: ops.Slice = batch.op
+    if batch.step not in op.symbols:
+        return batch.build.add(replace(op, axis=op.axis + 1), batch.wide(0))
+    fits = provably_nonnegative(op.start) and provably_nonnegative(batch.types[0].shape[op.axis] - op.stop)
+    return _window(batch, op.start, op.stride, fits)
+
+
+def _pad(batch: Batch) -> Edge:
+    """As for slices: where the amounts vary with the step, a gather. Their sum does not vary."""
+    op: ops.Pad = batch.op
+    if batch.step not in op.symbols:
+        return _one_axis(batch)
+    return _window(batch, -op.low, 1, False)
+
+
+def _window(batch: Batch, start: Expr, stride: int, fits: bool) -> Edge:
+    """For each point, the elements `start, start + stride, ...` of the op's axis; zeros outside of it. If all `fits`, none is outside."""
+    build, axis = batch.build, batch.op.axis
+    places = grid(start, batch.results[0].shape[axis], stride, batch.step, build)
+    elements = build.add(ops.Gather(axis + 1, 1), batch.wide(0), places)
+    if fits:
+        return elements
+    shape = build.type(places).shape
+    first, end = build.add(ops.Eval(Expr.of(0))), build.add(ops.Eval(batch.types[0].shape[axis]))
+    after = build.add(ops.Compare("ge"), places, build.add(ops.Broadcast(shape, ()), first))
+    before = build.add(ops.Compare("lt"), places, build.add(ops.Broadcast(shape, ()), end))
+    return zeros_outside(build, elements, build.add(ops.Binary("and"), after, before), (0, axis + 1))
+
+
+def _eval(batch: Batch) -> Edge:
+    return evaluated(batch.op.value, batch.step, batch.build)
+
+
+def _random(batch: Batch) -> Edge:
+    """Coordinates become vectors; the numbers at a point do not change."""
+    return batch.build.add(batch.op, *batch.all_wide())
+
+
+def _udf(batch: Batch) -> None:
+    """Map the function over the operands that vary. The node keeps its outputs."""
+    build, op = batch.build, batch.op
+    axes = tuple(0 if has else None for _, has in batch.operands)
+    edges = [edge for edge, _ in batch.operands]
+    if not any(has for _, has in batch.operands):
+        edges, axes = batch.all_wide(), tuple(0 for _ in edges)
+    types = tuple(replace(t, shape=(batch.size, *t.shape)) for t in op.types)
+    node = build.graph[build.like.id]
+    cost = tuple(each * batch.size for each in op.cost)
+    build.graph.put(replace(node, op=replace(op, fn=Vmapped(op.fn, axes), types=types, cost=cost), inputs=tuple(edges)))
+
+
+RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
+    ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _where,
+    ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _random,
+    ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.CumMax: _one_axis, ops.LinearScan: _one_axis,
+    ops.DiscountedSum: _one_axis, ops.Pad: _pad, ops.Concat: _one_axis, ops.Flip: _one_axis,
+    ops.Slice: _slice, ops.Dot: _dot, ops.Conv: _conv, ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast,
+    ops.Gather: _gather, ops.ScatterAdd: _scatter_add, ops.Eval: _eval, ops.Udf: _udf,
+}  # fmt: skip
+
+
+def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder) -> Edge:
+    """The `length` numbers `start, start + stride, ...` at all points of a step. The points are the leading dimension."""
+    shape = (step.bound_expr, length)
+    starts = evaluated(start, step, build)
+    along = build.add(ops.Iota(length))
+    if stride != 1:
+        along = build.add(ops.Binary("mul"), along, build.add(ops.Broadcast((length,), ()), literal(build, "int32", stride)))
+    return build.add(
+        ops.Binary("add"), build.add(ops.Broadcast(shape, (0,)), starts), build.add(ops.Broadcast(shape, (1,)), along)
+    )
+
+
+def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
+    """An expression or condition at all points of the step, as a vector; other steps keep their value."""
+    return evaluated_along(value, step.bound_expr, {step: lambda: build.add(ops.Iota(step.bound_expr))}, build)
+
+
+def evaluated_along(value: Expr | Bool, size: Expr, vectors: Mapping[Symbol, Callable[[], Edge]], build: Builder) -> Edge:
+    """An expression or condition as a vector of `size` elements, from the vectors of some steps; other steps keep their value."""
+    vector = (size,)
+
+    def varies(part: Expr | Bool) -> bool:
+        return not vectors.keys().isdisjoint(part.symbols)
+
+    def spread(edge: Edge) -> Edge:
+        return build.add(ops.Broadcast(vector, ()), edge)
+
+    def combine(fn: str, parts: list[Edge]) -> Edge:
+        result = parts[0]
+        for part in parts[1:]:
+            result = build.add(ops.Binary(fn), result, part)
+        return result
+
+    def of_expr(expression: Expr) -> Edge:
+        if not varies(expression):
+            return spread(build.add(ops.Eval(expression)))
+        unmoved = Expr.of_terms({m: c for m, c in expression.terms if not any(varies(Expr.of_atom(a)) for a, _ in m)})
+        parts = [] if not unmoved.terms else [spread(build.add(ops.Eval(unmoved)))]
+        for monomial, coefficient in expression.terms:
+            if not any(varies(Expr.of_atom(a)) for a, _ in monomial):
+                continue
+            factors = [of_atom(atom) for atom, power in monomial for _ in range(power)]
+            if coefficient != 1:
+                factors.append(spread(build.add(ops.Eval(Expr.of(coefficient)))))
+            parts.append(combine("mul", factors))
+        return combine("add", parts)
+
+    def of_atom(atom: Any) -> Edge:
+        if isinstance(atom, Symbol):
+            return vectors[atom]() if atom in vectors else spread(build.add(ops.Eval(atom.expr)))
+        if isinstance(atom, (Minimum, Maximum)):
+            return combine("minimum" if isinstance(atom, Minimum) else "maximum", [of_expr(a) for a in atom.args])
+        assert isinstance(atom, (FloorDivide, Modulo))
+        fn = "floordiv" if isinstance(atom, FloorDivide) else "mod"
+        return build.add(ops.Binary(fn), of_expr(atom.numerator), of_expr(atom.denominator))
+
+    def sides(difference: Expr) -> tuple[Expr, Expr]:
+        """Two expressions with this difference: the vectors alone on one side. XLA knows where `i == n` holds, not `i - n == 0`."""
+        moved = [(m, c) for m, c in difference.terms if any(varies(Expr.of_atom(a)) for a, _ in m)]
+        positive, negative = (Expr.of_terms({m: sign * c for m, c in moved if sign * c > 0}) for sign in (1, -1))
+        rest = difference - positive + negative
+        return (positive, negative - rest) if not negative.terms else (positive + rest, negative)
+
+    def of_condition(condition: Bool) -> Edge:
+        if not varies(condition):
+            return spread(build.add(ops.Eval(condition)))
+        if isinstance(condition, Comparison):
+            fn = {">=": "ge", "==": "eq", "!=": "ne"}[condition.kind]
+            return build.add(ops.Compare(fn), *map(of_expr, sides(condition.expr)))
+        assert isinstance(condition, (Conjunction, Disjunction))
+        return combine("and" if isinstance(condition, Conjunction) else "or", [of_condition(a) for a in condition.args])
+
+    return of_condition(value) if isinstance(value, Bool) else of_expr(value)

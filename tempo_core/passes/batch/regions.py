@@ -1,0 +1,132 @@
+"""Regions of a `Merge`: the points of all steps but some at which the same branches apply."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+from tempo_core.errors import NonAffineError
+from tempo_core.ir.graph import Node
+from tempo_core.passes.base import condition_without
+from tempo_core.prices import MOST_REGIONS
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
+from tempo_core.symbolic.domain import Domain
+from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.isl.relation import never
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where `condition` holds, which lacks the steps, these branches apply: (number, condition on those steps alone), in order."""
+
+    condition: Bool
+    branches: tuple[tuple[int, Bool], ...]
+
+
+def regions(merge: Node, *steps: Symbol) -> list[Region] | None:
+    """The regions of a `Merge` without `steps`: they do not overlap, and contain all its points. None if there are too many.
+
+    None too if a part of a condition mentions both one of the steps and another one (`i + t < T`).
+
+    For `u[0, i] = a; u[k, 0] = b; u[k, i] = c` and the step i: `k == 0` with a, and `k >= 1` with b if `i == 0`, else c.
+    """
+    return _regions(merge.domain, tuple(edge.condition for edge in merge.inputs), steps)
+
+
+# Many recurrences, say all parameters of an optimizer, have branches under the same conditions.
+@functools.lru_cache(maxsize=4096)
+def _regions(points: Domain, conditions: tuple[Bool, ...], steps: tuple[Symbol, ...]) -> list[Region] | None:
+    split = [_parts(condition, steps) for condition in conditions]
+    if any(along.steps - set(steps) for along, _ in split):
+        return None
+    others = tuple(s for s in points.steps if s not in steps)
+    domain = Domain(others, condition_without(points.condition, *steps))
+    try:
+        places = _disjoint(domain, [rest for _, rest in split])
+        all_regions = [
+            Region(place, _applying(points, place, conditions, [along for along, _ in split])) for place in places or ()
+        ]
+    except NonAffineError:
+        return None
+    return _united([region for region in all_regions if region.branches]) or None
+
+
+def _united(all_regions: list[Region]) -> list[Region]:
+    """The regions, where two with the same branches that divide a place by one condition are one again."""
+    for number, region in enumerate(all_regions):
+        for other in all_regions[:number]:
+            together = _union(region.condition, other.condition) if region.branches == other.branches else None
+            if together is not None:
+                united = [replace(other, condition=together) if r is other else r for r in all_regions if r is not region]
+                return _united(united)
+    return all_regions
+
+
+def _union(condition: Bool, other: Bool) -> Bool | None:
+    """The conjunction that holds where one of two conjunctions does, if they differ in one part, which one of them negates."""
+    ours, theirs = (set(a.parts) - set(b.parts) for a, b in ((condition, other), (other, condition)))
+    if len(ours) != 1 or len(theirs) != 1 or ours != {~part for part in theirs}:
+        return None
+    return conjunction(*(part for part in condition.parts if part not in ours))
+
+
+def _parts(condition: Bool, steps: tuple[Symbol, ...]) -> tuple[Bool, Bool]:
+    """The parts of a conjunction that mention one of the steps, and the others."""
+    along = conjunction(*(part for part in condition.parts if not part.symbols.isdisjoint(steps)))
+    return along, condition_without(condition, *steps)
+
+
+def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_steps: list[Bool]) -> tuple[tuple[int, Bool], ...]:
+    """The branches that define some point of a region, each with its condition on the steps.
+
+    At every other point of the region, a branch defines the same points along the steps. So its read is right in all of the region.
+    """
+    branches: list[tuple[int, Bool]] = []
+    earlier: Bool = FALSE
+    for number, (condition, along) in enumerate(zip(conditions, along_steps, strict=True)):
+        if not never(points, place & condition & ~earlier):
+            branches.append((number, along))
+        earlier = earlier | condition
+    return tuple(branches)
+
+
+def _disjoint(domain: Domain, conditions: list[Bool], by_step: bool = True) -> list[Bool] | None:
+    """Conditions of which exactly one holds at each point that meets any of `conditions`: each lies inside or outside of each of them.
+
+    With `by_step`, what lies outside of a condition is divided by the steps of its parts, so that a region can be vectorized over
+    another step too; unless there are too many regions then.
+
+    >>> from tempo_core.symbolic.condition import TRUE
+    >>> k, i = Symbol("k", "K").expr, Symbol("i", "I").expr
+    >>> _disjoint(Domain((k.single_atom,)), [k == 0, k >= 1])
+    [k == 0, k >= 1]
+    >>> _disjoint(Domain((k.single_atom,)), [TRUE, k == 0])
+    [k == 0, k != 0]
+    >>> _disjoint(Domain((k.single_atom, i.single_atom)), [(k >= 1) & (i >= 1), TRUE])
+    [(i >= 1) & (k >= 1), i <= 0, (i >= 1) & (k <= 0)]
+    """
+    places: list[Bool] = []
+    for condition in dict.fromkeys(conditions):
+        left = [condition]  # the parts of the condition outside of the earlier places
+        refined: list[Bool] = []
+        for place in places:
+            parts = [p for p in (place & condition, *_outside(place, condition, by_step)) if not never(domain, p)]
+            refined += parts if len(parts) > 1 else [place]
+            left = [p for each in left for p in ([each] if never(domain, each & place) else _outside(each, place, by_step))]
+        places = [*refined, *(part for part in left if not never(domain, part))]
+        if len(places) > MOST_REGIONS:
+            return _disjoint(domain, conditions, False) if by_step else None
+    return places
+
+
+def _outside(place: Bool, condition: Bool, by_step: bool) -> list[Bool]:
+    """The points of a place outside of a condition, in conditions that do not overlap: one for each set of steps in the condition's parts."""
+    groups: dict[frozenset[Symbol], Bool] = {}
+    for part in condition.parts:
+        steps = part.steps if by_step else frozenset()
+        groups[steps] = groups.get(steps, TRUE) & part
+    pieces: list[Bool] = []
+    for part in groups.values():
+        pieces.append(place & ~part)
+        place = place & part
+    return pieces

@@ -1,0 +1,298 @@
+"""Splitting: the points of a step before the place where a branch's condition changes become a step of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.dependence import loop_nest, moved
+from tempo_core.ir.graph import Edge, Graph, Key, Node
+from tempo_core.passes.base import Pass, condition_without, remove_dead
+from tempo_core.passes.batch.vectorize import legal_nodes
+from tempo_core.passes.clean.narrow import at_points, pinned
+from tempo_core.passes.decisions import note
+from tempo_core.passes.keep.needed import needed_points
+from tempo_core.passes.shapes.ended import without_waiting
+from tempo_core.prices import is_worth_splitting
+from tempo_core.symbolic.condition import FALSE, Bool, Comparison, at_least_zero, conjunction, equal
+from tempo_core.symbolic.domain import Domain, Index, Point, identity, is_own_point
+from tempo_core.symbolic.expr import Expr, Symbol, minimum
+from tempo_core.symbolic.isl.relation import never
+from tempo_core.symbolic.proof import provably_nonnegative
+
+
+@dataclass(frozen=True)
+class Split(Pass):
+    """Compute what depends on earlier points only after a place c of a step t apart from it, for all points before c.
+
+    A recurrence whose first branch ends at c (`token[t] = prompt[t]` for t < P, chosen by the model after it) is no recurrence before c.
+    The nodes that only this recurrence keeps in a loop over t are copied to a step of their own, `t_first < min(c, T)`, which is then
+    vectorized like any other: the prefill of a language model. (It does not wait for the end of a step that ends early: what it computes
+    past the end is not read.) At the other points, `t >= T_FIRST`, they stay as they are. Reads that
+    may reach points on both sides read a recurrence of both: at `t < T_FIRST` the copy, then the node. `but` names steps that are not split.
+
+    Rewrite: `x[t] = a[t] if t < P else g(y[t - 1]); y[t] = f(x[0:t + 1])` ->
+    `y'[p] = f(a[0:p + 1]) for p < min(P, T); x[t] = a[t] if t < min(P, T) else g(y[t - 1]);`
+    `y[t] = y'[t] if t < min(P, T) else f(x[0:t + 1])`
+    """
+
+    name: str = field(default="split", init=False)
+    but: tuple[str, ...] = ()
+
+    def apply(self, graph: Graph) -> Graph:
+        for step in graph.order:
+            if step.name not in self.but:
+                choices = [(len(nodes), place, nodes) for place in _places(graph, step) if (nodes := _freed(graph, step, place))]
+                if choices:
+                    _, place, nodes = max(choices, key=lambda choice: choice[0])
+                    splitting = _Splitting(graph, step, place, nodes)
+                    graph = graph if splitting.waits() else splitting.run()
+        return graph
+
+
+def _places(graph: Graph, step: Symbol) -> list[Expr]:
+    """The places c at which some branch over a step ends or begins: its condition has the part `t < c` or `t >= c`.
+
+    They are known before the step begins: not in terms of bounds that a run finds out.
+    """
+    places: dict[Expr, None] = {}
+    ends = graph.ends().keys()
+    for node in graph:
+        if isinstance(node.op, ops.Merge) and step in node.domain and len(node.inputs) > 1:
+            for edge in node.inputs:
+                for part in edge.condition.parts:
+                    place = _place(part, step)
+                    if place is not None and is_worth_splitting(place) and place.symbols.isdisjoint(ends):
+                        places[place] = None
+    return list(places)
+
+
+def _place(part: Bool, step: Symbol) -> Expr | None:
+    if not isinstance(part, Comparison) or part.kind != ">=":
+        return None
+    sign = part.expr.coefficient(step)
+    if abs(sign) != 1:
+        return None
+    limit = step.expr - part.expr * sign  # the part says `t >= limit` or `t <= limit`
+    place = limit if sign > 0 else limit + 1
+    return None if place.steps or not provably_nonnegative(place - 1) else place
+
+
+def _freed(graph: Graph, step: Symbol, place: Expr) -> set[int]:
+    """The nodes that are on no cycle through the step before a place, and on one after it; with the other nodes of these cycles that are on
+    none through the step. Empty if they are not worth it, or if what they need before the place is not there before it.
+    """
+    before = at_least_zero(place - 1 - step.expr)
+    restricted = graph.copy()
+    for node in graph:
+        if node != (free := without_waiting(node)):
+            restricted.put(free)
+        if isinstance(node.op, ops.Merge) and step in node.domain:
+            inputs = tuple(node.inputs[k] for k in _branches(node, before))
+            if inputs and len(inputs) < len(node.inputs):
+                restricted.put(replace(node, inputs=inputs))
+    always, there = legal_nodes(graph, step, ragged_too=True), legal_nodes(restricted, step, ragged_too=True)
+    freed = {n for n in there - always if not never(graph[n].domain, before)}
+    if not any(isinstance(graph[n].op, (ops.Dot, ops.Conv)) for n in freed):
+        return set()
+    for part in loop_nest(graph, ()).nests():
+        members = {vertex.node for vertex in part.vertices} if part.cyclic else set()
+        if members & freed:
+            freed |= {n for n in members & there if not never(graph[n].domain, before)}
+    for node_id in freed:
+        for edge in restricted[node_id].inputs:
+            source = graph[edge.source]
+            if step not in source.domain or isinstance(source.op, ops.Input):
+                continue
+            if edge.source not in freed and edge.source not in always:
+                return set()
+            if edge.source in freed and not _is_before(edge.index[source.domain.steps.index(step)], step, place):
+                return set()
+    return freed
+
+
+def _branches(merge: Node, where: Bool) -> list[int]:
+    """The branches of a `Merge` that define some point at which a condition holds."""
+    earlier: Bool = FALSE
+    numbers = []
+    for number, edge in enumerate(merge.inputs):
+        if not never(merge.domain, where & edge.condition & ~earlier):
+            numbers.append(number)
+        earlier = earlier | edge.condition
+    return numbers
+
+
+def _is_before(index: Index, step: Symbol, place: Expr) -> bool:
+    """Whether a reader at a point before a place reads only points before it."""
+    last = index.expr if isinstance(index, Point) else index.last
+    return moved(index, step.expr) in ("=", "<", "<=") or (not last.steps and provably_nonnegative(place - 1 - last))
+
+
+class _Splitting:
+    """Splits a step at one place: `nodes` are computed apart before it."""
+
+    def __init__(self, graph: Graph, step: Symbol, place: Expr, nodes: set[int]):
+        self.step, self.place = step, place
+        names = {symbol.name for each in graph.order for symbol in (each, each.bound_symbol)}
+        name, count = f"{step.name}_first", 1
+        while name in names or name.upper() in names:
+            count += 1
+            name = f"{step.name}_first{count}"
+        self.first = Symbol(name, name.upper())
+        # What is computed before the place does not wait for the end of the step, if a run finds it out.
+        self.ends = step.bound_symbol in graph.ends()
+        is_inside = self.ends or provably_nonnegative(step.bound_expr - place)
+        end = place if is_inside else minimum(place, step.bound_expr)
+        self.graph = graph.with_step(self.first, end)
+        at = graph.order.index(step) + 1
+        self.graph.order = (*graph.order[:at], self.first, *graph.order[at:])
+        self.nodes = {node_id: graph[node_id] for node_id in graph.nodes if node_id in nodes}
+        self.before = at_least_zero(self.first.bound_expr - 1 - step.expr)
+        self.after = at_least_zero(step.expr - self.first.bound_expr)
+        # The same two conditions as the program says them: which of its conditions they decide can be asked.
+        self.told_before, self.told_after = at_least_zero(place - 1 - step.expr), at_least_zero(step.expr - place)
+        # The nodes to copy, each with how far after its reader's point it is read. None: they cannot be copied.
+        self.copied = self._with_fed() if self.ends else [(node_id, 0) for node_id in self.nodes]
+        self.copies: dict[tuple[int, int], int] = {}  # the copies, over the points before the place
+        self.both: dict[Key, int] = {}  # by value of a node: the recurrence of the copy's and the node's
+
+    def waits(self) -> bool:
+        """Whether what is before the place waits for the end of the step, because it mentions the bound that a run finds out."""
+        if not self.ends:
+            return False
+        bound = self.step.bound_symbol
+        return self.copied is None or any(
+            bound in self.graph[n].op.symbols
+            or any(bound in edge.symbols for edge in self._read(self.graph[n], self._told(ahead)))
+            for n, ahead in self.copied
+        )
+
+    def run(self) -> Graph:
+        graph = self.graph
+        readers = [n for n in graph if n.id not in self.nodes and any(e.source in self.nodes for e in n.inputs)]
+        assert self.copied is not None
+        for number, key in enumerate(self.copied):
+            self.copies[key] = graph.next_id + number
+        for node_id, ahead in self.copied:
+            graph.put(self._copy(graph[node_id], ahead))
+        for node in self.nodes.values():
+            note(node.id, "computed apart where {}: there, it is in no loop over {}", self.before, self.step)
+            graph.put(self._rest(node))
+        for reader in readers:
+            graph.put(replace(reader, inputs=tuple(self._of_both(edge) for edge in reader.inputs)))
+        self._needed_alone()
+        return pinned(remove_dead(graph))
+
+    def _with_fed(self) -> list[tuple[int, int]] | None:
+        """The nodes, and the others over the step that their copies read: where a run finds out the end, their points exist as it goes on.
+
+        Each with how far after the point of a copy that reads it it is. None if one is read at points of which that is no number.
+        """
+        keys = dict.fromkeys((node_id, 0) for node_id in self.nodes)
+        waiting = list(keys)
+        while waiting:
+            node_id, ahead = waiting.pop()
+            for edge in self._read(self.graph[node_id], self._told(ahead)):
+                if self._is_fed(edge):
+                    read = self._ahead(edge, ahead)
+                    if read is None or (read and edge.source in self.nodes):
+                        return None
+                    if (edge.source, read) not in keys:
+                        keys[edge.source, read] = None
+                        waiting.append((edge.source, read))
+        return list(keys)
+
+    def _is_fed(self, edge: Edge) -> bool:
+        source = self.graph[edge.source]
+        return self.step in source.domain and not isinstance(source.op, ops.Input)
+
+    def _ahead(self, edge: Edge, ahead: int) -> int | None:
+        """How far after its own point a copy reads a value; 0 if it reads no later point, or one before the place, None if it is no number.
+
+        The copy is of a node at `ahead` points after its own.
+        """
+        index = edge.index[self.graph[edge.source].domain.steps.index(self.step)].substitute({self.step: self.step.expr + ahead})
+        if _is_before(index, self.step, self.place):
+            return 0
+        distance = index.expr - self.step.expr if isinstance(index, Point) else None
+        return int(distance.constant) if distance is not None and distance.is_constant else None
+
+    def _told(self, ahead: int) -> Bool:
+        """The points of a node of which there are copies, `ahead` of the copies' points, as the program says them."""
+        t = self.step.expr
+        return self.told_before if ahead == 0 else self.told_before.substitute({self.step: t - ahead}) & at_least_zero(t - ahead)
+
+    def _copy(self, node: Node, ahead: int) -> Node:
+        """The node at the points before the place, or `ahead` points after these, over the new step."""
+        key, node = node.id, without_waiting(node)
+        inputs = []
+        for edge in self._read(node, self._told(ahead)):
+            read = self._ahead(edge, ahead) if self._is_fed(edge) else None
+            copy = None if read is None else self.copies.get((edge.source, read))
+            if copy is not None:
+                at = self.graph[edge.source].domain.steps.index(self.step)
+                index = (*edge.index[:at], Point(self.step.expr - ahead), *edge.index[at + 1 :]) if read else edge.index
+                edge = replace(edge, source=copy, index=index)
+            inputs.append(edge)
+        copy_at = {self.step: self.first.expr + ahead}
+        steps = tuple(self.first if step == self.step else step for step in node.domain.steps)
+        condition = self._condition_before(node, ahead).substitute(copy_at)
+        return replace(
+            at_points(replace(node, inputs=tuple(inputs)), copy_at), id=self.copies[key, ahead], domain=Domain(steps, condition)
+        )
+
+    def _condition_before(self, node: Node, ahead: int) -> Bool:
+        """The condition on the points of a node of which there are copies. Points past an end that a run finds out are computed too."""
+        condition = _undecided(node, node.domain.condition, self._told(ahead))
+        return condition_without(condition, self.step.bound_symbol) if self.ends else condition
+
+    def _rest(self, node: Node) -> Node:
+        """The node at the points from the place on. Sources at the same point are there too."""
+        condition = _undecided(node, node.domain.condition, self.told_after)
+        inputs = [edge if self._is_at_own_point(edge) else self._of_both(edge) for edge in self._read(node, self.told_after)]
+        return replace(node, domain=Domain(node.domain.steps, condition & self.after), inputs=tuple(inputs))
+
+    def _read(self, node: Node, where: Bool) -> list[Edge]:
+        """The operands of a node at the points at which a condition holds."""
+        if not isinstance(node.op, ops.Merge):
+            return list(node.inputs)
+        branches = [node.inputs[number] for number in _branches(node, where)]
+        return [replace(edge, condition=_undecided(node, edge.condition, where)) for edge in branches]
+
+    def _is_at_own_point(self, edge: Edge) -> bool:
+        if edge.source not in self.nodes:
+            return True
+        return is_own_point(edge.index[self.nodes[edge.source].domain.steps.index(self.step)], self.step)
+
+    def _of_both(self, edge: Edge) -> Edge:
+        """The same read, of points on both sides of the place."""
+        if edge.source not in self.nodes:
+            return edge
+        key = edge.source, edge.output
+        if key not in self.both:
+            node = self.nodes[edge.source]
+            at = identity(node.domain)
+            branches = Edge(self.copies[node.id, 0], at, edge.output, self.before), Edge(node.id, at, edge.output, self.after)
+            type = node.outputs[edge.output]
+            merge = self.graph.add(ops.Merge(type), branches, domain=node.domain, name=node.name, where=node.where)
+            self.both[key] = merge.id
+        return replace(edge, source=self.both[key], output=0)
+
+    def _needed_alone(self) -> None:
+        """Where only the last point before the place is needed (of the tokens that are chosen), the copy is read at that point alone."""
+        graph, last = self.graph, self.first.bound_expr - 1
+        intervals = needed_points(graph, self.step)
+        for merge in [graph[node_id] for node_id in self.both.values()]:
+            interval = intervals.get(merge.id)
+            if interval is not None and interval.first == last:
+                copy, rest = merge.inputs
+                index = (Point(last) if step == self.step else Point(step.expr) for step in merge.domain.steps)
+                edge = replace(copy, index=tuple(index), condition=equal(self.step.expr, last))
+                domain = Domain(merge.domain.steps, merge.domain.condition & at_least_zero(self.step.expr - last))
+                graph.put(replace(merge, inputs=(edge, rest), domain=domain))
+
+
+def _undecided(node: Node, condition: Bool, where: Bool) -> Bool:
+    """The parts of a condition on a node's points that do not hold at all points at which `where` does."""
+    domain = Domain(node.domain.steps)
+    return conjunction(*(part for part in condition.parts if not never(domain, where & ~part)))

@@ -1,0 +1,85 @@
+"""Rules of gathers and scatters whose operands are repeated along shared dimensions: these dimensions need not be shared.
+
+A shared dimension along which only the index is repeated is a dimension of the values like any other. One along which only the values are
+repeated is a dimension of the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.passes.base import Builder
+from tempo_core.symbolic.expr import Expr
+
+if TYPE_CHECKING:
+    from tempo_core.passes.clean.rules import View
+
+
+def gather_of_repeated(view: View) -> Edge | None:
+    """A gather of a table's columns for every row, or of one table for all points, is one gather."""
+    op, shape = view.op, view.node.outputs[0].shape
+    varying = [_varying(view, slot) for slot in range(2)]
+    shared = [b for b in range(op.batch) if all(b in axes for axes in varying)]
+    if len(shared) == op.batch:
+        return None
+    values = [b for b in range(op.batch) if b in varying[0] and b not in shared]
+    points = [b for b in range(op.batch) if b in varying[1] and b not in shared]
+    x = _operand(view, 0, [*shared, *values])
+    index = _operand(view, 1, [*shared, *points])
+    axis = len(shared) + len(values) + op.axis - op.batch
+    result = view.build.add(ops.Gather(axis, len(shared)), x, index)
+    order = [*shared, *values, *range(op.batch, op.axis), *points, *range(op.axis, len(shape))]
+    return _repeated(view.build, _in_order(view.build, result, order), shape, order)
+
+
+def scatter_by_repeated(view: View) -> Edge | None:
+    """Updates of a table's columns for every row are one scatter of columns."""
+    op, varying = view.op, _varying(view, 1)
+    shared = [b for b in range(op.batch) if b in varying]
+    if len(shared) == op.batch:
+        return None
+    values = [b for b in range(op.batch) if b not in shared]
+    order = [*shared, *values]
+    updates = _permuted(view.build, view.edge(0), [*order, *range(op.batch, view.type(0).rank)])
+    scatter = ops.ScatterAdd(op.axis, op.size, len(shared))
+    result = view.build.add(scatter, updates, _operand(view, 1, shared))
+    return _in_order(view.build, result, [*order, *range(op.batch, len(view.node.outputs[0].shape))])
+
+
+def _varying(view: View, slot: int) -> tuple[int, ...]:
+    """The axes of an operand along which it is not repeated, as far as a `Broadcast` says so."""
+    op = view.operand(slot)
+    if isinstance(op, ops.Broadcast) and view.inner(slot) is not None:
+        return op.axes
+    return tuple(range(view.type(slot).rank))
+
+
+def _operand(view: View, slot: int, batch: Sequence[int]) -> Edge:
+    """An operand with these shared dimensions only, in this order, before its others."""
+    axes, shape = _varying(view, slot), view.type(slot).shape
+    dimensions = [*batch, *range(view.op.batch, len(shape))]
+    if all(axis in axes for axis in range(len(shape))):
+        return _permuted(view.build, view.edge(slot), dimensions)
+    inner = view.inner(slot)
+    assert inner is not None
+    kept = sorted(dimensions)
+    sizes = tuple(shape[k] for k in kept)
+    wide = inner if tuple(kept) == axes else view.build.add(ops.Broadcast(sizes, tuple(kept.index(a) for a in axes)), inner)
+    return _permuted(view.build, wide, [kept.index(k) for k in dimensions])
+
+
+def _in_order(build: Builder, value: Edge, dimensions: Sequence[int]) -> Edge:
+    """A value with these dimensions, in ascending order."""
+    return _permuted(build, value, sorted(range(len(dimensions)), key=dimensions.__getitem__))
+
+
+def _permuted(build: Builder, value: Edge, order: Sequence[int]) -> Edge:
+    return value if list(order) == list(range(len(order))) else build.add(ops.Permute(tuple(order)), value)
+
+
+def _repeated(build: Builder, value: Edge, shape: tuple[Expr, ...], dimensions: Sequence[int]) -> Edge:
+    """A value that has some dimensions of a shape, repeated to the shape."""
+    return value if len(dimensions) == len(shape) else build.add(ops.Broadcast(shape, tuple(sorted(dimensions))), value)

@@ -1,0 +1,124 @@
+"""Rules of selections: branches of a merge that give the same value, sums of values that exist at different points, masked products."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tempo_core.errors import NonAffineError
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.passes.base import is_identity, read_at
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison
+from tempo_core.symbolic.expr import IntoExpr, Symbol
+from tempo_core.symbolic.isl.relation import never, uncovered
+
+if TYPE_CHECKING:
+    from tempo_core.passes.clean.rules import View
+
+
+def equal_branches(view: View) -> Edge | None:
+    """A branch that gives what the next one gives at the same points is not a branch of its own, if one of the two always applies.
+
+    Gradients and linear recurrences treat the first point of a step apart, often without need: `x[0] if t == 0, x[t] if t >= 1`.
+    """
+    edges = view.node.inputs
+    for k, (first, second) in enumerate(itertools.pairwise(edges)):
+        if not _are_equal(first, second, first.condition):
+            continue
+        try:
+            joins = second.condition is TRUE or uncovered(view.node.domain, [first.condition, second.condition]) is None
+        except NonAffineError:
+            continue
+        if joins:
+            return view.build.add(view.op, *edges[:k], replace(second, condition=TRUE))
+    return None
+
+
+def sum_of_parts(view: View) -> Edge | None:
+    """Two contributions of one value, each at its own points and zero elsewhere, are a single selection."""
+    domain = view.node.domain
+    merges = [view.graph[view.edge(slot).source] for slot in range(2)]
+    if not all(isinstance(merge.op, ops.Merge) and len(merge.inputs) == 2 for merge in merges):
+        return None
+    if not all(is_identity(view.edge(slot), merges[slot], domain) for slot in range(2)):
+        return None
+    (first, zero), (second, other_zero) = (merge.inputs for merge in merges)
+    if any(zero.condition is not TRUE or view.number_of(zero) != 0 for zero in (zero, other_zero)):
+        return None
+    if not _are_equal(first, second, first.condition) and not _are_equal(second, first, second.condition):
+        return None
+    try:
+        apart = never(domain, first.condition & second.condition)
+    except NonAffineError:
+        return None
+    order = (first, second) if _are_equal(first, second, first.condition) else (second, first)
+    return view.build.add(merges[0].op, *order, zero) if apart else None
+
+
+def _are_equal(edge: Edge, other: Edge, condition: Bool) -> bool:
+    """Whether two edges read the same point of the same value wherever a condition holds."""
+    if (edge.source, edge.output) != (other.source, other.output) or not edge.index:
+        return False
+    values = _fixed(condition)
+    return tuple(i.substitute(values) for i in edge.index) == tuple(i.substitute(values) for i in other.index)
+
+
+def _fixed(condition: Bool) -> dict[Symbol, IntoExpr]:
+    """The steps that a condition fixes, with their values."""
+    values: dict[Symbol, IntoExpr] = {}
+    for part in condition.parts:
+        if isinstance(part, Comparison) and part.kind == "==":
+            for step in part.expr.steps:
+                coefficient = part.expr.coefficient(step)
+                value = step.expr - part.expr * coefficient
+                if abs(coefficient) == 1 and step not in value.symbols and not value.symbols & values.keys():
+                    values[step] = value
+                    break
+    return values
+
+
+def masked_outer_product(view: View) -> Edge | None:
+    """A product of single elements with a mask over its shared dimensions is a product of masked operands, which are smaller.
+
+    A sum over shared dimensions can then become a part of the product (`sum-of-dot-batch`).
+    """
+    mask, zero, turned = view.operand(0), view.number(2), view.operand(1)
+    if not isinstance(mask, ops.Broadcast) or zero != 0 or view.op.length is not None:
+        return None
+    product, order = view.edge(1), tuple(range(view.type(1).rank))
+    if isinstance(turned, ops.Permute):
+        inner = view.inner(1)
+        if inner is None:
+            return None
+        product, order = inner, turned.order
+    dot, inside = view.graph[product.source], view.inner(0)
+    if not isinstance(dot.op, ops.Dot) or dot.op.left_contract or inside is None:
+        return None
+    if any(not hasattr(index, "expr") for index in product.index):
+        return None
+    axes = tuple(order[axis] for axis in mask.axes)  # of the product: shared dimensions come first
+    if any(axis >= len(dot.op.left_batch) for axis in axes):
+        return None
+    operands = []
+    for slot, batch in enumerate((dot.op.left_batch, dot.op.right_batch)):
+        operand, places = read_at(dot.inputs[slot], dot.domain, product), tuple(batch[axis] for axis in axes)
+        if operand is None or list(places) != sorted(places):
+            return None
+        shape = view.build.type(operand).shape
+        zeros = view.build.add(ops.Broadcast(shape, ()), _scalar(view, 2))
+        operands.append(view.build.add(ops.Where(), view.build.add(ops.Broadcast(shape, places), inside), operand, zeros))
+    result = view.build.add(dot.op, *operands)
+    return result if order == tuple(range(len(order))) else view.build.add(ops.Permute(order), result)
+
+
+def _scalar(view: View, slot: int) -> Edge:
+    """The number that an operand repeats."""
+    edge = view.edge(slot)
+    while isinstance(view.graph[edge.source].op, ops.Broadcast):
+        source = view.graph[edge.source]
+        inner = read_at(source.inputs[0], source.domain, edge)
+        assert inner is not None, "a repeated number varies with nothing"
+        edge = inner
+    return edge

@@ -1,0 +1,564 @@
+"""Simplification rules, as data: one row for each rule, with its name and its algebra.
+
+A rule takes a `View` of a node and returns the edge (in the node's own steps) that its readers can read instead, or None. It holds in every
+dtype that reaches it, for infinities, NaN, zeros with a sign and the ends of integers, except for what its row states as `up_to`. Each row is
+tested on random numbers in all dtypes (`tests/core/passes/test_rules.py`).
+
+`x + 0 -> x` gives up the sign of zero: -0.0 + 0.0 is 0.0, and x is -0.0. XLA has the same rule: a program compiled without ours
+gives -0.0 too.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph, Node, is_identity
+from tempo_core.ir.ops import Op
+from tempo_core.ir.types import TensorType
+from tempo_core.passes.base import Builder, operand_domains, read_at
+from tempo_core.passes.clean import gathers, masks, repeats
+from tempo_core.symbolic.condition import TRUE, Truth
+from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.proof import provably_nonnegative
+
+
+@dataclass(frozen=True)
+class View:
+    """A node, and the questions that rules ask about its operands."""
+
+    graph: Graph
+    node: Node
+    build: Builder
+
+    @property
+    def op(self) -> Any:
+        return self.node.op
+
+    def edge(self, slot: int = 0) -> Edge:
+        return self.node.inputs[slot]
+
+    def type(self, slot: int = 0) -> TensorType:
+        return self.graph.edge_type(self.node.inputs[slot])
+
+    def operand(self, slot: int = 0) -> Op:
+        return self.graph[self.edge(slot).source].op
+
+    def inner(self, slot: int = 0, inner_slot: int = 0) -> Edge | None:
+        """The edge by which this node would read input `inner_slot` of operand `slot`. None where no single edge says it."""
+        edge = self.edge(slot)
+        source = self.graph[edge.source]
+        if not all(hasattr(i, "expr") for i in edge.index):
+            return None  # for some ops, a slice of the results is not the result of a slice
+        return read_at(source.inputs[inner_slot], source.domain, edge)
+
+    def number(self, slot: int) -> int | float | None:
+        """The value of operand `slot` if it is one number, repeated."""
+        return self.number_of(self.edge(slot))
+
+    def number_of(self, edge: Edge) -> int | float | None:
+        """The value that an edge reads if it is one number, repeated."""
+        return constant_number(self.graph, edge.source)
+
+
+def constant_number(graph: Graph, node_id: int) -> int | float | None:
+    op = graph[node_id].op
+    if isinstance(op, ops.Broadcast):
+        return constant_number(graph, graph[node_id].inputs[0].source)
+    if isinstance(op, ops.Constant) and op.sizes == () and op.dtype not in ("bool", "bfloat16"):
+        return np.frombuffer(op.data, dtype=op.dtype)[0].item()
+    return None
+
+
+SIGN_OF_ZERO = "the sign of zero"
+ROUNDING = "the rounding of sums and products in another order"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row: the replacement of an `op`, for the functions `fn` of that op or for all.
+
+    `algebra` is the rule as text, before -> after. `up_to` says in what the value may differ; by default, in nothing. `apply` is the rule.
+    """
+
+    name: str
+    op: type[Op]
+    algebra: str
+    apply: Callable[[View], Edge | None]
+    fn: tuple[str, ...] = ()
+    up_to: str = ""
+
+    def replacement(self, view: View) -> Edge | None:
+        return None if self.fn and view.op.fn not in self.fn else self.apply(view)
+
+
+def _operand(view: View) -> Edge:
+    return view.edge()
+
+
+def _operand_if(condition: Callable[[View], bool]) -> Callable[[View], Edge | None]:
+    return lambda view: view.edge() if condition(view) else None
+
+
+def _without(slot: int, neutral: float) -> Callable[[View], Edge | None]:
+    """The other operand, where operand `slot` is the neutral element."""
+    return lambda view: view.edge(1 - slot) if view.number(slot) == neutral else None
+
+
+_FOLDED = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
+
+
+def _fold_numbers(view: View) -> Edge | None:
+    a, b = view.number(0), view.number(1)
+    dtype = view.node.outputs[0].dtype
+    if a is None or b is None or (view.op.fn == "div" and b == 0) or dtype == "bfloat16":
+        return None
+    left, right = (np.dtype(dtype).type(v) for v in (a, b))
+    with np.errstate(all="ignore"):  # overflow wraps around, or is infinite, as it would be when the program runs
+        value = np.asarray(_FOLDED[view.op.fn](left, right), dtype=dtype)
+    scalar = view.build.add(ops.Constant(dtype, (), value.tobytes()))
+    shape = view.node.outputs[0].shape
+    return view.build.add(ops.Broadcast(shape, ()), scalar) if shape else scalar
+
+
+def _twice(view: View) -> Edge | None:
+    """`f(f(x)) -> x`, for a function that is its own inverse."""
+    inner = view.operand()
+    return view.inner() if isinstance(inner, ops.Unary) and inner.fn == view.op.fn else None
+
+
+def _cast_twice(view: View) -> Edge | None:
+    """bool -> int -> float is bool -> float."""
+    if isinstance(view.operand(), ops.Cast):
+        inner = view.inner()
+        if inner is not None and view.graph.edge_type(inner).dtype == "bool":
+            return view.build.add(view.op, inner)
+    return None
+
+
+def _reshape_reshape(view: View) -> Edge | None:
+    inner = view.inner() if isinstance(view.operand(), ops.Reshape) else None
+    return None if inner is None else view.build.add(view.op, inner)
+
+
+def _permute_permute(view: View) -> Edge | None:
+    if not isinstance(view.operand(), ops.Permute):
+        return None
+    inner, first = view.inner(), view.operand()
+    assert isinstance(first, ops.Permute)
+    return None if inner is None else view.build.add(ops.Permute(tuple(first.order[k] for k in view.op.order)), inner)
+
+
+def _broadcast_broadcast(view: View) -> Edge | None:
+    first = view.operand()
+    if not isinstance(first, ops.Broadcast):
+        return None
+    inner = view.inner()
+    return (
+        None if inner is None else view.build.add(ops.Broadcast(view.op.shape, tuple(view.op.axes[a] for a in first.axes)), inner)
+    )
+
+
+def _sum_of_broadcast(view: View) -> Edge | None:
+    """If only repeated axes are summed, the sum is a product with their size. Not for size 0: that sum is 0, but NaN * 0 is NaN."""
+    first = view.operand()
+    if not isinstance(first, ops.Broadcast) or any(a in first.axes for a in view.op.axes):
+        return None
+    inner, type = view.inner(), view.node.outputs[0]
+    if inner is None or len(first.axes) != len(first.shape) - len(view.op.axes):
+        return None
+    count = ops.product(tuple(first.shape[a] for a in view.op.axes))
+    if count.steps or not provably_nonnegative(count - 1):
+        return None
+    wide = "float32" if type.dtype in ("bfloat16", "float16") else type.dtype  # sums in 16 bits are rounded once, at the end
+    number: Edge = view.build.add(ops.Cast(wide), view.build.add(ops.Eval(count)))
+    repeated = view.build.add(ops.Broadcast(type.shape, ()), number) if type.shape else number
+    if wide == type.dtype:
+        return view.build.add(ops.Binary("mul"), inner, repeated)
+    product = view.build.add(ops.Binary("mul"), view.build.add(ops.Cast(wide), inner), repeated)
+    return view.build.add(ops.Cast(type.dtype), product)
+
+
+def _reduce_reduce(view: View) -> Edge | None:
+    first = view.operand()
+    if not isinstance(first, ops.Reduce) or first.fn != view.op.fn:
+        return None
+    inner = view.inner()
+    if inner is None:
+        return None
+    rank = view.graph.edge_type(inner).rank
+    kept = [a for a in range(rank) if a not in first.axes]
+    axes = tuple(sorted((*first.axes, *(kept[a] for a in view.op.axes))))
+    return view.build.add(ops.Reduce(view.op.fn, axes), inner)
+
+
+def _reduce_of_permuted(view: View) -> Edge | None:
+    """The order of axes does not matter to a reduction over them; the kept axes are permuted after it."""
+    first = view.operand()
+    inner = view.inner() if isinstance(first, ops.Permute) else None
+    if inner is None:
+        return None
+    assert isinstance(first, ops.Permute)
+    reduced = view.build.add(ops.Reduce(view.op.fn, tuple(sorted(first.order[a] for a in view.op.axes))), inner)
+    kept = [k for a, k in enumerate(first.order) if a not in view.op.axes]
+    order = tuple(sorted(kept).index(k) for k in kept)
+    return reduced if order == tuple(range(len(order))) else view.build.add(ops.Permute(order), reduced)
+
+
+def _sum_of_dot_batch(view: View) -> Edge | None:
+    """A contraction summed over a batch dimension contracts that dimension too: gradients of weights become one product."""
+    dot = view.operand()
+    if not isinstance(dot, ops.Dot):
+        return None
+    batch = [a for a in view.op.axes if a < len(dot.left_batch)]
+    a, b = view.inner(0, 0), view.inner(0, 1)
+    if not batch or a is None or b is None:
+        return None
+    kept = [k for k in range(len(dot.left_batch)) if k not in batch]
+    contracted = ops.Dot(
+        dot.left_contract + tuple(dot.left_batch[k] for k in batch),
+        dot.right_contract + tuple(dot.right_batch[k] for k in batch),
+        tuple(dot.left_batch[k] for k in kept),
+        tuple(dot.right_batch[k] for k in kept),
+    )
+    product = view.build.add(contracted, a, b)
+    rest = tuple(axis - len(batch) for axis in view.op.axes if axis not in batch)
+    return view.build.add(ops.Reduce("sum", rest), product) if rest else product
+
+
+def _sum_of_scatter_batch(view: View) -> Edge | None:
+    """Scatters of a batch, summed over dimensions of the batch, are one scatter: gradients of a table's rows are added to one table."""
+    scatter, op, build = view.operand(), view.op, view.build
+    if not isinstance(scatter, ops.ScatterAdd):
+        return None
+    summed = tuple(a for a in op.axes if a < scatter.batch)
+    updates, places = view.inner(0, 0), view.inner(0, 1)
+    if not summed or updates is None or places is None:
+        return None
+    kept = tuple(a for a in range(scatter.batch) if a not in summed)
+    ranks = [view.graph.edge_type(edge).rank for edge in (updates, places)]
+    orders = (
+        (*kept, *range(scatter.batch, scatter.axis), *summed, *range(scatter.axis, ranks[0])),
+        (*kept, *summed, *range(scatter.batch, ranks[1])),
+    )
+    moved = [
+        edge if order == tuple(range(len(order))) else build.add(ops.Permute(order), edge)
+        for edge, order in zip((updates, places), orders, strict=True)
+    ]
+    total = build.add(ops.ScatterAdd(scatter.axis - len(summed), scatter.size, len(kept)), *moved)
+    rest = tuple(a - len(summed) for a in op.axes if a >= scatter.batch)
+    return build.add(ops.Reduce("sum", rest), total) if rest else total
+
+
+def _dot_of_permuted(slot: int) -> Callable[[View], Edge | None]:
+    """A contraction reads the operand before its permutation, by other axis numbers, if the order of free axes stays."""
+
+    def rule(view: View) -> Edge | None:
+        first = view.operand(slot)
+        inner = view.inner(slot) if isinstance(first, ops.Permute) else None
+        if inner is None:
+            return None
+        assert isinstance(first, ops.Permute)
+        op, rank = view.op, len(first.order)
+        free = op.left_free(rank) if slot == 0 else op.right_free(rank)
+        if [first.order[a] for a in free] != sorted(first.order[a] for a in free):
+            return None
+        if slot == 0:
+            changed = ops.Dot(
+                _through(first, op.left_contract), op.right_contract, _through(first, op.left_batch), op.right_batch
+            )
+            return view.build.add(changed, inner, view.edge(1))
+        changed = ops.Dot(op.left_contract, _through(first, op.right_contract), op.left_batch, _through(first, op.right_batch))
+        return view.build.add(changed, view.edge(0), inner)
+
+    return rule
+
+
+def _through(permute: ops.Permute, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(permute.order[a] for a in axes)
+
+
+def _gather_all(view: View) -> Edge | None:
+    """An operand indexed with 0, 1, ..., size - 1 is the operand itself."""
+    index = view.operand(1)
+    if (
+        not isinstance(index, ops.Iota) or view.type(1).rank != 1
+    ):  # a range of such operands has a row of positions for each point
+        return None
+    return view.edge(0) if view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis] else None
+
+
+def _gather_shifted(view: View) -> Edge | None:
+    """Elements at c, c + 1, ..., c + n - 1, all inside of the axis, are a slice."""
+    index, op = view.operand(1), view.op
+    if op.batch or view.type(1).rank != 1:
+        return None
+    first: int | float | None = 0
+    if isinstance(index, ops.Binary) and index.fn == "add":
+        start, counted = view.inner(1, 0), view.inner(1, 1)
+        if start is None or counted is None:
+            return None
+        first, index = constant_number(view.graph, start.source), view.graph[counted.source].op
+    if not isinstance(index, ops.Iota) or not isinstance(first, int):
+        return None
+    end = index.size + first
+    fits = first >= 0 and provably_nonnegative(view.type(0).shape[op.axis] - end)
+    return view.build.add(ops.Slice(op.axis, Expr.of(first), end), view.edge(0)) if fits else None
+
+
+def _gather_of_broadcast(view: View) -> Edge | None:
+    """An operand that is only repeated along the indexed axis is repeated to the result's shape."""
+    first = view.operand(0)
+    if not isinstance(first, ops.Broadcast) or view.op.batch or view.op.axis in first.axes:
+        return None
+    inner = view.inner(0)
+    if inner is None or not provably_nonnegative(view.type(0).shape[view.op.axis] - 1):
+        return None  # a dimension without elements gives zeros
+    grown = view.type(1).rank - 1
+    axes = tuple(a + grown * (a > view.op.axis) for a in first.axes)
+    return view.build.add(ops.Broadcast(view.node.outputs[0].shape, axes), inner)
+
+
+def _scatter_all(view: View) -> Edge | None:
+    """Updates at 0, 1, ..., size - 1 are the result."""
+    index, op = view.operand(1), view.op
+    one_each = isinstance(index, ops.Iota) and view.type(1).rank == 1 and index.size == op.size
+    return view.edge(0) if one_each and not op.batch else None
+
+
+def _gather_of_where(view: View) -> Edge | None:
+    """Elements of a selection, by a condition that is the same along the indexed axis, from a value or one repeated number."""
+    chosen, axis = view.operand(0), view.op.axis
+    if not isinstance(chosen, ops.Where) or chosen.length is not None or view.type(1).rank != view.op.batch:
+        return None
+    condition, value, number = (view.inner(0, slot) for slot in range(3))
+    if condition is None or value is None or number is None or not provably_nonnegative(view.type(0).shape[axis] - 1):
+        return None  # a dimension without elements gives zeros
+    mask, filler = view.graph[condition.source].op, view.graph[number.source].op
+    if not (isinstance(mask, ops.Broadcast) and axis not in mask.axes and isinstance(filler, ops.Broadcast) and not filler.axes):
+        return None
+    shape = view.node.outputs[0].shape
+    inner = read_at(view.graph[condition.source].inputs[0], view.graph[condition.source].domain, condition)
+    scalar = read_at(view.graph[number.source].inputs[0], view.graph[number.source].domain, number)
+    if inner is None or scalar is None:
+        return None
+    spread = view.build.add(ops.Broadcast(shape, tuple(a - (a > axis) for a in mask.axes)), inner)
+    elements = view.build.add(view.op, value, view.edge(1))
+    return view.build.add(ops.Where(), spread, elements, view.build.add(ops.Broadcast(shape, ()), scalar))
+
+
+def _gather_of_gather(view: View) -> Edge | None:
+    """One element of each of several rows is one element of the whole value, at its row-major number (an int32)."""
+    rows, axis, batch = view.operand(0), view.op.axis, view.op.batch
+    if not isinstance(rows, ops.Gather) or rows.axis or rows.batch or not batch:
+        return None
+    value, row = view.inner(0, 0), view.inner(0, 1)
+    if value is None or row is None or view.type(1).rank != batch or view.graph.edge_type(row).rank != batch:
+        return None
+    build, along = view.build, axis - batch + 1  # the axis in `value`
+    shape = view.graph.edge_type(value).shape
+    if not all(provably_nonnegative(size - 1) for size in (shape[0], shape[along])):
+        return None  # a dimension without elements gives zeros
+    if along != 1:
+        value = build.add(ops.Permute((0, along, *(k for k in range(1, len(shape)) if k != along))), value)
+    rest = tuple(size for k, size in enumerate(shape) if k not in (0, along))
+    flat = build.add(ops.Reshape((shape[0] * shape[along], *rest)), value)
+    places = view.type(1).shape
+
+    def spread(number: Expr) -> Edge:
+        return build.add(ops.Broadcast(places, ()), build.add(ops.Eval(number)))
+
+    def clamped(position: Edge, size: Expr) -> Edge:
+        return build.add(ops.Binary("maximum"), build.add(ops.Binary("minimum"), position, spread(size - 1)), spread(Expr.of(0)))
+
+    first = build.add(ops.Binary("mul"), clamped(row, shape[0]), spread(shape[along]))
+    number = build.add(ops.Binary("add"), first, clamped(view.edge(1), shape[along]))
+    return build.add(ops.Gather(0), flat, number)
+
+
+def _slice_of_permuted(view: View) -> Edge | None:
+    first = view.operand()
+    inner = view.inner() if isinstance(first, ops.Permute) else None
+    if inner is None:
+        return None
+    assert isinstance(first, ops.Permute)
+    return view.build.add(first, view.build.add(replace(view.op, axis=first.order[view.op.axis]), inner))
+
+
+def _slice_of_dot_batch(view: View) -> Edge | None:
+    """Some of a batch of products, if nothing else needs the others: the products of some of the operands."""
+    dot, op = view.operand(), view.op
+    if not isinstance(dot, ops.Dot) or op.axis >= len(dot.left_batch):
+        return None
+    a, b = view.inner(0, 0), view.inner(0, 1)
+    readers = sum(edge.source == view.edge().source for node in view.graph for edge in node.inputs)
+    if a is None or b is None or readers > 1:
+        return None
+    left = view.build.add(replace(op, axis=dot.left_batch[op.axis]), a)
+    return view.build.add(dot, left, view.build.add(replace(op, axis=dot.right_batch[op.axis]), b))
+
+
+def _where(truth: bool) -> Callable[[View], Edge | None]:
+    """The value that a condition always chooses."""
+
+    def rule(view: View) -> Edge | None:
+        source = view.graph[view.edge(0).source]
+        while isinstance(source.op, ops.Broadcast):
+            source = view.graph[source.inputs[0].source]
+        op = source.op
+        always = isinstance(op, ops.Eval) and isinstance(op.value, Truth) and op.value.value is truth
+        return view.edge(1 if truth else 2) if always else None
+
+    return rule
+
+
+def _where_same(view: View) -> Edge | None:
+    number = view.number(1)
+    return view.edge(1) if view.edge(1) == view.edge(2) or (number is not None and number == view.number(2)) else None
+
+
+def _whole_slice(view: View) -> bool:
+    return bool(view.op.stride == 1 and view.op.start == 0 and view.op.stop == view.type().shape[view.op.axis])
+
+
+def _eval_number(view: View) -> Edge | None:
+    """A constant expression is a constant."""
+    value = view.op.value
+    if isinstance(value, Expr) and value.is_constant:
+        return view.build.add(ops.Constant("int32", (), np.int32(value.constant).tobytes()))
+    return None
+
+
+def _only_branch(view: View) -> Edge | None:
+    """A recurrence with one branch that always applies is that branch, unless it depends on itself: a cycle needs a Merge."""
+    edges = view.node.inputs
+    if len(edges) >= 1 and edges[0].condition is TRUE and not _depends_on(view.graph, edges[0].source, view.node.id):
+        return edges[0]
+    return None
+
+
+def _sum_of_merges(view: View) -> Edge | None:
+    """Contributions to a gradient that are zero at the same points are added up where they are not: one contribution a region."""
+    merges = [view.graph[edge.source] for edge in view.node.inputs]
+    if not all(
+        isinstance(merge.op, ops.Merge) and is_identity(e, merge, view.node.domain)
+        for merge, e in zip(merges, view.node.inputs, strict=True)
+    ):
+        return None
+    branches = list(zip(*(merge.inputs for merge in merges), strict=False))
+    if any(a.condition != b.condition for a, b in branches) or len({len(merge.inputs) for merge in merges}) > 1:
+        return None
+    numbers = [[constant_number(view.graph, edge.source) for edge in pair] for pair in branches]
+    if [0, 0] not in numbers:
+        return None
+    total = []
+    for (a, b), domain, values in zip(branches, operand_domains(merges[0], view.node.domain), numbers, strict=True):
+        inside = replace(view.build, domain=domain)
+        value = a if values == [0, 0] else inside.add(view.op, replace(a, condition=TRUE), replace(b, condition=TRUE))
+        total.append(replace(value, condition=a.condition))
+    return view.build.add(ops.Merge(view.node.outputs[0]), *total)
+
+
+def _depends_on(graph: Graph, node_id: int, other: int) -> bool:
+    """Whether a node depends on another through no further Merge."""
+    waiting, seen = [node_id], {node_id}
+    while waiting:
+        current = waiting.pop()
+        if current == other:
+            return True
+        if not isinstance(graph[current].op, ops.Merge):
+            sources = {edge.source for edge in graph[current].inputs} - seen
+            seen |= sources
+            waiting += sources
+    return False
+
+
+RULES: tuple[Rule, ...] = (
+    # -- copies and casts ---------------------------------------------------------------------------------------------
+    Rule("identity", ops.Identity, "identity(x) -> x", _operand),
+    Rule("merge-of-one", ops.Merge, "merge(x if true, ...) -> x", _only_branch),
+    Rule("merge-of-equals", ops.Merge, "merge(x[0] if t == 0, x[t]) -> x", masks.equal_branches),
+    Rule("cast-to-itself", ops.Cast, "cast(x: d, d) -> x", _operand_if(lambda v: v.type().dtype == v.op.dtype)),
+    Rule("cast-twice", ops.Cast, "cast(cast(x: bool, d), e) -> cast(x, e)", _cast_twice),
+    Rule("eval-number", ops.Eval, "eval(3) -> 3", _eval_number),
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
+    Rule("neg-neg", ops.Unary, "-(-x) -> x", _twice, fn=("neg",)),
+    Rule("not-not", ops.Unary, "not not x -> x", _twice, fn=("not",)),
+    Rule("fold-add", ops.Binary, "2 + 3 -> 5", _fold_numbers, fn=("add",)),
+    Rule("fold-sub", ops.Binary, "2 - 3 -> -1", _fold_numbers, fn=("sub",)),
+    Rule("fold-mul", ops.Binary, "2 * 3 -> 6", _fold_numbers, fn=("mul",)),
+    Rule("fold-div", ops.Binary, "3 / 2 -> 1.5", _fold_numbers, fn=("div",)),
+    Rule("sum-of-merges", ops.Binary, "merge(a if c, 0) + merge(b if c, 0) -> merge(a + b if c, 0)", _sum_of_merges, fn=("add",), up_to=SIGN_OF_ZERO),
+    Rule("add-zero", ops.Binary, "x + 0 -> x", _without(1, 0), fn=("add",), up_to=SIGN_OF_ZERO),
+    Rule("zero-add", ops.Binary, "0 + x -> x", _without(0, 0), fn=("add",), up_to=SIGN_OF_ZERO),
+    Rule("sub-zero", ops.Binary, "x - 0 -> x", _without(1, 0), fn=("sub",), up_to=SIGN_OF_ZERO),
+    Rule("sum-of-parts", ops.Binary, "(x[0] if t == 0 else 0) + (x[t] if t > 0 else 0) -> x", masks.sum_of_parts, fn=("add",), up_to=SIGN_OF_ZERO),
+    Rule("mul-one", ops.Binary, "x * 1 -> x", _without(1, 1), fn=("mul",)),
+    Rule("one-mul", ops.Binary, "1 * x -> x", _without(0, 1), fn=("mul",)),
+    Rule("div-one", ops.Binary, "x / 1 -> x", _without(1, 1), fn=("div",)),
+    Rule("pow-one", ops.Binary, "x ** 1 -> x", _without(1, 1), fn=("pow",)),
+    Rule("where-true", ops.Where, "where(true, a, b) -> a", _where(True)),
+    Rule("where-same", ops.Where, "where(c, a, a) -> a", _where_same, up_to=SIGN_OF_ZERO),
+    Rule("where-false", ops.Where, "where(false, a, b) -> b", _where(False)),
+    Rule("where-of-outer-product", ops.Where, "where(c, dot(a, b; batch k), 0) -> dot(where(c, a, 0), where(c, b, 0); batch k)", masks.masked_outer_product),
+    Rule("unary-of-repeated", ops.Unary, "f(reshape(broadcast(x))) -> reshape(broadcast(f(x)))", repeats.of_repeated),
+    Rule("binary-of-repeated", ops.Binary, "f(reshape(broadcast(x)), reshape(broadcast(y))) -> reshape(broadcast(f(x, y)))", repeats.of_repeated),
+    # -- reductions and contractions ----------------------------------------------------------------------------------
+    Rule("sum-of-broadcast", ops.Reduce, "sum(broadcast(x, n)) -> x * n", _sum_of_broadcast, fn=("sum",), up_to=ROUNDING),
+    Rule("reduce-of-permuted", ops.Reduce, "sum(permute(x)) -> permute(sum(x))", _reduce_of_permuted, up_to=ROUNDING),
+    Rule("sum-of-dot-batch", ops.Reduce, "sum(dot(a, b; batch k), k) -> dot(a, b; contract k)", _sum_of_dot_batch, fn=("sum",), up_to=ROUNDING),
+    Rule("sum-of-scatter-batch", ops.Reduce, "sum(scatter(x, i; batch k), k) -> scatter(x, i)", _sum_of_scatter_batch, fn=("sum",), up_to=ROUNDING),
+    Rule("reduce-reduce", ops.Reduce, "sum(sum(x, a), b) -> sum(x, (a, b))", _reduce_reduce, up_to=ROUNDING),
+    Rule("dot-of-permuted-left", ops.Dot, "dot(permute(a), b) -> dot(a, b)", _dot_of_permuted(0), up_to=ROUNDING),
+    Rule("dot-of-permuted-right", ops.Dot, "dot(a, permute(b)) -> dot(a, b)", _dot_of_permuted(1), up_to=ROUNDING),
+    # -- views --------------------------------------------------------------------------------------------------------
+    Rule("reshape-to-itself", ops.Reshape, "reshape(x, shape of x) -> x", _operand_if(lambda v: v.type().shape == v.op.shape)),
+    Rule("reshape-reshape", ops.Reshape, "reshape(reshape(x, s), r) -> reshape(x, r)", _reshape_reshape),
+    Rule("permute-by-nothing", ops.Permute, "permute(x, 0, 1, ...) -> x", _operand_if(lambda v: v.op.order == tuple(range(len(v.op.order))))),
+    Rule("permute-permute", ops.Permute, "permute(permute(x, p), q) -> permute(x, p[q])", _permute_permute),
+    Rule("broadcast-to-itself", ops.Broadcast, "broadcast(x, shape of x) -> x", _operand_if(lambda v: v.type().shape == v.op.shape)),
+    Rule("broadcast-broadcast", ops.Broadcast, "broadcast(broadcast(x, s), r) -> broadcast(x, r)", _broadcast_broadcast),
+    Rule("whole-slice", ops.Slice, "x[0:n] -> x", _operand_if(_whole_slice)),
+    Rule("pad-by-nothing", ops.Pad, "pad(x, 0, 0) -> x", _operand_if(lambda v: v.op.low == 0 and v.op.high == 0)),
+    Rule("concat-of-one", ops.Concat, "concat(x) -> x", _operand_if(lambda v: len(v.node.inputs) == 1)),
+    Rule("scatter-all", ops.ScatterAdd, "scatter(x, [0, 1, ..., n - 1], n) -> x", _scatter_all, up_to=SIGN_OF_ZERO),
+    Rule("scatter-by-repeated", ops.ScatterAdd, "scatter(x, broadcast(i, n); batch n) -> permute(scatter(x, i))", gathers.scatter_by_repeated, up_to=ROUNDING),
+    Rule("gather-all", ops.Gather, "x[0, 1, ..., n - 1] -> x", _gather_all),
+    Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _slice_of_permuted),
+    Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
+    Rule("gather-of-repeated", ops.Gather, "x[k, i[k]] -> permute(x[..., i]), where x or i is repeated along k", gathers.gather_of_repeated),
+    Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),
+    Rule("gather-of-where", ops.Gather, "where(c, x, 0)[i] -> where(c, x[i], 0)", _gather_of_where),
+    Rule("gather-of-gather", ops.Gather, "x[i][k, j[k]] -> reshape(x)[i * n + j]", _gather_of_gather),
+    Rule("gather-of-broadcast", ops.Gather, "broadcast(x, n)[i] -> broadcast(x, shape of i)", _gather_of_broadcast),
+)  # fmt: skip
+
+
+def by_op(rules: Iterable[Rule]) -> dict[type[Op], tuple[Rule, ...]]:
+    """The rules of each op, in their order. The first rule that applies is used."""
+    table: dict[type[Op], tuple[Rule, ...]] = {}
+    for rule in rules:
+        table[rule.op] = (*table.get(rule.op, ()), rule)
+    return table
+
+
+BY_OP = by_op(RULES)
+
+
+_BY_FUNCTION: dict[tuple[type[Op], str], tuple[Rule, ...]] = {}  # those of `BY_OP` for one function of an op, once asked for
+
+
+def rules_of(op: Op) -> tuple[Rule, ...]:
+    """The rules that may apply to an op, in their order."""
+    rules, fn = BY_OP.get(type(op), ()), getattr(op, "fn", None)
+    if not rules or not isinstance(fn, str):
+        return rules
+    key = type(op), fn
+    if key not in _BY_FUNCTION:
+        _BY_FUNCTION[key] = tuple(rule for rule in rules if not rule.fn or fn in rule.fn)
+    return _BY_FUNCTION[key]

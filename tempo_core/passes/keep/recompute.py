@@ -1,0 +1,165 @@
+"""Recomputation: a loop that runs backwards computes cheap values of the loop before it again, so that they need not be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir.dependence import Nest, direction, forward_order, loop_nest
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.decisions import note
+from tempo_core.passes.keep.cut import beyond_the_cut
+from tempo_core.prices import is_cheap_to_repeat, price_of_keeping
+from tempo_core.symbolic.domain import Index, Range
+
+_Value = tuple[int, tuple[Index, ...]]  # a node's value at the reader's point (without an index), or at another one
+
+
+@dataclass(frozen=True)
+class Recompute(Pass):
+    """Copy cheap operations from a loop to a later loop over the same step in the other direction, if less has to be kept then.
+
+    Before: back-propagation through time reads values of the forward loop, which keeps them for all points of the step. After:
+    the backward loop computes some of them from others. What is kept is the cheapest set of values from which cheap operations
+    lead to all that is read: a minimum cut (`passes/keep/cut.py`). Comparisons, selections and sums are cheap (`prices.py`); the
+    same operands give the same bits again.
+
+    Rewrite: `m[t] = h[t - 1] > x[t]; ...; g[t] = where(m[t], g[t + 1], 0)` -> `g[t] = where(h[t - 1] > x[t], g[t + 1], 0)`
+    """
+
+    name: str = field(default="recompute", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        loops = loop_nest(graph, graph.order)
+        copied = graph.copy()
+        for nest in loops.nests():
+            nodes = {vertex.node for vertex in nest.vertices}
+            inner = [part for part in nest.parts if isinstance(part, Nest) and part.step is not None]
+            signs = [_sign(graph, part) for part in inner]
+            if "<" in signs and ">" in signs:
+                for part in inner:
+                    _Loop(copied, part, inner, nodes).rewrite()
+        return graph if copied.nodes == graph.nodes else remove_dead(copied)
+
+
+def _sign(graph: Graph, nest: Nest) -> str:
+    """Whether a nest's loop reads earlier points of its step ("<"), or later ones (">")."""
+    nodes = {vertex.node for vertex in nest.vertices}
+    assert nest.step is not None
+    for reader in (graph[n] for n in nodes):
+        for edge in reader.inputs:
+            if edge.source in nodes:
+                sign = direction(graph, reader, edge, nest.step)
+                if sign[0] in "<>":
+                    return sign[0]
+    return "="
+
+
+class _Loop:
+    """A loop, and what it reads of the loops beside it in `around`, the nodes inside of the next outer loop."""
+
+    def __init__(self, graph: Graph, nest: Nest, beside: list[Nest], around: set[int]):
+        assert nest.step is not None
+        self.graph, self.step, self.around = graph, nest.step, around
+        self.users = graph.users()
+        self.order = [n for n in forward_order(graph) if n in around]
+        sign = _sign(graph, nest)
+        self.loop_of = {v.node: k for k, part in enumerate(beside) for v in part.vertices}
+        other = [part for part in beside if part.step == self.step and _sign(graph, part) not in ("=", sign)]
+        self.crossing = self._crossing({vertex.node for part in other for vertex in part.vertices})
+        self.members = self._with_followers({vertex.node for vertex in nest.vertices})
+
+    def rewrite(self) -> None:
+        """Let the loop read copies of what it computes again."""
+        again = self._again()
+        copies: dict[int, int] = {}
+
+        def moved(edge: Edge) -> Edge:
+            return replace(edge, source=copies[edge.source]) if edge.source in copies and self._is_own(edge) else edge
+
+        for node_id in (n for n in self.order if n in again):
+            node = self.graph[node_id]
+            note(node_id, "computed again in the loop over {} that runs the other way, so that it is not kept", self.step)
+            copies[node_id] = self.graph.put(
+                replace(node, id=self.graph.next_id, inputs=tuple(map(moved, node.inputs)), name="")
+            ).id
+        if copies:
+            for reader in (self.graph[n] for n in self.members):
+                self.graph.put(replace(reader, inputs=tuple(map(moved, reader.inputs))))
+
+    def _again(self) -> set[int]:
+        """The nodes to compute again."""
+        sinks = {edge.source for edge in self._reads() if edge.source in self.crossing}
+        prices: dict[_Value, int] = {}
+        arcs: list[tuple[_Value, _Value]] = []
+        sources: list[_Value] = []
+        waiting = sorted(sinks)
+        while waiting:
+            node = self.graph[waiting.pop()]
+            value: _Value = (node.id, ())
+            if value in prices:
+                continue
+            prices[value] = self._price(node)
+            if not self._can_repeat(node):
+                sources.append(value)
+                continue
+            for edge in node.inputs:
+                source = self.graph[edge.source]
+                if self.step not in source.domain:
+                    continue
+                if edge.source in self.around and self._is_own(edge):
+                    arcs.append(((source.id, ()), value))
+                    waiting.append(source.id)
+                else:  # the value of another point stays a read
+                    other: _Value = (source.id, edge.index)
+                    arcs.append((other, value))
+                    prices[other] = self._price(source)
+                    sources.append(other)
+        beyond = beyond_the_cut(prices, arcs, sources, [(node_id, ()) for node_id in sinks]) if sinks else set()
+        return {node_id for node_id, index in beyond if not index}
+
+    def _reads(self) -> Iterator[Edge]:
+        """The reads of the loop, at its own point, of nodes outside of it."""
+        for reader in self.members:
+            for edge in self.graph[reader].inputs:
+                if edge.source not in self.members and edge.source in self.around and self._is_own(edge):
+                    yield edge
+
+    def _crossing(self, other: set[int]) -> set[int]:
+        """The nodes of the loops that run the other way, and those outside of loops that they need: their values are kept from there."""
+        crossing = set(other)
+        for node_id in reversed(self.order):
+            if node_id not in self.loop_of and any(reader.id in crossing for reader, _ in self.users[node_id]):
+                crossing.add(node_id)
+        return crossing
+
+    def _can_repeat(self, node: Node) -> bool:
+        points = all(not isinstance(index, Range) for edge in node.inputs for index in edge.index)
+        return points and is_cheap_to_repeat(node, self.graph.input_types(node))
+
+    def _is_own(self, edge: Edge) -> bool:
+        source = self.graph[edge.source]
+        return self.step in source.domain and edge.is_own_point(source.domain)
+
+    def _price(self, node: Node) -> int:
+        """What it costs to keep a node's value: little, if something reads a whole range of it, or the loop reads other points of it."""
+        reads = [(reader, reader.inputs[slot]) for reader, slot in self.users[node.id]]
+        is_kept = any(
+            isinstance(edge.by_step(node.domain)[self.step], Range) or (reader.id in self.members and not self._is_own(edge))
+            for reader, edge in reads
+        )
+        return price_of_keeping(node, is_kept)
+
+    def _with_followers(self, members: set[int]) -> set[int]:
+        """The nodes of the loop, those on no loop that read them at their own point, and those that only these read."""
+        members = set(members)
+        plain = [n for n in self.order if n not in self.loop_of and self.step in self.graph[n].domain]
+        for node_id in plain:
+            if any(edge.source in members and self._is_own(edge) for edge in self.graph[node_id].inputs):
+                members.add(node_id)
+        for node_id in reversed(plain):
+            readers = self.users[node_id]
+            if readers and all(reader.id in members and self._is_own(reader.inputs[slot]) for reader, slot in readers):
+                members.add(node_id)
+        return members

@@ -1,0 +1,123 @@
+"""Dead points: an operation does not run at points of a step that no result needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Graph, Node
+from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.passes.decisions import note
+from tempo_core.passes.keep.needed import Interval, must_run, needed_points, read_points
+from tempo_core.prices import MOST_ENDS, copy_weight
+from tempo_core.symbolic.condition import Bool, Comparison, at_least_zero, conjunction
+from tempo_core.symbolic.domain import Domain
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
+
+
+@dataclass(frozen=True)
+class Trim(Pass):
+    """Compute values of a step only between the first and the last point that is needed for a result.
+
+    If only `h[5]` is a result, its recurrence ends there; if only `h[0]` is one, it is not needed at all. An end that is a
+    number of points before the end of the step (in `x[t + 1] = f(x)`, f(x) is needed up to T - 2) counts as T - 2. Without the
+    trimmed point, the last iteration would run a part of the body, and would be compiled apart from the loop. Such a step is
+    left alone if the run finds out its end, or if much of its work is needed at the last point: there, the trimmed operations would be
+    the reason for a second copy of the body.
+
+    Rewrite: `y[t] = g(x[t]); x[t + 1] = f(y[t], u[t + 1])` -> the same with `y` over `t where t <= T - 2`
+    """
+
+    name: str = field(default="trim", init=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        for step in graph.order:
+            graph = _trimmed(graph, step)
+        return graph
+
+
+def _trimmed(graph: Graph, step: Symbol) -> Graph:
+    intervals = needed_points(graph, step)
+    conditions = _far_ends(graph, step, intervals)
+    if len(set(conditions.values())) > MOST_ENDS:  # then these nodes run at all points, and read what they read there
+        whole = Interval(Expr.of(0), step.bound_expr - 1)
+        intervals = {node_id: whole if node_id in conditions else interval for node_id, interval in intervals.items()}
+        conditions = {}
+    ends = step.bound_symbol in graph.ends()  # then no iteration knows that it is the last one before it looks at the condition
+    near = {} if ends else _before_last(graph, step, intervals)
+    graph = graph.copy()
+    for node in graph:
+        if step not in node.domain or must_run(node):
+            continue
+        part = conditions.get(node.id, near.get(node.id))
+        if part is not None:
+            note(node.id, "computed only where {}: no result needs its other points", part)
+            node = replace(node, domain=Domain(node.domain.steps, node.domain.condition & part))
+        if isinstance(node.op, ops.Merge):
+            interval = intervals.get(node.id)
+            read = tuple(
+                e for e in node.inputs if step not in graph[e.source].domain or read_points(graph, node, e, step, interval)
+            )
+            node = replace(node, inputs=read) if len(read) < len(node.inputs) else node
+        graph.put(node)
+    return remove_dead(graph)
+
+
+def _far_ends(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) -> dict[int, Bool]:
+    """The conditions on nodes whose needed points end far before the step's, or begin far after its start.
+
+    Far is each distance that is not a number: `h[5]`, `h[T // 2]`, and a start at T - 5.
+    """
+    conditions: dict[int, Bool] = {}
+    for node_id, interval in intervals.items():
+        parts = []
+        if not (step.bound_expr - interval.last).is_constant:
+            parts.append(at_least_zero(interval.last - step.expr))
+        if not interval.first.is_constant:
+            parts.append(at_least_zero(step.expr - interval.first))
+        if parts and not must_run(graph[node_id]):
+            conditions[node_id] = conjunction(*parts)
+    return conditions
+
+
+def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) -> dict[int, Bool]:
+    """The condition `t <= T - 2` on the nodes that are not needed at the last point, if they are most of the work there."""
+    before_last = at_least_zero(step.bound_expr - 2 - step.expr)
+    unneeded: set[int] = set()
+    left = 0
+    for node_id, interval in intervals.items():
+        node = graph[node_id]
+        if must_run(node):
+            continue
+        if (step.bound_expr - interval.last).is_constant and provably_nonnegative(step.bound_expr - 2 - interval.last):
+            unneeded.add(node_id)
+        elif not _implies(node.domain.condition, before_last) and not _implies(node.domain.condition, step.expr - 1 >= 0):
+            # What begins at the second point runs in a rotated loop, without a copy (`schedule/rotate.py`).
+            left += copy_weight(node.op)
+    if 4 * left > sum(copy_weight(graph[n].op) for n in unneeded):
+        return {}
+    return dict.fromkeys((n for n in unneeded if not _moves_on(graph, graph[n], step, unneeded)), before_last)
+
+
+def _moves_on(graph: Graph, node: Node, step: Symbol, unneeded: set[int]) -> bool:
+    """Whether a node is a recurrence that takes over values of earlier points: one more move costs less than a condition on each."""
+    if not isinstance(node.op, ops.Merge):
+        return False
+    whole = Interval(Expr.of(0), step.bound_expr - 1)
+    for edge in node.inputs:
+        read = read_points(graph, node, edge, step, whole) if edge.source in unneeded else None
+        if read is not None and not provably_nonnegative(step.bound_expr - 2 - read.last):
+            return False
+    return True
+
+
+def _facts(condition: Bool) -> list[Expr]:
+    """Expressions that are not negative where a condition holds."""
+    return [part.expr for part in condition.parts if isinstance(part, Comparison) and part.kind == ">="]
+
+
+def _implies(condition: Bool, conclusion: Bool) -> bool:
+    assert isinstance(conclusion, Comparison)
+    return any(provably_nonnegative(conclusion.expr - fact) for fact in _facts(condition))

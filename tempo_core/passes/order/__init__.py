@@ -1,0 +1,1 @@
+"""The order in which chains of products are multiplied."""

@@ -1,0 +1,192 @@
+"""First-order linear recurrences: `a[t] = b[t] + c[t] * a[t ± 1]` becomes a `LinearScan`, or a `CumSum` where c is 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tempo_core.errors import NonAffineError
+from tempo_core.ir import ops
+from tempo_core.ir.dependence import Nest, loop_nest
+from tempo_core.ir.graph import Edge, Graph, Node, is_identity
+from tempo_core.ir.types import is_float
+from tempo_core.passes.base import Builder, literal, operand_domains, read_at
+from tempo_core.passes.clean.masks import equal_branches
+from tempo_core.passes.clean.rules import View, constant_number
+from tempo_core.passes.decisions import note
+from tempo_core.passes.ranges.linear_forms import linear_form, shift_of
+from tempo_core.symbolic.condition import TRUE
+from tempo_core.symbolic.domain import Domain, Point, full_range, identity
+from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.isl.relation import never
+
+
+def lift_recurrences(graph: Graph) -> None:
+    """Rewrite, in place, each recurrence that is linear in its neighbour along one step."""
+    for step in graph.order:
+        cycles = _cycles(graph, step)
+        for merge_id in list(cycles):
+            merge = graph[merge_id]
+            if not is_float(merge.outputs[0].dtype) or merge.domain.condition is not TRUE or step not in merge.domain:
+                continue
+            branch = _recurrent_branch(merge, cycles[merge_id])
+            if branch is not None:
+                _rewrite(graph, merge, step, branch, cycles[merge_id])
+
+
+def _cycles(graph: Graph, step: Symbol) -> dict[int, Nest]:
+    """For each recurrence that is alone on its cycle, inside of loops over the other steps: that cycle."""
+    cycles: dict[int, Nest] = {}
+    for inner in loop_nest(graph, [s for s in graph.order if s != step]).nests():
+        if inner.cyclic:
+            merges = {v.node for v in inner.vertices if isinstance(graph[v.node].op, ops.Merge)}
+            if len(merges) == 1:
+                cycles[merges.pop()] = inner
+    return cycles
+
+
+def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:
+    """The only branch on the cycle."""
+    branches = {v.branch for v in cycle.vertices if v.node == merge.id}
+    return branches.pop() if len(branches) == 1 else None
+
+
+def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) -> bool:
+    edge = merge.inputs[branch]
+    domain = merge.domain
+    value = graph[edge.source]
+    if value.domain.steps != domain.steps or edge.condition.steps - {step}:
+        return False
+    if any(e.condition.steps - {step} for e in merge.inputs):
+        return False  # conditions on other steps would have to stay branches
+    delay = shift_of(edge, value, step)  # the branch reads its value at t + delay
+    if delay is None:
+        return False
+    on_cycle = {v.node for v in cycle.vertices}
+    target, addend = _completed(graph, merge, on_cycle) or (merge, None)
+    build = Builder(graph, value, value.domain)
+    linear = linear_form(graph, build, value, target, step, on_cycle)
+    if linear is None:
+        return False
+    coefficient, term, distance = linear
+    if coefficient is None or delay + distance not in (-1, 1):
+        return False
+    reverse = delay + distance == 1
+    if not reverse and any(e is not None and comes_in_order(graph, e.source, step) for e in (coefficient, term, addend)):
+        return False
+    factors = read_at(coefficient, value.domain, edge)
+    if term is None:
+        term = build.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(build, merge.outputs[0].dtype, 0.0))
+    inside = read_at(term, value.domain, edge)
+    if factors is None or inside is None or not _is_alone(graph, merge, step, branch, on_cycle):
+        return False
+    terms = _terms(graph, merge, branch, inside, addend)
+    outer = Builder(graph, target, Domain(tuple(s for s in domain.steps if s != step)))
+    place = Builder(graph, target, Domain(domain.steps))
+    if constant_number(graph, factors.source) == 1 and _goes_on_everywhere(merge, branch, step, reverse):
+        scan = outer.add(ops.CumSum(0, reverse), _at_all_points(place, terms, step))
+    else:
+        zero = place.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(place, merge.outputs[0].dtype, 0.0))
+        coefficients = _merged(graph, merge, branch, factors, zero)
+        scan = outer.add(ops.LinearScan(0, reverse), *(_at_all_points(place, e, step) for e in (coefficients, terms)))
+    element = place.add(ops.Gather(0), scan, place.add(ops.Eval(step.expr)))
+    graph.put(replace(graph[element.source], id=target.id, name=target.name, where=target.where))
+    note(target.id, "computed for all points of {} by one scan: it is linear in its neighbour", step)
+    return True
+
+
+def _is_alone(graph: Graph, merge: Node, step: Symbol, branch: int, on_cycle: set[int]) -> bool:
+    """Whether no other branch needs points of the recurrence: the scan has all its points at once, and is after all that it reads."""
+    waiting = [edge.source for number, edge in enumerate(merge.inputs) if number != branch]
+    seen = set(waiting)
+    while waiting and merge.id not in seen:
+        sources = {edge.source for edge in graph[waiting.pop()].inputs} - seen
+        seen |= sources
+        waiting += sources
+    if merge.id not in seen:
+        return True
+    for inner in loop_nest(graph, [s for s in graph.order if s != step], frozenset({merge.id})).nests():
+        nodes = {v.node for v in inner.vertices}
+        if inner.cyclic and merge.id in nodes:
+            return nodes <= on_cycle
+    return True
+
+
+def _completed(graph: Graph, merge: Node, on_cycle: set[int]) -> tuple[Node, Edge] | None:
+    """The sum of a recurrence and of each point's own value, and the edge of that value, if nothing else reads the recurrence.
+
+    `m[t] = c[t + 1] * a[t + 1]` and `a[t] = m[t] + x[t]`, as in gradients, is `a[t] = x[t] + c[t + 1] * a[t + 1]`.
+    """
+    readers = graph.users()[merge.id]
+    if len(readers) != 1:
+        return None
+    node, slot = readers[0]
+    if not isinstance(node.op, ops.Binary) or node.op.fn != "add" or node.domain != merge.domain:
+        return None
+    addend = node.inputs[1 - slot]
+    if addend.source in on_cycle or node.id not in on_cycle or not is_identity(node.inputs[slot], merge, node.domain):
+        return None
+    return node, addend
+
+
+def _terms(graph: Graph, merge: Node, branch: int, inside: Edge, addend: Edge | None) -> Edge:
+    """What each point adds: `inside` where the recurrence goes on, the values of the other branches elsewhere, and `addend`."""
+    others = [inside, *(e for number, e in enumerate(merge.inputs) if number != branch)]
+    if addend is not None and all(constant_number(graph, e.source) == 0 for e in others):
+        return addend
+    merged = _merged(graph, merge, branch, inside, None)
+    return merged if addend is None else Builder(graph, merge).add(ops.Binary("add"), merged, addend)
+
+
+def _goes_on_everywhere(merge: Node, branch: int, step: Symbol, reverse: bool) -> bool:
+    """Whether a branch of a recurrence along a step applies at all points but the first that the recurrence meets."""
+    condition = operand_domains(merge, merge.domain)[branch].condition
+    after_the_first = step.expr <= step.bound_expr - 2 if reverse else step.expr >= 1
+    try:
+        return never(merge.domain, after_the_first & ~condition)
+    except NonAffineError:
+        return False
+
+
+def comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
+    """Whether a value depends on stateful functions or streamed inputs, which give one timestep after the other.
+
+    A loop uses such values as they come. A scan would have to keep them all first.
+    """
+    waiting, seen = [node_id], {node_id}
+    while waiting:
+        node = graph[waiting.pop()]
+        if step not in node.domain:
+            continue
+        if isinstance(node.op, ops.Udf) and node.op.stateful:
+            return True
+        for edge in node.inputs:
+            source = graph[edge.source]
+            at = edge.by_step(source.domain).get(step)
+            if source.id not in seen and isinstance(at, Point) and step in at.steps:
+                seen.add(source.id)
+                waiting.append(source.id)
+    return False
+
+
+def _merged(graph: Graph, merge: Node, branch: int, inside: Edge, elsewhere: Edge | None) -> Edge:
+    """The values of a recurrence like `merge` with `inside` in its recurrent branch, and `elsewhere` (by default its own values) in the others."""
+    edges = []
+    for number, edge in enumerate(merge.inputs):
+        if number == branch:
+            edges.append(replace(inside, condition=edge.condition))
+        else:
+            edges.append(edge if elsewhere is None else replace(elsewhere, condition=edge.condition))
+    node = graph.add(merge.op, edges, domain=merge.domain, name=merge.name, where=merge.where)
+    joined = equal_branches(View(graph, node, Builder(graph, node)))
+    if joined is not None and len(graph[joined.source].inputs) == 1:
+        (edge,) = graph[joined.source].inputs
+        return replace(edge, condition=TRUE)
+    return Edge(node.id, identity(node.domain))
+
+
+def _at_all_points(place: Builder, value: Edge, step: Symbol) -> Edge:
+    """A value at all points of a step, which become its first dimension."""
+    assert place.domain is not None
+    if not is_identity(value, place.graph[value.source], place.domain):
+        value = place.add(ops.Identity(), value)
+    return replace(value, index=tuple(full_range(step) if s == step else Point(s.expr) for s in place.domain.steps))

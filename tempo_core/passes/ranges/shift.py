@@ -1,0 +1,241 @@
+"""Narrow windows written out: a reduction of a window of w points becomes w reads of single points."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ranges.elements import ELEMENTWISE, Reads, kept_axes, reduced_ranges, without
+from tempo_core.ir.ranges.moving_windows import window_of
+from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, remove_dead
+from tempo_core.passes.decisions import note
+from tempo_core.passes.ranges.lift import streamed
+from tempo_core.passes.ranges.scans import spread
+from tempo_core.prices import pays_to_write_out_window
+from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, conjunction
+from tempo_core.symbolic.domain import Point, Range, full_range, identity
+from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
+
+_OF_POSITIONS = {"add": operator.add, "sub": operator.sub}
+_ROUNDED_ONCE = ("bfloat16", "float16")  # their sums are taken in float32
+
+
+@dataclass(frozen=True)
+class Shift(Pass):
+    """Reduce a window by its points, each read on its own: at all points of the step at once, these reads are shifted slices.
+
+    Before: a reduction reads a window of a constant number of points, and is more than a scan (`lift`). After: the elements of the
+    window are values of the reader's point, and are combined one after the other. Points outside of the step's bounds give the
+    neutral element. A window of all points at once would be a gather of w values for each point, which XLA computes one address
+    at a time. A window of values that a loop over the step computes stays as it is: there it is a slice. `but` names steps that stay loops.
+
+    Rewrite: `y[t] = sum(f(x[t:min(t + 2, T)], m[t]))` -> `y[t] = f(x[t], m[t]) + where(t + 1 < T, f(x[t + 1], m[t]), 0)`
+    """
+
+    name: str = field(default="shift", init=False)
+    but: tuple[str, ...] = ()
+
+    def apply(self, graph: Graph) -> Graph:
+        graph = graph.copy()
+        streams: dict[Symbol, dict[int, str]] = {}
+        for node in graph:
+            for reads in _windows(graph, node):
+                if reads.step.name in self.but:
+                    continue
+                if reads.step not in streams:
+                    streams[reads.step] = streamed(graph, reads.step)
+                if _write_out(graph, node, reads, streams[reads.step].keys()):
+                    break
+        return remove_dead(graph)
+
+
+def _windows(graph: Graph, node: Node) -> Iterator[Reads]:
+    """The windows that a node reduces, if only their sum or extreme is needed."""
+    op, type = node.op, node.outputs[0] if node.outputs else None
+    if node.domain.condition is not TRUE or type is None or not type.is_static:
+        return
+    is_product = isinstance(op, ops.Dot) and len(op.left_contract) == 1 and not op.left_batch
+    if not is_product and not isinstance(op, ops.Reduce):
+        return
+    fn = op.fn if isinstance(op, ops.Reduce) else "sum"
+    if fn in ("sum", "prod") and type.dtype in _ROUNDED_ONCE:
+        return
+    yield from reduced_ranges(graph, node)
+
+
+def _write_out(graph: Graph, node: Node, reads: Reads, streams: Set[int]) -> bool:
+    """Write the reduction out, if that pays. Returns whether it did."""
+    window = window_of(reads.index, reads.step) if reads.index.stride == 1 else None
+    if window is None or window.width < 2 or reads.step not in node.domain or node.id in streams:
+        return False
+    distances = range(window.first, window.first + window.width)
+    before, after = max(-distances[0], 0), max(distances[-1], 0)
+    first = _Shifted(graph, node, reads, distances[0], before, after)
+    values = first.of_reduced()
+    if values is None or first.reads & streams or not pays_to_write_out_window(window.width, len(first.nodes)):
+        return False
+    build = Builder(graph, node)
+    total = first.element(values)
+    for distance in distances[1:]:
+        shifted = _Shifted(graph, node, reads, distance, before, after)
+        values = shifted.of_reduced()
+        assert values is not None
+        total = build.add(ops.Binary(COMBINE[shifted.fn]), total, shifted.element(values))
+    final = graph[total.source]
+    graph.put(replace(final, id=node.id, name=node.name, where=node.where))
+    note(node.id, "its window of {} points of {} is written out, point by point", window.width, reads.step)
+    return True
+
+
+@dataclass
+class _Shifted:
+    """The elements of a window at one distance from the reader's point: position `t + distance` of the step.
+
+    At all points together, the distances are `-before` to `after`, so that all elements are read from one padded value: XLA computes
+    slices of one array in vectors of several elements, and slices that are padded one by one with a branch an element.
+    `reads` holds the nodes that windows read, `nodes` the nodes that are repeated for each distance.
+    """
+
+    graph: Graph
+    node: Node
+    window: Reads
+    distance: int
+    before: int
+    after: int
+    reads: set[int] = field(default_factory=set)
+    nodes: set[int] = field(default_factory=set)
+    _elements: dict[tuple[int, int], Edge | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.build = Builder(self.graph, self.node)
+        self.place = self.window.step.expr + self.distance
+
+    @property
+    def fn(self) -> str:
+        return self.node.op.fn if isinstance(self.node.op, ops.Reduce) else "sum"
+
+    def of_reduced(self) -> list[Edge] | None:
+        """The element of each operand of the reduction."""
+        edges = [self.of(edge, axis) for edge, axis in zip(self.node.inputs, self.window.axes, strict=True)]
+        present = [edge for edge in edges if edge is not None]
+        if len(present) < len(edges) or (isinstance(self.node.op, ops.Dot) and all(self.build.type(e).rank for e in present)):
+            return None  # a product of two matrices is left to the one operation that is made for it
+        return present
+
+    def element(self, values: list[Edge]) -> Edge:
+        """What the reduction takes from this distance; the neutral element where the window has no such point."""
+        op, value = self.node.op, values[0]
+        if isinstance(op, ops.Reduce) and len(op.axes) > 1:
+            value = self.build.add(ops.Reduce(op.fn, without(op.axes, self.window.axes[0])), value)
+        if isinstance(op, ops.Dot):
+            shape = self.node.outputs[0].shape
+            factors = [self.build.add(ops.Broadcast(shape, tuple(range(self.build.type(v).rank))), v) for v in values]
+            value = self.build.add(ops.Binary("mul"), *factors)
+        return self._where(_inside(self.place, self.window.index), value, NEUTRAL[self.fn])
+
+    def of(self, edge: Edge, axis: int) -> Edge | None:
+        """The element of an edge's value along dimension `axis`, which the value of the result lacks; None if it has none."""
+        source = self.graph[edge.source]
+        ranges = [k for k, index in enumerate(edge.index) if isinstance(index, Range)]
+        sizes = self.graph.edge_type(edge).shape
+        if any(size.steps for size in (*sizes[:axis], *sizes[axis + 1 :])):
+            return None
+        if axis < len(ranges):
+            return self._of_read(edge, source, ranges[axis])
+        if ranges or source.domain.condition is not TRUE or not edge.is_own_point(source.domain):
+            return None
+        key = edge.source, axis
+        if key not in self._elements:
+            self.nodes.add(edge.source)
+            self._elements[key] = self._of_node(source, axis)
+        return self._elements[key]
+
+    def _of_read(self, edge: Edge, source: Node, position: int) -> Edge | None:
+        """`x[window]` has the element x[t + distance], read from x with zeros around all its points: outside of them it is not used."""
+        step = self.window.step
+        others = (*edge.index[:position], *edge.index[position + 1 :])
+        if source.domain.steps[position] != step or edge.index[position] != self.window.index:
+            return None
+        if source.domain.condition is not TRUE or any(step in index.steps for index in others):
+            return None
+        self.reads.add(edge.source)
+        point = replace(edge, index=(*edge.index[:position], Point(self.place), *edge.index[position + 1 :]))
+        number = self._position(point)
+        if number is not None:
+            return self._added(ops.Eval(number))
+        whole = replace(edge, index=(*edge.index[:position], full_range(step), *edge.index[position + 1 :]))
+        axis = sum(isinstance(index, Range) for index in edge.index[:position])
+        padded = self._added(ops.Pad(axis, Expr.of(self.before), Expr.of(self.after)), whole)
+        return self._added(ops.Gather(axis), padded, self._added(ops.Eval(self.place + self.before)))
+
+    def _of_node(self, node: Node, axis: int) -> Edge | None:
+        op = node.op
+        if isinstance(op, ELEMENTWISE):
+            return self._applied(op, [self.of(edge, axis) for edge in node.inputs])
+        if isinstance(op, ops.Iota):
+            return self._added(ops.Eval(self.place - self.window.index.start))
+        if isinstance(op, ops.Reduce):
+            inner = kept_axes(node, op)[axis]
+            return self._applied(ops.Reduce(op.fn, without(op.axes, inner)), [self.of(node.inputs[0], inner)])
+        if isinstance(op, ops.Broadcast):
+            shape = (*op.shape[:axis], *op.shape[axis + 1 :])
+            inside = axis in op.axes
+            operand = self.of(node.inputs[0], op.axes.index(axis)) if inside else node.inputs[0]
+            if operand is not None and self.build.type(operand).shape == shape:
+                return operand
+            return self._applied(ops.Broadcast(shape, without(op.axes, axis)), [operand])
+        if isinstance(op, ops.Permute):
+            inner = op.order[axis]
+            kept = without([k for k in op.order if k != inner], inner)
+            return self._applied(ops.Permute(kept), [self.of(node.inputs[0], inner)])
+        if isinstance(op, ops.Dot) and axis == 0 and op.left_batch == op.right_batch == (0,) and not op.left_contract:
+            # Outer products, one for each point of the window. Sums of products stay the one operation that is made for them.
+            return self._applied(ops.Dot((), ()), [self.of(edge, 0) for edge in node.inputs])
+        if isinstance(op, ops.Gather) and not op.batch and op.axis == axis and self.build.type(node.inputs[1]).rank == 1:
+            return self._applied(op, [node.inputs[0], self.of(node.inputs[1], 0)])
+        if isinstance(op, ops.Slice) and op.axis == axis and op.stride == 1:
+            place = self._added(ops.Eval(op.start + self.place - self.window.index.start))
+            return self._added(ops.Gather(axis), node.inputs[0], place)
+        return None
+
+    def _applied(self, op: ops.Op, operands: list[Edge | None]) -> Edge | None:
+        edges = [edge for edge in operands if edge is not None]
+        if len(edges) < len(operands):
+            return None
+        positions = [position for position in map(self._position, edges) if position is not None]
+        if isinstance(op, ops.Binary) and op.fn in _OF_POSITIONS and len(positions) == 2:
+            return self._added(ops.Eval(_OF_POSITIONS[op.fn](*positions)))  # the difference of two positions is often a constant
+        return self._added(op, *edges)
+
+    def _position(self, edge: Edge) -> Expr | None:
+        """The expression of which an edge reads the value, if it does."""
+        source = self.graph[edge.source]
+        points = edge.points(source.domain)
+        if not isinstance(source.op, ops.Eval) or not isinstance(source.op.value, Expr) or len(points) < len(edge.index):
+            return None
+        return source.op.value.substitute(points)
+
+    def _added(self, op: ops.Op, *edges: Edge) -> Edge:
+        """A new node, over the steps with which it varies."""
+        node = self.graph.add(op, edges, where=self.node.where)
+        return Edge(node.id, identity(node.domain))
+
+    def _where(self, condition: Bool, value: Edge, otherwise: float | str) -> Edge:
+        if condition is TRUE:
+            return value
+        shape = self.build.type(value).shape
+        test = self._added(ops.Broadcast(shape, ()), self._added(ops.Eval(condition)))
+        return self.build.add(ops.Where(), test, value, spread(self.build, value, otherwise))
+
+
+def _inside(place: Expr, span: Range) -> Bool:
+    """Where a range contains a point; the parts of the condition that always hold are left out."""
+    atoms = span.start.single_atom, span.stop.single_atom
+    starts = atoms[0].args if isinstance(atoms[0], Maximum) else (span.start,)
+    stops = atoms[1].args if isinstance(atoms[1], Minimum) else (span.stop,)
+    margins = [*(place - start for start in starts), *(stop - 1 - place for stop in stops)]
+    return conjunction(*(at_least_zero(margin) for margin in margins if not provably_nonnegative(margin)))

@@ -1,0 +1,129 @@
+"""Sums of prefixes and suffixes whose terms also depend on the reader, as scans: the kernels of `ir/ranges/terms.py`.
+
+All forms are as safe as the sums that they replace: exponents are never positive, and squares are summed about the running mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.ir.ranges.terms import Term
+from tempo_core.passes.base import Builder, literal
+from tempo_core.passes.ranges.scans import before, evaluated, spread
+from tempo_core.symbolic.domain import Domain, full_range, identity
+from tempo_core.symbolic.expr import Expr, Symbol
+
+
+@dataclass
+class Summation:
+    """The sum of a term over all prefixes, or suffixes, of a step. `whole` builds what is there once, `point` what each reader takes.
+
+    A reader takes position `last` of the scans; its range has `count` points.
+    """
+
+    whole: Builder
+    point: Builder
+    term: Term
+    step: Symbol
+    suffixes: bool
+    last: Expr
+    count: Expr
+
+    def value(self) -> Edge:
+        """The sum, in the shape of the term's factors."""
+        term = self.term
+        kernels = {"": self._weights, "exp": self._exponentials, "difference": self._differences, "square": self._squares}
+        value = kernels[term.kernel]()
+        if term.guard is not None:
+            value = self.point.add(ops.Where(), term.guard, self._weights(), value)
+        return value if term.scale is None else self._two("mul", term.scale, value)
+
+    # -- the kernels --------------------------------------------------------------------------------------------------
+
+    def _weights(self) -> Edge:
+        """The sum of the elements; without elements, the number of points."""
+        if self.term.element is not None:
+            return self._taken(self._summed(self._all(self.term.element)))
+        like = self.term.scale or self.term.centre
+        assert like is not None
+        type = self.point.type(like)
+        count = self.point.add(ops.Cast(type.dtype), self.point.add(ops.Eval(self.count)))
+        return self.point.add(ops.Broadcast(type.shape, ()), count)
+
+    def _exponentials(self) -> Edge:
+        """`sum(exp(x[s] - m[t]) * v[s])`, with the greatest x so far in place of m, and exchanged for m at the end."""
+        assert self.term.point is not None and self.term.centre is not None
+        build, x = self.whole, self._all(self.term.point)
+        greatest = build.add(ops.CumMax(0, self.suffixes), x)
+        shift = self._finite(build, greatest)
+        earlier, earlier_shift = (before(build, e, 0, self.suffixes, first) for e, first in ((greatest, "lowest"), (shift, 0.0)))
+        nothing = build.add(ops.Compare("eq"), earlier, spread(build, x, "lowest"))
+        rescaling = build.add(ops.Unary("exp"), self._two("sub", earlier_shift, shift, build))
+        rescaling = build.add(ops.Where(), nothing, spread(build, x, 1.0), rescaling)  # so far all terms are 0 (or NaN)
+        terms = build.add(ops.Unary("exp"), self._two("sub", x, shift, build))
+        if self.term.element is not None:
+            terms = self._two("mul", terms, self._all(self.term.element), build)
+        sums = self._taken(build.add(ops.LinearScan(0, self.suffixes), rescaling, terms))
+        exchange = self.point.add(ops.Unary("exp"), self._two("sub", self._taken(shift), self.term.centre))
+        return self._two("mul", sums, exchange)
+
+    def _differences(self) -> Edge:
+        """`sum((x[s] - m[t]) * v[s])`, as distances from the first x."""
+        assert self.term.point is not None and self.term.centre is not None
+        distances, origin = self._from_the_first(self._all(self.term.point))
+        if self.term.element is not None:
+            distances = self._two("mul", distances, self._all(self.term.element), self.whole)
+        centre = self._two("sub", self.term.centre, origin)
+        return self._two("sub", self._taken(self._summed(distances)), self._two("mul", self._weights(), centre))
+
+    def _squares(self) -> Edge:
+        """`sum((x[s] - m[t])**2)`: the squares about the mean (Welford), and the distance of the mean from m."""
+        assert self.term.point is not None and self.term.centre is not None
+        build = self.whole
+        distances, origin = self._from_the_first(self._all(self.term.point))
+        shape = build.type(distances).shape
+        number = build.add(ops.Iota(shape[0]))
+        one = build.add(ops.Broadcast((shape[0],), ()), build.add(ops.Eval(shape[0] if self.suffixes else Expr.of(1))))
+        count = build.add(ops.Binary("sub"), one, number) if self.suffixes else build.add(ops.Binary("add"), number, one)
+        counts = build.add(ops.Broadcast(shape, (0,)), build.add(ops.Cast(build.type(distances).dtype), count))
+        means = self._two("div", self._summed(distances), counts, build)
+        earlier = before(build, means, 0, self.suffixes, 0.0)
+        from_earlier, from_mean = self._two("sub", distances, earlier, build), self._two("sub", distances, means, build)
+        squares = self._two("mul", from_earlier, from_mean, build)
+        off = self._two("sub", self._taken(means), self._two("sub", self.term.centre, origin))
+        count_here = self._taken(counts)
+        return self._two("add", self._taken(self._summed(squares)), self._two("mul", count_here, self._two("mul", off, off)))
+
+    def _from_the_first(self, x: Edge) -> tuple[Edge, Edge]:
+        """x minus the element that the scan meets first, and that element. If it is not finite, 0 takes its place."""
+        build = self.whole
+        shape = build.type(x).shape
+        start = shape[0] - 1 if self.suffixes else Expr.of(0)
+        origin = self._finite(build, build.add(ops.Gather(0), x, build.add(ops.Eval(start))))
+        return self._two("sub", x, build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), origin), build), origin
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _all(self, factor: Edge) -> Edge:
+        """A factor at all points of the step, which are the leading dimension."""
+        graph = self.whole.graph
+        assert self.whole.domain is not None
+        steps = [s for s in graph.order if s == self.step or s in self.whole.domain.steps]
+        domain = Domain(tuple(steps), self.whole.domain.condition)
+        node = graph.add(ops.Identity(), [factor], domain=domain, where=self.whole.like.where)
+        return Edge(node.id, tuple(full_range(s) if s == self.step else p for s, p in zip(steps, identity(domain), strict=True)))
+
+    def _summed(self, x: Edge) -> Edge:
+        return self.whole.add(ops.CumSum(0, self.suffixes), x)
+
+    def _taken(self, x: Edge) -> Edge:
+        return self.point.add(ops.Gather(0), x, evaluated(self.point, self.last))
+
+    def _two(self, fn: str, left: Edge, right: Edge, build: Builder | None = None) -> Edge:
+        return (build or self.point).add(ops.Binary(fn), left, right)
+
+    def _finite(self, build: Builder, x: Edge) -> Edge:
+        zero = build.add(ops.Broadcast(build.type(x).shape, ()), literal(build, build.type(x).dtype, 0.0))
+        return build.add(ops.Where(), build.add(ops.Unary("isfinite"), x), x, zero)

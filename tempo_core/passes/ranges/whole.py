@@ -1,0 +1,150 @@
+"""Operations on a prefix or suffix and on values that differ from reader to reader: done on the whole step.
+
+`k[0:t + 1] @ q[t]` is the start of `k[0:T] @ q[t]`, which is one product of matrices for all t together. So no reader has a copy of its
+own of the range. `p[t] @ v[0:t + 1]` is `p[t] @ v[0:T]` with zeros in p from t + 1 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ranges.elements import Elements, range_of
+from tempo_core.ir.types import is_float
+from tempo_core.passes.base import Builder
+from tempo_core.passes.clean.infinities import Infinities
+from tempo_core.passes.ranges.scans import evaluated
+from tempo_core.symbolic.domain import Domain, Range, full_range, step_order
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
+
+
+@dataclass
+class WholeStep:
+    """Dimension `axis` of operand `slot` of a node, which is a prefix or suffix `index` of a step, and the rewrites of that node.
+
+    `element` is the value of the operand at one point of the range.
+    """
+
+    graph: Graph
+    node: Node
+    slot: int
+    axis: int
+    step: Symbol
+    index: Range
+    element: Edge
+
+    def __post_init__(self) -> None:
+        self.build = Builder(self.graph, self.node)
+
+    def rewritten(self) -> Edge | None:
+        """The node's value by the whole step; None if it is no simpler."""
+        if isinstance(self.node.op, ops.Gather):
+            return self._picked(self.node.op)
+        return self._contracted(self.node.op) if isinstance(self.node.op, ops.Dot) else None
+
+    def _picked(self, op: ops.Gather) -> Edge | None:
+        """`take(x[0:t + 1], i)` is `take(x[0:T], min(i, t))`."""
+        if op.batch or self.slot != 0 or self.axis != op.axis or not provably_nonnegative(self.index.length - 1):
+            return None
+        build, position = self.build, self.node.inputs[1]
+        shape = build.type(position).shape
+        zero, start, last = (
+            build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(bound)))
+            for bound in (Expr.of(0), self.index.start, self.index.stop - 1)
+        )
+        if self.index.start != 0:  # positions before the range are those of its first element
+            position = build.add(ops.Binary("add"), build.add(ops.Binary("maximum"), position, zero), start)
+        return build.add(op, self._whole(self.element), build.add(ops.Binary("minimum"), position, last))
+
+    def _contracted(self, op: ops.Dot) -> Edge | None:
+        contracts, batches = (op.left_contract, op.right_contract), (op.left_batch, op.right_batch)
+        contract, other = contracts[self.slot], self.node.inputs[1 - self.slot]
+        if self.axis in batches[self.slot]:
+            return None
+        places = _places(self.graph, self.node, op, self.slot)
+        if self.axis not in contract:
+            if not other.steps & (self.index.steps | {self.step}):
+                return None  # the product is a function of single points
+            product = self._product(op, self._whole(self.element), other)
+            return self.build.add(ops.Slice(places[self.axis], self.index.start, self.index.stop), product)
+        axis = contracts[1 - self.slot][contract.index(self.axis)]
+        if Elements(self.graph, self.node, self.step, self.index).of(other, axis) is not None:
+            return None  # a sum of products of elements: a loop adds these up
+        masked = self.build.add(ops.Pad(axis, self.index.start, self.step.bound_expr - self.index.stop), other)
+        if not is_float(self.node.outputs[0].dtype):
+            return self._product(op, self._whole(self.element), masked)
+        kept = [places[a] for a in sorted(places)]
+        if contract != (self.axis,) or kept != sorted(kept):
+            return None
+        steps = step_order(self.element.steps, self.graph.order)
+        each, whole = (Builder(self.graph, self.node, Domain(of)) for of in (steps, tuple(s for s in steps if s != self.step)))
+        is_prefix = bool(self.index.start == 0)
+        infinities = Infinities(each, whole, self._all, self.element, self.step, is_first=is_prefix)
+        product = self._product(op, self._whole(infinities.finite()), masked)
+        end = evaluated(self.build, self.index.stop - 1 if is_prefix else self.index.start)
+        reached = infinities.reached(self.build, end, tuple(range(len(kept))))
+        return self.build.add(
+            ops.Binary("add"), product, self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), reached)
+        )
+
+    def _product(self, op: ops.Dot, operand: Edge, other: Edge) -> Edge:
+        return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
+
+    def _whole(self, element: Edge) -> Edge:
+        """The values of `element` at all points of the step, as dimension `axis`."""
+        place = next(k for k, at in enumerate(element.index) if self.step in at.steps)
+        edge = replace(element, index=(*element.index[:place], full_range(self.step), *element.index[place + 1 :]))
+        first = sum(isinstance(at, Range) for at in element.index[:place])
+        order = [k for k in range(self.graph.edge_rank(edge)) if k != first]
+        order.insert(self.axis, first)
+        return edge if order == sorted(order) else self.build.add(ops.Permute(tuple(order)), edge)
+
+    def _all(self, value: Edge) -> Edge:
+        """A value of each point, read at all points of the step."""
+        steps = self.graph[value.source].domain.steps
+        return replace(
+            value, index=tuple(full_range(s) if s == self.step else at for s, at in zip(steps, value.index, strict=True))
+        )
+
+
+def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool]) -> Iterator[WholeStep]:
+    """The dimensions of a node's operands that are prefixes or suffixes which move with the reader.
+
+    `is_there` says whether a node's values at all points of a step are there at once: those that the range reads must be.
+    """
+    if not isinstance(node.op, (ops.Gather, ops.Dot)):
+        return
+    for slot, edge in enumerate(node.inputs):
+        for axis, size in enumerate(graph.edge_type(edge).shape):
+            read = range_of(graph, edge, axis) if size.steps else None
+            if read is None:
+                continue
+            step, index = read
+            moves = bool(index.steps) and index.steps <= set(node.domain.steps)
+            if (
+                index.stride != 1
+                or index.size is not None
+                or not moves
+                or not (index.start == 0 or index.stop == step.bound_expr)
+            ):
+                continue
+            if not is_there(node.id, step):
+                continue
+            elements = Elements(graph, node, step, index)
+            element = elements.of(edge, axis)
+            if element is None or not any(step in at.steps for at in element.index):
+                continue
+            if all(is_there(source, step) for source in elements.reads):
+                yield WholeStep(graph, node, slot, axis, step, index, element)
+
+
+def _places(graph: Graph, node: Node, op: ops.Dot, slot: int) -> dict[int, int]:
+    """For each dimension of an operand that a contraction keeps, the dimension of the result that it becomes."""
+    left, right = (graph.edge_rank(edge) for edge in node.inputs)
+    free, batch = op.left_free(left), len(op.left_batch)
+    if slot == 0:
+        return {a: k for k, a in enumerate((*op.left_batch, *free))}
+    return {a: k for k, a in enumerate(op.right_batch)} | {a: batch + len(free) + k for k, a in enumerate(op.right_free(right))}

@@ -1,0 +1,85 @@
+"""Reductions of windows that move with a step, at all its points at once, and of blocks."""
+
+from __future__ import annotations
+
+from tempo_core.ir import ops
+from tempo_core.ir.graph import Edge
+from tempo_core.ir.ranges.moving_windows import Window
+from tempo_core.passes.base import COMBINE, NEUTRAL, Builder
+from tempo_core.passes.batch.borders import extreme
+from tempo_core.passes.ranges.scans import SCANS, filled, spread
+from tempo_core.passes.ranges.scans import before as preceding
+from tempo_core.symbolic.expr import Expr
+
+
+def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamma: float | None = None) -> Edge:
+    """The reduction of each window, by doubling: R_2k[t] = R_k[t] and R_k[t + k] together, where R_k reduces k elements from t on.
+
+    With `gamma`, the sum of `gamma**k * x[t + k]`. Position t of the result has the window of t.
+    """
+    size = build.type(x).shape[axis]
+    before, after = max(-window.first, 0), max(window.first + window.width - 1, 0)
+    ends = [_neutral(build, fn, x, axis, Expr.of(count)) for count in (before, after)]
+    doubled = build.add(ops.Concat(axis), *ends[:1] * (before > 0), x, *ends[1:] * (after > 0))
+    power = 1  # doubled[t] reduces k in 0 .. power - 1
+    total: Edge | None = None
+    covered = 0  # total[t] reduces k in 0 .. covered - 1
+    while True:
+        if window.width & power:
+            total = doubled if total is None else _together(build, fn, total, doubled, axis, covered, gamma)
+            covered += power
+        if covered == window.width:
+            assert total is not None
+            return _cut(build, total, axis, Expr.of(max(window.first, 0)), size)
+        doubled = _together(build, fn, doubled, doubled, axis, power, gamma)
+        power *= 2
+
+
+def of_bounded_windows(build: Builder, fn: str, x: Edge, axis: int, first: Expr, width: Expr) -> Edge:
+    """The reduction of each window of `width` points from `t + first` on, in a number of operations that does not grow with the width.
+
+    The elements are divided into blocks of `width` (van Herk, 1992; Gil and Werman, 1993). A window is the end of one block and the
+    start of the next. Both are scans inside of the blocks. A sum is one of elements of the window alone, without differences of sums.
+    """
+    shape = build.type(x).shape
+    size, begin, before = shape[axis], extreme([first, Expr.of(0)], 1), extreme([-first, Expr.of(0)], 1)
+    count = (extreme([begin + size + width, before + size], 1) + width - 1) // width
+    ends = [_neutral(build, fn, x, axis, missing) for missing in (before, count * width - before - size)]
+    whole = build.add(ops.Concat(axis), ends[0], x, ends[1])
+    rows = build.add(ops.Reshape((*shape[:axis], count, width, *shape[axis + 1 :])), whole)
+    suffixes = SCANS[fn](build, rows, axis + 1, True)
+    prefixes = preceding(build, SCANS[fn](build, rows, axis + 1, False), axis + 1, False, NEUTRAL[fn])
+    flat = [build.add(ops.Reshape((*shape[:axis], count * width, *shape[axis + 1 :])), part) for part in (suffixes, prefixes)]
+    return build.add(ops.Binary(COMBINE[fn]), *(_cut(build, part, axis, begin + k * width, size) for k, part in enumerate(flat)))
+
+
+def _together(build: Builder, fn: str, left: Edge, right: Edge, axis: int, shift: int, gamma: float | None) -> Edge:
+    """`left[t]` and `right[t + shift]` together, at the positions that have both."""
+    size = build.type(right).shape[axis] - shift
+    moved = _cut(build, right, axis, Expr.of(shift), size)
+    if gamma is not None:
+        moved = build.add(ops.Binary("mul"), moved, spread(build, moved, gamma**shift))
+    return build.add(ops.Binary(COMBINE[fn]), _cut(build, left, axis, Expr.of(0), size), moved)
+
+
+def _cut(build: Builder, x: Edge, axis: int, start: Expr, size: Expr) -> Edge:
+    return build.add(ops.Slice(axis, start, start + size), x)
+
+
+def _neutral(build: Builder, fn: str, x: Edge, axis: int, size: Expr) -> Edge:
+    """`size` neutral elements of a function along `axis`, otherwise of the shape of x."""
+    return filled(build, x, axis, size, NEUTRAL[fn])
+
+
+def of_blocks(build: Builder, fn: str, x: Edge, axis: int, size: Expr) -> Edge:
+    """The reduction of each block of `size` elements, at each position of the block; the last one may be shorter."""
+    shape = build.type(x).shape
+    before, after = shape[:axis], shape[axis + 1 :]
+    count = (shape[axis] + size - 1) // size
+    missing = count * size - shape[axis]
+    whole = build.add(ops.Concat(axis), x, _neutral(build, fn, x, axis, missing))
+    rows = build.add(ops.Reshape((*before, count, size, *after)), whole)
+    reduced = build.add(ops.Reduce(fn, (axis + 1,)), rows)
+    others = tuple(k for k in range(len(shape) + 1) if k != axis + 1)
+    repeated = build.add(ops.Broadcast((*before, count, size, *after), others), reduced)
+    return _cut(build, build.add(ops.Reshape((*before, count * size, *after)), repeated), axis, Expr.of(0), shape[axis])

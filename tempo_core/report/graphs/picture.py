@@ -1,0 +1,72 @@
+"""The content of a picture of a graph: boxes with lines of text, and the reads between them. `report/graphs/draw.py` draws it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tempo_core.ir.graph import Edge, Graph, Node, is_identity
+from tempo_core.ir.graph_text import op_text
+from tempo_core.ir.ops import Constant, Dataflow, Input, Merge, Op, Output, Sink, Udf
+from tempo_core.symbolic.condition import TRUE
+
+WIDEST = 44  # characters of a line in a box
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box: its lines of text, the user's line, the domain that gives its colour, and its reads: (source, label)."""
+
+    lines: tuple[str, ...]
+    where: str
+    domain: str
+    reads: tuple[tuple[int, str], ...]
+    is_merge: bool = False
+    is_end: bool = False
+
+
+Picture = dict[int, Box]
+
+
+def boxes(graph: Graph) -> Picture:
+    """One box per node and one arrow per read; the arrow shows the index unless it is the identity."""
+    return {
+        node.id: Box(
+            tuple(node_lines(node)),
+            node.where,
+            str(node.domain),
+            tuple((edge.source, edge_label(graph, node, edge)) for edge in node.inputs),
+            is_merge=isinstance(node.op, Merge),
+            is_end=isinstance(node.op, (Input, Output, Sink)),
+        )
+        for node in graph
+    }
+
+
+def node_lines(node: Node) -> list[str]:
+    """The lines in a node's box: its name, its operation, its types, its domain."""
+    kind = op_text(node.op)
+    if isinstance(node.op, Dataflow):
+        kind = "Dataflow: " + " ".join(short_name(op) for op, _, _ in node.op.body.instructions)
+    elif isinstance(node.op, (Udf, Sink, Merge, Input)):  # their types and names are in the lines below
+        kind = f"{type(node.op).__name__} {getattr(node.op, 'name', '')}".rstrip()
+    elif isinstance(node.op, Constant):
+        kind = kind.replace("Constant(" + str(node.outputs[0]) + ", ", "Constant(")
+    types = ", ".join(map(str, node.outputs))
+    lines = [f"%{node.id} {node.name}".rstrip(), kind, types, f"over {node.domain}"]
+    return [line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in lines if line]
+
+
+def short_name(op: Op) -> str:
+    """`tanh` for the tanh of a value, `Slice` for a slice."""
+    function = getattr(op, "fn", None)
+    return function if isinstance(function, str) else type(op).__name__
+
+
+def edge_label(graph: Graph, reader: Node, edge: Edge) -> str:
+    """`[t - 1] if t >= 1`; empty for a plain read at the reader's own point."""
+    source = graph[edge.source]
+    plain = is_identity(edge, source, reader.domain) or not edge.index
+    index = "" if plain else f"[{', '.join(map(str, edge.index))}]"
+    output = f".{edge.output}" if edge.output else ""
+    condition = "" if edge.condition is TRUE else f" if {edge.condition}"
+    return f"{index}{output}{condition}".strip()

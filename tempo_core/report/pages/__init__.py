@@ -1,0 +1,1 @@
+"""Pages for notebooks and terminals, and formulas."""

@@ -1,0 +1,1 @@
+"""Plans, profiles and explanations of compiled programs."""

@@ -1,0 +1,294 @@
+"""What the compiler did to each operation of a program, and why.
+
+The passes run again, and note their decisions (`passes/decisions.py`). An operation is followed from the program as it was written to the
+statement that computes it, and from there to its loops, its device program, and the store of its values.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from tempo_core.errors import ArgumentError
+from tempo_core.ir.dependence import forward_order
+from tempo_core.ir.graph import Graph, Node
+from tempo_core.ir.names.naming import kind_of, names
+from tempo_core.ir.names.source_lines import targets
+from tempo_core.ir.names.user_lines import Sources, span
+from tempo_core.ir.ops import Broadcast, Constant, End, Eval, Input, Iota, Merge, Output, Sink, Udf
+from tempo_core.passes.base import Pass
+from tempo_core.passes.decisions import Decision, Ref, recording
+from tempo_core.report.graphs.picture import edge_label
+from tempo_core.runtime.staged.host import statements
+from tempo_core.runtime.staged.stage import Staged
+from tempo_core.schedule import Loop, Scheduled
+from tempo_core.schedule.tree import loop_label, with_loops
+from tempo_core.symbolic.condition import Bool
+
+READERS = 4  # of a value that are listed
+_NUMBERS = (Broadcast, Eval, Iota)
+UNNEEDED = "not computed: no result needs it"
+
+
+@dataclass
+class _Story:
+    """What happened to an operation. Its value is that of `node` now, in its output `output` (-1: in none); None if it is gone."""
+
+    written: Node
+    node: int | None
+    output: int = 0
+    texts: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        if text not in self.texts:
+            self.texts.append(text)
+
+
+def explanation(
+    source: Graph,
+    written: Graph,
+    passes: Sequence[Pass],
+    scheduled: Scheduled,
+    staged: Staged | None,
+    sources: Sources,
+    tensor: str = "",
+) -> str:
+    """The text for all operations, or for those of one tensor.
+
+    `source` is the program as it was written, without what no result needs; `written` has that too.
+    """
+    stories = {node.id: _Story(node, node.id) for node in source}
+    numbers = _follow(source, passes, stories)
+    final = _Final(scheduled, staged)
+    for story in stories.values():
+        if story.node is not None:
+            for text in final.of(numbers[story.node], story.output):
+                story.say(text)
+    headings: dict[str, list[_Story]] = {}
+    for node in written:
+        story = stories.get(node.id) or _Story(node, None, texts=[UNNEEDED])
+        headings.setdefault(_heading(story.written, sources), []).append(story)
+    chosen = {heading: group for heading, group in headings.items() if not tensor or tensor in _tensors(group)}
+    if tensor and not chosen:
+        every = sorted({name for group in headings.values() for name in _tensors(group)})
+        near = difflib.get_close_matches(tensor, every, 1)
+        hint = f"program.explain({near[0]!r})" if near else f"its tensors are {', '.join(every) or 'without names'}"
+        raise ArgumentError(f"the program has no tensor {tensor!r}", hint=hint)
+    return "\n\n".join(text for heading, group in chosen.items() if (text := _section(heading, group)))
+
+
+def _follow(source: Graph, passes: Sequence[Pass], stories: Mapping[int, _Story]) -> dict[int, int]:
+    """Run the passes, and tell the stories. Returns the number in the final graph of each node that is left."""
+    graph = source
+    for each in passes:
+        with recording() as decisions:
+            after = each.apply(graph)
+        by_node: dict[int, list[tuple[int, Decision]]] = {}
+        for position, decision in enumerate(decisions):
+            by_node.setdefault(decision.node, []).append((position, decision))
+        naming = _Names(graph, after)
+        for story in stories.values():
+            if story.node is not None:
+                _tell(story, each, graph, after, by_node, naming)
+        graph = after
+    return {old: new for new, old in enumerate(forward_order(graph))}
+
+
+def _tell(
+    story: _Story,
+    each: Pass,
+    before: Graph,
+    after: Graph,
+    decisions: Mapping[int, Sequence[tuple[int, Decision]]],
+    naming: _Names,
+) -> None:
+    """What one pass did to one operation."""
+    at, last = story.node, -1
+    assert at is not None
+    first = at
+    told: list[Decision] = []
+    while True:
+        moved = False
+        for position, decision in decisions.get(at, ()):
+            if position <= last:
+                continue
+            told.append(decision)
+            last = position
+            if decision.into is not None and at not in after.nodes:
+                at, story.output, moved = decision.into, decision.output, True
+                break
+        if not moved:
+            break
+    for (text, *others), group in groupby(told, key=lambda d: (d.text, *d.about[1:])):
+        firsts: list[object] = []  # sets and dicts are among them
+        for thing in (about for decision in group for about in decision.about[:1]):
+            if thing not in firsts:
+                firsts.append(thing)
+        story.say(naming.text(text, firsts, others))
+    if at not in after.nodes:
+        story.node = None
+        story.say(f"not needed any more after the pass {each.name}: nothing reads it then")
+        return
+    story.node = at
+    if not told and at == first and _differs(before[at], after[at]):
+        story.say(each.effect or f"rewritten by the pass {each.name}")
+
+
+def _differs(before: Node, after: Node) -> bool:
+    return before.op != after.op or before.domain != after.domain or before.outputs != after.outputs
+
+
+class _Names:
+    """The names of nodes while a pass runs."""
+
+    def __init__(self, before: Graph, after: Graph):
+        self.before, self.after = before, after
+
+    def text(self, text: str, firsts: Sequence[object], others: Sequence[object]) -> str:
+        """The text of a decision, or of several ones that differ in what their first {} stands for."""
+        return text.format(", ".join(map(self._shown, firsts)), *map(self._shown, others))
+
+    def _shown(self, about: object) -> str:
+        if isinstance(about, Ref):
+            node = self.before.nodes.get(about.node) or self.after.nodes.get(about.node)
+            if node is None:
+                return "another value"
+            line = span([node.where])
+            return f"`{_name(node)}{about.index}`" + (f" ({line})" if line else "")
+        if isinstance(about, Mapping):
+            return ", ".join(f"{step} = {point}" for step, point in about.items())
+        if isinstance(about, (set, frozenset)):
+            return ", ".join(sorted(map(str, about)))
+        return f"`{about}`" if isinstance(about, Bool) else str(about)
+
+
+def _name(node: Node) -> str:
+    """The user's name for a node, or its operation and the variable that its line assigns."""
+    if node.name or isinstance(node.op, Output):
+        return node.name or f"output {node.op.position}"  # type: ignore[attr-defined]
+    variables = ", ".join(targets(node.where))
+    return f"{kind_of(node.op)} in {variables}" if variables else kind_of(node.op)
+
+
+# -- where an operation ends up ---------------------------------------------------------------------------------------
+
+
+class _Final:
+    """The statements, loops, device programs and stores of the final graph."""
+
+    def __init__(self, scheduled: Scheduled, staged: Staged | None):
+        self.graph, self.storage, self.staged = scheduled.graph, scheduled.storage, staged
+        self.labels, self.users = names(self.graph), self.graph.users()
+        self.loops: dict[int, list[str]] = {}
+        for execute, loops in with_loops(scheduled.root):
+            path = " > ".join(map(self._loop, loops)) or "no loop"
+            if path not in self.loops.setdefault(execute.node, []):
+                self.loops[execute.node].append(path)
+        self.programs: dict[int, list[int]] = {}
+        for segment in () if staged is None else staged.segments:
+            for item in segment.items:
+                for execute in statements(item):
+                    numbers = self.programs.setdefault(execute.node, [])
+                    if segment.number not in numbers:
+                        numbers.append(segment.number)
+
+    def of(self, node_id: int, output: int) -> Iterator[str]:
+        node = self.graph[node_id]
+        if isinstance(node.op, Output):
+            return
+        if isinstance(node.op, Input):
+            yield "fed to the program"
+            return
+        if isinstance(node.op, End):
+            yield "looked at in each iteration: the loop ends after the first one in which it holds"
+        elif isinstance(node.op, Sink) or (isinstance(node.op, Udf) and node.op.kind == "host"):
+            yield "called on the host" + ("" if self.staged is None else ", between device programs")
+        yield self._place(node)
+        if output < 0:
+            yield "used only inside of that statement, and not kept"
+        elif (node_id, output) in self.storage and node.outputs:
+            yield self._store(node, output)
+            spread = None if self.staged is None else self.staged.spread
+            if spread is not None and spread.divides(node.outputs[output]):
+                yield f"in parts on {len(spread.devices)} devices, by its points of `{spread.step}`"
+
+    def _loop(self, loop: Loop) -> str:
+        is_written_out = self.staged is not None and self.staged.unrolled.writes_out(loop)
+        return f"`{loop_label(loop)}`" + (" (written out)" if is_written_out else "")
+
+    def _place(self, node: Node) -> str:
+        loops = ", and in ".join(self.loops.get(node.id, ["no loop"]))
+        numbers = self.programs.get(node.id, [])
+        of_device = ", ".join(map(str, numbers))
+        device = f", in device program{'s' if len(numbers) > 1 else ''} {of_device}" if numbers else ""
+        return f"runs as the statement `{self.labels[node.id]}`, in {loops}{device}"
+
+    def _store(self, node: Node, output: int) -> str:
+        key = (node.id, output)
+        storage = self.storage[key]
+        slots = " x ".join(map(str, storage.slots)) or "1"
+        if storage.size == 1:
+            kept = "kept in 1 slot, as one of its points lives at a time"
+        elif storage.kind == "block":
+            kept = f"kept in {slots} slots, as a block: ranges of its points are read"
+        else:
+            kept = f"kept in a {storage.kind} of {slots} slots, as so many points live at a time"
+        if self.staged is not None and len(self.staged.segments) > 1 and key in self.staged.store_keys:
+            kept += " (it lives between device programs)"
+        return f"{kept}; {self._readers(node, output)}"
+
+    def _readers(self, node: Node, output: int) -> str:
+        reads = dict.fromkeys(
+            f"`{self.labels[reader.id]}`{_at(edge_label(self.graph, reader, reader.inputs[slot]))}"
+            for reader, slot in self.users[node.id]
+            if reader.inputs[slot].output == output
+        )
+        listed = list(reads)[:READERS]
+        more = f" and {len(reads) - READERS} more" if len(reads) > READERS else ""
+        return f"read by {', '.join(listed)}{more}" if listed else "read by nothing"
+
+
+def _at(label: str) -> str:
+    index = label.split(" if ")[0].split(".")[0] if label.startswith("[") else ""
+    return f" at {index}" if index else ""
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def _heading(node: Node, sources: Sources) -> str:
+    """The tensor that an operation belongs to, and its line."""
+    name = node.name or ", ".join(targets(node.where))
+    line = span([node.where])
+    title = name if name else "an operation without a name"
+    return f"{title}  {line}" if line else title
+
+
+def _tensors(group: Sequence[_Story]) -> set[str]:
+    named = {story.written.name for story in group} | {name for story in group for name in targets(story.written.where)}
+    return named - {""}
+
+
+def _section(heading: str, group: Sequence[_Story]) -> str:
+    """The operations of a tensor; those with the same story share it.
+
+    Left out are numbers, repeated to the shape of another operand, and what no result needs beside what one needs.
+    """
+    told = [story for story in group if not isinstance(story.written.op, (Constant, Output))]
+    told = [story for story in told if story.written.name or not isinstance(story.written.op, _NUMBERS)] or told
+    is_alive = any(story.texts != [UNNEEDED] for story in told)
+    stories: dict[tuple[str, ...], list[str]] = {}
+    for story in told:
+        if story.texts != [UNNEEDED] or not is_alive or story.written.name:
+            stories.setdefault(tuple(story.texts), []).append(_kind(story.written))
+    lines = [heading]
+    for texts, kinds in stories.items():
+        lines.append(f"  {', '.join(dict.fromkeys(kinds))}")
+        lines += [f"    {text}" for text in texts]
+    return "\n".join(lines) if stories else ""
+
+
+def _kind(node: Node) -> str:
+    return "recurrence" if isinstance(node.op, Merge) else kind_of(node.op)

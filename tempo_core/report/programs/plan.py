@@ -1,0 +1,324 @@
+"""The plan of a program, before it runs: its schedule, its XLA programs, and the memory of each tensor with the peaks."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import jax
+
+from tempo_core.errors import ArgumentError, ConfigError, OutOfMemoryError, OutOfMemoryPlanError, quoted
+from tempo_core.files import refusal
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.names.naming import head, value_names
+from tempo_core.ir.names.source_lines import split_line
+from tempo_core.ir.names.user_lines import Sources
+from tempo_core.ir.ops import Merge
+from tempo_core.report.pages.page import Group, Page, Picture, Shown, Table, Text, place, with_bars
+from tempo_core.report.programs.memory_picture import memory_svg
+from tempo_core.report.programs.memory_table import COLUMNS, StoredTensor, largest, memory_text, peaks_text, usage_text
+from tempo_core.runtime.cost.usage import DEVICE, HOST, Moment, PlannedTensor, Usage, usage_of
+from tempo_core.runtime.staged.host import Chunks, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.staged.stage import Staged
+from tempo_core.schedule import Scheduled
+from tempo_core.schedule.outline import outline
+
+_SMALLER = "use smaller bounds or shapes; or a window, x[t - 3:t + 1], instead of all steps, x[0:T]; or Config(disable=('vectorize(t)',))"
+
+
+@dataclass(frozen=True)
+class Plan(Shown):
+    """`device_programs`: for each XLA program, the loops in which the host starts it ("" if it runs once). `compiles` is their number.
+
+    `tensors` are the stores. The memory of the whole run (`usage`, and what follows from it) is counted when it is asked for, by
+    tracing the device programs; nothing is compiled for it.
+    """
+
+    schedule: str
+    tensors: tuple[StoredTensor, ...]
+    device_programs: tuple[str, ...]
+    outline: str = ""  # the schedule in short form
+    written_out: str = ""  # the loops that are written out, a line each, with what that costs
+    devices: str = ""  # the step that is spread over several devices
+    steps: tuple[str, ...] = ()  # of the program, by name
+    count: Callable[[], Usage] = field(default=lambda: Usage((), ()), repr=False, compare=False)
+
+    @property
+    def compiles(self) -> int:
+        return len(self.device_programs)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the stores that live on the device between XLA programs. XLA itself manages temporaries inside a program."""
+        return sum(t.bytes for t in self.tensors if t.persistent)
+
+    @functools.cached_property
+    def usage(self) -> Usage:
+        """Every tensor of a run with its bytes, place and lifetime, and the moments of the program with their sums."""
+        return self.count()
+
+    @property
+    def peak_device_bytes(self) -> int:
+        """The most bytes on the device at a time: stores, inputs, results, arguments, and the temporaries of the device program that runs.
+
+        The temporaries are XLA's own figure for programs that are compiled, else an estimate that is rarely too small.
+        """
+        return self.peak_device.device_bytes
+
+    @property
+    def peak_host_bytes(self) -> int:
+        """The most bytes on the host at a time: fed arrays, results, host stores, and the arguments of functions on the host."""
+        return self.peak_host.host_bytes
+
+    @property
+    def peak_device(self) -> Moment:
+        """Where `peak_device_bytes` are needed: the device program, its loops, the statement and the user's line."""
+        return self.usage.on_device
+
+    @property
+    def peak_host(self) -> Moment:
+        """Where `peak_host_bytes` are needed."""
+        return self.usage.on_host
+
+    def check_memory(self, limit: int) -> None:
+        """Raise OutOfMemoryPlanError if the peak does not fit in `limit` bytes: the peak on the device, or of a NumPy program on the host."""
+        on_device = self.peak_device_bytes > 0
+        place, peak = (DEVICE, self.peak_device) if on_device else (HOST, self.peak_host)
+        needed = peak.device_bytes if on_device else peak.host_bytes
+        if needed > limit:
+            raise OutOfMemoryPlanError(
+                f"the plan needs {needed:,} bytes on the {place}, in {peak}, but memory_limit allows {limit:,}; the largest tensors at that point:"
+                f"{_largest(self.usage.alive(peak, place))}",
+                hint=f"{_SMALLER}; or allow more, Config(memory_limit=...)",
+            )
+
+    def out_of_memory(self, said: str) -> OutOfMemoryError:
+        """The error for a run that had too little memory. `said` is the message of the device or of NumPy."""
+        said = next(iter(said.strip().splitlines()), "out of memory")
+        place, peak = (DEVICE, self.peak_device) if self.peak_device_bytes > self.peak_host_bytes else (HOST, self.peak_host)
+        needed, there = (peak.device_bytes if place == DEVICE else peak.host_bytes), _memory_of(place)
+        fits = f", which has {there:,}: {-(-needed // there):,} times smaller, it would fit" if there and needed > there else ""
+        return OutOfMemoryError(
+            f"the run needs more memory than there is ({said}): {needed:,} bytes on the {place}{fits}. In {peak}, the largest tensors are:"
+            f"{_largest(self.usage.alive(peak, place))}",
+            hint=f"{_SMALLER}. To refuse such a program before it runs: Config(memory_limit=...)",
+        )
+
+    def programs_per(self, step: str) -> int:
+        """The number of device programs that one iteration of the host's loop over `step` starts, without those of inner loops.
+
+        Of a loop inside of others, `step` names them all, from the outermost: `"i, t"`. Raises ArgumentError for a step that the program lacks.
+        """
+        loops = str(step).split(", ") if step != "" else []
+        here = {name for place in self.device_programs if place for name in place.split(", ")}
+        for name in loops:
+            if name not in here and name not in self.steps:
+                raise ArgumentError(f"the program has no step `{name}`", hint=f"its steps are {', '.join(self.steps) or 'none'}")
+        return self.device_programs.count(", ".join(loops))
+
+    def memory(self, full: bool = False) -> str:
+        """The stores as a table, the largest first. Values that live in one iteration of a loop are listed below the table.
+
+        Tensors of one module, optimizer or object share a row, and small stores share the last row. With `full`, each has a row.
+        """
+        stored = [t for t in self.tensors if t.persistent or math.prod(t.slots) > 1]
+        passing = [t for t in self.tensors if t not in stored]
+        return memory_text(stored, passing, self.bytes, full)
+
+    def table(self, full: bool = False) -> str:
+        """Both peaks with their places, and the tensors that are in memory then, the largest first.
+
+        With `full`, all tensors of the run, each with the moments from which and to which it lives.
+        """
+        return usage_text(self.usage, full)
+
+    def to_json(self) -> dict[str, object]:
+        """The peaks, the moments and all tensors, as objects that `json` writes. Sizes are in bytes; moments are numbered from 0."""
+        moments = self.usage.moments
+        return {
+            "peak_device_bytes": self.peak_device_bytes,
+            "peak_device_moment": moments.index(self.peak_device),
+            "peak_host_bytes": self.peak_host_bytes,
+            "peak_host_moment": moments.index(self.peak_host),
+            "moments": [asdict(moment) for moment in moments],
+            "tensors": [asdict(tensor) for tensor in self.usage.tensors],
+        }
+
+    def json(self) -> str:
+        """`to_json()` as text."""
+        return json.dumps(self.to_json(), indent=1)
+
+    def draw(self, path: str | Path) -> None:
+        """Write an .svg: for each moment of the program a bar of the tensors in memory, on the device and on the host.
+
+        Raises ConfigError for another kind of file, and for one that cannot be written.
+        """
+        path = Path(path)
+        if path.suffix != ".svg":
+            raise ConfigError(f"cannot draw the memory as {path.name}: only .svg is written", hint='plan.draw("memory.svg")')
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(memory_svg(self.usage), encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            raise ConfigError(
+                f"the picture {path} cannot be written: {refusal(error, path)}", hint="give a file in a directory that exists"
+            ) from error
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def _programs(self) -> list[str]:
+        """The device programs, a line each: `2: once each t`."""
+        programs = [f"{number}: {f'once each {place}' if place else 'once'}" for number, place in enumerate(self.device_programs)]
+        has_stores = any(t.persistent for t in self.tensors) and bool(self.device_programs)
+        return ["zeros for the stores: once", *programs] if has_stores else programs
+
+    def _page(self) -> Page:
+        usage, programs = self.usage, self._programs()
+        facts = [("stores", f"{self.bytes:,} bytes between device programs")]
+        facts += [(peak, at) for peak, _, at in (line.partition(": ") for line in peaks_text(usage).splitlines())]
+        alive = {DEVICE: usage.alive(usage.on_device, DEVICE), HOST: usage.alive(usage.on_host, HOST)}
+        tables = [
+            Table(f"on the {at}, at the peak", COLUMNS, (Group(with_bars(largest(alive[at]))),)) for at in alive if alive[at]
+        ]
+        texts = [("schedule", self.outline), (f"device programs: {len(programs)}", "\n".join(programs))]
+        texts += [("written out", self.written_out), ("devices", self.devices)]
+        shown = [Text(title, text) for title, text in texts if text]
+        return Page("plan", tuple(facts), (self._by_line(), *tables, *shown, Picture("memory over time", memory_svg(usage))))
+
+    def _by_line(self) -> Table:
+        """The stores under the user's lines, in the order of the lines."""
+        planned = sorted(self.usage.tensors, key=lambda tensor: (tensor.place == DEVICE, -tensor.first))
+        lives = {tensor.name: _life(tensor, self.usage.moments) for tensor in planned}
+        lines: dict[str, list[StoredTensor]] = {}
+        for stored in sorted(self.tensors, key=lambda stored: -stored.bytes):
+            lines.setdefault(stored.line, []).append(stored)
+        sums = {line: sum(stored.bytes for stored in tensors) for line, tensors in lines.items()}
+        groups = []
+        for line in sorted(lines, key=lambda line: (not line, split_line(line))):
+            rows = []
+            for t in lines[line]:
+                life = lives.get(t.name, "") if t.persistent else "inside a device program" if self.device_programs else ""
+                rows.append(((t.name, t.kind, t.type, t.slots_text, f"{t.bytes:,}", life), t.bytes))
+            where, code = place(line)
+            most = max(sums.values())
+            share = sums[line] / most if most else 0.0
+            groups.append(
+                Group(with_bars(rows, most), code or where or "no line of the program", where, f"{sums[line]:,}", share)
+            )
+        return Table("stores by line", ("tensor", "store", "type", "slots", "bytes", "in memory"), tuple(groups))
+
+    def text(self, full: bool = False) -> str:
+        """Schedule, stores and device programs. With `full`, each statement and each store has a line of its own."""
+        programs = self._programs()
+        listed = "\n".join(programs)
+        written_out = f"\nwritten out\n{_indented(self.written_out)}\n" if self.written_out else ""
+        devices = f"\ndevices\n  {self.devices}\n" if self.devices else ""
+        return (
+            f"schedule\n{_indented(self.schedule if full else self.outline)}\n\nstorage\n{_indented(self.memory(full))}\n\n"
+            f"device programs: {len(programs)}\n{_indented(listed)}\n"
+            f"\nmemory\n{_indented(peaks_text(self.usage))}\n{devices}{written_out}"
+        )
+
+
+def _life(tensor: PlannedTensor, moments: Sequence[Moment]) -> str:
+    """When a tensor is in memory: `device program 1 to device program 3`."""
+    first, last = moments[tensor.first].name, moments[tensor.last].name
+    if (tensor.first, tensor.last) == (0, len(moments) - 1):
+        return "the whole run"
+    return first if first == last else f"{first} to {last}"
+
+
+def _memory_of(place: str) -> int | None:
+    """The bytes of a device's memory, or of the host's, free or not; None where it is not known."""
+    statistics = jax.local_devices()[0].memory_stats() if place == DEVICE else None
+    if statistics:
+        return statistics.get("bytes_limit")
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return None
+
+
+def _largest(tensors: Sequence[PlannedTensor]) -> str:
+    """The five largest of some tensors, one on each line, with the user's lines."""
+    lines = []
+    for tensor in tensors[:5]:
+        slots = f" x {math.prod(tensor.slots)} slots" if tensor.slots and tensor.kind != "temporary" else ""
+        where = f"\n      at {quoted(tensor.line)}" if tensor.line else ""
+        lines.append(f"\n    {tensor.name} ({tensor.kind}): {tensor.type}{slots} = {tensor.bytes:,} bytes{where}")
+    return "".join(lines)
+
+
+def plan_of(
+    graph: Graph,
+    scheduled: Scheduled,
+    staged: Staged | None,
+    sources: Sources | None = None,
+    parameters: Collection[str] = (),
+    place: str = DEVICE,
+) -> Plan:
+    """The plan of a scheduled program. `sources` are the user's lines, `parameters` the names of modules' parameters.
+
+    An interpreted program has its arrays in `place`, the "device" or the "host".
+    """
+    persistent = set(staged.store_keys) if staged is not None else set(scheduled.storage)
+    labels = value_names(graph)
+    tensors = []
+    for (node_id, output), storage in scheduled.storage.items():
+        node = graph[node_id]
+        type = node.outputs[output]
+        key, name = (node_id, output), labels[node_id, output]
+        line = (sources or Sources()).of_value(node, output)
+        each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
+        noun = "parameters" if name in parameters else "tensors"
+        group = f"{head(name)}{'|' if isinstance(node.op, Merge) else ''}"
+        tensors.append(
+            StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent, group, noun, line)
+        )
+    places = tuple(_places(staged.items, ())) if staged is not None else ()
+    written_out = staged.unrolled.text(graph) if staged is not None else ""
+
+    def count() -> Usage:
+        return usage_of(graph, scheduled, staged, sources or Sources(), place)
+
+    return Plan(
+        scheduled.text(),
+        tuple(tensors),
+        places,
+        outline(scheduled.root, graph, sources),
+        written_out,
+        _devices(scheduled, staged),
+        tuple(step.name for step in graph.order),
+        count,
+    )
+
+
+def _devices(scheduled: Scheduled, staged: Staged | None) -> str:
+    spread = None if staged is None else staged.spread
+    return "" if spread is None else spread.text(scheduled.bounds[spread.step.bound_symbol])
+
+
+def _places(items: Sequence[HostItem], loops: tuple[str, ...]) -> list[str]:
+    places: list[str] = []
+    for item in items:
+        if isinstance(item, Segment):
+            places.append(", ".join(loops))
+        elif isinstance(item, HostLoop):
+            places += _places([*item.edge, *item.body], (*loops, item.counter.name))
+        elif isinstance(item, Chunks):
+            places.append(", ".join((*loops, f"some {item.counter.name}")))
+        elif isinstance(item, HostIf):
+            places += _places(item.then, loops) + _places(item.orelse, loops)
+    return places
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())

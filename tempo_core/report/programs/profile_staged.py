@@ -1,0 +1,145 @@
+"""The profile of a staged program: its device programs, compiled with names, run under JAX's profiler."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tempo_core.backends.base import Backend
+from tempo_core.backends.scopes import Scope, naming
+from tempo_core.ir import graph_text as ir_text
+from tempo_core.ir.ops import Sink, Udf
+from tempo_core.ir.udf import Fed
+from tempo_core.report.programs.hlo import HloText
+from tempo_core.report.programs.profile import LAUNCHING, OWN, PYTHON, Entry, Frame, Places, on_host
+from tempo_core.report.programs.timeline import CALL, LAUNCH, OTHER_WORK, Timeline, marked, tracing
+from tempo_core.runtime.feeds import Feeds
+from tempo_core.runtime.numerics import Watch
+from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.staged.stage import Staged
+from tempo_core.schedule import Scheduled
+
+_PROGRAM = re.compile(r"tempo_[0-9a-f]+_(\d+)")
+
+
+class ProfiledProgram:
+    """A staged program whose operations and functions can be found again on the profiler's timeline.
+
+    Its XLA programs are those of the program itself, with names in their metadata. They are compiled for themselves: a cache may hold
+    programs with other names, or without.
+    """
+
+    def __init__(
+        self,
+        scheduled: Scheduled,
+        backend: Backend,
+        check_numerics: bool = False,
+        disable: Collection[str] = (),
+        launch_seconds: float | None = None,
+    ):
+        began = time.perf_counter()
+        graph = scheduled.graph.copy()
+        for node in graph:
+            op = node.op
+            if isinstance(op, (Udf, Sink)) and on_host(node):
+                graph.put(replace(node, op=replace(op, fn=marked(op.fn, f"{CALL}{node.id}"))))
+        marked_program = replace(scheduled, graph=graph)
+        self.staged = Staged(marked_program, type(backend)(), check_numerics, disable, launch_seconds)
+        text = scheduled.text() + ir_text.to_text(scheduled.graph, full_constants=False)
+        with naming(hashlib.sha256(text.encode()).hexdigest()[:16]) as scopes:
+            self.staged.lower_all()
+        self.loops = scopes.loops
+        self.staged.compile_all()
+        self.texts: dict[int, HloText] = {}
+        for segment in self.staged.segments:
+            compiled: Any = segment.compiled
+            self.texts[segment.number] = HloText.of(compiled.as_text())
+            segment.compiled = marked(compiled, f"{LAUNCH}{segment.number}")
+        self.paths: dict[str, tuple[Frame, ...]] = {}  # by mark: the host's loops around a launch or call
+        self.pieces: set[str] = set()  # the labels of loops of which a launch runs some iterations
+        for item, loops in _with_loops(self.staged.items, ()):
+            if isinstance(item, HostCall):
+                self.paths.setdefault(f"{CALL}{item.execute.node}", loops)
+                continue
+            if isinstance(item, Chunks):
+                self.pieces.add(_label(item.counter, item.first, item.last, item.step))
+                loops = (*loops, Frame("loop", _label(item.counter, item.start, item.stop, item.step)))
+            segment = item.segment if isinstance(item, Chunks) else item
+            self.paths[f"{LAUNCH}{segment.number}"] = loops
+        self.compile_seconds = time.perf_counter() - began
+
+    def run(self, fed: Feeds, seed: int, watch: Watch | None) -> dict[int, Any]:
+        for node in self.staged.graph:
+            if isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
+                fed.streams[node.op.fn.name].wrap(functools.partial(marked, mark=f"{CALL}{node.id}"))
+        return self.staged.run(fed, seed, watch)
+
+    def measured(self, run: Callable[[], Any], places: Places) -> tuple[Any, float, list[Entry]]:
+        """What a run gives, its seconds, and its entries."""
+        with tracing() as timeline:
+            results = run()
+        return results, timeline.total / 1e9, list(self._entries(timeline, places))
+
+    def _entries(self, timeline: Timeline, places: Places) -> Iterator[Entry]:
+        measured: dict[str, set[str]] = {}
+        for module, operation in timeline.times:
+            measured.setdefault(module, set()).add(operation)
+        for (module, operation), nanoseconds in timeline.operations.items():
+            program = _PROGRAM.search(module)
+            if program is None or int(program[1]) not in self.texts:
+                work = module.removeprefix("jit_").replace("_", " ") or operation
+                yield Entry((Frame("device program", OTHER_WORK),), OTHER_WORK, "", "", nanoseconds / 1e9, work)
+                continue
+            number = int(program[1])
+            shares = self.texts[number].shares(operation, measured[module])
+            for scope, share in shares.items():
+                kernel = f"{number} {operation}" if len(shares) > 1 else ""
+                yield self._entry(number, scope, timeline, places, nanoseconds / 1e9 * share, kernel)
+        for mark, nanoseconds in timeline.marks.items():
+            path, count = self.paths.get(mark, ()), timeline.counts[mark]
+            if mark.startswith(CALL):
+                node = int(mark.removeprefix(CALL))
+                name, where = places.place(node, None)
+                yield Entry(path, name, where, places.statement(node, None), nanoseconds / 1e9, mark, count)
+            else:
+                program_frame = _program_frame(int(mark.removeprefix(LAUNCH)))
+                yield Entry((*path, program_frame), LAUNCHING, "", "", nanoseconds / 1e9, mark, count)
+        yield Entry((), PYTHON, "", "", timeline.idle / 1e9)
+
+    def _entry(self, number: int, scope: Scope, timeline: Timeline, places: Places, seconds: float, kernel: str) -> Entry:
+        mark = f"{LAUNCH}{number}"
+        labels = (self.loops[loop] for loop in scope.loops)
+        loops = (Frame("loop", text) for text in labels if text not in self.pieces)
+        path = (*self.paths.get(mark, ()), _program_frame(number), *loops)
+        if scope.statement is None:
+            return Entry(path, OWN, "", "", seconds, mark, timeline.counts[mark], kernel)
+        name, where = places.place(*scope.statement, scope.instruction)
+        statement = places.statement(*scope.statement)
+        return Entry(path, name, where, statement, seconds, mark, timeline.counts[mark], kernel)
+
+
+def _program_frame(number: int) -> Frame:
+    return Frame("device program", f"device program {number}")
+
+
+def _label(counter: object, start: object, stop: object, step: int) -> str:
+    return f"for {counter} in {start}:{stop}" + ("" if step == 1 else f":{step}")
+
+
+def _with_loops(
+    items: Sequence[HostItem], loops: tuple[Frame, ...]
+) -> Iterator[tuple[Segment | Chunks | HostCall, tuple[Frame, ...]]]:
+    """The launches and calls of the host, with the host's loops around them."""
+    for item in items:
+        if isinstance(item, HostLoop):
+            inner = (*loops, Frame("loop", _label(item.counter, item.start, item.stop, item.step)))
+            yield from _with_loops([*item.edge, *item.body], inner)
+        elif isinstance(item, HostIf):
+            yield from _with_loops([*item.then, *item.orelse], loops)
+        else:
+            yield item, loops

@@ -1,0 +1,1 @@
+"""What a program costs in operations, bytes, memory and time, before it runs."""

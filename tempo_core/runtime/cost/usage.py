@@ -1,0 +1,300 @@
+"""How much memory a run uses: every tensor with its bytes, place and lifetime, and the sums at each moment of the program.
+
+A moment is a launch of a device program or a call of a function, in program order; what loops repeat is one moment. Stores, inputs and
+results are counted exactly. The temporaries inside a device program are those of XLA if it is compiled, else an estimate
+(`runtime/cost/temporaries.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tempo_core.ir.graph import Graph, Key, Node
+from tempo_core.ir.names.naming import names, value_names
+from tempo_core.ir.names.user_lines import Sources
+from tempo_core.ir.ops import Input, Output
+from tempo_core.ir.types import TensorType
+from tempo_core.runtime.cost.count import cost_of, size_at_an_end
+from tempo_core.runtime.cost.kernels import bytes_of
+from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.staged.stage import Staged
+from tempo_core.schedule import Scheduled, Storage
+
+DEVICE, HOST = "device", "host"
+OTHER = "tables and gaps"
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """Memory of one tensor.
+
+    `type` is that of one value, in bounds; `shape` that of the whole array, in numbers. `kind` is "input", "result", "argument" (of a
+    function), "temporary", or that of a store: "register", "window", "block". It lives in `place`, "device" or "host", from moment
+    `first` to moment `last`. `line` is the user's line, as `file:line`; "" if there is none.
+    """
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    slots: tuple[int, ...]
+    bytes: int
+    place: str
+    first: int
+    last: int
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A launch of a device program, a call of a function, or the end, with the bytes that are in memory then.
+
+    `loops` are the host's loops around it. `statement` is the statement at which a device program needs the most, and `line` its line.
+    Where `is_exact` is false, the temporaries of the device program are an estimate.
+    """
+
+    name: str
+    loops: str = ""
+    statement: str = ""
+    line: str = ""
+    device_bytes: int = 0
+    host_bytes: int = 0
+    is_exact: bool = True
+
+    def __str__(self) -> str:
+        return self.name + (f", once each {self.loops}" if self.loops else "")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """All tensors of a run, and its moments in program order."""
+
+    tensors: tuple[PlannedTensor, ...]
+    moments: tuple[Moment, ...]
+
+    @property
+    def on_device(self) -> Moment:
+        """The moment with the most bytes on the device."""
+        return max(self.moments, key=lambda moment: moment.device_bytes)
+
+    @property
+    def on_host(self) -> Moment:
+        """The moment with the most bytes on the host."""
+        return max(self.moments, key=lambda moment: moment.host_bytes)
+
+    def alive(self, moment: Moment, place: str) -> list[PlannedTensor]:
+        """The tensors in a place at a moment, the largest first."""
+        at = self.moments.index(moment)
+        there = (tensor for tensor in self.tensors if tensor.place == place and tensor.first <= at <= tensor.last)
+        return sorted(there, key=lambda tensor: -tensor.bytes)
+
+
+def usage_of(graph: Graph, scheduled: Scheduled, staged: Staged | None, sources: Sources, place: str) -> Usage:
+    """The memory that a run uses. An interpreted program has its arrays in `place`."""
+    counting = _Counting(graph, scheduled, sources)
+    if staged is None:
+        counting.interpreted(place)
+    else:
+        counting.staged(staged)
+    return counting.usage()
+
+
+class _Counting:
+    def __init__(self, graph: Graph, scheduled: Scheduled, sources: Sources):
+        self.graph, self.scheduled, self.sources, self.bounds = graph, scheduled, sources, scheduled.bounds
+        self.tensors: list[PlannedTensor] = []
+        self.moments: list[Moment] = []
+        self.labels, self.statements = value_names(graph), names(graph)
+
+    def usage(self) -> Usage:
+        moments = []
+        for at, moment in enumerate(self.moments):
+            alive = [tensor for tensor in self.tensors if tensor.first <= at <= tensor.last]
+            device, host = (sum(tensor.bytes for tensor in alive if tensor.place == place) for place in (DEVICE, HOST))
+            moments.append(replace(moment, device_bytes=device, host_bytes=host))
+        return Usage(tuple(self.tensors), tuple(moments))
+
+    def _add(
+        self, name: str, type: TensorType, kind: str, slots: Sequence[int], place: str, first: int, last: int, line: str,
+        values: int | None = None,
+    ) -> None:  # fmt: skip
+        """Count a tensor of so many `values`, by default one for each slot."""
+        sizes = tuple(size_at_an_end(size, self.bounds).evaluate(self.bounds) for size in type.shape)
+        each = size_at_an_end(bytes_of(type), self.bounds).evaluate(self.bounds)
+        whole = (*(number for number in slots if number > 1), *sizes)
+        bytes = each * (math.prod(slots) if values is None else values)
+        self.tensors.append(
+            PlannedTensor(name, str(type), whole, type.dtype, kind, tuple(slots), bytes, place, first, last, line)
+        )
+
+    def _line(self, node: Node) -> str:
+        return next(iter(self.sources.of(node)), node.where) or ""
+
+    def _store(self, key: Key, storage: Storage, place: str, first: int, last: int) -> None:
+        node = self.graph[key[0]]
+        self._add(self.labels[key], node.outputs[key[1]], storage.kind, storage.slots, place, first, last, self._line(node))
+
+    def _result(self, node: Node, place: str, first: int, last: int) -> None:
+        """A result: the values that it reads of its source, and these at each point of its own steps, of which a run may choose one."""
+        (edge,) = node.inputs
+        source, read = self.graph[edge.source], self.graph.edge_type(edge)
+        own = [step.bound_expr for step in node.domain.steps if step not in self.graph.chosen]
+        slots = [size_at_an_end(number, self.bounds).evaluate(self.bounds) for number in (*own, *edge.lengths)]
+        type = TensorType(read.dtype, read.shape[len(edge.lengths) :])
+        name = self.labels.get((edge.source, edge.output), source.name)
+        self._add(name, type, "result", slots, place, first, last, self._line(source))
+
+    def _results(self) -> list[Node]:
+        return [node for node in self.graph if isinstance(node.op, Output)]
+
+    # -- interpreted programs -----------------------------------------------------------------------------------------
+
+    def interpreted(self, place: str) -> None:
+        """One moment: all stores at once, and the largest statement."""
+        cost = cost_of(self.scheduled, None)
+        largest = max(cost.by_statement, key=lambda each: each.numbers["temporaries"], default=None)
+        self.moments = [Moment("the whole run, interpreted", statement=largest.name if largest else "")]
+        for node in self.graph:
+            if isinstance(node.op, Input):
+                self._add(node.op.name, node.outputs[0], "input", (), place, 0, 0, node.where)
+        for key, storage in self.scheduled.storage.items():
+            self._store(key, storage, place, 0, 0)
+        for node in self._results():
+            self._result(node, HOST, 0, 0)
+        if largest is not None and largest.numbers["temporaries"]:
+            bytes = largest.numbers["temporaries"]
+            self.tensors.append(
+                PlannedTensor(largest.name, f"uint8[{bytes}]", (bytes,), "uint8", "temporary", (), bytes, place, 0, 0)
+            )
+
+    # -- device programs and calls ------------------------------------------------------------------------------------
+
+    def staged(self, staged: Staged) -> None:
+        self._walk(staged, staged.items, ())
+        self.moments.append(Moment("the end of the run"))
+        end = len(self.moments) - 1
+        at = {id(item): number for item, number in self.placed}
+        launches = [(item, number) for item, number in self.placed if isinstance(item, Segment)]
+        self._inputs(staged, launches, end)
+        created = {key: number for segment, number in launches for key in segment.creates}
+        passed = {key for segment, _ in launches for keys in segment.stores_passed for key in keys}
+        returned = {key for segment, _ in launches for key in segment.writes}
+        for key in staged.store_keys:
+            if key not in passed | returned | set(staged.kept):
+                continue  # it begins and ends in one device program, as a temporary
+            if key not in self.scheduled.storage:  # a result inside of a loop
+                self._result(self.graph[key[0]], DEVICE, created.get(key, 0), end)
+                continue
+            storage = self.scheduled.storage[key]
+            if key in staged.kept:
+                self._store(key, storage, HOST, 0, end)
+                readers = [number for segment, number in launches if key in segment.reads]
+                if readers:
+                    self._store(key, storage, DEVICE, readers[0], end)
+            else:
+                self._store(key, storage, DEVICE, created.get(key, 0), end)
+        calls = {item.slot: item for item, _ in self.placed if isinstance(item, HostCall)}
+        for segment, number in launches:
+            for fetch in segment.fetches:
+                node = self.graph[fetch.execute.node]
+                if isinstance(node.op, Output):
+                    self._result(node, DEVICE, number, end)
+                    self._result(node, HOST, end, end)
+                    continue
+                call = at[id(calls[fetch.slot])]
+                for edge in staged.lowering.edges(fetch.execute):
+                    type, source = self.graph.edge_type(edge), self.graph[edge.source]
+                    for place, first, last in ((DEVICE, number, end), (HOST, call, call)):
+                        self._add(
+                            self.labels.get((edge.source, edge.output), source.name),
+                            type,
+                            "argument",
+                            (),
+                            place,
+                            first,
+                            last,
+                            self._line(source),
+                        )
+            for put in segment.puts:
+                for output in put.outputs:
+                    node = self.graph[put.execute.node]
+                    for place, first in ((HOST, min(at[id(calls[put.slot])], number)), (DEVICE, number)):
+                        self._add(
+                            self.labels[node.id, output],
+                            node.outputs[output],
+                            "argument",
+                            (),
+                            place,
+                            first,
+                            number,
+                            self._line(node),
+                        )
+            self._temporaries(staged, segment, number)
+        for node in self._results():
+            if (node.id, 0) in staged.kept_outputs:
+                self._result(node, HOST, end, end)
+
+    def _inputs(self, staged: Staged, launches: Sequence[tuple[Segment, int]], end: int) -> None:
+        """Fed arrays: the caller's on the host, and on the device, during a launch or, if several launches read them, the whole run."""
+        for name, node in self.graph.fed().items():
+            readers = [number for segment, number in launches if name in segment.inputs]
+            self._add(name, node.outputs[0], "input", (), HOST, 0, end, node.where)
+            if readers:
+                several = staged.launches_that_read(name) > 1
+                first, last = (0, end) if several else (readers[0], readers[0])
+                self._add(name, node.outputs[0], "input", (), DEVICE, first, last, node.where)
+
+    def _walk(self, staged: Staged, items: Sequence[HostItem], loops: tuple[str, ...]) -> None:
+        self.placed: list[tuple[HostItem, int]]
+        if not loops and not self.moments:
+            self.placed = []
+        for item in items:
+            if isinstance(item, (Segment, Chunks)):
+                segment = item if isinstance(item, Segment) else item.segment
+                around = loops if isinstance(item, Segment) else (*loops, f"some {item.counter.name}")
+                self._moment(segment, self._of_program(staged, segment, around))
+            elif isinstance(item, HostCall):
+                node = self.graph[item.execute.node]
+                self._moment(
+                    item,
+                    Moment(f"function {self.statements[node.id]}", ", ".join(loops), self.statements[node.id], self._line(node)),
+                )
+            elif isinstance(item, HostLoop):
+                self._walk(staged, [*item.edge, *item.body], (*loops, item.counter.name))
+            elif isinstance(item, HostIf):
+                self._walk(staged, [*item.then, *item.orelse], loops)
+
+    def _moment(self, item: HostItem, moment: Moment) -> None:
+        self.placed.append((item, len(self.moments)))
+        self.moments.append(moment)
+
+    def _of_program(self, staged: Staged, segment: Segment, loops: tuple[str, ...]) -> Moment:
+        estimate, exact = staged.temporaries(segment), staged.measured(segment)
+        statement, line = "", ""
+        if estimate.statement is not None:
+            statement, line = self.statements[estimate.statement], self._line(self.graph[estimate.statement])
+        return Moment(f"device program {segment.number}", ", ".join(loops), statement, line, is_exact=exact is not None)
+
+    def _temporaries(self, staged: Staged, segment: Segment, number: int) -> None:
+        """The rows of temporaries: as many as make up the bytes of the device program; equal ones are one row."""
+        estimate, exact = staged.temporaries(segment), staged.measured(segment)
+        left = estimate.bytes if exact is None else exact
+        rows: Counter[tuple[int | None, str, tuple[int, ...], str, int]] = Counter()
+        for buffer in estimate.buffers:
+            if buffer.bytes <= left:
+                rows[buffer.statement, buffer.type, buffer.shape, buffer.dtype, buffer.bytes] += 1
+                left -= buffer.bytes
+        for (statement, type, shape, dtype, bytes), count in rows.items():
+            name = "loops" if statement is None else self.statements[statement]
+            line = "" if statement is None else self._line(self.graph[statement])
+            self.tensors.append(
+                PlannedTensor(name, type, shape, dtype, "temporary", (count,), bytes * count, DEVICE, number, number, line)
+            )
+        if left:
+            self.tensors.append(
+                PlannedTensor(OTHER, f"uint8[{left}]", (left,), "uint8", "temporary", (), left, DEVICE, number, number)
+            )

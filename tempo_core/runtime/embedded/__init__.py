@@ -1,0 +1,1 @@
+"""A program as a pure function of JAX."""

@@ -1,0 +1,1 @@
+"""The interpreter: statement by statement, for stepping, NumPy, and shapes that vary."""

@@ -1,0 +1,347 @@
+"""The interpreter runs a scheduled program statement by statement: for stepping, debugging, NumPy, and shapes that vary."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tempo_core.backends.base import Array, Backend, call_host, numpy_dtype
+from tempo_core.ir.graph import Graph, Node
+from tempo_core.ir.names.naming import names
+from tempo_core.ir.ops import Dataflow, End, Merge, Op, Output, Sink, Udf
+from tempo_core.ir.types import is_float
+from tempo_core.ir.udf import Fed
+from tempo_core.runtime import walk
+from tempo_core.runtime.feeds import NOTHING, Feed, Feeds
+from tempo_core.runtime.interpreted.stores import Coordinates, Evaluator, Reader, Stores, evaluator
+from tempo_core.runtime.numerics import Returned, Watch, flag, host_call
+from tempo_core.runtime.staged.chunks import counted_steps
+from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
+from tempo_core.schedule.build import chosen_value
+from tempo_core.schedule.tree import Item, Leaf
+from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.expr import StepValues, Symbol
+
+
+class Executed(NamedTuple):
+    """A statement that ran: its text (`w|1[0, 3]`), the point of its node, the values that it gave, and its operands.
+
+    `place` is its number among the `Execute` leaves of the program. `counters` are the counters of the loops around it.
+    """
+
+    statement: str
+    point: Coordinates
+    values: tuple[Array, ...]
+    operands: tuple[Array, ...]
+    node: Node
+    branch: int | None
+    place: int
+    counters: StepValues
+
+
+class State(NamedTuple):
+    """The parts of a run that change as it goes."""
+
+    stores: Stores
+    results: dict[int, Any]
+    streams: Mapping[str, Feed]
+    chosen: dict[Symbol, int]  # the points of the steps that the run takes one point of, as far as it is known now
+
+
+@dataclass(eq=False)
+class Going:
+    """A run that can stop between two iterations: its state, and the counters of the loops around the place where it is."""
+
+    state: State
+    counters: dict[Symbol, int]
+
+
+Runs = Callable[
+    [State, StepValues], Iterator[Executed]
+]  # an item of the program, as a function that runs it at some loop counters
+
+
+class Interpreter:
+    """Runs a scheduled program on a backend. Nothing is kept from run to run.
+
+    The program's `Dealloc` statements drop values. A value without such a statement is dropped when another takes its slot.
+    """
+
+    def __init__(
+        self,
+        scheduled: Scheduled,
+        backend: Backend,
+        seed: int = 0,
+        watch: Watch | None = None,
+        repeated: Returned | None = None,
+    ):
+        """`watch` looks for values that are not finite.
+
+        With `repeated`, this is a repetition of a run: `repeated` holds the values that host functions returned in that run, by
+        node and point. Stateful functions are not called again, and sinks are not called at all.
+        """
+        self.scheduled, self.graph, self.bounds, self.backend = scheduled, scheduled.graph, scheduled.bounds, backend
+        self.seed = np.uint32(seed & 0xFFFFFFFF)
+        self.watch, self.repeated = watch, repeated
+        self.names = names(scheduled.graph)
+        freed = {(leaf.node, leaf.output) for leaf in leaves(scheduled.root) if isinstance(leaf, Dealloc)}
+        self.storage = {key: storage for key, storage in scheduled.storage.items() if key not in freed}
+        self.statements: dict[tuple[int, int | None], Statement] = {}
+        self.places = itertools.count()
+        self.root = self._prepared(scheduled.root)
+
+    def run(self, fed: Feeds = NOTHING) -> dict[int, Any]:
+        """The value of each output, by position: as its edge reads it, after leading dimensions for the steps of the output's domain."""
+        state = self.state(fed)
+        for _ in self.steps(state):
+            pass
+        return state.results
+
+    def state(self, fed: Feeds = NOTHING) -> State:
+        """The state at the start of a run."""
+        arrays = {name: fed.fit(name, array) for name, array in fed.arrays.items()}
+        return State(Stores(self.graph, self.bounds, self.backend, arrays, self.storage), {}, fed.streams, dict(fed.chosen))
+
+    def steps(self, state: State) -> Iterator[Executed]:
+        """Run statement by statement, stopping after each one."""
+        return self.root(state, {})
+
+    def tree(self) -> list[walk.Node[Going]]:
+        """The program as a tree that can be left at the border of a loop."""
+        return self._nodes(self.scheduled.root)
+
+    def _nodes(self, item: Item) -> list[walk.Node[Going]]:
+        if isinstance(item, Block):
+            return [node for child in item.children for node in self._nodes(child)]
+        if isinstance(item, Loop):
+            start, stop, step, counter = (
+                evaluator(item.start, self.bounds),
+                evaluator(item.stop, self.bounds),
+                item.step,
+                item.counter,
+            )
+            executes = [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]
+            body = self._nodes(item.body)
+
+            def enter(going: Going, at: int) -> None:
+                going.counters[counter] = at
+
+            steps = counted_steps(counter, executes, self.graph)
+            return [walk.Loop(steps, lambda going: range(start(going.counters), stop(going.counters), step), enter, body, body)]
+        if isinstance(item, If):
+            condition = evaluator(item.condition, self.bounds)
+            then, orelse = self._nodes(item.then), self._nodes(item.orelse or Block())
+            return [walk.Branch(lambda going: bool(condition(going.counters)), then, orelse)]
+        run = self._execute(item) if isinstance(item, Execute) else self._memory(item)
+
+        def whole(going: Going) -> None:
+            for _ in run(going.state, going.counters):
+                pass
+            going.counters.update(going.state.chosen)
+
+        return [walk.Leaf(whole)]
+
+    # -- the program, prepared once -----------------------------------------------------------------------------------
+
+    def _prepared(self, item: Item) -> Runs:
+        if isinstance(item, Block):
+            return self._block(item)
+        if isinstance(item, Loop):
+            return self._loop(item)
+        if isinstance(item, If):
+            return self._if(item)
+        return self._execute(item) if isinstance(item, Execute) else self._memory(item)
+
+    def _block(self, block: Block) -> Runs:
+        children = [self._prepared(child) for child in block.children]
+
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
+            for child in children:
+                yield from child(state, counters)
+
+        return run
+
+    def _loop(self, loop: Loop) -> Runs:
+        start, stop, body = evaluator(loop.start, self.bounds), evaluator(loop.stop, self.bounds), self._prepared(loop.body)
+
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
+            value = start({**counters, **state.chosen})
+            while value < stop({**counters, **state.chosen}):  # an iteration may find out that it is the last
+                yield from body(state, {**counters, loop.counter: value})
+                value += loop.step
+
+        return run
+
+    def _if(self, item: If) -> Runs:
+        condition, then, orelse = (
+            evaluator(item.condition, self.bounds),
+            self._prepared(item.then),
+            self._prepared(item.orelse or Block()),
+        )
+
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
+            yield from (then if condition({**counters, **state.chosen}) else orelse)(state, counters)
+
+        return run
+
+    def _execute(self, item: Execute) -> Runs:
+        key = (item.node, item.branch)
+        if key not in self.statements:
+            self.statements[key] = Statement(self, self.graph[item.node], item.branch)
+        statement, place = self.statements[key], next(self.places)
+        point = [evaluator(part, self.bounds) for part in item.point]
+        name = self.names[item.node] + ("" if item.branch is None else f"|{item.branch}")
+
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
+            counters = {**counters, **state.chosen}
+            at = tuple(part(counters) for part in point)
+            operands, values = statement.run(state, at)
+            text = f"{name}[{', '.join(map(str, at))}]" if at else name
+            yield Executed(text, at, values, operands, statement.node, item.branch, place, counters)
+
+        return run
+
+    def _memory(self, item: Leaf) -> Runs:
+        assert isinstance(item, (Dealloc, Evict, Load))
+        key = (item.node, item.output)
+        parts: list[tuple[Evaluator, Evaluator, int]] = []
+        for part in item.point:
+            if isinstance(part, Range):
+                parts.append((evaluator(part.start, self.bounds), evaluator(part.stop, self.bounds), part.stride))
+            else:
+                first = part.expr if isinstance(part, Point) else part
+                parts.append((evaluator(first, self.bounds), evaluator(first + 1, self.bounds), 1))
+
+        def run(state: State, counters: StepValues) -> Iterator[Executed]:
+            points = itertools.product(*(range(first(counters), after(counters), stride) for first, after, stride in parts))
+            if isinstance(item, Dealloc):
+                state.stores.free(key, points)
+            else:
+                state.stores.move(key, points, self.backend.to_host if isinstance(item, Evict) else self.backend.to_device)
+            return iter(())
+
+        return run
+
+
+class Statement:
+    """A node, or one branch of a `Merge`, prepared to run at any point."""
+
+    def __init__(self, interpreter: Interpreter, node: Node, branch: int | None):
+        self.graph, self.node, self.bounds, self.backend = interpreter.graph, node, interpreter.bounds, interpreter.backend
+        self.seed, self.watch, self.repeated = interpreter.seed, interpreter.watch, interpreter.repeated
+        self.places = [k for k, step in enumerate(node.domain.steps) if step not in self.graph.chosen]  # of the user's steps
+        edges = node.inputs if branch is None else (node.inputs[branch],)
+        self.readers = [Reader(interpreter.graph, node, edge, interpreter.bounds) for edge in edges]
+        self.compute = self._kernel()
+
+    def run(self, state: State, at: Coordinates) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Read operands, compute values and store them, at point `at`. Returns the operands and the values."""
+        node = self.node
+        env = dict(zip(node.domain.steps, at, strict=True))
+        operands = tuple(read(state.stores, env) for read in self.readers)
+        on_host = isinstance(node.op, Udf) and node.op.kind == "host"
+        if self.watch is not None and (on_host or isinstance(node.op, (Output, Sink, Merge))):
+            self.watch.saw(flag(operands), node.where)
+        seen = tuple(at[k] for k in self.places)  # the point as the user sees it
+        if isinstance(node.op, Output):
+            self._give(state.results, node.op.position, seen, operands[0])
+            return operands, operands
+        if isinstance(node.op, End):
+            (last,) = node.op.bound.symbols
+            if last in self.graph.chosen and bool(self.backend.to_host(operands[0])):
+                state.chosen[chosen_value(last)] = min(state.chosen[chosen_value(last)], seen[0])
+            return operands, ()
+        if isinstance(node.op, Sink):
+            if self.repeated is not None:
+                return operands, ()
+            arrays = [np.array(self.backend.to_host(x)) for x in operands]  # the function may keep and change them
+            point = {node.domain.steps[k].name: at[k] for k in self.places}
+            call_host(f"sink `{node.op.name}`", node.op.fn, node.where, arrays, point, takes_point=True)
+            return operands, ()
+        if isinstance(node.op, Merge):
+            values = operands
+        elif on_host and self.repeated is not None:
+            values = self._repeat(self.repeated, operands, env, seen)
+        elif isinstance(node.op, Udf) and isinstance(node.op.fn, Fed):
+            values = (self.backend.to_device(state.streams[node.op.fn.name].take(seen)),)
+        else:
+            values = self.compute(operands, env)
+        if on_host and self.watch is not None:
+            self.watch.record(node, seen, values)
+        for output, value in enumerate(values):
+            state.stores.put((node.id, output), tuple(n if k in self.places else 0 for k, n in enumerate(at)), value)
+        return operands, values
+
+    def _repeat(self, repeated: Returned, operands: tuple[Array, ...], env: StepValues, at: Coordinates) -> tuple[Array, ...]:
+        """The values that a host function returned at `at` in the run that is repeated.
+
+        A stateful function that was not called there gives NaN.
+        """
+        op = self.node.op
+        assert isinstance(op, Udf)
+        values = repeated.get((host_call(self.node), at))
+        if values is None and not op.stateful:
+            return self.compute(operands, env)
+        if values is None:
+            shapes = [tuple(int(size.evaluate({**self.bounds, **env})) for size in type.shape) for type in op.types]
+            values = tuple(
+                np.full(shape, np.nan if is_float(type.dtype) else 0, numpy_dtype(type.dtype))
+                for shape, type in zip(shapes, op.types, strict=True)
+            )
+        return tuple(map(self.backend.to_device, values))
+
+    def _kernel(self) -> Callable[[tuple[Array, ...], StepValues], tuple[Array, ...]]:
+        """The node's kernel: compiled, unless its shapes change from point to point."""
+        op, backend, bounds, seed = self.node.op, self.backend, self.bounds, self.seed
+        on_host = isinstance(op, Udf) and op.kind == "host"
+        if on_host or not _is_static(self.graph, self.node):
+            return lambda operands, env: backend.kernel(op, operands, {**bounds, **env}, seed)
+        steps = tuple(sorted((s for s in op.symbols if s.is_step), key=lambda s: s.name))
+        used = tuple(sorted(((s, bounds[s]) for s in op.symbols if not s.is_step), key=lambda item: item[0].name))
+        if isinstance(op, (Udf, Dataflow)):  # only this program has such an op
+            key = (op, steps, used)
+            if key not in backend.compiled:
+                backend.compiled[key] = _compiled(backend, op, steps, used)
+            function = backend.compiled[key]
+        else:
+            function = _shared(type(backend), op, steps, used)
+        return lambda operands, env: function(operands, [np.int32(env[s]) for s in steps], seed)
+
+    def _give(self, results: dict[int, Any], position: int, at: Coordinates, value: Any) -> None:
+        if not at:
+            results[position] = value if isinstance(value, list) else self.backend.to_host(value)
+            return
+        array = self.backend.to_host(value)
+        if position not in results:
+            lengths = tuple(self.node.domain.steps[k].bound_expr.evaluate(self.bounds) for k in self.places)
+            results[position] = np.zeros((*lengths, *array.shape), array.dtype)
+        results[position][at] = array
+
+
+def _is_static(graph: Graph, node: Node) -> bool:
+    slots = node.op.body.slot_types if isinstance(node.op, Dataflow) else ()
+    return all(type.is_static for type in (*graph.input_types(node), *node.outputs, *slots))
+
+
+Steps = tuple[Symbol, ...]
+Used = tuple[tuple[Symbol, int], ...]  # the bounds in an op's parameters, with their numbers
+
+
+def _compiled(backend: Backend, op: Op, steps: Steps, used: Used) -> Callable[..., tuple[Array, ...]]:
+    """The kernel of `op` as a function of (operands, values of `steps`, seed)."""
+
+    def function(operands: list[Array], values: list[Any], seed: Any) -> tuple[Array, ...]:
+        return backend.kernel(op, operands, {**dict(used), **dict(zip(steps, values, strict=True))}, seed)
+
+    return backend.compile(function)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(kind: type[Backend], op: Op, steps: Steps, used: Used) -> Callable[..., tuple[Array, ...]]:
+    """The compiled kernel of an op. Equal ops of all nodes, programs and runs share one function."""
+    return _compiled(kind(), op, steps, used)

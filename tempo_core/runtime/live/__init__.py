@@ -1,0 +1,1 @@
+"""Runs that stop, are saved and go on, in this process or another."""

@@ -1,0 +1,233 @@
+"""What a run that lives asks of an executor: to go on, its state as arrays with stable names, and that state put back.
+
+There are two executors: device programs with the host between them (`stage`, `run`), and the interpreter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from tempo_core.backends.base import Backend, numpy_dtype
+from tempo_core.ir.graph import Key
+from tempo_core.ir.names.naming import value_names
+from tempo_core.ir.ops import Output
+from tempo_core.runtime.feeds import Feeds
+from tempo_core.runtime.interpreted.interpreter import Going, Interpreter
+from tempo_core.runtime.live.alive import Alive, Held
+from tempo_core.runtime.numerics import Watch
+from tempo_core.runtime.staged.host import Chunks, walk
+from tempo_core.runtime.staged.run import Progress
+from tempo_core.runtime.staged.stage import Staged
+from tempo_core.runtime.walk import Path, Walk
+from tempo_core.schedule import Block, If, Loop, Scheduled
+from tempo_core.symbolic.domain import Index, Range, is_full_range
+from tempo_core.symbolic.expr import Symbol
+
+Array = Any  # numpy.ndarray or jax.Array
+
+
+class Executor(Protocol):
+    """An executor in the middle of a run."""
+
+    walk: Walk[Any]
+
+    def settle(self) -> None:
+        """Wait until all that was started has ended, sinks included."""
+
+    def results(self) -> dict[int, Any]:
+        """The results so far, by position. A result that is filled point by point has zeros at points that are not reached yet."""
+
+    def arrays(self) -> dict[str, Array]:
+        """What the run needs to go on, by name: the counters, and the stores and values on their way that are read again."""
+
+    def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Take over arrays that another run of the same program gave."""
+
+
+class StagedExecutor:
+    """Device programs: stores are arrays on the device, or on the host where functions give them."""
+
+    def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None, path: Path):
+        self.staged, self.names = staged, value_names(staged.graph)
+        self.progress = Progress(staged, fed, seed, watch)
+        self.walk = Walk(staged.host.tree(staged.items), self.progress, path)
+        pieces = [item for item in walk(staged.items) if isinstance(item, Chunks)]
+        slots = [slot for _, slot in staged.outputs]
+        self.alive = Alive(staged.items, staged.graph, staged.lowering.bounds, (*staged.kept_outputs, *slots))
+        self.of_pieces = {counter for item in pieces for counter in (item.first, item.last)}  # set anew for each launch
+
+    def settle(self) -> None:
+        self.progress.deliver_all()
+        jax.block_until_ready(list(self.progress.stores.values()))
+
+    def results(self) -> dict[int, Any]:
+        staged, progress = self.staged, self.progress
+        results = staged.results(progress)
+        for fetch in (fetch for segment in staged.segments for fetch in segment.fetches):
+            op = staged.graph[fetch.execute.node].op
+            if isinstance(op, Output) and op.position not in results:
+                sources = {(edge.source, edge.output) for edge in staged.lowering.edges(fetch.execute)}
+                if sources <= progress.stores.keys():
+                    at = {**staged.lowering.bounds, **progress.counters}
+                    results[op.position] = staged.lowering.operands(fetch.execute, progress.stores, progress.inputs, at)[0]
+        return results
+
+    def arrays(self) -> dict[str, Array]:
+        progress = self.progress
+        counters = {counter: at for counter, at in progress.counters.items() if counter not in self.of_pieces}
+        arrays: dict[str, Array] = {f"counter/{counter.name}": np.int64(at) for counter, at in counters.items()}
+        alive = self._alive()
+        for key, value in progress.stores.items():
+            if key in alive and key not in progress.kept:
+                arrays |= _numbered(f"store/{self.names[key]}", value)
+        arrays |= {f"host store/{self.names[key]}": array for key, array in progress.kept.items() if key in alive}
+        for slot, given in enumerate(progress.values):
+            if slot in alive and given is not None:
+                arrays |= {f"value/{slot}.{k}": array for k, array in enumerate(given)}
+        return arrays
+
+    def _alive(self) -> frozenset[Held]:
+        """The stores, and the slots of values on their way, that are read at the place of the run or after it."""
+        if self.walk.done:
+            return self.alive.at_end
+        loops = [(node.item, left) for node, left in self.walk.around()]
+        return self.alive.before(loops) if loops else frozenset()  # before the first loop, nothing has been written
+
+    def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        progress, staged = self.progress, self.staged
+        names = {counter.name: counter for item in self.staged.segments for counter in item.counters}
+        names |= {counter.name: counter for counter in progress.counters}
+        progress.counters = {names[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in names}
+        keys = {name: key for key, name in self.names.items()}
+        stores: dict[Key, dict[int, Any]] = {}
+        for name, array in _of_kind(arrays, "store"):
+            base, number = _without_number(name)
+            stores.setdefault(keys[base], {})[-1 if number is None else number] = staged.stored(keys[base], array)
+        for key, parts in stores.items():
+            progress.stores[key] = parts[-1] if -1 in parts else tuple(parts[k] for k in range(len(parts)))
+        progress.lacks_stores = True  # those that a launch before this place began, and that nobody reads
+        for name, array in _of_kind(arrays, "host store"):
+            progress.kept[keys[name]][...] = array
+        progress.stale = set(progress.kept)
+        values: dict[int, dict[int, Any]] = {}
+        for name, array in _of_kind(arrays, "value"):
+            slot, k = map(int, name.split("."))
+            values.setdefault(slot, {})[k] = staged.value(array)
+        for slot, given in values.items():
+            progress.values[slot] = [given[k] for k in range(len(given))]
+
+
+class InterpretedExecutor:
+    """The interpreter: a store has one array for each of its points."""
+
+    def __init__(self, scheduled: Scheduled, backend: Backend, fed: Feeds, seed: int, watch: Watch | None, path: Path):
+        self.interpreter = Interpreter(scheduled, backend, seed, watch)
+        self.names = value_names(scheduled.graph)
+        self.going = Going(self.interpreter.state(fed), dict(fed.chosen))
+        self.walk = Walk(self.interpreter.tree(), self.going, path)
+        self.fixed = {key for key, values in self.going.state.stores.values.items() if values}  # inputs and constants
+
+    def settle(self) -> None:
+        pass
+
+    def results(self) -> dict[int, Any]:
+        state, graph, bounds = self.going.state, self.interpreter.graph, self.interpreter.bounds
+        results = dict(state.results)
+        for node in graph:
+            if isinstance(node.op, Output) and node.op.position not in results:
+                edge = node.inputs[0]
+                source, type = graph[edge.source], graph[edge.source].outputs[edge.output]
+                values = state.stores.values.get((edge.source, edge.output), {})
+                places = [k for k, step in enumerate(source.domain.steps) if step not in graph.chosen]
+                steps = [source.domain.steps[k] for k in places]
+                whole = all(_is_whole(edge.index[k], step) for k, step in zip(places, steps, strict=True))
+                if values and whole and type.is_static:
+                    sizes = (*(step.bound_expr for step in steps), *type.shape)
+                    array = np.zeros([size.evaluate(bounds) for size in sizes], numpy_dtype(type.dtype))
+                    for at, value in values.items():
+                        array[tuple(at[k] for k in places)] = self.interpreter.backend.to_host(value)
+                    results[node.op.position] = array
+        return results
+
+    def arrays(self) -> dict[str, Array]:
+        state = self.going.state
+        arrays: dict[str, Array] = {f"counter/{counter.name}": np.int64(at) for counter, at in self.going.counters.items()}
+        for key, values in state.stores.values.items():
+            if key not in self.fixed:
+                arrays |= {f"store/{self.names[key]}@{','.join(map(str, at))}": value for at, value in values.items()}
+        for position, value in state.results.items():
+            arrays |= dict(_flat(f"result/{position}", value))
+        return arrays
+
+    def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        state, to_device = self.going.state, self.interpreter.backend.to_device
+        counters = {symbol.name: symbol for symbol in (*_counters(self.interpreter.scheduled), *state.chosen)}
+        self.going.counters = {counters[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in counters}
+        state.chosen.update({symbol: at for symbol, at in self.going.counters.items() if symbol in state.chosen})
+        keys = {name: key for key, name in self.names.items()}
+        for name, array in _of_kind(arrays, "store"):
+            base, _, point = name.rpartition("@")
+            at = tuple(map(int, point.split(","))) if point else ()
+            state.stores.put(keys[base], at, to_device(np.array(array)))  # a copy: arrays of a file may lie at odd addresses
+        for name, array in _of_kind(arrays, "result"):
+            position, *places = map(int, name.split("."))
+            state.results[position] = _nested(state.results.get(position), places, array)
+
+
+def _is_whole(index: Index, step: Symbol) -> bool:
+    """Whether a read is of all points of a step, up to the bound that the run chose."""
+    return is_full_range(index, step) or (
+        isinstance(index, Range) and bool((index.start == 0) & (index.length == step.bound_expr))
+    )
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Array]]:
+    """An array by its name, or the arrays of nested lists, each with its places."""
+    if isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from _flat(f"{name}.{place}", part)
+    else:
+        yield name, value
+
+
+def _nested(value: Any, places: list[int], array: Any) -> Any:
+    """`value` with an array at some places of its nested lists, which come in their order."""
+    if not places:
+        return array
+    parts = [] if value is None else value
+    inner = _nested(parts[places[0]] if places[0] < len(parts) else None, places[1:], array)
+    return [*parts[: places[0]], inner]
+
+
+def _counters(scheduled: Scheduled) -> Iterator[Symbol]:
+    waiting: list[Any] = [scheduled.root]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Loop):
+            yield item.counter
+            waiting.append(item.body)
+        elif isinstance(item, If):
+            waiting += [item.then, *([item.orelse] if item.orelse else [])]
+        elif isinstance(item, Block):
+            waiting += item.children
+
+
+def _numbered(name: str, value: Any) -> dict[str, Array]:
+    """An array by its name, or the parts of a store that is held in parts."""
+    if isinstance(value, (tuple, list)):
+        return {f"{name} part {k}": part for k, part in enumerate(value)}
+    return {name: value}
+
+
+def _without_number(name: str) -> tuple[str, int | None]:
+    match = re.fullmatch(r"(.*) part (\d+)", name)
+    return (match[1], int(match[2])) if match else (name, None)
+
+
+def _of_kind(arrays: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
+    return ((name[len(kind) + 1 :], array) for name, array in arrays.items() if name.startswith(f"{kind}/"))

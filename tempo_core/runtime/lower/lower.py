@@ -1,0 +1,414 @@
+"""Lowering: a part of a program that needs no host becomes one traceable function of its stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tempo_core import prices
+from tempo_core.backends.base import Backend, Setting, is_static, numpy_dtype
+from tempo_core.backends.products import dot, shares_of
+from tempo_core.backends.scopes import loop_scope, statement_scope
+from tempo_core.ir.graph import Edge, Graph, Key, Node
+from tempo_core.ir.ops import Dot, End, Merge, Output
+from tempo_core.runtime.lower import padding
+from tempo_core.runtime.lower.moves import Group, Moves, moves
+from tempo_core.runtime.lower.one_way import marked
+from tempo_core.runtime.lower.placement import Placement, Stores, maximum, minimum
+from tempo_core.runtime.lower.registers import Operand, Place, Registers, operands, place, registers
+from tempo_core.runtime.lower.unroll import Unrolled
+from tempo_core.runtime.numerics import FLAG, traced_flag
+from tempo_core.runtime.staged.chunks import counted_steps
+from tempo_core.runtime.staged.spread import Spread
+from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
+from tempo_core.schedule.build import chosen_value
+from tempo_core.schedule.tidy import extent
+from tempo_core.schedule.tree import Item, loop_label
+from tempo_core.symbolic.domain import Point, Range
+from tempo_core.symbolic.expr import Expr, StepValues, Symbol
+
+
+@dataclass(frozen=True)
+class _Latest:
+    """A value, its place in loop counters, the counters, and the store that took it."""
+
+    array: Any
+    place: Place
+    counters: StepValues
+    value: Any
+
+
+class Lowering(Placement):
+    """Runs program items on traced stores. `bounds` are numbers; loop counters may be traced."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        storage: Mapping[Key, Storage],
+        bounds: Mapping[Symbol, int],
+        backend: Backend,
+        unrolled: Unrolled | None = None,
+        without: Collection[str] = (),
+        spread: Spread | None = None,
+    ):
+        super().__init__(graph, storage, bounds, backend, unrolled, spread)
+        self.ends: dict[Symbol, Key] = {
+            chosen_value(last): (-2 - number, 0) for number, last in enumerate(graph.ends()) if last in graph.chosen
+        }  # by the symbol of a step's last point: the store that has it while the program runs
+        self.without = without  # of the choices in `config.CHOICES`, those that are switched off
+        self._handed: dict[Operand, Any] = {}  # operands that an iteration took over from the one before
+        self._latest: dict[Key, _Latest] = {}  # what each store of several slots took last
+        self.is_differentiable = False  # loops whose lengths are numbers, and others marked as such, for JAX's derivatives
+
+    # -- items --------------------------------------------------------------------------------------------------------
+
+    def run(
+        self, item: Item, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
+    ) -> None:
+        """Run an item on `stores`, in place. `live` are the stores that are needed after the item."""
+        counters = self.now(counters, stores)
+        if isinstance(item, Block):
+            self._block(item, stores, inputs, counters, seed, live)
+        elif isinstance(item, Loop):
+            with loop_scope(loop_label(item)):
+                self._loop(item, stores, inputs, counters, seed, live)
+        elif isinstance(item, If):
+            self._if(item, stores, inputs, counters, seed, live)
+        elif isinstance(item, Execute):
+            self.execute(item, stores, inputs, counters, seed)
+
+    def execute(
+        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any = None
+    ) -> None:
+        """Run a statement; where `predicate` does not hold, its store stays as it is."""
+        with statement_scope(execute.node, execute.branch):
+            self._execute(execute, stores, inputs, counters, seed, predicate)
+
+    def _block(
+        self, block: Block, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
+    ) -> None:
+        after = [live]
+        for child in reversed(block.children):
+            effects = self.liveness.of(child)
+            after.append((after[-1] - effects.defines) | effects.needs)
+        for child, needed in zip(block.children, reversed(after[:-1]), strict=True):
+            self.run(child, stores, inputs, counters, seed, needed)
+
+    def _loop(
+        self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
+    ) -> None:
+        if self.unrolled.writes_out(loop):
+            needs = live | self.liveness.of(loop.body).needs
+            for at in range(loop.start.constant, loop.stop.constant, loop.step):
+                self.run(loop.body, stores, inputs, {**counters, loop.counter: at}, seed, needs)
+            return
+        moved = self._moves_at_once(loop, stores, inputs, counters, seed, live)
+        if moved is not None:
+            self.run(moved.rest, stores, inputs, counters, seed, live)
+            return
+        handed = self._registers(loop, live)
+        effects = handed.effects(self.liveness)
+        carried = [*sorted(effects.writes & (effects.needs | live)), *self._flag(stores)]
+        needed = frozenset(carried) | handed.needs_at_end(self.liveness)
+        outer = dict(stores)
+        start, stop = (self.value(e, counters) for e in (loop.start, loop.stop))
+
+        def body(count: Any, state: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> Any:
+            before = self.read_at_once, self._handed
+            arrays, last, values = state
+            inner = dict(outer)
+            inner.update(zip(carried, arrays, strict=True))
+            at = count if loop.step == 1 else start + count * loop.step
+            self.read_at_once = self._ranges_in(loop.body)
+            of_key = dict(zip(handed.last, last, strict=True))
+            self._handed = {**self._handed, **{operand: of_key[key] for operand, key in handed.readers.items()}}
+            self._handed.update({(id(merge), 0): value for merge, value in zip(handed.merges, values, strict=True)})
+            self.run(handed.body, inner, inputs, {**counters, loop.counter: at}, seed, needed)
+            self.read_at_once, self._handed = before
+            following = {**counters, loop.counter: at + loop.step}
+            last = tuple(self._latest[key].value for key in handed.last)
+            values = tuple(
+                self._latest[handed.of_last[id(merge)]].value
+                if id(merge) in handed.of_last
+                else self.operands(merge, inner, inputs, following)[0]
+                for merge in handed.merges
+            )
+            return tuple(inner[k] for k in carried), last, values
+
+        for key in carried:
+            stores[key] = stores[key] if key in stores else self.zeros(key)
+        earlier = {**counters, loop.counter: start - loop.step}
+        last = tuple(self._value_at(key, place, stores, earlier) for key, place in handed.last.items())
+        at_start = {**counters, loop.counter: start}
+        values = tuple(self._value_at((merge.node, 0), merge.point, stores, at_start) for merge in handed.merges)
+        initial = (tuple(stores[k] for k in carried), last, values)
+        if loop.stop.symbols & self.ends.keys():
+            final = self._until(loop, start, counters, body, carried, initial)
+        elif loop.step == 1:
+            final, _, _ = lax.fori_loop(start, stop, body, initial)
+        else:
+            final, _, _ = lax.fori_loop(0, (stop - start + loop.step - 1) // loop.step, body, initial)
+        if self.is_differentiable and not (is_static(start) and is_static(stop)):
+            final = self._one_way(loop, final)
+        stores.update(zip(carried, final, strict=True))
+
+    def _moves_at_once(
+        self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
+    ) -> Moves | None:
+        """Do what a loop moves into stores by a write for each store, and say what is left of the loop; None if it stays as it is."""
+        start, stop = self.value(loop.start, counters), self.value(loop.stop, counters)
+        most = stop if is_static(stop) else self._most(loop.stop)
+        if (
+            "move" in self.without
+            or loop.step != 1
+            or not is_static(start)
+            or most is None
+            or FLAG in stores
+            or loop.stop.symbols & self.ends.keys()
+        ):
+            return None
+        if not prices.pays_to_move_at_once(most - start, 0):
+            return None
+        moved = moves(loop, self.graph, self.liveness, self.unrolled, self.bounds, live)
+        if moved is None or not prices.pays_to_move_at_once(most - start, sum(map(self._moved_bytes, moved.groups))):
+            return None
+        inside = None if is_static(stop) else jnp.arange(start, most) < stop
+        for group in moved.groups:
+            for values in group.written_out:
+                self._move(group, (start, most), loop, inside, stores, inputs, {**counters, **values}, seed)
+        return moved
+
+    def _most(self, stop: Expr) -> int | None:
+        """The greatest value of a loop's end, in terms of the bounds that a run chooses."""
+        limits = {chosen_value(step): (0, self.bounds[step.bound_symbol] - 1) for step in self.graph.chosen}
+        ends = extent(stop, limits)
+        return None if ends is None else ends[1]
+
+    def _moved_bytes(self, group: Group) -> int:
+        """The bytes that an iteration moves."""
+        times = math.prod(inner.stop.constant - inner.start.constant for inner in group.inner) * len(group.written_out)
+        types = [type for execute in group.executes for type in self.graph[execute.node].outputs]
+        sizes = (
+            math.prod(size.evaluate(self.bounds) for size in type.shape) * numpy_dtype(type.dtype).itemsize for type in types
+        )
+        return times * sum(sizes)
+
+    def _move(
+        self, group: Group, limits: tuple[int, int], loop: Loop, inside: Any, stores: Stores, inputs: Mapping[str, Any],
+        counters: StepValues, seed: Any,
+    ) -> None:  # fmt: skip
+        """Write what the statements of a group move in all iterations. With `inside`, only in those for which it holds."""
+        loops = (loop, *group.inner)
+        spans = [limits, *((inner.start.constant, inner.stop.constant) for inner in group.inner)]
+        written: list[tuple[Execute, Key]] = []
+
+        def values(*points: Any) -> tuple[Any, ...]:
+            local, latest = dict(stores), dict(self._latest)
+            now = {**counters, **{each.counter: at for each, at in zip(loops, points, strict=True)}}
+            moved: list[Any] = []  # a tensor may be written at several points of an iteration
+            written.clear()
+            for execute in group.executes:
+                with statement_scope(execute.node, execute.branch):
+                    results = self._results(execute, local, inputs, now, seed)
+                for output, value in enumerate(results):
+                    key = (execute.node, output)
+                    if self.liveness.is_store(key):
+                        self._latest[key] = _Latest(local.setdefault(key, self.zeros(key)), execute.point, now, value)
+                        moved.append(value)
+                        written.append((execute, key))
+                    else:
+                        local[key] = value
+            self._latest = latest
+            return tuple(moved)
+
+        at_once: Any = values
+        for axis in reversed(range(len(loops))):
+            at_once = jax.vmap(at_once, in_axes=[0 if k == axis else None for k in range(len(loops))])
+        arrays = at_once(*(jnp.arange(*span, dtype=jnp.int32) for span in spans))
+        starts = {each.counter: span[0] for each, span in zip(loops, spans, strict=True)}
+        counts = {each.counter: span[1] - span[0] for each, span in zip(loops, spans, strict=True)}
+        for (execute, key), array in zip(written, arrays, strict=True):
+            with statement_scope(execute.node, execute.branch):
+                self.write_points(key, array, stores, execute.point, {**self.bounds, **counters, **starts}, counts, inside)
+
+    def _until(self, loop: Loop, start: Any, counters: StepValues, body: Any, carried: Sequence[Key], initial: Any) -> Any:
+        """A loop whose end its own body may find out: the end is looked at before each iteration."""
+        assert loop.step == 1, "loops with strides end at numbers"
+
+        def goes_on(state: Any) -> Any:
+            at, (arrays, _, _) = state
+            return at < self.value(loop.stop, self.now(counters, dict(zip(carried, arrays, strict=True))))
+
+        _, (final, _, _) = lax.while_loop(
+            goes_on, lambda state: (state[0] + 1, body(*state)), (jnp.asarray(start, jnp.int32), initial)
+        )
+        return final
+
+    def _one_way(self, loop: Loop, values: Any) -> Any:
+        """The values of a loop whose length is known only in the device program, marked: JAX does not go through it backwards."""
+        executes = [leaf for leaf in leaves(loop) if isinstance(leaf, Execute)]
+        steps = ", ".join(sorted(counted_steps(loop.counter, executes, self.graph))) or loop.counter.name
+        nodes = [self.graph[execute.node] for execute in executes]
+        where = next((node.where for node in nodes if isinstance(node.op, Merge)), nodes[0].where)
+        message = f"JAX cannot differentiate backwards through the loop over {steps}: how often it runs is known only in the device program"
+        hint = (
+            'let Tempo differentiate: add (dw,) = tp.grad(loss, wrt=[w]) to the outputs, then program.as_jax(gradients={"loss": {"w": "dw"}}). '
+            "Or differentiate forwards: jax.jvp"
+        )
+        return jax.tree.map(lambda value: marked(value, message, where, hint), values)
+
+    def _registers(self, loop: Loop, live: frozenset[Key]) -> Registers:
+        if "registers" in self.without:
+            return Registers(loop.body)
+        return registers(loop, self.graph, self.liveness, self.bounds, live, self.unrolled.stores)
+
+    def _value_at(self, key: Key, place: Sequence[Expr], stores: Stores, counters: StepValues) -> Any:
+        """The value that a store has at a place."""
+        if key not in stores:
+            stores[key] = self.zeros(key)
+        if not self.liveness.is_store(key):
+            return stores[key]
+        edge = Edge(key[0], tuple(map(Point, place)), key[1])
+        return self.read(edge, stores, {}, {**self.bounds, **counters})
+
+    def _ranges_in(self, block: Block) -> frozenset[Key]:
+        """The large stores of which a statement of a loop's body reads a range."""
+        executes = (leaf for leaf in leaves(block) if isinstance(leaf, Execute))
+        edges = (edge for execute in executes for edge in self.edges(execute))
+        ranges = (edge for edge in edges if any(isinstance(index, Range) for index in edge.index))
+        if self.is_differentiable:  # to write alone takes a loop that JAX cannot go through backwards
+            return frozenset()
+        on_cpu = jax.default_backend() == "cpu"
+        keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys()
+        return frozenset(key for key in keys if prices.pays_to_write_alone(self.bytes(key), on_cpu))
+
+    def _if(
+        self, item: If, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
+    ) -> None:
+        condition = item.condition.evaluate(counters, minimum, maximum)
+        other = item.orelse or Block()
+        if is_static(condition):
+            self.run(item.then if condition else other, stores, inputs, counters, seed, live)
+            return
+        if self._only_moves(item.then) and self._only_moves(other):
+            for predicate, block in ((condition, item.then), (jnp.logical_not(condition), other)):
+                for child in block.children:
+                    assert isinstance(child, Execute)
+                    self._ensure(child, stores)
+                    self.execute(child, stores, inputs, counters, seed, predicate)
+            return
+        changed = self.liveness.of(item.then).writes | self.liveness.of(other).writes
+        written = [*sorted(changed & (live | self.liveness.of(item).needs)), *self._flag(stores)]
+
+        def branch(block: Block) -> Any:
+            def function(state: tuple[Any, ...]) -> tuple[Any, ...]:
+                inner = dict(stores)
+                inner.update(zip(written, state, strict=True))
+                self.run(block, inner, inputs, counters, seed, frozenset(written))
+                return tuple(inner[k] for k in written)
+
+            return function
+
+        initial = tuple(stores[k] if k in stores else self.zeros(k) for k in written)
+        final = lax.cond(condition, branch(item.then), branch(other), initial)
+        stores.update(zip(written, final, strict=True))
+
+    def now(self, counters: StepValues, stores: Stores) -> StepValues:
+        """The counters, with the last points of steps as far as it is known now where they end."""
+        present = {counter: stores[key] for counter, key in self.ends.items() if key in stores}
+        return {**counters, **present} if present else counters
+
+    def _flag(self, stores: Stores) -> tuple[Key, ...]:
+        """The store that notes values that are not finite, and those of the last points of steps, if the program has them."""
+        return tuple(key for key in (FLAG, *self.ends.values()) if key in stores)
+
+    def _only_moves(self, block: Block) -> bool:
+        """Whether a block only moves values into recurrences. A selection is then cheaper than a branch."""
+        return all(isinstance(c, Execute) and c.branch is not None for c in block.children)
+
+    def _ensure(self, execute: Execute, stores: Stores) -> None:
+        key = (execute.node, 0)
+        if key not in stores:
+            stores[key] = self.zeros(key)
+
+    def point(self, execute: Execute, counters: StepValues) -> StepValues:
+        """Bounds and the steps of a statement's point."""
+        steps = self.graph[execute.node].domain.steps
+        return {**self.bounds, **{s: self.value(e, counters) for s, e in zip(steps, execute.point, strict=True)}}
+
+    def operands(self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues) -> list[Any]:
+        env, node = self.point(execute, counters), self.graph[execute.node]
+
+        def read(position: int, edge: Edge) -> Any:
+            if (id(execute), position) in self._handed:
+                return self._handed[id(execute), position]
+
+            def needs_zeros(dimension: int, index: Range) -> bool:
+                return padding.matters(node, position, dimension, index.true_length)
+
+            latest = self._latest_value(edge, execute, stores, counters)
+            return self.read(edge, stores, inputs, env, needs_zeros) if latest is None else latest
+
+        return [read(position, edge) for position, edge in enumerate(self.edges(execute))]
+
+    def _latest_value(self, edge: Edge, execute: Execute, stores: Stores, counters: StepValues) -> Any:
+        """The value that an edge reads, if its store took it last: it need not be read back."""
+        key = (edge.source, edge.output)
+        latest = self._latest.get(key)
+        if latest is None or stores.get(key) is not latest.array:
+            return None
+        at = place(edge, execute, self.graph, self.bounds)
+        if at is None:
+            return None
+        symbols = {symbol for e in (*at, *latest.place) for symbol in e.symbols}
+        if at == latest.place and all(counters.get(s) is latest.counters.get(s) for s in symbols):
+            return latest.value
+        values = [[self.value(e, env) for e in p] for p, env in ((at, counters), (latest.place, latest.counters))]
+        return latest.value if all(map(is_static, values[0] + values[1])) and values[0] == values[1] else None
+
+    def edges(self, execute: Execute) -> tuple[Edge, ...]:
+        """The edges that a statement reads."""
+        return operands(execute, self.graph)
+
+    def _end(self, node: Node, holds: Any, stores: Stores, env: StepValues) -> None:
+        """Note that a step ends at a point, if the condition holds there."""
+        (last,) = node.op.bound.symbols  # type: ignore[attr-defined]
+        (step,) = [s for s in node.domain.steps if s not in self.graph.chosen]
+        key = self.ends[chosen_value(last)]
+        stores[key] = jnp.where(holds, jnp.minimum(stores[key], jnp.asarray(env[step], jnp.int32)), stores[key])
+
+    def _execute(
+        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any
+    ) -> None:
+        node = self.graph[execute.node]
+        env = self.point(execute, counters)
+        if isinstance(node.op, End):
+            self._end(node, self.operands(execute, stores, inputs, counters)[0], stores, env)
+            return
+        results = self._results(execute, stores, inputs, counters, seed)
+        if FLAG in stores and isinstance(node.op, (Merge, Output)):
+            seen = traced_flag(results)
+            stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
+        for output, result in enumerate(results):
+            self.write((node.id, output), result, stores, env, predicate)
+            if predicate is None and self.liveness.is_store((node.id, output)):
+                self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, counters, result)
+
+    def _results(
+        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any
+    ) -> tuple[Any, ...]:
+        """What a statement computes, or moves."""
+        node = self.graph[execute.node]
+        operands = self.operands(execute, stores, inputs, counters)
+        if isinstance(node.op, (Merge, Output)):
+            return tuple(operands)
+        if isinstance(node.op, Dot) and (shares := shares_of(*map(self.graph.edge_type, node.inputs))) is not None:
+            left, right = operands
+            return (dot(Setting(self.backend, self.point(execute, counters), seed), node.op, left, right, shares),)
+        return tuple(self.backend.kernel(node.op, operands, self.point(execute, counters), seed))

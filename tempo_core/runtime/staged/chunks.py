@@ -1,0 +1,196 @@
+"""Long loops of the device, cut into launches: between two of them, signals are served.
+
+    launch: for k in 0:1000000: body      ->      while first < 1000000:
+                                                    launch: for k in first:last: body
+                                                    first, last = last, ...
+
+`first` and `last` are arguments of the launch, so chunks of all lengths are one XLA program. The stores are donated from launch to
+launch: a border copies nothing. The first chunks are short; the times that they take decide how long the next ones are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from tempo_core import prices
+from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Dataflow, Merge
+from tempo_core.runtime.staged.host import Chunks, Fetch, HostIf, HostItem, HostLoop, Segment
+from tempo_core.schedule import Block, Execute, If, Loop, leaves
+from tempo_core.schedule.tree import Item, counter
+from tempo_core.symbolic.expr import Symbol, minimum
+
+
+def cut(
+    items: Sequence[HostItem],
+    graph: Graph,
+    bounds: Mapping[Symbol, int],
+    wanted: float,
+    is_written_out: Callable[[Loop], bool] = lambda loop: False,
+) -> list[HostItem]:
+    """The items, with loops that may run much longer than `wanted` seconds as launches of about that length.
+
+    If a single iteration may be so long, each is an iteration of the host, and the loops inside it are cut. Loops that are written out
+    stay whole.
+    """
+
+    def of_segment(segment: Segment, env: Mapping[Symbol, int]) -> list[HostItem]:
+        result: list[HostItem] = []
+        rest: list[Item | Fetch] = []  # items that run in one launch with their neighbours
+
+        def finish() -> None:
+            if rest or (segment.puts and not result):
+                result.append(Segment(segment.number, segment.counters, [] if result else segment.puts, list(rest)))
+            rest.clear()
+
+        for item in segment.items:
+            if not isinstance(item, Loop) or is_written_out(item) or rough_seconds(item, graph, env) <= wanted * prices.LONG_LOOP:
+                rest.append(item)
+                continue
+            finish()
+            at = {**env, item.counter: _middle(item, env)}
+            each = rough_seconds(item.body, graph, at)
+            if each > wanted > 0:
+                counters = (*segment.counters, item.counter)
+                body = of_segment(Segment(segment.number, counters, [], list(item.body.children)), at)
+                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body))
+            else:
+                result.append(_chunks(item, segment, max(int(wanted / 10 / max(each, 1e-9)), 1)))
+        finish()
+        return result
+
+    def of_items(items: Sequence[HostItem], env: Mapping[Symbol, int]) -> list[HostItem]:
+        result: list[HostItem] = []
+        for item in items:
+            if isinstance(item, Segment):
+                result += of_segment(item, env)
+            elif isinstance(item, HostLoop):
+                inner = {**env, item.counter: _middle(item, env)}
+                body, edge = of_items(item.body, inner), of_items(item.edge, inner)
+                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body, edge))
+            elif isinstance(item, HostIf):
+                result.append(HostIf(item.condition, of_items(item.then, env), of_items(item.orelse, env)))
+            else:
+                result.append(item)
+        return result
+
+    return of_items(items, dict(bounds))
+
+
+def opened(
+    items: Sequence[HostItem], graph: Graph, step: str | None, is_written_out: Callable[[Loop], bool] = lambda loop: False
+) -> list[HostItem]:
+    """The items, with the device's loops over `step` as launches of some of their iterations: a run can stop between two.
+
+    For None, these are the outermost loops. Loops around such a loop become loops of the host. Loops that are written out stay whole.
+    """
+
+    def is_wanted(loop: Loop, is_outermost: bool) -> bool:
+        return is_outermost if step is None else step in counted_steps(loop.counter, _executes(loop), graph)
+
+    def of_segment(segment: Segment, is_outermost: bool) -> list[HostItem]:
+        result: list[HostItem] = []
+        rest: list[Item | Fetch] = []
+
+        def finish() -> None:
+            if rest or (segment.puts and not result):
+                result.append(Segment(segment.number, segment.counters, [] if result else segment.puts, list(rest)))
+            rest.clear()
+
+        for item in segment.items:
+            if not isinstance(item, Loop) or is_written_out(item):
+                rest.append(item)
+            elif is_wanted(item, is_outermost):
+                finish()
+                result.append(_chunks(item, segment, 1))
+            elif any(is_wanted(loop, False) for loop in _loops(item.body)):
+                finish()
+                counters = (*segment.counters, item.counter)
+                body = of_segment(Segment(segment.number, counters, [], list(item.body.children)), False)
+                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body))
+            else:
+                rest.append(item)
+        finish()
+        return result
+
+    def of_items(items: Sequence[HostItem], is_outermost: bool) -> list[HostItem]:
+        result: list[HostItem] = []
+        for item in items:
+            if isinstance(item, Segment):
+                result += of_segment(item, is_outermost)
+            elif isinstance(item, HostLoop):
+                body, edge = of_items(item.body, False), of_items(item.edge, False)
+                result.append(HostLoop(item.counter, item.start, item.stop, item.step, body, edge))
+            elif isinstance(item, HostIf):
+                result.append(HostIf(item.condition, of_items(item.then, is_outermost), of_items(item.orelse, is_outermost)))
+            else:
+                result.append(item)
+        return result
+
+    return of_items(items, True)
+
+
+def counted_steps(counter: Symbol, executes: Iterable[Execute], graph: Graph) -> frozenset[str]:
+    """The names of the steps that a loop's counter counts, in the points of the statements inside the loop."""
+    steps = set()
+    for execute in executes:
+        for step, at in zip(graph[execute.node].domain.steps, execute.point, strict=True):
+            if counter in at.symbols:
+                steps.add(step.name)
+    return frozenset(steps)
+
+
+def _executes(item: Item) -> list[Execute]:
+    return [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]
+
+
+def _loops(item: Item) -> Iterator[Loop]:
+    """The loops in an item that are in no condition, the outer ones first."""
+    if isinstance(item, Loop):
+        yield item
+        yield from _loops(item.body)
+    elif isinstance(item, Block):
+        for child in item.children:
+            yield from _loops(child)
+
+
+def _chunks(loop: Loop, segment: Segment, count: int) -> Chunks:
+    first, last = counter(f"first {loop.counter.name}"), counter(f"last {loop.counter.name}")
+    stop = last.expr if loop.stop.is_constant else minimum(last.expr, loop.stop)  # the loop may end inside of a piece
+    piece = Loop(loop.counter, first.expr, stop, loop.step, loop.body)
+    launch = Segment(segment.number, (*segment.counters, first, last), [], [piece], is_chunk=True)
+    return Chunks(loop.counter, launch, first, last, loop.start, loop.stop, loop.step, count)
+
+
+def next_count(count: int, seconds: float, wanted: float) -> int:
+    """The iterations of the next launch, if `count` of them took `seconds`."""
+    if seconds < wanted / 2:
+        return 2 * count
+    return max(count // 2, 1) if seconds > 2 * wanted else count
+
+
+# -- estimates --------------------------------------------------------------------------------------------------------
+
+
+def rough_seconds(item: Item | Fetch, graph: Graph, env: Mapping[Symbol, int]) -> float:
+    """A rough estimate of how long an item runs on a CPU. `env` has the bounds, and values of the counters around it."""
+    if isinstance(item, Block):
+        return sum(rough_seconds(child, graph, env) for child in item.children)
+    if isinstance(item, Loop):
+        trips = max(-((item.start.evaluate(env) - item.stop.evaluate(env)) // item.step), 0)
+        return trips * rough_seconds(item.body, graph, {**env, item.counter: _middle(item, env)})
+    if isinstance(item, If):
+        return max(rough_seconds(block, graph, env) for block in (item.then, item.orelse or Block()))
+    if not isinstance(item, Execute):
+        return 0.0
+    node = graph[item.node]
+    point = {step: e.evaluate(env) for step, e in zip(node.domain.steps, item.point, strict=True)}
+    operands = (
+        () if isinstance(node.op, (Dataflow, Merge)) else graph.input_types(node)
+    )  # an island has its types; a merge moves values
+    return prices.rough_seconds(node, operands, {**env, **point})
+
+
+def _middle(loop: Loop | HostLoop, env: Mapping[Symbol, int]) -> int:
+    """A typical value of a loop's counter."""
+    return (loop.start.evaluate(env) + max(loop.stop.evaluate(env) - 1, loop.start.evaluate(env))) // 2

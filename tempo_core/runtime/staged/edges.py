@@ -1,0 +1,178 @@
+"""Launches that are neighbours across a loop's edge become one, and the launch that the host waits for comes first.
+
+    for t in 0:T:          choose(0)                      choose(0)
+      choose(t)            for t in 0:T:                  for t in 0:T:
+      call(t)         ->     (t >= 1) store(t-1)     or     (t >= 1) choose(t)
+      store(t)                        choose(t)             (t >= 1) store(t-1)
+                             call(t)                        call(t)
+                           store(T-1)                     store(T-1)
+
+`choose`, `call` and `store` were two launches an iteration, and are one. The third form is for a `store` that takes so long that
+the host should not wait for it: then `call(t)` runs on the host while the device stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tempo_core import prices
+from tempo_core.ir.graph import Graph, Key
+from tempo_core.runtime.lower.liveness import Effects
+from tempo_core.runtime.staged.host import Fetch, HostCall, HostIf, HostItem, HostLoop, Segment, add, at, call_at, statements
+from tempo_core.schedule import Loop
+from tempo_core.schedule.tree import Item, walk
+from tempo_core.symbolic.expr import Expr
+
+EffectsOf = Callable[["Item | Fetch"], Effects]
+
+
+def joined(items: Sequence[HostItem], graph: Graph) -> list[HostItem]:
+    """The items, with the launches at the edges of loops joined where their second copy is cheap to compile."""
+    result: list[HostItem] = []
+    for item in items:
+        if isinstance(item, Segment):
+            add(result, item)
+        elif isinstance(item, HostIf):
+            result.append(HostIf(item.condition, joined(item.then, graph), joined(item.orelse, graph)))
+        elif isinstance(item, HostLoop):
+            _join(item, result, graph)
+        else:
+            result.append(item)
+    return result
+
+
+def _join(loop: HostLoop, result: list[HostItem], graph: Graph) -> None:
+    """Append a loop to `result`, perhaps with its first launch before it and its last launch after it."""
+    body = joined(loop.body, graph)
+    sinks: list[HostCall] = []
+    while body and isinstance(body[-1], HostCall) and body[-1].is_sink:
+        sinks.insert(0, body.pop())  # type: ignore[arg-type]
+    first, last = (body[0], body[-1]) if body else (None, None)
+    # The first launch of the next iteration overwrites what this one's first launch has fetched: such sinks get it before.
+    before_edge = [sink for sink in sinks if isinstance(first, Segment) and _fetches(first, sink.slot)]
+    if not (
+        len(body) > 1
+        and isinstance(first, Segment)
+        and isinstance(last, Segment)
+        and _runs_often(loop)
+        and all(_is_cheap(s, graph) for s in (first, last))
+        and sinks[: len(before_edge)] == before_edge  # else the sinks would change their order
+    ):
+        result.append(HostLoop(loop.counter, loop.start, loop.stop, loop.step, [*body, *sinks]))
+        return
+    outer = tuple(c for c in first.counters if c is not loop.counter)
+    start, count = loop.start.constant, (loop.stop.constant - 1 - loop.start.constant) // loop.step
+    final = start + count * loop.step
+    before, later = {loop.counter: loop.counter.expr - loop.step}, {loop.counter: (start + loop.step, final)}
+    edge: list[HostItem] = [at(last, before, first.counters, later)]
+    add(edge, at(first, {}, first.counters, later))
+    sinks = sinks[len(before_edge) :]
+    edge += [call_at(sink, before) for sink in sinks]
+    end = {loop.counter: Expr.of(final)}
+    add(result, at(first, {loop.counter: Expr.of(start)}, outer, {}))
+    result.append(HostLoop(loop.counter, loop.start, loop.stop, loop.step, [*body[1:-1], *before_edge], edge))
+    result.append(at(last, end, outer, {}))
+    result += [call_at(sink, end) for sink in sinks]
+
+
+def _fetches(segment: Segment, slot: int) -> bool:
+    return any(isinstance(item, Fetch) and item.slot == slot for item in segment.items)
+
+
+def _runs_often(loop: HostLoop) -> bool:
+    """Whether a loop surely runs more than once."""
+    return loop.start.is_constant and loop.stop.is_constant and loop.stop.constant - loop.start.constant > loop.step
+
+
+def _is_cheap(segment: Segment, graph: Graph) -> bool:
+    """Whether a second copy of a segment compiles quickly."""
+    items = [item for item in segment.items if not isinstance(item, Fetch)]
+    if any(isinstance(inner, Loop) for item in items for inner in walk(item)):
+        return False
+    return (
+        sum(prices.operations(graph[leaf.node]) for item in items for leaf in statements(item)) <= prices.MOST_COPIED_OPERATIONS
+    )
+
+
+# -- before a call and after it ---------------------------------------------------------------------------------------
+
+
+def early(items: Sequence[HostItem], effects: EffectsOf, puts: Callable[[Segment], Effects]) -> list[HostItem]:
+    """The items, with all that does not need a call's results in the launch before the call.
+
+    The device runs it while the host is in the call, and values of the step need no store to wait for the next launch.
+    """
+    result: list[HostItem] = []
+    for item in items:
+        if isinstance(item, HostLoop):
+            item = HostLoop(item.counter, item.start, item.stop, item.step, early(item.body, effects, puts), item.edge)
+        elif isinstance(item, HostIf):
+            item = HostIf(item.condition, early(item.then, effects, puts), early(item.orelse, effects, puts))
+        before = result[-2] if len(result) > 1 and isinstance(result[-1], HostCall) else None
+        if isinstance(item, Segment) and isinstance(before, Segment):
+            stays, total = [], puts(item)
+            for each in item.items:
+                effect = effects(each)
+                if effect.touches & total.writes or effect.writes & total.touches:
+                    stays.append(each)
+                    total = total.then(effect)
+                else:
+                    before.items.append(each)
+            item.items = stays
+        if not (isinstance(item, Segment) and not item.items and not item.puts):
+            result.append(item)
+    return result
+
+
+# -- what the host waits for ------------------------------------------------------------------------------------------
+
+
+def awaited_first(items: Sequence[HostItem], graph: Graph, effects: EffectsOf) -> list[HostItem]:
+    """The items, with segments in two launches where the host waits for the first, and the second takes long."""
+    result: list[HostItem] = []
+    for k, item in enumerate(items):
+        if isinstance(item, HostLoop):
+            body, edge = (awaited_first(part, graph, effects) for part in (item.body, item.edge))
+            edge = [part for each in edge for part in _parts(each, item.body, graph, effects)]
+            result.append(HostLoop(item.counter, item.start, item.stop, item.step, body, edge))
+        elif isinstance(item, HostIf):
+            then, orelse = (awaited_first(part, graph, effects) for part in (item.then, item.orelse))
+            result.append(HostIf(item.condition, then, orelse))
+        else:
+            result += _parts(item, items[k + 1 :], graph, effects)
+    return result
+
+
+def _parts(item: HostItem, later: Sequence[HostItem], graph: Graph, effects: EffectsOf) -> list[HostItem]:
+    """A segment as one or two launches."""
+    call = next((other for other in later if not (isinstance(other, HostCall) and other.is_sink)), None)
+    if isinstance(call, HostLoop) and call.body:
+        call = call.body[0]
+    if not (isinstance(item, Segment) and isinstance(call, HostCall)):
+        return [item]
+    needed, rest = _split(item, call.slot, effects)
+    if not needed or not any(prices.is_worth_a_launch(graph[leaf.node]) for part in rest for leaf in statements(part)):
+        return [item]
+    return [
+        Segment(item.number, item.counters, item.puts, needed),
+        Segment(item.number, item.counters, [], rest),
+    ]
+
+
+def _split(segment: Segment, slot: int, effects: EffectsOf) -> tuple[list[Item | Fetch], list[Item | Fetch]]:
+    """The items that the operands of the call at `slot` need, and the others, which can run after them."""
+    needed: list[Item | Fetch] = []
+    rest: list[Item | Fetch] = []
+    read: set[Key] = set()
+    written: set[Key] = set()
+    for item in reversed(segment.items):
+        effect = effects(item)
+        operand = isinstance(item, Fetch) and item.slot == slot
+        # An item stays ahead of later ones that read what it writes, or write what it touches.
+        if operand or effect.writes & read or effect.touches & written:
+            needed.insert(0, item)
+            read |= effect.needs
+            written |= effect.writes
+        else:
+            rest.insert(0, item)
+    return needed, rest

@@ -1,0 +1,191 @@
+"""What the host does in a run, as a small tree: launches of device programs (segments), calls of functions, loops and conditions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Union
+
+from tempo_core.ir.graph import Key
+from tempo_core.runtime.cost.temporaries import Estimate
+from tempo_core.schedule import Execute, leaves
+from tempo_core.schedule.tidy import Limits, as_block, simplified
+from tempo_core.schedule.tree import Item, substitute
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr, Symbol
+
+
+@dataclass(frozen=True, eq=False)
+class Fetch:
+    """An item of a segment: fetch the operands of a host call or an output, with their values at that place of the program.
+
+    The run keeps them at `slot` until they are used.
+    """
+
+    execute: Execute
+    slot: int
+
+
+@dataclass(frozen=True, eq=False)
+class Put:
+    """Results of the host call at `slot` on their way to the device: its `outputs` are stored at the point of `execute`."""
+
+    execute: Execute
+    slot: int
+    outputs: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Segment:
+    """Items that run as one XLA program: first `puts` (results of host calls), then `items`."""
+
+    number: int
+    counters: tuple[Symbol, ...]
+    puts: list[Put] = field(default_factory=list)
+    items: list[Item | Fetch] = field(default_factory=list)
+    compiled: Callable[..., Any] | None = None
+    reads: tuple[Key, ...] = ()  # stores that it only reads
+    writes: tuple[Key, ...] = ()  # stores that it changes, passed by donation
+    creates: frozenset[Key] = frozenset()  # those of both kinds that begin here as zeros, and are not passed
+    inputs: tuple[str, ...] = ()  # fed arrays that it reads
+    donated: tuple[str, ...] = ()  # fed arrays whose memory it may use: no other launch reads them
+    is_chunk: bool = False  # its one item is a loop, of which a launch runs some iterations
+    traced: Any = None  # its traced function, if the plan has asked for its temporaries before it was lowered
+    lowered: Any = None  # its XLA program before compilation, if `lower_all` has traced it
+    temporaries: Estimate | None = None  # our estimate, if the plan has asked for it
+
+    @property
+    def stores_passed(self) -> tuple[list[Key], list[Key]]:
+        """The stores that are arguments: those that it changes, and those that it only reads."""
+        return [k for k in self.writes if k not in self.creates], [k for k in self.reads if k not in self.creates]
+
+    @property
+    def fetches(self) -> list[Fetch]:
+        return [item for item in self.items if isinstance(item, Fetch)]
+
+
+@dataclass(eq=False)
+class HostCall:
+    """A call of a function on the host. Its operands, and then its results, are at `slot`.
+
+    The results in `kept` stay in the memory of the host: device programs read them when the innermost loop around the call is over.
+    """
+
+    execute: Execute
+    slot: int
+    is_sink: bool
+    kept: tuple[int, ...] = ()
+
+
+@dataclass(eq=False)
+class HostLoop:
+    """A loop. `edge` runs between two iterations, with the later one's counter: the end of the one and the start of the other."""
+
+    counter: Symbol
+    start: Expr
+    stop: Expr
+    step: int
+    body: list[HostItem]
+    edge: list[HostItem] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class HostIf:
+    condition: Bool
+    then: list[HostItem]
+    orelse: list[HostItem]
+
+
+@dataclass(eq=False)
+class Chunks:
+    """A long loop of the device. Each launch of `segment` runs the iterations `first, first + step, ...` before `last`."""
+
+    counter: Symbol
+    segment: Segment
+    first: Symbol
+    last: Symbol
+    start: Expr
+    stop: Expr
+    step: int
+    count: int  # iterations of the next launch
+
+
+HostItem = Union[Segment, HostCall, HostLoop, HostIf, Chunks]
+
+
+def segments(items: Sequence[HostItem]) -> Iterator[Segment]:
+    """All segments, in program order."""
+    for item in walk(items):
+        if isinstance(item, (Segment, Chunks)):
+            yield item if isinstance(item, Segment) else item.segment
+
+
+def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
+    """Let launches make the stores that they are the first to touch, except those in `but`. One XLA program less makes zeros.
+
+    Such a launch runs once, and before all others that touch the store. Where it returns no such store, no other launch may need it.
+    """
+    users = Counter(key for segment in segments(items) for key in (*segment.writes, *segment.reads))
+    touched = set(but)
+    for item in items:
+        if isinstance(item, Segment):
+            created = {*item.writes, *(key for key in item.reads if users[key] == 1)}
+            item.creates = frozenset(created - touched)
+        touched |= {key for segment in segments([item]) for key in (*segment.writes, *segment.reads)}
+
+
+def walk(items: Sequence[HostItem]) -> Iterator[HostItem]:
+    """All items and the items in them, in program order."""
+    for item in items:
+        yield item
+        if isinstance(item, HostLoop):
+            yield from walk([*item.edge, *item.body])
+        elif isinstance(item, HostIf):
+            yield from walk([*item.then, *item.orelse])
+
+
+def add(items: list[HostItem], segment: Segment) -> None:
+    """Append a segment to the host's items. Where the last of them is a segment too, they become one.
+
+    Sinks may run after it, as they return nothing.
+    """
+    for item in reversed(items if not segment.puts else ()):
+        if isinstance(item, Segment):
+            item.items.extend(segment.items)
+            return
+        if not (isinstance(item, HostCall) and item.is_sink):
+            break
+    items.append(segment)
+
+
+# -- other points -----------------------------------------------------------------------------------------------------
+
+
+def at(segment: Segment, values: Mapping[Symbol, Expr], counters: tuple[Symbol, ...], limits: Limits) -> Segment:
+    """A segment with other counters: the same items, at the points where its counters have these values.
+
+    `limits` of the counters decide conditions.
+    """
+    puts = [replace(put, execute=_execute(put.execute, values)) for put in segment.puts]
+    items: list[Item | Fetch] = []
+    for item in segment.items:
+        if isinstance(item, Fetch):
+            items.append(replace(item, execute=_execute(item.execute, values)))
+        else:
+            items.extend(as_block(simplified(substitute(item, values), limits)).children)
+    return Segment(segment.number, counters, puts, items)
+
+
+def call_at(call: HostCall, values: Mapping[Symbol, Expr]) -> HostCall:
+    """A call at the point where the counters have these values."""
+    return HostCall(_execute(call.execute, values), call.slot, call.is_sink, call.kept)
+
+
+def _execute(execute: Execute, values: Mapping[Symbol, Expr]) -> Execute:
+    return Execute(execute.node, execute.branch, tuple(e.substitute(values) for e in execute.point))
+
+
+def statements(item: Item | Fetch) -> list[Execute]:
+    """The statements of an item of a segment."""
+    return [] if isinstance(item, Fetch) else [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]

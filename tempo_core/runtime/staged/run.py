@@ -1,0 +1,347 @@
+"""Runs of a staged program. What the host does in a step is decided before: the tree of items becomes functions of the run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from tempo_core.backends.base import Setting, call_error, checked_results, numpy_dtype
+from tempo_core.ir.graph import Key
+from tempo_core.ir.ops import Sink, Udf
+from tempo_core.ir.udf import Fed
+from tempo_core.prices import LONG_LOOP
+from tempo_core.runtime.feeds import Feed, Feeds
+from tempo_core.runtime.interpreted.stores import Evaluator, evaluator
+from tempo_core.runtime.numerics import Watch
+from tempo_core.runtime.staged.chunks import counted_steps, next_count
+from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, segments, statements, walk
+from tempo_core.runtime.walk import Branch, Leaf, Loop, Node, Pieces
+from tempo_core.schedule import Execute
+from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.expr import Expr, Symbol
+
+if TYPE_CHECKING:
+    from tempo_core.runtime.staged.stage import Staged
+
+Action = Callable[["Progress"], None]
+
+
+class Progress:
+    """The state of one run: its stores, loop counters, and values on their way between functions and device programs."""
+
+    def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None):
+        self.watch = watch
+        arrays = {name: staged.fed(name, fed.fit(name, value)) for name, value in fed.arrays.items() if name not in fed.bound}
+        self.inputs: Mapping[str, Any] = {**arrays, **fed.bound}
+        self.streams: Mapping[str, Feed] = fed.streams
+        self.seed = np.uint32(seed & 0xFFFFFFFF)
+        self.stores = staged.new_stores()
+        self.kept = {key: np.zeros(shape, dtype) for key, (shape, dtype) in staged.kept.items()}  # stores of the host
+        self.stale = set(self.kept)  # those of them that changed since a device program took them
+        self.lacks_stores = False  # whether those that are not there count as empty: in a run that was put back
+        self.counters: dict[Symbol, int] = dict(fed.chosen)
+        self.values: list[Any] = [None] * staged.slots  # operands or results of calls, and outputs
+        self.sinking: deque[Callable[[], None]] = deque()
+
+    def deliver_all(self) -> None:
+        while self.sinking:
+            self.deliver()
+
+    def deliver(self) -> None:
+        call = self.sinking.popleft()
+        try:
+            call()
+        except BaseException:
+            self.sinking.clear()  # values come in order or not at all
+            raise
+
+
+class Host:
+    """The functions that a staged program's items become."""
+
+    def __init__(self, staged: Staged):
+        self.staged, self.graph, self.bounds = staged, staged.graph, staged.lowering.bounds
+        self.actions = self._actions(staged.items)
+
+    def run(self, run: Progress) -> None:
+        try:
+            for action in self.actions:
+                action(run)
+        except Exception:  # sinks still get what was computed before an error; not after an interrupt
+            run.deliver_all()
+            raise
+        run.deliver_all()
+
+    # -- runs that stop between two iterations --------------------------------------------------------------------------
+
+    def tree(self, items: Sequence[HostItem]) -> list[Node[Progress]]:
+        """The items as a tree that can be left at the border of a loop."""
+        return [self._node(item) for item in items]
+
+    def _node(self, item: HostItem) -> Node[Progress]:
+        if isinstance(item, HostIf):
+            condition = self._evaluator(item.condition)
+            return Branch(lambda run: bool(condition(run.counters)), self.tree(item.then), self.tree(item.orelse))
+        if isinstance(item, Chunks):
+            wanted = self.staged.launch_seconds or LONG_LOOP
+            steps = counted_steps(item.counter, (each for part in item.segment.items for each in statements(part)), self.graph)
+            return Pieces(
+                steps, self._values(item), self._piece(item), lambda count, took: next_count(count, took, wanted), item=item
+            )
+        if not isinstance(item, HostLoop):
+            return Leaf(self._action(item))
+        edge, body, counter = self.tree(item.edge), self.tree(item.body), item.counter
+
+        def enter(run: Progress, at: int) -> None:
+            run.counters[counter] = at
+
+        steps = counted_steps(counter, _executes([item]), self.graph)
+        return Loop(steps, self._values(item), enter, body, [*edge, *body], item)
+
+    def _values(self, item: HostLoop | Chunks) -> Callable[[Progress], range]:
+        start, stop, step = self._evaluator(item.start), self._evaluator(item.stop), item.step
+        return lambda run: range(start(run.counters), stop(run.counters), step)
+
+    def _piece(self, item: Chunks) -> Callable[[Progress, int, int], None]:
+        """A function that runs some iterations of a long loop, and waits for them: Python serves signals between two launches."""
+        launch = self._launch(item.segment)
+        results = item.segment.writes[:1]  # the arrays of a launch are ready together; a loop that no result needs has none
+
+        def piece(run: Progress, first: int, last: int) -> None:
+            run.counters[item.first], run.counters[item.last] = first, last
+            launch(run)
+            jax.block_until_ready([run.stores[key] for key in results])
+
+        return piece
+
+    def _actions(self, items: Sequence[HostItem]) -> list[Action]:
+        return [self._action(item) for item in items]
+
+    def _action(self, item: HostItem) -> Action:
+        if isinstance(item, Segment):
+            return self._launch(item)
+        if isinstance(item, HostCall):
+            return self._call(item)
+        if isinstance(item, HostLoop):
+            return self._loop(item)
+        return self._if(item) if isinstance(item, HostIf) else self._chunks(item)
+
+    def _evaluator(self, expression: Expr | Bool) -> Evaluator:
+        return evaluator(expression, self.bounds)
+
+    # -- loops and conditions -----------------------------------------------------------------------------------------
+
+    def _loop(self, item: HostLoop) -> Action:
+        counter, step = item.counter, item.step
+        start, stop = self._evaluator(item.start), self._evaluator(item.stop)
+        edge, body = self._actions(item.edge), self._actions(item.body)
+        later = [*edge, *body]
+
+        def loop(run: Progress) -> None:
+            counters, actions = run.counters, body
+            at = start(counters)
+            while at < stop(counters):  # an iteration may find out that it is the last
+                counters[counter] = at
+                for action in actions:
+                    action(run)
+                actions = later
+                at += step
+
+        return loop
+
+    def _if(self, item: HostIf) -> Action:
+        condition = self._evaluator(item.condition)
+        then, orelse = self._actions(item.then), self._actions(item.orelse)
+
+        def choose(run: Progress) -> None:
+            for action in then if condition(run.counters) else orelse:
+                action(run)
+
+        return choose
+
+    # -- launches -----------------------------------------------------------------------------------------------------
+
+    def _launch(self, segment: Segment) -> Action:
+        staged, compiled = self.staged, segment.compiled
+        writes, inputs, given, counters = segment.writes, segment.inputs, segment.donated, segment.counters
+        donated, reads = segment.stores_passed
+        kept = [key for key in reads if key in staged.kept]
+        puts = [(put.slot, put.outputs) for put in segment.puts]
+        fetches = [item.slot for item in segment.fetches]
+        int32 = np.int32
+        ends, finds_ends = list(staged.lowering.ends), staged.ends_steps(segment)
+
+        def launch(run: Progress) -> None:
+            nonlocal compiled
+            stores, values, at = run.stores, run.values, run.counters
+            for key in kept:
+                if key in run.stale:
+                    stores[key] = run.kept[key].copy()
+                    run.stale.discard(key)
+            if run.lacks_stores:
+                stores.update((key, staged.lowering.zeros(key)) for key in (*donated, *reads) if key not in stores)
+            arguments = (
+                [stores[key] for key in donated],
+                [run.inputs[name] for name in given],
+                [stores[key] for key in reads],
+                [values[slot][output] for slot, outputs in puts for output in outputs],
+                [run.inputs[name] for name in inputs],
+                [int32(at[counter]) for counter in counters],
+                run.seed,
+            )
+            if compiled is None:
+                compiled = staged.compile(segment, arguments)
+            written, fetched, seen = compiled(*arguments)
+            for key, value in zip(writes, written, strict=True):
+                stores[key] = value
+            for slot, value in zip(fetches, fetched, strict=True):
+                values[slot] = value
+            if run.watch is not None and seen:
+                run.watch.saw(int(seen[0]))
+            if finds_ends:
+                at.update(zip(ends, map(int, seen), strict=True))
+
+        return launch
+
+    def _chunks(self, item: Chunks) -> Action:
+        piece, values, wanted = self._piece(item), self._values(item), self.staged.launch_seconds
+
+        def chunks(run: Progress) -> None:
+            every = values(run)
+            at = every.start
+            while at < every.stop:
+                is_new = item.segment.compiled is None
+                began = self.staged.clock()
+                piece(run, at, min(at + item.count * item.step, every.stop))
+                at += item.count * item.step
+                if not is_new and at < every.stop:
+                    item.count = next_count(item.count, self.staged.clock() - began, wanted)
+
+        return chunks
+
+    # -- calls of functions -------------------------------------------------------------------------------------------
+
+    def _call(self, item: HostCall) -> Action:
+        op = self.graph[item.execute.node].op
+        if isinstance(op, Sink):
+            return self._sink(item, op)
+        assert isinstance(op, Udf)
+        keep, record = self._keep(item), self._record(item)
+        if isinstance(op.fn, Fed):
+            name, point = op.fn.name, self._point(item.execute)
+
+            def feed(run: Progress) -> None:
+                run.values[item.slot] = results = (run.streams[name].take(tuple(point(run).values())),)
+                keep(run, results)
+                if run.watch is not None:
+                    record(run, results)
+
+            return feed
+        function = self._function(item, op)
+
+        def call(run: Progress) -> None:
+            run.values[item.slot] = results = function(run)
+            keep(run, results)
+            if run.watch is not None:
+                record(run, results)
+
+        return call
+
+    def _point(self, execute: Execute) -> Callable[[Progress], dict[str, int]]:
+        """The values of a statement's steps, by name."""
+        steps = self.graph[execute.node].domain.steps
+        places = [(step, e) for step, e in zip(steps, execute.point, strict=True) if step not in self.graph.chosen]
+        parts = [(step.name, self._evaluator(e)) for step, e in places]
+        return lambda run: {name: value(run.counters) for name, value in parts}
+
+    def _function(self, item: HostCall, op: Udf) -> Callable[[Progress], Sequence[Any]]:
+        """A function that calls the user's function. Values of the host stay there: the next launch takes them as arguments.
+
+        Operands and results are copied: both sides may write into theirs.
+        """
+        slot, fn, point, bounds = item.slot, op.fn, self._point(item.execute), self.bounds
+        has_operands = bool(self.graph[item.execute.node].inputs)
+        steps = {step.name: step for step in self.graph[item.execute.node].domain.steps}
+        dtypes = [numpy_dtype(type.dtype) for type in op.types]
+        fixed = all(not size.steps for type in op.types for size in type.shape)
+        shapes = [tuple(size.evaluate(bounds) for size in type.shape) for type in op.types] if fixed else None
+        copies = [k not in item.kept for k in range(len(op.types))]  # `_keep` copies the others
+        kinds = list(zip(shapes, dtypes, copies, strict=True)) if shapes is not None else None
+
+        def call(run: Progress) -> Sequence[Any]:
+            operands = [np.array(x.block_until_ready()) for x in run.values[slot]] if has_operands else []
+            try:
+                results = fn(*operands)
+            except Exception as error:  # KeyboardInterrupt and similar exceptions pass
+                raise call_error(f"user-defined function `{op.name}`", op.where, operands, point(run), error) from error
+            if kinds is not None and isinstance(results, tuple) and len(results) == len(kinds):
+                arrays = []
+                for result, (shape, dtype, copied) in zip(results, kinds, strict=True):
+                    if not isinstance(result, np.ndarray) or result.shape != shape or result.dtype != dtype:
+                        break
+                    arrays.append(result.copy() if copied else result)
+                else:
+                    return arrays
+            env = {**bounds, **{steps[name]: value for name, value in point(run).items()}}
+            return checked_results(Setting(self.staged.backend, env, run.seed), op, results, np.array, point(run))
+
+        return call
+
+    def _keep(self, item: HostCall) -> Callable[[Progress, Sequence[Any]], None]:
+        """A function that stores results which stay on the host."""
+        lowering, node = self.staged.lowering, self.graph[item.execute.node]
+        point = [self._evaluator(e) for e in item.execute.point]
+        keys = [(node.id, output) for output in item.kept]
+        alike: dict[Any, list[Key]] = {}  # results that have the same place in their stores
+        for key in keys:
+            alike.setdefault((lowering.storage[key], lowering.layout(key)), []).append(key)
+        places = [(lowering.place(group[0], point), group) for group in alike.values()]
+
+        def keep(run: Progress, results: Sequence[Any]) -> None:
+            for place, group in places:
+                at = place(run.counters)
+                for key in group:
+                    run.kept[key][at] = results[key[1]]
+            run.stale.update(keys)
+
+        return keep
+
+    def _record(self, item: HostCall) -> Callable[[Progress, Sequence[Any]], None]:
+        node, point = self.graph[item.execute.node], self._point(item.execute)
+
+        def record(run: Progress, results: Sequence[Any]) -> None:
+            assert run.watch is not None
+            run.watch.record(node, tuple(point(run).values()), tuple(results))
+
+        return record
+
+    def _sink(self, item: HostCall, op: Sink) -> Action:
+        """A sink gets its values one call late, while the device works on."""
+        where, point, name = self.graph[item.execute.node].where, self._point(item.execute), f"sink `{op.name}`"
+
+        def sink(run: Progress) -> None:
+            operands, at = run.values[item.slot] or [], point(run)
+
+            def call() -> None:
+                arrays = [np.asarray(x) for x in jax.block_until_ready(operands)]
+                try:
+                    op.fn(*arrays, **at)
+                except Exception as error:
+                    raise call_error(name, where, arrays, at, error, takes_point=True) from error
+
+            run.sinking.append(call)
+            if len(run.sinking) > 1:
+                run.deliver()
+
+        return sink
+
+
+def _executes(items: Sequence[HostItem]) -> list[Execute]:
+    """All statements in some items."""
+    inside = [each for segment in segments(items) for part in segment.items for each in statements(part)]
+    calls = [item.execute for item in walk(items) if isinstance(item, HostCall)]
+    return [*inside, *calls]

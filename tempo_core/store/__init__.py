@@ -1,0 +1,1 @@
+"""Compiled programs on disk, found by fingerprints of what went into them."""
