@@ -20,7 +20,7 @@ from benchmarks.common import Results, arguments, say
 from benchmarks.decode import random_model
 from benchmarks.hlo import NO_WORK, Instruction, Module, Shape, parse
 from benchmarks.ppo import build_ours, recipe_of
-from tempo_core.runtime.staged.stage import Staged
+from tempo_core.runtime.staged.run import StagedProgram
 from tempo_llm.attention import Attention
 from tempo_llm.generate import Generator
 from tempo_llm.sampling import GREEDY
@@ -146,7 +146,7 @@ def needed_bytes(module: Module, names: Mapping[str, Instruction], instruction: 
 def modules(program: tp.Program[Any]) -> list[Module]:
     """The optimized HLO of a program's device programs, which are compiled for it. Long loops stay whole: their trips are known."""
     assert program._staged is not None
-    staged = Staged(program.scheduled, program._staged.backend)
+    staged = StagedProgram(program.scheduled, program._staged.backend)
     staged.lower_all()
     return [parse((s.lowered.compile() if s.compiled is None else s.compiled).as_text()) for s in staged.segments]
 

@@ -154,13 +154,13 @@ from tempo_core.frontend.inputs import input, sink, spec, udf
 from tempo_core.frontend.recurrence import Recurrence, recurrence
 from tempo_core.frontend.run_lengths import upto
 from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import UserExpr as Expr
 from tempo_core.program import Program
 from tempo_core.report.programs.profile import Profile
 from tempo_core.runtime.cost.machine import Machine
 from tempo_core.runtime.embedded.jax_function import JaxFunction, JaxState
 from tempo_core.runtime.live.live import Run
 from tempo_core.runtime.live.state_file import Snapshot
-from tempo_core.symbolic.expr import Expr
 
 __all__ = [
     "Config", "Context", "Expr", "JaxFunction", "JaxState", "Machine", "Profile", "Program", "Recurrence", "Run", "Snapshot", "Tensor", "abs", "add", "all",

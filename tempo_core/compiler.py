@@ -15,6 +15,7 @@ from tempo_core.collector import without_collector
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, BoundsError, CausalityError, ConfigError, ContextError, TempoError, user_location
 from tempo_core.frontend.base_context import BaseContext
+from tempo_core.frontend.tensor import Bounds as UserBounds
 from tempo_core.frontend.tensor import Tensor
 from tempo_core.frontend.variables import named, remember
 from tempo_core.ir.check import check_program
@@ -43,7 +44,7 @@ LOG = logging.getLogger("tempo")
 
 @without_collector
 def compile_context(
-    context: BaseContext, bounds: Mapping[Expr, int | UpTo], outputs: Outputs = (), config: Config | None = None
+    context: BaseContext, bounds: UserBounds, outputs: Outputs = (), config: Config | None = None
 ) -> Program[Any]:
     """Compile the program of a context. The stages, in order, are the lines below."""
     config = checked_config(config)
@@ -113,7 +114,7 @@ def compile_context(
         return Program(source, kept, results, config, timing, context, backend, rebound, run_bounds)
 
     @without_collector
-    def rebound(program: Program[Any], bounds: Mapping[Expr, int | UpTo]) -> Program[Any]:
+    def rebound(program: Program[Any], bounds: UserBounds) -> Program[Any]:
         start = time.perf_counter()
         others, other_limits = checked_bounds(context, bounds, complete=False)
         other_limits |= {bound: UpTo(others[bound]) for bound in others if bound in ends and bound not in other_limits}
@@ -185,9 +186,7 @@ def _extremes(numbers: Bounds, limits: Mapping[Symbol, UpTo]) -> list[Bounds]:
     return [numbers, {**numbers, **{bound: limit.at_least for bound, limit in limits.items()}}] if limits else [numbers]
 
 
-def checked_bounds(
-    context: BaseContext, bounds: Mapping[Expr, int | UpTo], complete: bool = True
-) -> tuple[Bounds, dict[Symbol, UpTo]]:
+def checked_bounds(context: BaseContext, bounds: UserBounds, complete: bool = True) -> tuple[Bounds, dict[Symbol, UpTo]]:
     """Bounds by symbol, each a number of at least 1: all those of the context, or some of them if `complete` is false.
 
     A bound that a run chooses has its capacity, and its limits in the second dict.
@@ -305,36 +304,51 @@ def _at_its_points(graph: Graph, tensor: Tensor) -> Edge:
 KEPT = 8  # the number of programs that a context keeps for `run`
 
 
-def recalled(
-    context: BaseContext, bounds: Mapping[Expr, int | UpTo], outputs: Outputs = (), config: Config | None = None
-) -> Program[Any]:
-    """A compiled program, as of `compile_context`, or an earlier program of the context that can be used again.
+class Recent:
+    """The programs that `run` compiled for a context, and its latest calls. The most recently used is last."""
 
-    If graph, outputs, config and bounds are the same, the earlier program itself is used again. If only the bounds differ, the
-    parts that do not depend on them are.
-    """
-    numbers, limits = checked_bounds(context, bounds)
-    call = _call(context, numbers, limits, outputs, config)
-    for earlier_call, program in context.calls:
-        if earlier_call == call:
-            return program
-    config = checked_config(config)
-    results, tensors = results_of(outputs)
-    key = (results, _program_key(context, tensors), replace(config, seed=0), {b: limit.at_least for b, limit in limits.items()})
-    candidates = [program for other, program in context.programs if other == key]
-    same = [program for program in candidates if program.bounds == numbers and program.limits == limits]
-    if same:
-        program = same[-1]
-    elif candidates:
-        program = candidates[-1].with_bounds(bounds)
-    else:
-        program = compile_context(context, bounds, outputs, config)
-    kept = [(other, earlier) for other, earlier in context.programs if earlier is not program]
-    context.programs[:] = [*kept, (key, program)][-KEPT:]
-    present = [program for _, program in context.programs]
-    calls = [(other, earlier) for other, earlier in context.calls if any(earlier is program for program in present)]
-    context.calls[:] = [*calls, *([] if call is None else [(call, program)])][-KEPT:]
-    return program
+    def __init__(self) -> None:
+        self.programs: list[tuple[object, Program[Any]]] = []
+        self.calls: list[tuple[object, Program[Any]]] = []
+
+    def program(
+        self,
+        context: BaseContext,
+        bounds: UserBounds,
+        outputs: Outputs = (),
+        config: Config | None = None,
+    ) -> Program[Any]:
+        """A compiled program, as of `compile_context`, or an earlier program of the context that can be used again.
+
+        If graph, outputs, config and bounds are the same, the earlier program itself is used again. If only the bounds differ, the
+        parts that do not depend on them are.
+        """
+        numbers, limits = checked_bounds(context, bounds)
+        call = _call(context, numbers, limits, outputs, config)
+        for earlier_call, program in self.calls:
+            if earlier_call == call:
+                return program
+        config = checked_config(config)
+        results, tensors = results_of(outputs)
+        key = (
+            results,
+            _program_key(context, tensors),
+            replace(config, seed=0),
+            {b: limit.at_least for b, limit in limits.items()},
+        )
+        candidates = [program for other, program in self.programs if other == key]
+        same = [program for program in candidates if program.bounds == numbers and program.limits == limits]
+        if same:
+            program = same[-1]
+        elif candidates:
+            program = candidates[-1].with_bounds(bounds)
+        else:
+            program = compile_context(context, bounds, outputs, config)
+        kept = [(other, earlier) for other, earlier in self.programs if earlier is not program]
+        self.programs = [*kept, (key, program)][-KEPT:]
+        calls = [(other, earlier) for other, earlier in self.calls if any(earlier is kept for _, kept in self.programs)]
+        self.calls = [*calls, *([] if call is None else [(call, program)])][-KEPT:]
+        return program
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
-from tempo_core.compiler import Outputs, compile_context, recalled
+from tempo_core.compiler import Outputs, Recent, compile_context
 from tempo_core.config import Config
 from tempo_core.errors import ArgumentError, DTypeError, user_location
-from tempo_core.frontend.aliases import Array, Bounds, Inputs
+from tempo_core.frontend.aliases import Array, Inputs
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Bounds, Tensor, UserExpr
 from tempo_core.ir.ops import End
 from tempo_core.program import Program
 from tempo_core.symbolic.condition import TRUE
@@ -25,6 +25,14 @@ class Context(BaseContext):
     `with ctx as ((i, I), (t, T)):` gives each step and its bound as symbolic expressions; recurrent tensors are made inside
     of the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
     """
+
+    def __init__(self, *names: str, num_dims: int | None = None):
+        super().__init__(*names, num_dims=num_dims)
+        self._recent = Recent()
+
+    def __enter__(self) -> tuple[tuple[UserExpr, UserExpr], ...]:
+        super().__enter__()
+        return tuple((UserExpr(step.expr), UserExpr(step.bound_expr)) for step in self.steps)
 
     @checked
     def ends(self, step: Expr, when: Tensor) -> None:
@@ -110,7 +118,7 @@ class Context(BaseContext):
         same graph, outputs and config) is not compiled again; with other bounds, only parts of it are. `tempo_core.typing.Array`
         describes a result whose shape varies with a step, and a result that is not defined at every point.
         """
-        program: Program[Any] = recalled(self, bounds, outputs, config)
+        program: Program[Any] = self._recent.program(self, bounds, outputs, config)
         results: Array | dict[str, Array] | list[Array] = program.run(
             inputs, seed if seed is not None or config is None else config.seed
         )

@@ -19,11 +19,11 @@ from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.config import Config
 from tempo_core.errors import ConfigError, InputError, TempoError
 from tempo_core.frontend.aliases import Array, Inputs
-from tempo_core.frontend.aliases import Bounds as BoundsLike
-from tempo_core.frontend.aliases import RunBounds as RunBoundsLike
 from tempo_core.frontend.arguments import checked
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Bounds as BoundsLike
+from tempo_core.frontend.tensor import RunBounds as RunBoundsLike
+from tempo_core.frontend.tensor import Tensor, UserExpr
 from tempo_core.frontend.variables import lines as tensor_lines
 from tempo_core.frontend.variables import named
 from tempo_core.ir import graph_text as ir_text
@@ -34,7 +34,8 @@ from tempo_core.ir.types import TensorType
 from tempo_core.passes.pipeline import pipeline
 from tempo_core.report.graphs.draw import draw, to_svg
 from tempo_core.report.graphs.overview import overview
-from tempo_core.report.pages.page import Page, Picture, Shown
+from tempo_core.report.pages.page import Page, Picture
+from tempo_core.report.pages.shown import Shown
 from tempo_core.report.programs.explain import explanation
 from tempo_core.report.programs.plan import Plan, plan_of
 from tempo_core.report.programs.profile import Places, Profile, complete, counts_of, interpreted, may_repeat, timed
@@ -51,8 +52,8 @@ from tempo_core.runtime.live.live import MemoryGuard, Origin, Run, origin_of, re
 from tempo_core.runtime.live.state_file import Snapshot, path_of
 from tempo_core.runtime.numerics import Ran, Watch, find
 from tempo_core.runtime.run_bounds import RunBounds
+from tempo_core.runtime.staged.run import StagedProgram
 from tempo_core.runtime.staged.spread import Spread, spread
-from tempo_core.runtime.staged.stage import Staged
 from tempo_core.runtime.walk import Path as Place
 from tempo_core.schedule import schedule
 from tempo_core.schedule.outline import outline
@@ -205,7 +206,7 @@ class Program(Shown, Generic[R]):
         timing: dict[str, float],
         context: BaseContext,
         backend: Backend,
-        rebound: Callable[[Program[R], Mapping[Expr, int | UpTo]], Program[R]],
+        rebound: Callable[[Program[R], BoundsLike], Program[R]],
         run_bounds: RunBounds,
     ):
         scheduled = kept.scheduled
@@ -225,8 +226,8 @@ class Program(Shown, Generic[R]):
         self._rebound = rebound
         self._arrays: Mapping[str, Any] = {}  # bound inputs
         self._bound: Mapping[str, Any] = {}  # the same, as device programs take them
-        self._opened: dict[str | None, Staged] = {}
-        self._donors: dict[frozenset[str], Staged] = {}
+        self._opened: dict[str | None, StagedProgram] = {}
+        self._donors: dict[frozenset[str], StagedProgram] = {}
         self._staged = None
         self._spread: Spread | None = None
         if not is_interpreted(self.graph, config):
@@ -289,7 +290,7 @@ class Program(Shown, Generic[R]):
             arrays[name] = value
         return arrays
 
-    def _donating(self, names: Iterable[str]) -> Staged:
+    def _donating(self, names: Iterable[str]) -> StagedProgram:
         """The device programs of runs that have the arrays of some inputs for themselves."""
         key = frozenset(names)
         if key not in self._donors:
@@ -384,7 +385,9 @@ class Program(Shown, Generic[R]):
                 "a JAX function cannot raise NumericsError",
                 hint="compile it without check_numerics, and let JAX check: jax.config.update('jax_debug_nans', True)",
             )
-        whole = Staged(self.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients).as_function()
+        whole = StagedProgram(
+            self.scheduled, self.backend, disable=self.config.disable, is_differentiable=not gradients
+        ).as_function()
         lengths = self._call_lengths() if self.limits else None
         formers = [result.traced_former(self.bounds) for result in self.results.each]
 
@@ -497,7 +500,7 @@ class Program(Shown, Generic[R]):
 
         def run_of(fed: dict[str, Any], seed: int, bounds: Mapping[str, int]) -> Run[R]:
             inputs = {name: value for name, value in fed.items() if name in given or name not in self._arrays}
-            numbers = self._numbers(inputs, {Symbol(name).expr: number for name, number in bounds.items()})
+            numbers = self._numbers(inputs, {UserExpr(Symbol(name).expr): number for name, number in bounds.items()})
             return self._run(self._fed(inputs, numbers), seed, None, numbers)
 
         return resumed(run_of, path if isinstance(path, Snapshot) else path_of(path), given, self._origin)
@@ -520,16 +523,16 @@ class Program(Shown, Generic[R]):
             self.graph, executor, fed, seed, form, self._origin, outputs, by, examples, self._out_of_memory, watch is not None, bounds, shapes
         )  # fmt: skip
 
-    def _opened_at(self, step: str | None) -> Staged:
+    def _opened_at(self, step: str | None) -> StagedProgram:
         """The device programs of runs that stop between iterations over a step."""
         if step not in self._opened:
             self._opened[step] = self._new_staged((step,))
         return self._opened[step]
 
-    def _new_staged(self, opened_at: tuple[str | None] | None = None, donated: frozenset[str] = frozenset()) -> Staged:
+    def _new_staged(self, opened_at: tuple[str | None] | None = None, donated: frozenset[str] = frozenset()) -> StagedProgram:
         config, kept = self.config, self._kept.executables
         options = (config.check_numerics, config.disable, config.launch_seconds)
-        return Staged(self.scheduled, self.backend, *options, opened_at, kept, donated=donated, spread=self._spread)
+        return StagedProgram(self.scheduled, self.backend, *options, opened_at, kept, donated=donated, spread=self._spread)
 
     @functools.cached_property
     def _origin(self) -> Origin:
@@ -681,7 +684,7 @@ class Program(Shown, Generic[R]):
         """XLA programs compiled so far by the staged executor."""
         return sum(staged.compiles for staged in self._all_staged())
 
-    def _all_staged(self) -> list[Staged]:
+    def _all_staged(self) -> list[StagedProgram]:
         return [*([] if self._staged is None else [self._staged]), *self._opened.values(), *self._donors.values()]
 
     @property

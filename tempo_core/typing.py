@@ -5,7 +5,6 @@ from tempo_core.frontend.aliases import (
     ArrayLike,
     Axes,
     AxisPairs,
-    Bounds,
     Condition,
     Domain,
     Feed,
@@ -14,18 +13,16 @@ from tempo_core.frontend.aliases import (
     Key,
     Number,
     Numbers,
-    Positions,
     Ragged,
     Shape,
-    SpatialIndex,
-    SpatialKey,
     SupportsArray,
     Tree,
-    Value,
     Widths,
 )
+from tempo_core.frontend.tensor import Bounds, Positions, SpatialIndex, SpatialKey, Value
+from tempo_core.frontend.tensor import UserExpr as Expr
 from tempo_core.symbolic.condition import Bool
-from tempo_core.symbolic.expr import Expr, IntoExpr
+from tempo_core.symbolic.expr import IntoExpr
 
 __all__ = [
     "Array", "ArrayLike", "Axes", "AxisPairs", "Bool", "Bounds", "Condition", "Domain", "Expr", "Feed", "Index", "Inputs", "IntoExpr", "Key",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.structure import CORE, ROOT, docstring, files, folders, lines, most_lines
+from tests.structure import CORE, ROOT, circles, docstring, files, folders, lines, most_lines
 
 MOST_FILES = 16
 
@@ -26,3 +26,7 @@ def test_the_design_lists_every_folder_with_what_it_is_for() -> None:
     design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     rows = [f"| `{folder}/` | {docstring(CORE / folder).splitlines()[0]} |" for folder in folders() if folder != "."]
     assert [row for row in rows if row not in design] == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert circles() == [], "also under TYPE_CHECKING and inside of functions"

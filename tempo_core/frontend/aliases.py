@@ -6,17 +6,12 @@ Users import them from `tempo_core.typing`, to annotate their own functions and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
+from typing import Any, Protocol, TypeAlias, Union
 
 import numpy as np
 
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, IntoExpr
-from tempo_core.symbolic.limits import UpTo
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 class SupportsArray(Protocol):
@@ -53,14 +48,8 @@ The levels are written out: a recursive alias would accept texts, since a text i
 ArrayLike: TypeAlias = Union[Numbers, Array, SupportsArray]
 """A value that exists when the program is built: a number, a list of numbers, or an array of any library."""
 
-Value: TypeAlias = Union["Tensor", Expr, Bool, ArrayLike]
-"""A tensor, or a value that becomes one: a number, an array, an expression of steps and bounds, a condition on steps."""
-
 Tree: TypeAlias = object
 """A tensor or a value that becomes one, or a pytree of them: a dict, a tuple, the parameters of a Flax or Equinox module."""
-
-Positions: TypeAlias = Union["Tensor", Expr, int, np.integer[Any], Array, SupportsArray, Sequence[int]]
-"""Positions along a dimension: an int, an expression of steps, or integers in an array, a list or a tensor."""
 
 Shape: TypeAlias = Union[IntoExpr, Sequence[IntoExpr]]
 """Sizes, which may be expressions of bounds and steps; one size stands for a shape of one dimension."""
@@ -85,16 +74,6 @@ Slice: TypeAlias = "slice[End, End, End]"
 Index: TypeAlias = Union[IntoExpr, Condition, "Slice"]
 Key: TypeAlias = Union[Index, tuple[Index, ...]]
 """A temporal index: a point or a slice for each step, and conditions on steps."""
-
-SpatialIndex: TypeAlias = Union[IntoExpr, "Slice", EllipsisType, "Tensor", Array, Sequence[int], None]
-SpatialKey: TypeAlias = Union[SpatialIndex, tuple[SpatialIndex, ...]]
-"""An index of dimensions: positions, slices, `...`, None, int32 tensors."""
-
-Bounds: TypeAlias = Mapping[Expr, Union[int, UpTo]]
-"""A number for each bound: `{T: 100}`; or a capacity, for a bound that each run chooses: `{T: tp.upto(4096)}`."""
-
-RunBounds: TypeAlias = Mapping[Expr, int]
-"""A number for each bound that a run chooses: `{T: 137}`."""
 
 Feed: TypeAlias = Union[ArrayLike, Iterable[ArrayLike], Callable[..., ArrayLike]]
 """A value for an input: an array, an iterator with one array for each point, or a function of the steps."""

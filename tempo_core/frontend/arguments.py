@@ -205,7 +205,7 @@ class _Row:
         kind = KINDS.get(text) if parameter.name != "dtype" else None  # `check_dtype` says more
         return _Row(parameter.name, parameter.default, kind, text == "Tensor")
 
-    def checked(self, value: Any, call: _Call) -> Any:
+    def checked(self, value: Any, call: Call) -> Any:
         kind = self.kind
         if kind is None or value is self.default:
             return value
@@ -215,7 +215,7 @@ class _Row:
         return _to_tensor[0](value) if self.converts and not isinstance(value, BaseTensor) else value
 
 
-class _Call:
+class Call:
     """The parameters of a function, and the errors for calls with wrong arguments."""
 
     def __init__(self, function: Callable[..., Any], name: str):
@@ -239,6 +239,11 @@ class _Call:
             star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
             parts.append(f"{star}{p.name}" + ("" if p.default is p.empty else f"={p.default!r}"))
         return f"{self.name}({', '.join(parts)})"
+
+    def check_count(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        """`check_names`, where arguments are named, or are more or fewer than there are parameters."""
+        if keywords or len(args) not in self.counts:
+            self.check_names(args, keywords)
 
     def check_names(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         """Raises ArgumentError for too many, unknown and missing arguments."""
@@ -272,13 +277,12 @@ def checked(function: F, name: str = "") -> F:
 
     Raises ArgumentError: for a wrong kind of value, an unknown or missing argument. Errors call the function `name`.
     """
-    call = _Call(function, name)
+    call = Call(function, name)
 
     @functools.wraps(function)
     def checking(*args: Any, **keywords: Any) -> Any:
         context = context_of(args) or context_of(keywords.values())
-        if keywords or len(args) not in call.counts:
-            call.check_names(args, keywords)
+        call.check_count(args, keywords)
         if context is None or context is BaseContext.innermost():
             values, named = call.checked(args, keywords)
             return function(*values, **named)
@@ -294,24 +298,12 @@ def checked_as(name: str) -> Callable[[F], F]:
     return functools.partial(checked, name=name)
 
 
-def method(function: F) -> F:
-    """Decorator of a method that hands its arguments to a checked function: only their names are checked here."""
-    call = _Call(function, "")
-
-    @functools.wraps(function)
-    def checking(*args: Any, **keywords: Any) -> Any:
-        try:
-            return function(*args, **keywords)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # the error is not of this call, but comes from inside
-            call.check_names(args, keywords)
-            raise
-
-    return checking  # type: ignore[return-value]
+_ALIASES: dict[str, object] = {name: getattr(aliases, name) for name in ("Shape", "Axes", "Domain", "ArrayLike", "Numbers")}
 
 
-_ALIASES = {name: getattr(aliases, name) for name in ("Value", "Shape", "Axes", "Domain", "ArrayLike", "Numbers")}
+def name_annotation(name: str, annotation: object) -> None:
+    """Call an annotation `name` in `KINDS`, where users write it as an object."""
+    _ALIASES[name] = annotation
 
 
 def annotation_text(annotation: Any, function: Callable[..., Any] | None = None) -> str:

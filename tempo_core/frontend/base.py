@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from tempo_core.errors import ArgumentError, ContextError, IndexingError, user_location
+from tempo_core.errors import ArgumentError, IndexingError
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.variables import named
-from tempo_core.ir.graph import Edge, Node, compose
+from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.names.source_lines import targets
-from tempo_core.ir.ops import Identity, Op
 from tempo_core.ir.types import TensorType
 from tempo_core.report.pages.formulas import Math
-from tempo_core.report.pages.page import Page, Shown, place
+from tempo_core.report.pages.page import Page, place
+from tempo_core.report.pages.shown import Shown
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, as_bool, conjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import unless_obvious, within
-from tempo_core.symbolic.user import Sizes
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.aliases import Key
-    from tempo_core.frontend.tensor import Tensor
 
 
 class BaseTensor(Shown):
-    """A value of type `dtype[shape]` at every point of its `domain`. Every tensor of a program is a `Tensor`, a class derived from this."""
-
-    _public_class: ClassVar[type[Tensor]]  # the class whose instances `view` makes
-
-    def __init_subclass__(cls, is_public: bool = False) -> None:
-        super().__init_subclass__()
-        if is_public:
-            BaseTensor._public_class = cls  # type: ignore[assignment]
+    """A value of type `dtype[shape]` at every point of its `domain`. Every tensor of a program is a `Tensor`, a class derived from this one."""
 
     def __init__(self, context: BaseContext, edge: Edge, condition: Bool = TRUE):
         self.context = context
@@ -59,11 +46,6 @@ class BaseTensor(Shown):
     def dtype(self) -> str:
         """The name of the elements' type, such as `"float32"`."""
         return self.type.dtype
-
-    @property
-    def shape(self) -> Sizes:
-        """The sizes, as expressions. `x.shape == (3, T)` compares the expressions, as they are written."""
-        return Sizes(self.type.shape)
 
     @property
     def rank(self) -> int:
@@ -107,36 +89,12 @@ class BaseTensor(Shown):
 
         graph = named(self.context.graph, self.context)
         slopes = {
-            gradient.edge.source: (_differentiated(gradient.node), graph[leaf].name or f"%{leaf}")
+            gradient.source: (_differentiated(graph[gradient.source]), graph[leaf].name or f"%{leaf}")
             for (leaf, _), gradient in self.context.gradients.items()
         }
         return equation(graph, self.edge, slopes)
 
     # -- temporal indexing --------------------------------------------------------------------------------------------
-
-    def __getitem__(self, key: Key) -> Tensor:
-        """The tensor at other points: `x[t - 1]`, `x[0]`, `x[i, t:T]`, `x[t % 5 == 0]`."""
-        indices, condition = self._indices(key)
-        edge = compose(self.edge, self.domain.steps, indices)
-        base: BaseTensor = self
-        if edge is None:  # the edge cannot express the index: read a copy of this tensor instead
-            base = self._copy()
-            edge = replace(base.edge, index=tuple(indices))
-        ragged = self._ragged_step(base, indices)
-        if ragged is not None:
-            raise IndexingError(
-                f"cannot slice {self!r} over {ragged}: its shape varies with {ragged}, and a slice stacks equal shapes",
-                hint="reduce the dimension that varies, then slice: x.sum(0)[0:T]",
-            )
-        points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
-        carried = self.user_condition
-        if any(s not in points for s in carried.steps):
-            raise IndexingError(
-                f"cannot slice {self!r}: it exists only where {carried}, so the slice would have holes",
-                hint="slice first, then index with the condition: x[0:T].sum(0)[t % 2 == 0]",
-            )
-        carried = carried.substitute(points)
-        return view(self.context, edge, conjunction(condition, carried))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise IndexingError(
@@ -166,14 +124,11 @@ class BaseTensor(Shown):
         indices += [Point(step.expr) for step in steps[len(parts) :]]
         return indices, condition
 
-    def _ragged_step(self, base: BaseTensor, indices: Sequence[Index]) -> Symbol | None:
+    def _ragged_step(self, indices: Sequence[Index]) -> Symbol | None:
         for step, index in zip(self.domain.steps, indices, strict=True):
-            if isinstance(index, Range) and any(step in size.steps for size in self.shape):
+            if isinstance(index, Range) and any(step in size.steps for size in self.type.shape):
                 return step
         return None
-
-    def _copy(self) -> Tensor:
-        return apply(Identity(), self)
 
 
 def _differentiated(gradient: Node) -> str:
@@ -252,36 +207,6 @@ def _source_condition(source: Node, edge: Edge) -> Bool:
         elif isinstance(part, Comparison) and part.kind == ">=":
             conditions += [part.substitute(first), part.substitute(last)]
     return conjunction(*conditions)
-
-
-def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str = "", where: str | None = None) -> Tensor:
-    """The first output of a new node that applies `op` to the operands; its domain is the union of theirs."""
-    context = operands[0].context if operands else BaseContext.current()
-    for operand in operands:
-        if operand.context is not context:
-            raise ContextError(
-                f"one operation cannot combine tensors of two contexts: {operands[0]!r} and {operand!r}",
-                hint="build both in one context. Or run the first program, and feed its result to the second: inputs={'x': result}",
-            )
-    if domain is None:
-        steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)
-        condition: Bool = TRUE
-        for operand in operands:
-            steps = steps | frozenset(operand.domain.steps)
-            condition = condition & operand.domain.condition
-        domain = Domain(step_order(steps, context.steps), condition)
-    node = context.graph.add(op, [o.edge for o in operands], domain=domain, name=name, where=where or user_location())
-    return of_node(context, node)
-
-
-def of_node(context: BaseContext, node: Node, output: int = 0) -> Tensor:
-    """Output `output` of a node, at the node's own points."""
-    return view(context, Edge(node.id, identity(node.domain), output))
-
-
-def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
-    """The tensor that reads `edge`, where `condition` holds."""
-    return BaseTensor._public_class(context, edge, condition)
 
 
 _CONDITIONS = (Bool, bool, np.bool_)

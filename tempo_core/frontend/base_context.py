@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import keyword
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tempo_core.errors import ArgumentError, ContextError
 from tempo_core.frontend.variables import Variable, builder, remember
-from tempo_core.ir.graph import Graph
-from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.user import UserExpr
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
-    from tempo_core.program import Program
+from tempo_core.ir.graph import Edge, Graph
+from tempo_core.symbolic.expr import Symbol
 
 
 class BaseContext:
@@ -51,22 +46,20 @@ class BaseContext:
                 )
         self.steps = tuple(Symbol(name, name.upper()) for name in names)
         self.graph = Graph(self.steps)
-        self.gradients: dict[tuple[int, int], Tensor] = {}
-        self.leaves: list[Tensor] = []  # inputs with requires_grad
+        self.gradients: dict[tuple[int, int], Edge] = {}  # of leaves, by node and output
+        self.leaves: list[int] = []  # the nodes of inputs with requires_grad
         self.inputs: dict[str, tuple[Symbol, ...]] = {}  # the steps of each input, by name
-        self.parameters: dict[str, Tensor] = {}  # the parameters of modules, by full name
-        self.recurrences: list[Tensor] = []
+        self.parameters: dict[str, Any] = {}  # the tensors that are parameters of modules, by full name
+        self.recurrences: list[int] = []  # their nodes
         self.branch_lines = self.graph.branch_lines
         self.builders: list[CodeType | None] = []  # the code of the functions whose `with` entered the context
         self.variables: dict[tuple[int, int], Variable] = {}  # the user's names for tensors, by node and output
-        self.programs: list[tuple[object, Program]] = []  # the programs that `run` compiled; the most recently used is last
-        self.calls: list[tuple[object, Program]] = []  # the latest calls of `run`, with their programs
         self._streams = 0
 
-    def __enter__(self) -> tuple[tuple[Expr, Expr], ...]:
+    def __enter__(self) -> object:
         BaseContext._active.append(self)
         self.builders.append(builder())
-        return tuple((UserExpr(step.expr), UserExpr(step.bound_expr)) for step in self.steps)
+        return None
 
     def __exit__(self, *_: object) -> None:
         if self.builders[-1] is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tempo_core.errors import ArgumentError, ContextError, DTypeError, ShapeError, user_location
-from tempo_core.frontend.aliases import Domain, Shape, Tree, Value
+from tempo_core.frontend.aliases import Domain, Shape, Tree
 from tempo_core.frontend.arguments import checked, is_value, shown
-from tempo_core.frontend.base import apply, of_node
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import as_tensor, check_dtype, evaluate, shape_of
+from tempo_core.frontend.tensor import Tensor, Value, apply, of_node
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.ir.udf import Custom, Fed
@@ -18,9 +18,6 @@ from tempo_core.symbolic.condition import Bool, conjunction
 from tempo_core.symbolic.domain import Domain as Points
 from tempo_core.symbolic.domain import step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
@@ -87,7 +84,7 @@ def input(
     context.inputs[name] = steps
     if requires_grad:
         tensor = apply(ops.Identity(), tensor, name=name)
-        context.leaves.append(tensor)
+        context.leaves.append(tensor.edge.source)
     return tensor
 
 

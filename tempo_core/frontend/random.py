@@ -5,11 +5,10 @@ from __future__ import annotations
 from tempo_core.errors import ArgumentError, ShapeError
 from tempo_core.frontend.aliases import Domain, Shape
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.base import apply
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import argmax, argsort, as_tensor, evaluate, log, neg, shape_of
 from tempo_core.frontend.inputs import domain_steps
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir.ops import Random
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.domain import step_order
@@ -67,5 +66,5 @@ def categorical(logits: Tensor, domain: Domain | None = None) -> Tensor:
             f"categorical draws from the last axis of logits, got {logits!r}", hint="floats [..., choices], such as log(p)"
         )
     steps = [s.expr for s in logits.domain.steps] if domain is None else domain
-    gumbel = neg(log(neg(log(uniform(logits.shape, domain=steps) + 1e-20)) + 1e-20))
+    gumbel = neg(log(neg(log(uniform(logits.type.shape, domain=steps) + 1e-20)) + 1e-20))
     return argmax(logits + gumbel.astype(logits.dtype), -1)

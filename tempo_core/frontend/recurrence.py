@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tempo_core.errors import DTypeError, IndexingError, ShapeError, user_location
-from tempo_core.frontend.aliases import Domain, Key, Shape, Value
+from tempo_core.frontend.aliases import Domain, Key, Shape
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.base import as_index, of_node
+from tempo_core.frontend.base import as_index
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import as_tensor, broadcast_to, cast, check_dtype, shape_of
 from tempo_core.frontend.inputs import domain_steps
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Tensor, Value, of_node
 from tempo_core.ir import ops
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.condition import TRUE, Bool, as_bool, conjunction
@@ -90,7 +90,7 @@ class Recurrence(Tensor):
         try:
             tensor = broadcast_to(cast(tensor, type.dtype), type.shape)
         except ShapeError:
-            varying = next((s for size in tensor.shape for s in size.steps), None)
+            varying = next((s for size in tensor.type.shape for s in size.steps), None)
             raise ShapeError(
                 f"cannot assign a value of type {tensor.type} to {self!r}: the shapes differ",
                 hint=f"the value must broadcast to the shape ({', '.join(map(str, type.shape))})"
@@ -145,5 +145,5 @@ def recurrence(shape: Shape = (), dtype: str = "float32", domain: Domain = (), n
         )
     node = context.graph.add(ops.Merge(TensorType(dtype, sizes)), domain=Points(steps), name=name, where=user_location())
     tensor = Recurrence(context, of_node(context, node).edge)
-    context.recurrences.append(tensor)
+    context.recurrences.append(node.id)
     return tensor

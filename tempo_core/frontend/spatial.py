@@ -2,74 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
-from tempo_core.errors import IndexingError, SymbolicValueError
-from tempo_core.frontend.aliases import SpatialKey, Value
+from tempo_core.errors import IndexingError
 from tempo_core.frontend.arguments import shown
-from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions import at_position, expand_dims, flip
+from tempo_core.frontend.tensor import SpatialKey, Tensor, Value, apply, computes
 from tempo_core.ir.ops import Slice
 from tempo_core.symbolic.expr import Expr
 
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
-
-class Spatial:
-    """Indexes the dimensions of a tensor: ints, expressions, slices, `...`, None (a new dimension), int32 tensors."""
-
-    def __init__(self, tensor: Tensor):
-        self.tensor = tensor
-
-    def __getitem__(self, key: SpatialKey) -> Tensor:
-        """The elements at `key`: `x.spatial[0]`, `x.spatial[:, 1:t]`, `x.spatial[..., None]`, `x.spatial[positions]`."""
-        parts = list(key) if isinstance(key, tuple) else [key]
-        x = self.tensor
-        count = sum(1 for p in parts if p is not None and p is not Ellipsis)
-        if count > x.rank:
-            raise IndexingError(
-                f"{x!r} is indexed with {count} spatial indices, but it has {x.rank} dimension{'' if x.rank == 1 else 's'}",
-                hint="spatial[] indexes dimensions only. To index a step: x[t - 1]",
-            )
-        dots = [k for k, p in enumerate(parts) if p is Ellipsis]
-        if len(dots) > 1:
-            raise IndexingError(
-                "a spatial index has more than one `...`",
-                hint="keep one, and write `:` for each other dimension: x.spatial[..., :, 0]",
-            )
-        if dots:
-            parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - count)
-        axis = 0
-        for part in parts:
-            if part is None:
-                x = expand_dims(x, axis)
-                axis += 1
-            elif isinstance(part, slice):
-                x = _sliced(x, axis, part)
-                axis += 1
-            else:
-                rank = part.rank if isinstance(part, BaseTensor) else np.ndim(part) if isinstance(part, (list, np.ndarray)) else 0
-                x = at_position(x, axis, cast(Value, part))
-                axis += rank
-        return x
-
-    def __setitem__(self, key: Any, value: Any) -> None:
+@computes
+def spatially_indexed(x: Tensor, key: SpatialKey) -> Tensor:
+    """The elements at `key`: `x.spatial[0]`, `x.spatial[:, 1:t]`, `x.spatial[..., None]`, `x.spatial[positions]`."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    count = sum(1 for p in parts if p is not None and p is not Ellipsis)
+    if count > x.rank:
         raise IndexingError(
-            f"cannot assign to elements of {self.tensor!r}: a tensor never changes",
-            hint="make a new tensor: tp.where(mask, x, y), x.scatter(positions, updates) or x.index_add(positions, updates)",
+            f"{x!r} is indexed with {count} spatial indices, but it has {x.rank} dimension{'' if x.rank == 1 else 's'}",
+            hint="spatial[] indexes dimensions only. To index a step: x[t - 1]",
         )
-
-    def __iter__(self) -> Any:
-        raise SymbolicValueError(
-            f"cannot iterate over the dimensions of {self.tensor!r}", hint="loop over positions: [x.spatial[k] for k in range(3)]"
+    dots = [k for k, p in enumerate(parts) if p is Ellipsis]
+    if len(dots) > 1:
+        raise IndexingError(
+            "a spatial index has more than one `...`",
+            hint="keep one, and write `:` for each other dimension: x.spatial[..., :, 0]",
         )
+    if dots:
+        parts[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - count)
+    axis = 0
+    for part in parts:
+        if part is None:
+            x = expand_dims(x, axis)
+            axis += 1
+        elif isinstance(part, slice):
+            x = _sliced(x, axis, part)
+            axis += 1
+        else:
+            rank = part.rank if isinstance(part, BaseTensor) else np.ndim(part) if isinstance(part, (list, np.ndarray)) else 0
+            x = at_position(x, axis, cast(Value, part))
+            axis += rank
+    return x
 
 
 def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
-    size = x.shape[axis]
+    size = x.type.shape[axis]
     stride = int(_end(part.step, Expr.of(1), Expr.of(0)))
     if stride == -1 and part.start is None and part.stop is None:
         return flip(x, axis)

@@ -1,27 +1,74 @@
-"""The recurrent tensors that users hold: methods, operators, gradients, and errors where a tensor is used as an array."""
+"""What users hold: recurrent tensors, with their methods and operators, and expressions of steps and bounds.
+
+Methods and operators are declared here, with their signatures. The functions of the same names (`FUNCTIONS`) compute them: they are written
+with tensors, and so stand above this file.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, Union, overload
 
 import numpy as np
 
-import tempo_core.frontend.functions as fn
-from tempo_core.errors import ArgumentError, GradientError, MissingAttributeError, SymbolicValueError
-from tempo_core.frontend.aliases import Axes, Shape, Value
-from tempo_core.frontend.arguments import method
-from tempo_core.frontend.autodiff import backward as autodiff
-from tempo_core.frontend.base import BaseTensor, apply
-from tempo_core.frontend.spatial import Spatial
-from tempo_core.ir.ops import Identity
-from tempo_core.symbolic.domain import Index, Point
-from tempo_core.symbolic.expr import Expr, IntoExpr
+from tempo_core.errors import (
+    ArgumentError,
+    ContextError,
+    GradientError,
+    IndexingError,
+    MissingAttributeError,
+    SymbolicValueError,
+    user_location,
+)
+from tempo_core.frontend.aliases import Array, ArrayLike, Axes, Key, Shape, Slice, SupportsArray
+from tempo_core.frontend.arguments import Call, name_annotation
+from tempo_core.frontend.base import BaseTensor
+from tempo_core.frontend.base_context import BaseContext
+from tempo_core.ir.graph import Edge, Node, compose
+from tempo_core.ir.ops import Identity, Op
+from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction
+from tempo_core.symbolic.domain import Domain, Index, Point, identity, step_order
+from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
+from tempo_core.symbolic.limits import UpTo
+
+Number = float | np.generic | Array  # that is not whole: it makes a tensor of a step, `t * 0.5`
+F = TypeVar("F", bound=Callable[..., Any])
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # by name: they compute the methods and operators of tensors
 
 
-class Tensor(BaseTensor, is_public=True):
+def computes(function: F) -> F:
+    """Decorator of a function that computes the method of its name."""
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+def method_of(name: str) -> Callable[[F], F]:
+    """Decorator of a method that is declared here, and computed by the function `name`. Raises ArgumentError for wrong names of arguments."""
+
+    def decorator(declared: F) -> F:
+        call = Call(declared, "")
+
+        @functools.wraps(declared)
+        def method(*args: Any, **keywords: Any) -> Any:
+            call.check_count(args, keywords)
+            return FUNCTIONS[name](*args, **keywords)
+
+        return method  # type: ignore[return-value]
+
+    return decorator
+
+
+def method(declared: F) -> F:
+    """Decorator of a method that is computed by the function of the same name."""
+    return method_of(declared.__name__)(declared)
+
+
+class Tensor(BaseTensor):
     """A recurrent tensor: a value of type `dtype[shape]` at every point of its `domain`.
 
     Indexing with `[]` indexes the steps of the domain, in order: points (`t - 1`, `0`), slices (`t:T`), conditions
@@ -30,6 +77,35 @@ class Tensor(BaseTensor, is_public=True):
     """
 
     __array_priority__ = 1000  # with an array on the left, NumPy leaves the operator to the tensor
+
+    @property
+    def shape(self) -> Sizes:
+        """The sizes, as expressions. `x.shape == (3, T)` compares the expressions, as they are written."""
+        return Sizes(map(UserExpr, self.type.shape))
+
+    def __getitem__(self, key: Key) -> Tensor:
+        """The tensor at other points: `x[t - 1]`, `x[0]`, `x[i, t:T]`, `x[t % 5 == 0]`."""
+        indices, condition = self._indices(key)
+        edge = compose(self.edge, self.domain.steps, indices)
+        base = self
+        if edge is None:  # the edge cannot express the index: read a copy of this tensor instead
+            base = apply(Identity(), self)
+            edge = replace(base.edge, index=tuple(indices))
+        ragged = self._ragged_step(indices)
+        if ragged is not None:
+            raise IndexingError(
+                f"cannot slice {self!r} over {ragged}: its shape varies with {ragged}, and a slice stacks equal shapes",
+                hint="reduce the dimension that varies, then slice: x.sum(0)[0:T]",
+            )
+        points = {s: i.expr for s, i in zip(self.domain.steps, indices, strict=True) if isinstance(i, Point)}
+        carried = self.user_condition
+        if any(s not in points for s in carried.steps):
+            raise IndexingError(
+                f"cannot slice {self!r}: it exists only where {carried}, so the slice would have holes",
+                hint="slice first, then index with the condition: x[0:T].sum(0)[t % 2 == 0]",
+            )
+        carried = carried.substitute(points)
+        return view(self.context, edge, conjunction(condition, carried))
 
     def named(self, name: str) -> Tensor:
         """The same tensor under a name that plans, drawings and errors use."""
@@ -46,7 +122,7 @@ class Tensor(BaseTensor, is_public=True):
     def materialized(self) -> Tensor:
         """This tensor as a node of its own, read at the node's own point."""
         source = self.node
-        return self if self.edge.is_own_point(source.domain) else self._copy()
+        return self if self.edge.is_own_point(source.domain) else apply(Identity(), self)
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
@@ -61,7 +137,7 @@ class Tensor(BaseTensor, is_public=True):
                 hint="call loss.backward() first: it gives gradients to inputs with requires_grad=True, and to recurrences without an "
                 "update so far. For any other tensor: tp.grad(loss, [x])",
             )
-        gradient = self.context.gradients[key]
+        gradient = view(self.context, self.context.gradients[key])
         steps = self.edge.by_step(source.domain)
         return gradient[tuple(_as_key(steps[s]) for s in gradient.domain.steps)] if gradient.domain.steps else gradient
 
@@ -71,7 +147,6 @@ class Tensor(BaseTensor, is_public=True):
 
         Leaves are inputs with `requires_grad` and recurrences whose update is not assigned yet (parameters).
         """
-        autodiff.backward(self)
 
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows."""
@@ -79,189 +154,153 @@ class Tensor(BaseTensor, is_public=True):
 
     # -- reductions and scans --------------------------------------------------------------------------------------------
 
-    @method
+    @method_of("total")
     def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The sum over `axis`; narrow integers and bools are summed in 32 bits."""
-        return fn.total(self, axis, keepdims)
 
-    @method
+    @method_of("product")
     def prod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The product over `axis`; narrow integers and bools are multiplied in 32 bits."""
-        return fn.product(self, axis, keepdims)
 
-    @method
+    @method_of("greatest")
     def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The greatest element along `axis`; NaN if an element is NaN."""
-        return fn.greatest(self, axis, keepdims)
 
-    @method
+    @method_of("least")
     def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The least element along `axis`; NaN if an element is NaN."""
-        return fn.least(self, axis, keepdims)
 
-    @method
+    @method_of("any_of")
     def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """Whether any element along `axis` is not 0, as a bool."""
-        return fn.any_of(self, axis, keepdims)
 
-    @method
+    @method_of("all_of")
     def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """Whether all elements along `axis` are not 0, as a bool."""
-        return fn.all_of(self, axis, keepdims)
 
     @method
     def count_nonzero(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The number of elements that are not 0, as int32."""
-        return fn.count_nonzero(self, axis, keepdims)
 
     @method
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The mean over `axis`. A size that varies with a step is the divisor at each point."""
-        return fn.mean(self, axis, keepdims)
 
     @method
     def var(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
         """The variance over `axis`: the mean squared distance from the mean; with `ddof=1`, the variance of a sample."""
-        return fn.var(self, axis, keepdims, ddof)
 
     @method
     def std(self, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tensor:
         """The standard deviation over `axis`. Its gradient is 0 where it is 0."""
-        return fn.std(self, axis, keepdims, ddof)
 
     @method
     def norm(self, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
         """The norm of vectors along `axis` (of all elements by default): `ord` 1, 2 or infinite. Its gradient is 0 at 0."""
-        return fn.norm(self, axis, keepdims, ord)
 
     @method
     def argmax(self, axis: int = -1) -> Tensor:
         """The first position of the greatest element along `axis`, as int32. NaN counts as the greatest; without elements it is 0."""
-        return fn.argmax(self, axis)
 
     @method
     def argmin(self, axis: int = -1) -> Tensor:
         """The first position of the least element along `axis`, as int32. NaN counts as the least; without elements it is 0."""
-        return fn.argmin(self, axis)
 
     @method
     def argsort(self, axis: int = -1, descending: bool = False) -> Tensor:
         """The positions that sort `x` along `axis`, as int32; equal elements stay in order, NaN comes last."""
-        return fn.argsort(self, axis, descending)
 
     @method
     def softmax(self, axis: int = -1) -> Tensor:
         """`exp(x) / sum(exp(x))` along `axis`, without overflow."""
-        return fn.softmax(self, axis)
 
     @method
     def log_softmax(self, axis: int = -1) -> Tensor:
         """`log(softmax(x))` along `axis`, without overflow."""
-        return fn.log_softmax(self, axis)
 
     @method
     def logsumexp(self, axis: int = -1, keepdims: bool = False) -> Tensor:
         """`log(sum(exp(x)))` along `axis`, without overflow."""
-        return fn.logsumexp(self, axis, keepdims)
 
     @method
     def cumsum(self, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative sum along `axis`; with `reverse`, of the suffixes."""
-        return fn.cumsum(self, axis, reverse)
 
     @method
     def cumprod(self, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative product along `axis`; with `reverse`, of the suffixes. Once an element is 0, the products are 0, whatever the others are."""
-        return fn.cumprod(self, axis, reverse)
 
     @method
     def cummax(self, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative maximum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
-        return fn.cummax(self, axis, reverse)
 
     @method
     def cummin(self, axis: int = 0, reverse: bool = False) -> Tensor:
         """The cumulative minimum along `axis`; with `reverse`, of the suffixes. Of equal elements, the first has the gradient."""
-        return fn.cummin(self, axis, reverse)
 
     @method
     def discounted_sum(self, gamma: float, axis: int = 0) -> Tensor:
         """`x[0] + gamma * x[1] + gamma**2 * x[2] + ...` along `axis`."""
-        return fn.discounted_sum(self, gamma, axis)
 
     # -- shapes ----------------------------------------------------------------------------------------------------------
 
     @method
     def reshape(self, *shape: Shape) -> Tensor:
         """The same elements in another shape; one size may be -1."""
-        return fn.reshape(self, *shape)
 
     @method
     def flatten(self) -> Tensor:
         """All elements, in row-major order, along one axis."""
-        return fn.flatten(self)
 
     @method
     def transpose(self, *axes: int | Sequence[int]) -> Tensor:
         """`x` with its axes in the order of `axes`; reversed by default."""
-        return fn.transpose(self, *axes)
 
     @method
     def swapaxes(self, first: int, second: int) -> Tensor:
         """`x` with two axes exchanged."""
-        return fn.swapaxes(self, first, second)
 
     @method
     def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
         """`x` with some axes moved to other places; the others keep their order."""
-        return fn.moveaxis(self, source, destination)
 
     @method
     def expand_dims(self, axis: int) -> Tensor:
         """`x` with a new dimension of size 1 at `axis`."""
-        return fn.expand_dims(self, axis)
 
     @method
     def squeeze(self, axis: Axes = None) -> Tensor:
         """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
-        return fn.squeeze(self, axis)
 
     @method
     def broadcast_to(self, shape: Shape) -> Tensor:
         """`x` repeated to `shape` by NumPy's rule."""
-        return fn.broadcast_to(self, shape)
 
     @method
     def flip(self, axis: int | Sequence[int] = 0) -> Tensor:
         """The elements of an axis, or of several, in reverse order."""
-        return fn.flip(self, axis)
 
     @method
     def split(self, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
         """`x` cut along `axis`: into `parts` equal parts, or at the positions in `parts`, which may be expressions."""
-        return fn.split(self, parts, axis)
 
     @method
     def repeat(self, times: IntoExpr, axis: int | None = None) -> Tensor:
         """Each element `times` times in a row along `axis` (of all elements, flattened, by default)."""
-        return fn.repeat(self, times, axis)
 
     @method
     def tile(self, times: Shape) -> Tensor:
         """The whole of `x` repeated along its last axes, with one number in `times` for each. More numbers than axes add axes in front."""
-        return fn.tile(self, times)
 
     # -- elements --------------------------------------------------------------------------------------------------------
 
     @method
     def index(self, axis: int, position: Value) -> Tensor:
         """`x` at `position` along `axis`: an int, an expression of steps, or an int32 tensor (whose shape replaces the axis)."""
-        return fn.index(self, axis, position)
 
     @method
     def take(self, indices: Value, axis: int = 0) -> Tensor:
         """`x[indices]` along `axis`: the shape of `indices` replaces the axis. A position outside of the axis reads its nearest end."""
-        return fn.take(self, indices, axis)
 
     @method
     def take_along_axis(self, indices: Tensor, axis: int = -1) -> Tensor:
@@ -269,7 +308,6 @@ class Tensor(BaseTensor, is_public=True):
 
         The other axes broadcast. `take_along_axis(x, argsort(x))` is `sort(x)`.
         """
-        return fn.take_along_axis(self, indices, axis)
 
     @method
     def index_add(self, indices: Value, updates: Value, axis: int = 0) -> Tensor:
@@ -277,7 +315,6 @@ class Tensor(BaseTensor, is_public=True):
 
         Updates for one position add up; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
         """
-        return fn.index_add(self, indices, updates, axis)
 
     @method
     def scatter(self, indices: Value, updates: Value, axis: int = 0) -> Tensor:
@@ -285,56 +322,46 @@ class Tensor(BaseTensor, is_public=True):
 
         The last update for a position counts; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
         """
-        return fn.scatter(self, indices, updates, axis)
 
     @method
     def one_hot(self, size: IntoExpr, dtype: str = "float32", axis: int = -1) -> Tensor:
         """Ones at the positions `x` along a new axis of `size` elements, the last by default. A position outside gives only zeros."""
-        return fn.one_hot(self, size, dtype, axis)
 
     @method
     def roll(self, shift: IntoExpr, axis: int = 0) -> Tensor:
         """The elements of `axis` moved on by `shift` places (an int or an expression); those past the end come in at the start."""
-        return fn.roll(self, shift, axis)
 
     @method
     def sort(self, axis: int = -1, descending: bool = False) -> Tensor:
         """`x` sorted along `axis`, in ascending order by default; NaN comes last."""
-        return fn.sort(self, axis, descending)
 
     @method
     def top_k(self, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
         """The `k` greatest elements along `axis`, greatest first, and their positions (int32). Equal elements keep their order."""
-        return fn.top_k(self, k, axis)
 
     @method
     def median(self, axis: int = -1) -> Tensor:
         """The middle element along `axis` in sorted order, or the mean of the two middle elements. NaN counts as the greatest."""
-        return fn.median(self, axis)
 
     @method
     def diagonal(self, offset: int = 0) -> Tensor:
         """The elements of the last two axes at which column - row is `offset`, as one last axis."""
-        return fn.diagonal(self, offset)
 
     @method
     def trace(self, offset: int = 0) -> Tensor:
         """The sum of a diagonal of the last two axes."""
-        return fn.trace(self, offset)
 
     @method
     def tril(self, offset: int = 0) -> Tensor:
         """The lower triangle of the last two axes, where column - row is at most `offset`; zeros above it."""
-        return fn.tril(self, offset)
 
     @method
     def triu(self, offset: int = 0) -> Tensor:
         """The upper triangle of the last two axes, where column - row is at least `offset`; zeros below it."""
-        return fn.triu(self, offset)
 
     # -- elementwise functions -------------------------------------------------------------------------------------------
 
-    @method
+    @method_of("cast")
     def astype(self, dtype: str) -> Tensor:
         """`x` converted to `dtype`.
 
@@ -342,240 +369,212 @@ class Tensor(BaseTensor, is_public=True):
         0. Integers wrap around. A float becomes a narrower float by rounding to the nearest, or infinite. As bools, all numbers but 0
         are True, and so is NaN.
         """
-        return fn.cast(self, dtype)
 
-    @method
+    @method_of("absolute")
     def abs(self) -> Tensor:
         """`|x|`, elementwise."""
-        return fn.absolute(self)
 
-    @method
+    @method_of("rounded")
     def round(self) -> Tensor:
         """The nearest whole number, as a float; halfway between two, the even one."""
-        return fn.rounded(self)
 
     @method
     def clip(self, low: Value | None = None, high: Value | None = None) -> Tensor:
         """`x` limited to the range from `low` to `high`; either end may be left out."""
-        return fn.clip(self, low, high)
 
     @method
     def exp(self) -> Tensor:
         """`e ** x`, elementwise."""
-        return fn.exp(self)
 
     @method
     def expm1(self) -> Tensor:
         """`exp(x) - 1`, precise near 0."""
-        return fn.expm1(self)
 
     @method
     def log(self) -> Tensor:
         """The natural logarithm, elementwise."""
-        return fn.log(self)
 
     @method
     def log1p(self) -> Tensor:
         """`log(1 + x)`, precise near 0."""
-        return fn.log1p(self)
 
     @method
     def sqrt(self) -> Tensor:
         """The square root, elementwise."""
-        return fn.sqrt(self)
 
     @method
     def rsqrt(self) -> Tensor:
         """`1 / sqrt(x)`, elementwise."""
-        return fn.rsqrt(self)
 
     @method
     def square(self) -> Tensor:
         """`x * x`."""
-        return fn.square(self)
 
     @method
     def reciprocal(self) -> Tensor:
         """`1 / x`."""
-        return fn.reciprocal(self)
 
     @method
     def sigmoid(self) -> Tensor:
         """`1 / (1 + exp(-x))`, elementwise."""
-        return fn.sigmoid(self)
 
     @method
     def tanh(self) -> Tensor:
         """The hyperbolic tangent, elementwise."""
-        return fn.tanh(self)
 
     @method
     def erf(self) -> Tensor:
         """The error function, elementwise."""
-        return fn.erf(self)
 
     @method
     def sin(self) -> Tensor:
         """The sine of radians, elementwise."""
-        return fn.sin(self)
 
     @method
     def cos(self) -> Tensor:
         """The cosine of radians, elementwise."""
-        return fn.cos(self)
 
     @method
     def sign(self) -> Tensor:
         """-1, 0 or 1, elementwise."""
-        return fn.sign(self)
 
     @method
     def floor(self) -> Tensor:
         """The greatest whole number that is not above `x`, as a float."""
-        return fn.floor(self)
 
     @method
     def ceil(self) -> Tensor:
         """The least whole number that is not below `x`, as a float."""
-        return fn.ceil(self)
 
     @method
     def trunc(self) -> Tensor:
         """`x` without its fraction, as a float."""
-        return fn.trunc(self)
 
     @method
     def isfinite(self) -> Tensor:
         """Whether each element is neither infinite nor NaN, as a bool."""
-        return fn.isfinite(self)
 
     @method
     def isinf(self) -> Tensor:
         """Whether each element is infinite, as a bool."""
-        return fn.isinf(self)
 
     @method
     def isnan(self) -> Tensor:
         """Whether each element is NaN, as a bool."""
-        return fn.isnan(self)
 
     @method
     def relu(self) -> Tensor:
         """`max(x, 0)`. Its gradient at 0 is 0."""
-        return fn.relu(self)
 
     @method
     def silu(self) -> Tensor:
         """`x * sigmoid(x)` (Elfwing et al., 2018)."""
-        return fn.silu(self)
 
     @method
     def softplus(self) -> Tensor:
         """`log(1 + exp(x))`, without overflow."""
-        return fn.softplus(self)
 
     @method
     def gelu(self, approximate: bool = False) -> Tensor:
         """GELU (Hendrycks and Gimpel, 2016): `x * Φ(x)`, exactly, or by the tanh formula of the paper."""
-        return fn.gelu(self, approximate)
 
     # -- operators -------------------------------------------------------------------------------------------------------
 
     def __add__(self, other: Value) -> Tensor:
-        return fn.add(self, other)
+        return FUNCTIONS["add"](self, other)
 
     def __radd__(self, other: Value) -> Tensor:
-        return fn.add(other, self)
+        return FUNCTIONS["add"](other, self)
 
     def __sub__(self, other: Value) -> Tensor:
-        return fn.sub(self, other)
+        return FUNCTIONS["sub"](self, other)
 
     def __rsub__(self, other: Value) -> Tensor:
-        return fn.sub(other, self)
+        return FUNCTIONS["sub"](other, self)
 
     def __mul__(self, other: Value) -> Tensor:
-        return fn.mul(self, other)
+        return FUNCTIONS["mul"](self, other)
 
     def __rmul__(self, other: Value) -> Tensor:
-        return fn.mul(other, self)
+        return FUNCTIONS["mul"](other, self)
 
     def __truediv__(self, other: Value) -> Tensor:
-        return fn.div(self, other)
+        return FUNCTIONS["div"](self, other)
 
     def __rtruediv__(self, other: Value) -> Tensor:
-        return fn.div(other, self)
+        return FUNCTIONS["div"](other, self)
 
     def __floordiv__(self, other: Value) -> Tensor:
-        return fn.floordiv(self, other)
+        return FUNCTIONS["floordiv"](self, other)
 
     def __rfloordiv__(self, other: Value) -> Tensor:
-        return fn.floordiv(other, self)
+        return FUNCTIONS["floordiv"](other, self)
 
     def __mod__(self, other: Value) -> Tensor:
-        return fn.mod(self, other)
+        return FUNCTIONS["mod"](self, other)
 
     def __rmod__(self, other: Value) -> Tensor:
-        return fn.mod(other, self)
+        return FUNCTIONS["mod"](other, self)
 
     def __pow__(self, other: Value) -> Tensor:
-        return fn.power(self, other)
+        return FUNCTIONS["power"](self, other)
 
     def __rpow__(self, other: Value) -> Tensor:
-        return fn.power(other, self)
+        return FUNCTIONS["power"](other, self)
 
     def __matmul__(self, other: Value) -> Tensor:
-        return fn.matmul(self, other)
+        return FUNCTIONS["matmul"](self, other)
 
     def __rmatmul__(self, other: Value) -> Tensor:
-        return fn.matmul(other, self)
+        return FUNCTIONS["matmul"](other, self)
 
     def __and__(self, other: Value) -> Tensor:
-        return fn.bitwise_and(self, other)
+        return FUNCTIONS["bitwise_and"](self, other)
 
     def __rand__(self, other: Value) -> Tensor:
-        return fn.bitwise_and(other, self)
+        return FUNCTIONS["bitwise_and"](other, self)
 
     def __or__(self, other: Value) -> Tensor:
-        return fn.bitwise_or(self, other)
+        return FUNCTIONS["bitwise_or"](self, other)
 
     def __ror__(self, other: Value) -> Tensor:
-        return fn.bitwise_or(other, self)
+        return FUNCTIONS["bitwise_or"](other, self)
 
     def __xor__(self, other: Value) -> Tensor:
-        return fn.bitwise_xor(self, other)
+        return FUNCTIONS["bitwise_xor"](self, other)
 
     def __rxor__(self, other: Value) -> Tensor:
-        return fn.bitwise_xor(other, self)
+        return FUNCTIONS["bitwise_xor"](other, self)
 
     def __lt__(self, other: Value) -> Tensor:
-        return fn.less(self, other)
+        return FUNCTIONS["less"](self, other)
 
     def __le__(self, other: Value) -> Tensor:
-        return fn.less_equal(self, other)
+        return FUNCTIONS["less_equal"](self, other)
 
     def __gt__(self, other: Value) -> Tensor:
-        return fn.greater(self, other)
+        return FUNCTIONS["greater"](self, other)
 
     def __ge__(self, other: Value) -> Tensor:
-        return fn.greater_equal(self, other)
+        return FUNCTIONS["greater_equal"](self, other)
 
     def __eq__(self, other: Value) -> Tensor:  # type: ignore[override]
-        return fn.equal(self, other)
+        return FUNCTIONS["equal"](self, other)
 
     def __ne__(self, other: Value) -> Tensor:  # type: ignore[override]
-        return fn.not_equal(self, other)
+        return FUNCTIONS["not_equal"](self, other)
 
     def __hash__(self) -> int:
         return id(self)
 
     def __neg__(self) -> Tensor:
-        return fn.neg(self)
+        return FUNCTIONS["neg"](self)
 
     def __abs__(self) -> Tensor:
-        return fn.absolute(self)
+        return FUNCTIONS["absolute"](self)
 
     def __invert__(self) -> Tensor:
-        return fn.bitwise_not(self)
+        return FUNCTIONS["bitwise_not"](self)
 
     def __pos__(self) -> Tensor:
         return self
@@ -633,6 +632,277 @@ class Tensor(BaseTensor, is_public=True):
             f"{self!r} has no truth value while the program is built",
             hint="to choose by value: tp.where(x > 0, a, b). To choose by timestep: x[t > 0]",
         )
+
+
+class Spatial:
+    """Indexes the dimensions of a tensor: ints, expressions, slices, `...`, None (a new dimension), int32 tensors."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+    def __getitem__(self, key: SpatialKey) -> Tensor:
+        """The elements at `key`: `x.spatial[0]`, `x.spatial[:, 1:t]`, `x.spatial[..., None]`, `x.spatial[positions]`."""
+        return FUNCTIONS["spatially_indexed"](self.tensor, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise IndexingError(
+            f"cannot assign to elements of {self.tensor!r}: a tensor never changes",
+            hint="make a new tensor: tp.where(mask, x, y), x.scatter(positions, updates) or x.index_add(positions, updates)",
+        )
+
+    def __iter__(self) -> Any:
+        raise SymbolicValueError(
+            f"cannot iterate over the dimensions of {self.tensor!r}", hint="loop over positions: [x.spatial[k] for k in range(3)]"
+        )
+
+
+def apply(op: Op, *operands: BaseTensor, domain: Domain | None = None, name: str = "", where: str | None = None) -> Tensor:
+    """The first output of a new node that applies `op` to the operands; its domain is the union of theirs."""
+    context = operands[0].context if operands else BaseContext.current()
+    for operand in operands:
+        if operand.context is not context:
+            raise ContextError(
+                f"one operation cannot combine tensors of two contexts: {operands[0]!r} and {operand!r}",
+                hint="build both in one context. Or run the first program, and feed its result to the second: inputs={'x': result}",
+            )
+    if domain is None:
+        steps: frozenset[Symbol] = frozenset(s for s in op.symbols if s.is_step)
+        condition: Bool = TRUE
+        for operand in operands:
+            steps = steps | frozenset(operand.domain.steps)
+            condition = condition & operand.domain.condition
+        domain = Domain(step_order(steps, context.steps), condition)
+    node = context.graph.add(op, [o.edge for o in operands], domain=domain, name=name, where=where or user_location())
+    return of_node(context, node)
+
+
+def of_node(context: BaseContext, node: Node, output: int = 0) -> Tensor:
+    """Output `output` of a node, at the node's own points."""
+    return view(context, Edge(node.id, identity(node.domain), output))
+
+
+def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
+    """The tensor that reads `edge`, where `condition` holds."""
+    return Tensor(context, edge, condition)
+
+
+class UserExpr(Expr):
+    """An expression that a user holds. A dict does not distinguish it from its plain expression.
+
+    `t == 0` has two meanings. A user asks "at which points is t zero?": `if t == 0:` would never hold while a program is built,
+    without a warning. The compiler's dicts, tuples and dataclasses ask "are these the same expression?". The class of the operands
+    tells the two apart: a context gives its user `UserExpr`s, arithmetic on them gives `UserExpr`s again, and `Expr.of` turns them
+    into plain expressions for the compiler, which are compared by their structure. Dicts work for both: equal expressions have
+    equal hashes, and different expressions have different hashes, so a dict compares only equal expressions.
+    """
+
+    def __init__(self, expr: Expr):
+        super().__init__(expr.terms)
+        object.__setattr__(self, "_plain", expr.plain)
+
+    @property
+    def plain(self) -> Expr:
+        return self._plain  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
+        """The operation on plain expressions, and its result as the user's."""
+        return of_user(operation(self.plain, other.plain if isinstance(other, Expr) else other))
+
+    # -- arithmetic: with a number that is not whole, or a tensor, it gives a tensor -----------------------------------------
+
+    @overload  # type: ignore[override]
+    def __add__(self, other: IntoExpr) -> UserExpr: ...
+    @overload
+    def __add__(self, other: Number) -> Tensor: ...
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, operator.add)
+
+    @overload
+    def __radd__(self, other: IntoExpr) -> UserExpr: ...
+    @overload
+    def __radd__(self, other: Number) -> Tensor: ...
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, _swapped(operator.add))
+
+    @overload  # type: ignore[override]
+    def __sub__(self, other: IntoExpr) -> UserExpr: ...
+    @overload
+    def __sub__(self, other: Number) -> Tensor: ...
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, operator.sub)
+
+    @overload
+    def __rsub__(self, other: IntoExpr) -> UserExpr: ...
+    @overload
+    def __rsub__(self, other: Number) -> Tensor: ...
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, _swapped(operator.sub))
+
+    @overload  # type: ignore[override]
+    def __mul__(self, other: IntoExpr) -> UserExpr: ...
+    @overload
+    def __mul__(self, other: Number) -> Tensor: ...
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul)
+
+    @overload
+    def __rmul__(self, other: IntoExpr) -> UserExpr: ...
+    @overload
+    def __rmul__(self, other: Number) -> Tensor: ...
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, _swapped(operator.mul))
+
+    @overload  # type: ignore[override]
+    def __floordiv__(self, other: IntoExpr) -> UserExpr: ...
+    @overload
+    def __floordiv__(self, other: Number) -> Tensor: ...
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, operator.floordiv)
+
+    @overload  # type: ignore[override]
+    def __mod__(self, other: IntoExpr) -> UserExpr: ...
+    @overload
+    def __mod__(self, other: Number) -> Tensor: ...
+    def __mod__(self, other: Any) -> Any:
+        return self._with(other, operator.mod)
+
+    def __rfloordiv__(self, other: IntoExpr) -> UserExpr:
+        return self._with(other, lambda a, b: b // a)
+
+    def __rmod__(self, other: IntoExpr) -> UserExpr:
+        return self._with(other, lambda a, b: b % a)
+
+    def __truediv__(self, other: object) -> Tensor:
+        return self._with(other, operator.truediv)
+
+    def __rtruediv__(self, other: object) -> Tensor:
+        return self._with(other, lambda a, b: b / a)
+
+    @overload  # type: ignore[override]
+    def __pow__(self, other: int) -> UserExpr: ...
+    @overload
+    def __pow__(self, other: Expr | Number) -> Tensor: ...
+    def __pow__(self, other: Any) -> Any:
+        return self._with(other, operator.pow)
+
+    def __rpow__(self, other: object) -> Tensor:
+        return self._with(other, lambda a, b: b**a)
+
+    def __pos__(self) -> UserExpr:
+        return self
+
+    def __neg__(self) -> UserExpr:
+        return UserExpr(-self.plain)
+
+    def __abs__(self) -> UserExpr:
+        return UserExpr(abs(self.plain))
+
+    # -- comparisons --------------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> Bool:  # type: ignore[override]
+        return self._same(other, operator.eq)
+
+    def __ne__(self, other: object) -> Bool:  # type: ignore[override]
+        return self._same(other, operator.ne)
+
+    def _same(self, other: object, operation: Callable[[Any, Any], Any]) -> Any:
+        """`==` and `!=`. For two bare symbols the result has a truth value, so that `t in (i, t)` works."""
+        are_names = isinstance(other, Expr) and isinstance(self.single_atom, Symbol) and isinstance(other.single_atom, Symbol)
+        condition = operation(self.plain, other.plain if isinstance(other, Expr) else other)
+        return condition if are_names else of_user(condition)
+
+    @overload  # type: ignore[override]
+    def __lt__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __lt__(self, other: Number) -> Tensor: ...
+    def __lt__(self, other: Any) -> Any:
+        return self._with(other, operator.lt)
+
+    @overload  # type: ignore[override]
+    def __le__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __le__(self, other: Number) -> Tensor: ...
+    def __le__(self, other: Any) -> Any:
+        return self._with(other, operator.le)
+
+    @overload  # type: ignore[override]
+    def __gt__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __gt__(self, other: Number) -> Tensor: ...
+    def __gt__(self, other: Any) -> Any:
+        return self._with(other, operator.gt)
+
+    @overload  # type: ignore[override]
+    def __ge__(self, other: IntoExpr) -> Bool: ...
+    @overload
+    def __ge__(self, other: Number) -> Tensor: ...
+    def __ge__(self, other: Any) -> Any:
+        return self._with(other, operator.ge)
+
+
+def of_user(value: Any) -> Any:
+    """An expression or a comparison in the user's form; any other value as it is."""
+    if isinstance(value, Expr):
+        return value if isinstance(value, UserExpr) else UserExpr(value)
+    return replace(value, is_question=True) if isinstance(value, Comparison) else value
+
+
+def user_minimum(*values: IntoExpr) -> UserExpr:
+    """The least of some expressions, for the user."""
+    return UserExpr(minimum(*values))
+
+
+def user_maximum(*values: IntoExpr) -> UserExpr:
+    """The greatest of some expressions, for the user."""
+    return UserExpr(maximum(*values))
+
+
+class Sizes(tuple[UserExpr, ...]):
+    """The sizes of a tensor, for the user. Shapes are compared by the structure of their sizes: `x.shape == (t + 1, 3)`."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and tuple(map(_plain, self)) == tuple(map(_plain, other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __contains__(self, size: object) -> bool:
+        return _plain(size) in tuple(map(_plain, self))
+
+
+def _plain(value: object) -> object:
+    return value.plain if isinstance(value, Expr) else value
+
+
+def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: operation(b, a)
+
+
+# -- types of arguments -----------------------------------------------------------------------------------------------
+
+Value: TypeAlias = Union[Tensor, Expr, Bool, ArrayLike]
+"""A tensor, or a value that becomes one: a number, an array, an expression of steps and bounds, a condition on steps."""
+
+Positions: TypeAlias = Union[Tensor, Expr, int, np.integer[Any], Array, SupportsArray, Sequence[int]]
+"""Positions along a dimension: an int, an expression of steps, or integers in an array, a list or a tensor."""
+
+SpatialIndex: TypeAlias = Union[IntoExpr, Slice, EllipsisType, Tensor, Array, Sequence[int], None]
+SpatialKey: TypeAlias = Union[SpatialIndex, tuple[SpatialIndex, ...]]
+"""An index of dimensions: positions, slices, `...`, None, int32 tensors."""
+
+Bounds: TypeAlias = Mapping[UserExpr, Union[int, UpTo]]
+"""A number for each bound: `{T: 100}`; or a capacity, for a bound that each run chooses: `{T: tp.upto(4096)}`."""
+
+RunBounds: TypeAlias = Mapping[UserExpr, int]
+"""A number for each bound that a run chooses: `{T: 137}`."""
+
+name_annotation("Value", Value)
 
 
 def _as_key(index: Index) -> Expr | slice[Expr, Expr, int]:

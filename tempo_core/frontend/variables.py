@@ -42,8 +42,10 @@ class Variable:
 
 def builder() -> CodeType | None:
     """The code of the user's function whose `with` enters a context now; None if Tempo's own code enters it."""
-    frame = sys._getframe(2)  # 0: here, 1: __enter__
-    return frame.f_code if is_users(frame) else None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name == "__enter__":
+        frame = frame.f_back
+    return frame.f_code if frame is not None and is_users(frame) else None
 
 
 def remember(context: Any) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import IndexingError, ShapeError, user_location
-from tempo_core.frontend.aliases import Value
-from tempo_core.frontend.base import of_node
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Tensor, Value, of_node
 from tempo_core.ir.ops import Merge
 from tempo_core.nn.initializers import Initializer
 from tempo_core.nn.linear import Linear, check_width

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tempo_core.frontend.functions as fn
-from tempo_core.frontend.aliases import Value
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Tensor, Value
 from tempo_core.nn.module import Module, Out
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import DTypeError, ShapeError
-from tempo_core.frontend.aliases import Positions
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Positions, Tensor
 from tempo_core.ir.types import is_float
 from tempo_core.nn.initializers import Initializer, normal, orthogonal, uniform_fan_in, zeros
 from tempo_core.nn.module import Domain, Module

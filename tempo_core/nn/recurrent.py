@@ -7,10 +7,9 @@ from typing import Any
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import ShapeError
-from tempo_core.frontend.aliases import Value
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.recurrence import Recurrence, recurrence
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Tensor, Value
 from tempo_core.nn.attention import time_step
 from tempo_core.nn.initializers import Initializer, uniform_fan_in
 from tempo_core.nn.linear import Linear, check_width

@@ -9,8 +9,8 @@ import numpy as np
 
 import tempo_core.frontend.functions as fn
 from tempo_core.errors import TempoError
-from tempo_core.frontend.aliases import Array, Value
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.aliases import Array
+from tempo_core.frontend.tensor import Tensor, Value
 from tempo_core.nn.linear import check_width
 from tempo_core.nn.module import Module
 

@@ -18,13 +18,13 @@ from tempo_core.frontend.arguments import checked, is_number, shown
 from tempo_core.frontend.carry import carry
 from tempo_core.frontend.inputs import domain_steps
 from tempo_core.frontend.recurrence import Recurrence, recurrence
-from tempo_core.frontend.tensor import Tensor
+from tempo_core.frontend.tensor import Tensor, UserExpr
 from tempo_core.optim.clipping import clip_by_global_norm, clip_by_value
 from tempo_core.optim.schedules import Schedule, update_count
 from tempo_core.symbolic.expr import Expr, Symbol
 
 Parameters = Mapping[str, Tensor] | Sequence[Tensor]
-LearningRate = float | Tensor | Expr | Schedule
+LearningRate = float | Tensor | UserExpr | Schedule
 
 
 class Optimizer:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tempo_core.runs.recipe import Plain
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 
-def assignments(recipe: Plain, begun: str, earlier: Sequence[str] = ()) -> list[str]:
+def assignments(recipe: Mapping[str, Any], begun: str, earlier: Sequence[str] = ()) -> list[str]:
     """All `key=value` of a recipe that begin with `begun`: keys inside of others as `env.id`, and lists, mappings and null without their value.
 
     `earlier` are the overrides before it, whose keys are left out. There are none where a value is typed, after `key=`.
@@ -22,7 +19,7 @@ def assignments(recipe: Plain, begun: str, earlier: Sequence[str] = ()) -> list[
     return [text for key, text in _assignments(recipe) if key not in keys and text.startswith(begun)]
 
 
-def _assignments(recipe: Plain, prefix: str = "") -> Iterator[tuple[str, str]]:
+def _assignments(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in recipe.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict) and value:

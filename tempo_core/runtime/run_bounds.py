@@ -31,7 +31,7 @@ class RunBounds:
         self._checked: set[tuple[int, ...]] = set()
 
     def of_run(
-        self, given: Mapping[Expr, int] | None, inputs: Mapping[str, Any], steps: Mapping[str, tuple[Symbol, ...]]
+        self, given: Mapping[Any, int] | None, inputs: Mapping[str, Any], steps: Mapping[str, tuple[Symbol, ...]]
     ) -> Bounds:
         """All bounds of a run: those that are given, and those that the shapes of its inputs tell. `steps` are those of the inputs.
 

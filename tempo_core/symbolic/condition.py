@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tempo_core.errors import ArgumentError, SymbolicValueError
+from tempo_core.errors import ArgumentError
+from tempo_core.symbolic.expr import Bool, Expr, Extremum, IntoExpr, Symbol, compares
 from tempo_core.symbolic.lazy import lazy
 
-if TYPE_CHECKING:
-    from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol
 
-
-Extremum = Callable[..., Any]  # the least or greatest of numbers, or of traced values
-
-
-class Bool:
-    """A symbolic condition; combine with `& | ~`. Only constant conditions and equalities have a truth value in Python."""
+class Condition(Bool):
+    """A condition that can be combined with others."""
 
     def __and__(self, other: Bool | bool) -> Bool:
         return conjunction(self, as_bool(other))
@@ -26,45 +21,9 @@ class Bool:
     def __or__(self, other: Bool | bool) -> Bool:
         return disjunction(self, as_bool(other))
 
-    __rand__ = __and__
-    __ror__ = __or__
-
-    def __invert__(self) -> Bool:
-        raise AssertionError("each condition defines its own negation")
-
-    def __bool__(self) -> bool:
-        raise SymbolicValueError(
-            f"the condition `{self}` depends on the timestep, so Python cannot tell here whether it is true",
-            hint="write x[t > 0] instead of `if t > 0`; & | ~ instead of `and`, `or`, `not`; tp.min instead of `min`; "
-            "and (0 < t) & (t < 3) instead of `0 < t < 3`",
-        )
-
-    @property
-    def symbols(self) -> frozenset[Symbol]:
-        raise AssertionError("each condition defines its own symbols")
-
-    @lazy
-    def steps(self) -> frozenset[Symbol]:
-        return frozenset(s for s in self.symbols if s.is_step)
-
-    @property
-    def parts(self) -> tuple[Bool, ...]:
-        """The operands of a conjunction; the condition itself if it is not a conjunction. All of them must hold."""
-        return (self,)
-
-    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
-        raise AssertionError("each condition defines its own substitution")
-
-    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
-        """The truth value at `values`; with traced values, a traced boolean."""
-        raise AssertionError("each condition defines its own evaluation")
-
-    def __repr__(self) -> str:
-        return str(self)
-
 
 @dataclass(frozen=True, repr=False)
-class Truth(Bool):
+class Truth(Condition):
     """A constant condition."""
 
     value: bool
@@ -97,10 +56,10 @@ TRUE, FALSE = Truth(True), Truth(False)
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Bool):
+class Comparison(Condition):
     """`expr >= 0`, `expr == 0` or `expr != 0`; `kind` is one of ">=", "==", "!=".
 
-    `is_question` is true if the user wrote the comparison, with steps or bounds of the context (`symbolic/user.py`).
+    `is_question` is true if the user wrote the comparison, with steps or bounds of the context (`frontend/tensor.py`).
     """
 
     kind: str
@@ -145,7 +104,7 @@ class Comparison(Bool):
 
 
 @dataclass(frozen=True, repr=False)
-class Conjunction(Bool):
+class Conjunction(Condition):
     args: tuple[Bool, ...]
 
     @lazy
@@ -188,7 +147,7 @@ class Conjunction(Bool):
 
 
 @dataclass(frozen=True, repr=False)
-class Disjunction(Bool):
+class Disjunction(Condition):
     args: tuple[Bool, ...]
 
     @lazy
@@ -238,6 +197,7 @@ def as_bool(value: object) -> Bool:
     )
 
 
+@compares
 @functools.lru_cache(maxsize=65536)
 def compare(kind: str, expr: Expr) -> Bool:
     """`expr kind 0`, folded if `expr` is constant; both directions of `==` and `!=` give one condition."""

@@ -6,30 +6,25 @@ is the constant `1`, and structural equality decides most questions without a so
 
 Comparisons build a `Bool` (see `symbolic/condition.py` for the connectives). `a == b` is a `Bool` too. Its truth value
 says whether the two are *structurally* equal: sets, dicts and tuples of expressions need that. The expressions of users
-(`symbolic/user.py`) refuse a truth value where steps are compared.
+(`frontend/tensor.py`) refuse a truth value where steps are compared.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, Union
 from weakref import WeakValueDictionary
 
 from tempo_core.errors import ArgumentError, DivisionError, SymbolicValueError
-from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, compare
 from tempo_core.symbolic.lazy import lazy
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from tempo_core.frontend.tensor import Tensor
-
-    Number: TypeAlias = "float | np.generic | np.ndarray[Any, np.dtype[Any]] | Tensor"  # makes a tensor of a step: `t * 0.5`
 
 IntoExpr = Union[int, "Expr"]
 N = TypeVar("N")  # numbers, or traced arrays
+F = TypeVar("F", bound="Callable[..., Any]")
+R = TypeVar("R", "Expr", "Bool")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,17 +119,179 @@ def _monomial_key(monomial: Monomial) -> tuple[int, str]:
     return degree, steps
 
 
+Extremum = Callable[..., Any]  # the least or greatest of numbers, or of traced values
+
+
+class Bool:
+    """A symbolic condition; combine with `& | ~`. Only constant conditions and equalities have a truth value in Python.
+
+    The conditions are in `symbolic/condition.py`: each of them defines the methods that raise here.
+    """
+
+    def __and__(self, other: Bool | bool) -> Bool:
+        raise AssertionError("each condition defines its own conjunctions")
+
+    def __or__(self, other: Bool | bool) -> Bool:
+        raise AssertionError("each condition defines its own disjunctions")
+
+    def __rand__(self, other: Bool | bool) -> Bool:
+        return self & other
+
+    def __ror__(self, other: Bool | bool) -> Bool:
+        return self | other
+
+    def __invert__(self) -> Bool:
+        raise AssertionError("each condition defines its own negation")
+
+    def __bool__(self) -> bool:
+        raise SymbolicValueError(
+            f"the condition `{self}` depends on the timestep, so Python cannot tell here whether it is true",
+            hint="write x[t > 0] instead of `if t > 0`; & | ~ instead of `and`, `or`, `not`; tp.min instead of `min`; "
+            "and (0 < t) & (t < 3) instead of `0 < t < 3`",
+        )
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        raise AssertionError("each condition defines its own symbols")
+
+    @lazy
+    def steps(self) -> frozenset[Symbol]:
+        return frozenset(s for s in self.symbols if s.is_step)
+
+    @property
+    def parts(self) -> tuple[Bool, ...]:
+        """The operands of a conjunction; the condition itself if it is not a conjunction. All of them must hold."""
+        return (self,)
+
+    def substitute(self, values: Mapping[Symbol, IntoExpr]) -> Bool:
+        raise AssertionError("each condition defines its own substitution")
+
+    def evaluate(self, values: Mapping[Symbol, Any], minimum: Extremum = min, maximum: Extremum = max) -> bool:
+        """The truth value at `values`; with traced values, a traced boolean."""
+        raise AssertionError("each condition defines its own evaluation")
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _operator(of_tensors: Callable[[Any, Any], Any]) -> Callable[[Callable[[Expr, Expr], R]], Callable[[Expr, IntoExpr], R]]:
+    """Decorator of an operator's method. With a number that is not whole, it is the operator of the tensors of an expression's values."""
+
+    def decorator(of_expressions: Callable[[Expr, Expr], R]) -> Callable[[Expr, IntoExpr], R]:
+        def method(self: Expr, other: Any) -> Any:
+            if type(other) is not Expr:
+                if not _is_integer(other):
+                    return self._through_tensor(other, of_tensors)
+                other = Expr.of(other)
+            return of_expressions(self, other)
+
+        return method
+
+    return decorator
+
+
+def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: operation(b, a)
+
+
+# Sums and products of the same expressions are computed again and again, so they are kept. Equal results are then mostly one object,
+# whose comparisons are quick.
+
+
+@functools.lru_cache(maxsize=4096)
+def _number(value: int) -> Expr:
+    return Expr((((), value),)) if value else Expr(())
+
+
+@functools.lru_cache(maxsize=65536)
+def _sum(left: Expr, right: Expr) -> Expr:
+    if not right.terms:
+        return left
+    total = dict(left.terms)
+    for monomial, coefficient in right.terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    return Expr.of_terms(total)
+
+
+def _subtracted(left: Expr, right: Expr) -> Expr:
+    """The difference, computed anew: a lookup may compare expressions, and that takes their difference."""
+    if not right.terms:
+        return left
+    total = dict(left.terms)
+    for monomial, coefficient in right.terms:
+        total[monomial] = total.get(monomial, 0) - coefficient
+    return Expr.of_terms(total)
+
+
+_difference = functools.lru_cache(maxsize=65536)(_subtracted)
+
+
+@functools.lru_cache(maxsize=65536)
+def _negated(expression: Expr) -> Expr:
+    return Expr(tuple((m, -c) for m, c in expression.terms))
+
+
+@functools.lru_cache(maxsize=65536)
+def _product(left: Expr, right: Expr) -> Expr:
+    total: dict[Monomial, int] = {}
+    for first, a in left.terms:
+        for second, b in right.terms:
+            powers: dict[Atom, int] = dict(first)
+            for atom, power in second:
+                powers[atom] = powers.get(atom, 0) + power
+            monomial = tuple(sorted(powers.items(), key=lambda item: _monomial_key((item,))))
+            total[monomial] = total.get(monomial, 0) + a * b
+    return Expr.of_terms(total)
+
+
+def _quotient(numerator: Expr, divisor: Expr) -> Expr:
+    if divisor.is_constant:
+        if divisor.constant == 0:
+            raise DivisionError(f"`({numerator}) // 0` divides by zero")
+        if divisor.constant < 0:
+            return (-numerator) // (-divisor)
+        if all(c % divisor.constant == 0 for _, c in numerator.terms):
+            return Expr(tuple((m, c // divisor.constant) for m, c in numerator.terms))
+        if numerator.is_constant:
+            return Expr.of(numerator.constant // divisor.constant)
+        whole = numerator.constant // divisor.constant  # (t + 5) // 3 = (t + 2) // 3 + 1
+        if whole:
+            return (numerator - whole * divisor.constant) // divisor + whole
+    elif numerator == divisor:
+        return Expr.of(1)
+    return Expr.of_atom(FloorDivide(numerator, divisor))
+
+
+def _remainder(numerator: Expr, divisor: Expr) -> Expr:
+    if not divisor.is_constant:
+        return Expr.of_atom(Modulo(numerator, divisor))
+    if divisor.constant <= 0:
+        raise DivisionError(f"`({numerator}) % {divisor}`: the modulus must be positive")
+    reduced = Expr.of_terms({m: c % divisor.constant for m, c in numerator.terms})
+    return reduced if reduced.is_constant else Expr.of_atom(Modulo(reduced, divisor))
+
+
+def _at_least(left: Expr, right: Expr) -> Bool:
+    return Expr._compare(">=", _difference(left, right))
+
+
+def _above(left: Expr, right: Expr) -> Bool:
+    return Expr._compare(">=", _difference(left, right) - 1)
+
+
 @dataclass(frozen=True, eq=False)
 class Expr:
     """A polynomial: `terms` maps monomials to non-zero coefficients, in a fixed order.
 
     Supports `+ - * // %` with expressions and ints, comparisons (giving `Bool`), and hashing. Arithmetic with
-    floats, such as `t * 0.5` or `0.5**t`, makes a recurrent tensor; the function decorated with `@makes_tensors` makes it.
+    floats, such as `t * 0.5` or `0.5**t`, makes a recurrent tensor; the function decorated with `@makes_tensors` makes it, and
+    the one decorated with `@compares` makes conditions.
     """
 
     terms: tuple[tuple[Monomial, int], ...]
 
-    _to_tensor: ClassVar[Callable[[Expr], Tensor] | None] = None
+    _to_tensor: ClassVar[Callable[[Expr], Any] | None] = None
+    _compare: ClassVar[Callable[[str, Expr], Bool]]
 
     @lazy
     def _hash(self) -> int:
@@ -336,16 +493,45 @@ class Expr:
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    @overload
-    def __add__(self, other: IntoExpr) -> Expr: ...
-    @overload
-    def __add__(self, other: Number) -> Tensor: ...
-    def __add__(self, other: Any) -> Any:
-        if type(other) is Expr:
-            return _sum(self, other)
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a + b)
-        return _sum(self, Expr.of(other))
+    @_operator(operator.add)
+    def __add__(self, other: Expr) -> Expr:
+        return _sum(self, other)
+
+    @_operator(_swapped(operator.add))
+    def __radd__(self, other: Expr) -> Expr:
+        return _sum(other, self)
+
+    @_operator(operator.sub)
+    def __sub__(self, other: Expr) -> Expr:
+        return _difference(self, other)
+
+    @_operator(_swapped(operator.sub))
+    def __rsub__(self, other: Expr) -> Expr:
+        return _difference(other, self)
+
+    @_operator(operator.mul)
+    def __mul__(self, other: Expr) -> Expr:
+        return _product(self, other)
+
+    @_operator(_swapped(operator.mul))
+    def __rmul__(self, other: Expr) -> Expr:
+        return _product(other, self)
+
+    @_operator(operator.floordiv)
+    def __floordiv__(self, other: Expr) -> Expr:
+        return _quotient(self, other)
+
+    @_operator(_swapped(operator.floordiv))
+    def __rfloordiv__(self, other: Expr) -> Expr:
+        return _quotient(other, self)
+
+    @_operator(operator.mod)
+    def __mod__(self, other: Expr) -> Expr:
+        return _remainder(self, other)
+
+    @_operator(_swapped(operator.mod))
+    def __rmod__(self, other: Expr) -> Expr:
+        return _remainder(other, self)
 
     def __pos__(self) -> Expr:
         return self
@@ -356,111 +542,19 @@ class Expr:
     def __neg__(self) -> Expr:
         return _negated(self)
 
-    @overload
-    def __sub__(self, other: IntoExpr) -> Expr: ...
-    @overload
-    def __sub__(self, other: Number) -> Tensor: ...
-    def __sub__(self, other: Any) -> Any:
-        if type(other) is Expr:
-            return _difference(self, other)
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a - b)
-        return _difference(self, Expr.of(other))
+    def __truediv__(self, other: object) -> Any:
+        return self._through_tensor(other, operator.truediv)
 
-    @overload
-    def __mul__(self, other: IntoExpr) -> Expr: ...
-    @overload
-    def __mul__(self, other: Number) -> Tensor: ...
-    def __mul__(self, other: Any) -> Any:
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a * b)
-        return _product(self, Expr.of(other))
+    def __rtruediv__(self, other: object) -> Any:
+        return self._through_tensor(other, _swapped(operator.truediv))
 
-    @overload
-    def __floordiv__(self, other: IntoExpr) -> Expr: ...
-    @overload
-    def __floordiv__(self, other: Number) -> Tensor: ...
-    def __floordiv__(self, other: Any) -> Any:
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a // b)
-        divisor = Expr.of(other)
-        if divisor.is_constant:
-            if divisor.constant == 0:
-                raise DivisionError(f"`({self}) // 0` divides by zero")
-            if divisor.constant < 0:
-                return (-self) // (-divisor)
-            if all(c % divisor.constant == 0 for _, c in self.terms):
-                return Expr(tuple((m, c // divisor.constant) for m, c in self.terms))
-            if self.is_constant:
-                return Expr.of(self.constant // divisor.constant)
-            whole = self.constant // divisor.constant  # (t + 5) // 3 = (t + 2) // 3 + 1
-            if whole:
-                return (self - whole * divisor.constant) // divisor + whole
-        elif self == divisor:
-            return Expr.of(1)
-        return Expr.of_atom(FloorDivide(self, divisor))
-
-    @overload
-    def __mod__(self, other: IntoExpr) -> Expr: ...
-    @overload
-    def __mod__(self, other: Number) -> Tensor: ...
-    def __mod__(self, other: Any) -> Any:
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a % b)
-        divisor = Expr.of(other)
-        if divisor.is_constant:
-            if divisor.constant <= 0:
-                raise DivisionError(f"`({self}) % {divisor}`: the modulus must be positive")
-            reduced = Expr.of_terms({m: c % divisor.constant for m, c in self.terms})
-            if reduced.is_constant:
-                return reduced
-            return Expr.of_atom(Modulo(reduced, divisor))
-        return Expr.of_atom(Modulo(self, divisor))
-
-    @overload
-    def __radd__(self, other: IntoExpr) -> Expr: ...
-    @overload
-    def __radd__(self, other: Number) -> Tensor: ...
-    def __radd__(self, other: Any) -> Any:
-        return self + other if _is_integer(other) else self._through_tensor(other, lambda a, b: b + a)
-
-    @overload
-    def __rsub__(self, other: IntoExpr) -> Expr: ...
-    @overload
-    def __rsub__(self, other: Number) -> Tensor: ...
-    def __rsub__(self, other: Any) -> Any:
-        return Expr.of(other) - self if _is_integer(other) else self._through_tensor(other, lambda a, b: b - a)
-
-    @overload
-    def __rmul__(self, other: IntoExpr) -> Expr: ...
-    @overload
-    def __rmul__(self, other: Number) -> Tensor: ...
-    def __rmul__(self, other: Any) -> Any:
-        return self * other if _is_integer(other) else self._through_tensor(other, lambda a, b: b * a)
-
-    def __rfloordiv__(self, other: int) -> Expr:
-        return Expr.of(other) // self
-
-    def __rmod__(self, other: int) -> Expr:
-        return Expr.of(other) % self
-
-    def __truediv__(self, other: IntoExpr | Number) -> Tensor:
-        return self._through_tensor(other, lambda a, b: a / b)
-
-    def __rtruediv__(self, other: IntoExpr | Number) -> Tensor:
-        return self._through_tensor(other, lambda a, b: b / a)
-
-    @overload
-    def __pow__(self, other: int) -> Expr: ...
-    @overload
-    def __pow__(self, other: Expr | Number) -> Tensor: ...
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: int) -> Expr:
         if isinstance(other, int) and not isinstance(other, bool) and other >= 0:
             return _reduce(lambda a, b: a * b, (Expr.of(1), *([self] * other)))
-        return self._through_tensor(other, lambda a, b: a**b)
+        return self._through_tensor(other, operator.pow)
 
-    def __rpow__(self, other: IntoExpr | Number) -> Tensor:
-        return self._through_tensor(other, lambda a, b: b**a)
+    def __rpow__(self, other: object) -> Any:
+        return self._through_tensor(other, _swapped(operator.pow))
 
     def _through_tensor(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
         """A step used as a number: the operation on the recurrent tensor of this expression's values."""
@@ -472,50 +566,30 @@ class Expr:
 
     def __eq__(self, other: object) -> Bool:  # type: ignore[override]
         if isinstance(other, Expr) and self.terms == other.terms:
-            return TRUE
+            return Expr._compare("==", _number(0))
         if not _is_integer(other):
             return NotImplemented
-        return compare("==", _subtracted(self, Expr.of(other)))  # type: ignore[arg-type]
+        return Expr._compare("==", _subtracted(self, Expr.of(other)))  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Bool:  # type: ignore[override]
         result = self.__eq__(other)
         return result if result is NotImplemented else ~result
 
-    @overload
-    def __ge__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __ge__(self, other: Number) -> Tensor: ...
-    def __ge__(self, other: Any) -> Any:
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a >= b)
-        return at_least_zero(self - Expr.of(other))
+    @_operator(operator.ge)
+    def __ge__(self, other: Expr) -> Bool:
+        return _at_least(self, other)
 
-    @overload
-    def __le__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __le__(self, other: Number) -> Tensor: ...
-    def __le__(self, other: Any) -> Any:
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a <= b)
-        return Expr.of(other) >= self
+    @_operator(operator.le)
+    def __le__(self, other: Expr) -> Bool:
+        return _at_least(other, self)
 
-    @overload
-    def __gt__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __gt__(self, other: Number) -> Tensor: ...
-    def __gt__(self, other: Any) -> Any:
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a > b)
-        return self >= Expr.of(other) + 1
+    @_operator(operator.gt)
+    def __gt__(self, other: Expr) -> Bool:
+        return _above(self, other)
 
-    @overload
-    def __lt__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __lt__(self, other: Number) -> Tensor: ...
-    def __lt__(self, other: Any) -> Any:
-        if not _is_integer(other):
-            return self._through_tensor(other, lambda a, b: a < b)
-        return Expr.of(other) >= self + 1
+    @_operator(operator.lt)
+    def __lt__(self, other: Expr) -> Bool:
+        return _above(other, self)
 
     def __hash__(self) -> int:
         return self._hash
@@ -545,62 +619,15 @@ class Expr:
         return str(self)
 
 
-# Sums and products of the same expressions are computed again and again, so they are kept. Equal results are then mostly one object,
-# whose comparisons are quick.
-
-
-@functools.lru_cache(maxsize=4096)
-def _number(value: int) -> Expr:
-    return Expr((((), value),)) if value else Expr(())
-
-
-@functools.lru_cache(maxsize=65536)
-def _sum(left: Expr, right: Expr) -> Expr:
-    if not right.terms:
-        return left
-    total = dict(left.terms)
-    for monomial, coefficient in right.terms:
-        total[monomial] = total.get(monomial, 0) + coefficient
-    return Expr.of_terms(total)
-
-
-def _subtracted(left: Expr, right: Expr) -> Expr:
-    """The difference, computed anew: a lookup may compare expressions, and that takes their difference."""
-    if not right.terms:
-        return left
-    total = dict(left.terms)
-    for monomial, coefficient in right.terms:
-        total[monomial] = total.get(monomial, 0) - coefficient
-    return Expr.of_terms(total)
-
-
-_difference = functools.lru_cache(maxsize=65536)(_subtracted)
-
-
-@functools.lru_cache(maxsize=65536)
-def _negated(expression: Expr) -> Expr:
-    return Expr(tuple((m, -c) for m, c in expression.terms))
-
-
-@functools.lru_cache(maxsize=65536)
-def _product(left: Expr, right: Expr) -> Expr:
-    total: dict[Monomial, int] = {}
-    for first, a in left.terms:
-        for second, b in right.terms:
-            powers: dict[Atom, int] = dict(first)
-            for atom, power in second:
-                powers[atom] = powers.get(atom, 0) + power
-            monomial = tuple(sorted(powers.items(), key=lambda item: _monomial_key((item,))))
-            total[monomial] = total.get(monomial, 0) + a * b
-    return Expr.of_terms(total)
-
-
-F = TypeVar("F", bound="Callable[[Any], Any]")
-
-
 def makes_tensors(function: F) -> F:
     """Decorator of the function that turns an expression into a tensor, where the expression is used as a number."""
     Expr._to_tensor = staticmethod(function)
+    return function
+
+
+def compares(function: F) -> F:
+    """Decorator of the function that makes the condition `expr kind 0`, such as `t - 1 >= 0`."""
+    Expr._compare = staticmethod(function)
     return function
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import tempo_core as tp
 from tempo_core import Expr, Tensor
-from tempo_core.typing import Bounds
+from tempo_core.typing import Bounds, IntoExpr
 from tempo_llm.attention import Attention
 from tempo_llm.checkpoint import layer_weights
 from tempo_llm.config import LlamaConfig
@@ -109,15 +109,15 @@ def _loss(model: Llama, text: Tensor, at: tuple[Expr, ...], t: Expr, everywhere:
     return -chances[everywhere].mean()
 
 
-def _last(step: Expr) -> Expr:
+def _last(step: Expr) -> IntoExpr:
     (symbol,) = step.steps
     return symbol.bound_expr - 1
 
 
 def _at_end(weight: Tensor, updates: Expr) -> Tensor:
     """A parameter after the last update of a report: [layers, ...] if it varies with the layers."""
-    e, _, *layers = (step.expr for step in weight.domain.steps)
-    return weight[(e, updates - 1, *(slice(0, _last(layer) + 1) for layer in layers))]
+    e, _, *layers = weight.domain.steps
+    return weight[(e.expr, updates - 1, *(slice(0, layer.bound_expr) for layer in layers))]
 
 
 class _Reporter:

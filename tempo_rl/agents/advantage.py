@@ -7,6 +7,7 @@ All tensors have the domain `point` = (b, i, t) and are scalars. `next_value` is
 from __future__ import annotations
 
 import tempo_core as tp
+from tempo_core.typing import IntoExpr
 from tempo_rl.env.transition import Transition
 
 Point = tuple[tp.Expr, tp.Expr, tp.Expr]  # (b, i, t): environment, iteration, time
@@ -41,7 +42,7 @@ def bootstrapped_return(step: Transition[tp.Tensor], next_value: tp.Tensor, gamm
     return target
 
 
-def _bound(t: tp.Expr) -> tp.Expr:
+def _bound(t: tp.Expr) -> IntoExpr:
     """The bound T of a step t."""
     (step,) = t.steps
     return step.bound_expr

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tempo_core.collector import without_collector
 from tempo_core.errors import GradientError, MissingRow
@@ -32,9 +31,10 @@ from tempo_core.frontend.autodiff.prefixes import Contributions, contributions_t
 from tempo_core.frontend.autodiff.readers import Readers
 from tempo_core.frontend.autodiff.slopes import NoGradient, Zero
 from tempo_core.frontend.autodiff.window_gradients import scattered_read, window_elements, window_width
-from tempo_core.frontend.base import BaseTensor, apply, of_node, view
+from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad_axis, reshape, scatter_add, where, zeros
+from tempo_core.frontend.tensor import Tensor, apply, computes, of_node, view
 from tempo_core.ir.dependence import strongly_connected
 from tempo_core.ir.graph import Edge, Key, Node
 from tempo_core.ir.ops import (
@@ -59,10 +59,8 @@ from tempo_core.symbolic.isl.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.isl.relation import uncovered
 from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
 
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
-
+@computes
 @checked
 def backward(loss: Tensor) -> None:
     """Differentiate the sum of a tensor over its points and elements. The gradients are then in `.grad` of the leaves; calls add up.
@@ -71,9 +69,10 @@ def backward(loss: Tensor) -> None:
     """
     context = loss.context
     cyclic = _cyclic_merges(context)
-    leaves = [r for r in context.recurrences if is_float(r.dtype) and r.edge.source not in cyclic] + context.leaves
     of_loss = ancestors(context.graph, loss.edge.source)
-    leaves = [leaf for leaf in leaves if leaf.edge.source in of_loss]
+    nodes = [*(r for r in context.recurrences if r not in cyclic), *context.leaves]
+    leaves = [of_node(context, context.graph[node]) for node in nodes if node in of_loss]
+    leaves = [leaf for leaf in leaves if is_float(leaf.dtype)]
     if not leaves:
         raise GradientError(
             f"{loss!r} depends on nothing that gets a gradient",
@@ -83,7 +82,7 @@ def backward(loss: Tensor) -> None:
     for leaf, gradient in zip(leaves, grad(loss, leaves), strict=True):
         key = (leaf.edge.source, leaf.edge.output)
         previous = context.gradients.get(key)
-        context.gradients[key] = gradient if previous is None else previous + gradient
+        context.gradients[key] = (gradient if previous is None else view(context, previous) + gradient).edge
 
 
 @checked
@@ -118,8 +117,7 @@ def grad(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
 
 def _cyclic_merges(context: BaseContext) -> set[int]:
     """Recurrences that already depend on themselves."""
-    merges = [r.edge.source for r in context.recurrences]
-    return {m for m in merges if any(m in ancestors(context.graph, e.source) for e in context.graph[m].inputs)}
+    return {m for m in context.recurrences if any(m in ancestors(context.graph, e.source) for e in context.graph[m].inputs)}
 
 
 def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
@@ -127,7 +125,7 @@ def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
     if len(shape) != x.rank:
         return reshape(x, shape)
     for axis, size in enumerate(shape):
-        if x.shape[axis] != size:
+        if x.type.shape[axis] != size:
             x = apply(Slice(axis, Expr.of(0), size), x)
     return x
 
@@ -161,7 +159,7 @@ class _Reverse:
 
     @without_collector
     def run(self) -> list[Tensor]:
-        seed = ones(self.loss.shape, self.loss.dtype)
+        seed = ones(self.loss.type.shape, self.loss.dtype)
         self._contribute((self.loss.edge.source, self.loss.edge.output), seed, TRUE)
         order, cut = self._order()
         for node_id in cut:
@@ -174,7 +172,7 @@ class _Reverse:
         for node_id, placeholder in self.placeholders.items():
             total = self._total((node_id, 0))
             node = self.graph[placeholder.edge.source]
-            value = total if total is not None else zeros(placeholder.shape, placeholder.dtype)
+            value = total if total is not None else zeros(placeholder.type.shape, placeholder.dtype)
             self.graph.put(replace(node, inputs=(value.edge,)))
         return [self._result(t) for t in self.targets]
 
@@ -183,7 +181,7 @@ class _Reverse:
         if target.edge.source in self.placeholders:
             return self.placeholders[target.edge.source]
         total = self._total(key)
-        gradient = zeros(target.shape, target.dtype) if total is None else total
+        gradient = zeros(target.type.shape, target.dtype) if total is None else total
         domain = target.domain
         # A gradient may vary with fewer steps than its target.
         return gradient if gradient.domain.steps == domain.steps else apply(Identity(), gradient, domain=domain)
@@ -551,8 +549,8 @@ class _Reverse:
         every = apply(Identity(), self._at_all_points(contribution, domain), domain=Domain(domain.steps))
         positions = apply(Identity(), evaluate(points[step]), domain=Domain(domain.steps))
         values, places = every[keys], positions[keys]
-        values = reshape(values, (product(places.shape), *values.shape[places.rank :]))
-        gathered = scatter_add(values, reshape(places, (product(places.shape),)), step.bound_expr, 0)
+        values = reshape(values, (product(places.type.shape), *values.type.shape[places.rank :]))
+        gathered = scatter_add(values, reshape(places, (product(places.type.shape),)), step.bound_expr, 0)
         gathered = _fit_shape(index(gathered, 0, step.expr), source.outputs[edge.output].shape)
         self._contribute((edge.source, edge.output), gathered, TRUE)
 
@@ -595,7 +593,7 @@ class _Reverse:
             if isinstance(at, Point) and not is_own_point(at, step):
                 read_point = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
                 is_read = equal(self._at_readers(read_point, domain, inverse), evaluate(step.expr))
-                value = where(reshape(is_read, (*is_read.shape, *(1,) * (value.rank - is_read.rank))), value, 0)
+                value = where(reshape(is_read, (*is_read.type.shape, *(1,) * (value.rank - is_read.rank))), value, 0)
         return value
 
     def _zero_elsewhere(self, source: Node, condition: Bool, value: Tensor) -> Tensor:

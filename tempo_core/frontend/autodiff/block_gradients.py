@@ -6,20 +6,15 @@ the contributions to a point are sums over its block, which `lift` takes once a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tempo_core.frontend.base import apply, of_node, view
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import cast, equal, total
+from tempo_core.frontend.tensor import Tensor, apply, of_node, view
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def contributions_in_blocks(context: BaseContext, node: Node, g: Tensor) -> list[tuple[Tensor, Tensor]] | None:
@@ -73,4 +68,4 @@ def _spread(x: Tensor, axes: tuple[int, ...], like: Tensor) -> Tensor:
     """`x`, which lacks `axes`, in the shape of `like`."""
     if not axes:
         return x
-    return apply(ops.Broadcast(tuple(like.shape), tuple(a for a in range(like.rank) if a not in axes)), x)
+    return apply(ops.Broadcast(tuple(like.type.shape), tuple(a for a in range(like.rank) if a not in axes)), x)

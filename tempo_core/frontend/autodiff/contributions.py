@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tempo_core.frontend.base import apply, view
+from tempo_core.frontend.tensor import Tensor, apply, view
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import (
     Binary,
@@ -31,9 +30,6 @@ from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, index_steps
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum
 from tempo_core.symbolic.proof import provably_nonnegative
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def ancestors(graph: Graph, node_id: int) -> set[int]:
@@ -113,7 +109,7 @@ def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:
     shape = node.op.shape[:axis] + node.op.shape[axis + 1 :]
     axes = tuple(a - (a > axis) for a in node.op.axes)
     inner = view(x.context, node.inputs[0])
-    return inner if shape == inner.shape else apply(Broadcast(shape, axes), inner)
+    return inner if shape == inner.type.shape else apply(Broadcast(shape, axes), inner)
 
 
 def sums_later(edge: Edge, readers: Domain, contribution: Tensor) -> bool:

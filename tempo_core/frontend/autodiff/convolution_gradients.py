@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tempo_core.frontend.base import apply, view
+from tempo_core.frontend.tensor import Tensor, apply, view
 from tempo_core.ir import ops
 from tempo_core.ir.ranges.convolutions import Convolution
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def contributions_of_convolution(of: Convolution, everywhere: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tempo_core.frontend.autodiff.slopes import NoGradient, Zero, slope_of
-from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions import (
     arange,
     broadcast_to,
@@ -36,14 +35,12 @@ from tempo_core.frontend.functions import (
     where,
 )  # fmt: skip
 from tempo_core.frontend.inputs import udf
+from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Pullback
 from tempo_core.symbolic.expr import Expr, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 Rule: TypeAlias = "Callable[[Any, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], Sequence[Any]]"
 
@@ -76,7 +73,7 @@ def _identity(
 def _spread(x: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
     """`x`, which lacks `axes`, repeated along them to the shape of `like`."""
     kept = tuple(a for a in range(like.rank) if a not in axes)
-    return apply(ops.Broadcast(like.shape, kept), x)
+    return apply(ops.Broadcast(like.type.shape, kept), x)
 
 
 def _reduce(op: ops.Reduce, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
@@ -105,8 +102,8 @@ def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     *outer, axis = axes
     products = []
     for reverse in (False, True):
-        last = evaluate(x.shape[axis] - 1 if reverse else Expr.of(0))
-        edge = apply(ops.Broadcast(x.shape, (axis,)), equal(arange(x.shape[axis]), last))
+        last = evaluate(x.type.shape[axis] - 1 if reverse else Expr.of(0))
+        edge = apply(ops.Broadcast(x.type.shape, (axis,)), equal(arange(x.type.shape[axis]), last))
         products.append(where(edge, 1, _shifted(cumprod(x, axis, reverse), axis, backwards=reverse)))
     others = products[0] * products[1]
     if not outer:
@@ -122,8 +119,8 @@ def _cummax(op: ops.CumMax, operands: Sequence[Tensor], results: Sequence[Tensor
     """The gradients of a running maximum, from its first position up to the next maximum, go to the element at that position."""
     (x,), (y,), (g,) = operands, results, gradients
     before = _shifted(y, op.axis, backwards=op.reverse)
-    size = x.shape[op.axis]
-    end = apply(ops.Broadcast(x.shape, (op.axis,)), equal(arange(size), evaluate(size - 1 if op.reverse else Expr.of(0))))
+    size = x.type.shape[op.axis]
+    end = apply(ops.Broadcast(x.type.shape, (op.axis,)), equal(arange(size), evaluate(size - 1 if op.reverse else Expr.of(0))))
     is_new_maximum = cast(logical_or(end, greater(x, before)), g.dtype)
     until_next = _shifted(1 - is_new_maximum, op.axis, backwards=not op.reverse)
     return (is_new_maximum * linear_scan(until_next, g, op.axis, not op.reverse),)
@@ -141,7 +138,7 @@ def _linear_scan(
 
 def _shifted(x: Tensor, axis: int, backwards: bool) -> Tensor:
     """`x[k + 1]` (backwards) or `x[k - 1]` at k; zero where there is no such element."""
-    size = x.shape[axis]
+    size = x.type.shape[axis]
     one = Expr.of(1) if provably_nonnegative(size - 1) else minimum(size, 1)  # of no elements, none is cut off
     if backwards:
         return pad_axis(apply(ops.Slice(axis, one, size), x), axis, 0, one)
@@ -152,9 +149,9 @@ def _discounted_sum(
     op: ops.DiscountedSum, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
-    size = x.shape[op.axis]
+    size = x.type.shape[op.axis]
     weights = power(constant(op.gamma, x.dtype), cast(arange(size), x.dtype))
-    return (_spread(g, x, (op.axis,)) * apply(ops.Broadcast(x.shape, (op.axis,)), weights),)
+    return (_spread(g, x, (op.axis,)) * apply(ops.Broadcast(x.type.shape, (op.axis,)), weights),)
 
 
 def _dot(op: ops.Dot, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
@@ -176,9 +173,9 @@ def _conv(op: ops.Conv, operands: Sequence[Tensor], results: Sequence[Tensor], g
     """Both gradients are convolutions: strides become distances between elements, and the other way around."""
     (x, w), (g,) = operands, gradients
     n, before = op.spatial, x.rank - op.spatial - 1
-    sizes, kernel, out = x.shape[before:-1], w.shape[:n], g.shape[before:-1]
-    batch, space = ops.product(x.shape[:before]), tuple(range(n))
-    channels, features = w.shape[n], w.shape[-1] // op.groups
+    sizes, kernel, out = x.type.shape[before:-1], w.type.shape[:n], g.type.shape[before:-1]
+    batch, space = ops.product(x.type.shape[:before]), tuple(range(n))
+    channels, features = w.type.shape[n], w.type.shape[-1] // op.groups
 
     # For x: g, spread out, convolved with the flipped kernel, whose channels and features are exchanged within each group.
     flipped = reshape(flip(w, space), (*kernel, channels, op.groups, features))
@@ -190,7 +187,7 @@ def _conv(op: ops.Conv, operands: Sequence[Tensor], results: Sequence[Tensor], g
     # For w: x convolved with g as the kernel; a group's channels act as the batch, and the batch is summed like channels.
     of_x = reshape(x, (batch, *sizes, op.groups, channels))
     of_x = reshape(transpose(of_x, n + 2, *(k + 1 for k in space), n + 1, 0), (channels, *sizes, op.groups * batch))
-    of_g = transpose(reshape(g, (batch, *out, w.shape[-1])), *(k + 1 for k in space), 0, n + 1)
+    of_g = transpose(reshape(g, (batch, *out, w.type.shape[-1])), *(k + 1 for k in space), 0, n + 1)
     to_w = replace(op, strides=op.dilation, dilation=op.strides)
     to_w = replace(to_w, high=tuple(to_w.high_for(k, sizes[k], out[k], kernel[k]) for k in space))
     return apply(to_x, g, flipped), transpose(apply(to_w, of_x, of_g), *(k + 1 for k in space), 0, n + 1)
@@ -210,7 +207,7 @@ def _restore(x: Tensor, *groups: tuple[int, ...]) -> Tensor:
 def _reshape(
     op: ops.Reshape, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> Sequence[Any]:
-    return (reshape(gradients[0], operands[0].shape),)
+    return (reshape(gradients[0], operands[0].type.shape),)
 
 
 def _permute(
@@ -229,19 +226,19 @@ def _slice(op: ops.Slice, operands: Sequence[Tensor], results: Sequence[Tensor],
     (x,), (g,) = operands, gradients
     if op.stride == 1:
         # Where the slice reached past the end the amount is negative, which cuts.
-        return (apply(ops.Pad(op.axis, op.start, x.shape[op.axis] - op.stop), g),)
-    return (scatter_add(g, evaluate(op.start) + arange(g.shape[op.axis]) * op.stride, x.shape[op.axis], op.axis),)
+        return (apply(ops.Pad(op.axis, op.start, x.type.shape[op.axis] - op.stop), g),)
+    return (scatter_add(g, evaluate(op.start) + arange(g.type.shape[op.axis]) * op.stride, x.type.shape[op.axis], op.axis),)
 
 
 def _pad(op: ops.Pad, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
     (x,), (g,) = operands, gradients
-    return (apply(ops.Slice(op.axis, op.low, op.low + x.shape[op.axis]), g),)
+    return (apply(ops.Slice(op.axis, op.low, op.low + x.type.shape[op.axis]), g),)
 
 
 def _concat(op: ops.Concat, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
     start, parts = Expr.of(0), []
     for x in operands:
-        stop = start + x.shape[op.axis]
+        stop = start + x.type.shape[op.axis]
         parts.append(apply(ops.Slice(op.axis, start, stop), gradients[0]))
         start = stop
     return parts
@@ -253,13 +250,13 @@ def _flip(op: ops.Flip, operands: Sequence[Tensor], results: Sequence[Tensor], g
 
 def _gather(op: ops.Gather, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
     x, positions = operands
-    clamped = apply(ops.Binary("minimum"), positions, _like(x.shape[op.axis] - 1, positions))
-    clamped = apply(ops.Binary("maximum"), clamped, broadcast_to(constant(0, "int32"), positions.shape))
-    return apply(ops.ScatterAdd(op.axis, x.shape[op.axis], op.batch), gradients[0], clamped), None
+    clamped = apply(ops.Binary("minimum"), positions, _like(x.type.shape[op.axis] - 1, positions))
+    clamped = apply(ops.Binary("maximum"), clamped, broadcast_to(constant(0, "int32"), positions.type.shape))
+    return apply(ops.ScatterAdd(op.axis, x.type.shape[op.axis], op.batch), gradients[0], clamped), None
 
 
 def _like(value: Expr, positions: Tensor) -> Tensor:
-    return broadcast_to(evaluate(value), positions.shape)
+    return broadcast_to(evaluate(value), positions.type.shape)
 
 
 def _scatter_add(
@@ -270,7 +267,7 @@ def _scatter_add(
     inside = (positions >= 0) & (positions < op.size)  # updates outside were dropped
     wide = positions.rank - op.batch
     axes = tuple(range(op.batch)) + tuple(range(op.axis, op.axis + wide))
-    return where(apply(ops.Broadcast(updates.shape, axes), inside), values, 0), None
+    return where(apply(ops.Broadcast(updates.type.shape, axes), inside), values, 0), None
 
 
 def _udf(op: ops.Udf, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Any]) -> Sequence[Any]:

@@ -5,13 +5,11 @@ Each reader's contribution goes to the point that it picks: one sum at places fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tempo_core.frontend.autodiff.contributions import ancestors
 from tempo_core.frontend.autodiff.window_gradients import window_width
-from tempo_core.frontend.base import apply, view
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import broadcast_to, evaluate, index, reshape, scatter_add
+from tempo_core.frontend.tensor import Tensor, apply, view
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import product
@@ -19,9 +17,6 @@ from tempo_core.ir.ranges.elements import Elements, range_of
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def contributions_of_picks(context: BaseContext, node: Node, op: ops.Gather, g: Tensor) -> list[tuple[Tensor, Tensor]] | None:
@@ -56,9 +51,9 @@ def contributions_of_picks(context: BaseContext, node: Node, op: ops.Gather, g: 
 def _places(context: BaseContext, node: Node, span: Range) -> Tensor:
     """The points that the readers pick. Positions outside of the range are those of its ends."""
     positions = view(context, node.inputs[1])
-    last = broadcast_to(evaluate(span.length - 1), positions.shape)
+    last = broadcast_to(evaluate(span.length - 1), positions.type.shape)
     positions = apply(ops.Binary("minimum"), positions, last)
-    positions = apply(ops.Binary("maximum"), positions, broadcast_to(evaluate(Expr.of(0)), positions.shape))
+    positions = apply(ops.Binary("maximum"), positions, broadcast_to(evaluate(Expr.of(0)), positions.type.shape))
     return positions + evaluate(span.start)
 
 
@@ -67,6 +62,6 @@ def _sum_at_places(points: Tensor, g: Tensor, places: Tensor, readers: Domain, s
     point_steps = {s for s in points.domain.steps if s != step}
     keys = tuple(s.expr if s in point_steps else slice(Expr.of(0), s.bound_expr, 1) for s in readers.steps)
     values, targets = (apply(ops.Identity(), each, domain=Domain(readers.steps))[keys] for each in (g, places))
-    count = product(targets.shape)
-    values = reshape(values, (count, *values.shape[targets.rank :]))
+    count = product(targets.type.shape)
+    values = reshape(values, (count, *values.type.shape[targets.rank :]))
     return index(scatter_add(values, reshape(targets, (count,)), step.bound_expr, 0), 0, step.expr)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tempo_core.errors import GradientError
 from tempo_core.frontend.autodiff.window_gradients import window_width
-from tempo_core.frontend.base import apply, view
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import cast, evaluate, exp, full, isfinite, stop_gradient, total, where
+from tempo_core.frontend.tensor import Tensor, apply, view
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Elements, Reads, without
@@ -27,9 +26,6 @@ from tempo_core.symbolic.domain import Domain, Range, step_order
 from tempo_core.symbolic.expr import Expr, maximum, minimum
 from tempo_core.symbolic.isl.inverse import invert
 from tempo_core.symbolic.proof import provably_nonnegative
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}  # by reducing function: its value for no elements
 
@@ -116,13 +112,13 @@ class _Prefixes:
         scale, centre, guard = (None if e is None else view(self.context, e) for e in (term.scale, term.centre, term.guard))
         element, point = (None if e is None else self._points(e) for e in (term.element, term.point))
         if term.kernel == "":
-            value = self._weights(element, self.node.outputs[0].shape if scale is None else scale.shape)
+            value = self._weights(element, self.node.outputs[0].shape if scale is None else scale.type.shape)
         else:
             assert point is not None and centre is not None
             kernels = {"exp": self._exponentials, "difference": self._differences, "square": self._squares}
             value = kernels[term.kernel](element, point, centre)
             if guard is not None:
-                value = where(guard, self._weights(element, centre.shape), value)
+                value = where(guard, self._weights(element, centre.type.shape), value)
         return value if scale is None else scale * value
 
     def _weights(self, element: Tensor | None, shape: tuple[Expr, ...]) -> Tensor:
@@ -144,7 +140,7 @@ class _Prefixes:
         """As distances from the first x."""
         distances, origin = self._from_the_first(x)
         sums = self._reduced("sum", self._range(distances if element is None else distances * element))
-        return self._read(sums) - (m - origin) * self._weights(element, m.shape)
+        return self._read(sums) - (m - origin) * self._weights(element, m.type.shape)
 
     def _squares(self, element: Tensor | None, x: Tensor, m: Tensor) -> Tensor:
         """The squares about the mean of the prefix, and the distance of that mean from m.
@@ -160,7 +156,7 @@ class _Prefixes:
         offsets, off_the_mean = self._range(distances) - self._spread(about), means - about
         squares = self._read(self._reduced("sum", offsets * offsets) - length * off_the_mean * off_the_mean)
         off = self._read(means) - (m - origin)
-        return squares + self._weights(None, m.shape) * (off * off)
+        return squares + self._weights(None, m.type.shape) * (off * off)
 
     def _from_the_first(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x minus its first value, or its last one for suffixes. If that is not finite, 0 takes its place."""
@@ -187,7 +183,7 @@ class _Prefixes:
     def _spread(self, x: Tensor) -> Tensor:
         """`x`, a value of each prefix, repeated along the prefix."""
         s, bound = self.reads.step.expr, self.reads.step.bound_expr
-        shape = (s + 1 if self.is_prefix else bound - s, *x.shape)
+        shape = (s + 1 if self.is_prefix else bound - s, *x.type.shape)
         return apply(ops.Broadcast(shape, tuple(range(1, len(shape)))), x)
 
     def _reduced(self, fn: str, x: Tensor, rest: tuple[int, ...] = ()) -> Tensor:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tempo_core.frontend.autodiff.picks import contributions_of_picks
 from tempo_core.frontend.autodiff.prefix_ends import parts_of, read_of_prefixes
-from tempo_core.frontend.base import apply, of_node, view
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import cast, equal, evaluate, exp, isfinite, total, where, zeros
+from tempo_core.frontend.tensor import Tensor, apply, of_node, view
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Reads, reduced_ranges, without
@@ -25,9 +25,6 @@ from tempo_core.prices import worth_scanning
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 Contributions: TypeAlias = "list[tuple[Tensor, Tensor]]"  # (a value that the reduction is a function of, its gradient)
 
@@ -73,7 +70,7 @@ class _Points:
     is_prefix: bool
 
     def contributions(self, g: Tensor, found: Edge | Term | None) -> Contributions:
-        g = self.everywhere(g) if g.domain.condition is TRUE else self._branches(g, self.everywhere(zeros(g.shape, g.dtype)))
+        g = self.everywhere(g) if g.domain.condition is TRUE else self._branches(g, self.everywhere(zeros(g.type.shape, g.dtype)))
         if isinstance(found, Edge):
             element = self.everywhere(view(self.context, found))
             return [(element, self._to_element(g, element))]
@@ -108,7 +105,7 @@ class _Points:
         return self._spread_like(shares, x, rest) * is_extreme
 
     def _earlier_or_one(self, y: Tensor) -> Tensor:
-        return self._branches(self.earlier(y), apply(ops.Identity(), zeros(y.shape, y.dtype) + 1, domain=self.domain))
+        return self._branches(self.earlier(y), apply(ops.Identity(), zeros(y.type.shape, y.dtype) + 1, domain=self.domain))
 
     # -- sums of terms ------------------------------------------------------------------------------------------------
 
@@ -171,11 +168,11 @@ class _Points:
     def _weighted_distances(self, w: Tensor, x: Tensor, m: Tensor) -> Tensor:
         """`sum(w[t] * (x[s] - m[t]))` over the readers t of s, by the small distances between neighbours of m."""
         weights = self.of_readers(w)
-        moved = self.carried(zeros(w.shape, w.dtype), lambda later: later + (m - self.later(m)) * self.later(weights))
+        moved = self.carried(zeros(w.type.shape, w.dtype), lambda later: later + (m - self.later(m)) * self.later(weights))
         return (x - m) * weights + moved
 
     def _sum_of(self, element: Tensor | None, like: Tensor) -> Tensor:
-        ones = apply(ops.Identity(), zeros(like.shape, like.dtype) + 1, domain=self.domain)
+        ones = apply(ops.Identity(), zeros(like.type.shape, like.dtype) + 1, domain=self.domain)
         return total(self.in_range(ones if element is None else element), 0)
 
     # -- points and readers -------------------------------------------------------------------------------------------
@@ -235,7 +232,7 @@ class _Points:
 
     def _spread(self, x: Tensor, axes: tuple[int, ...], like: Tensor | None = None) -> Tensor:
         """`x`, which lacks `axes`, repeated along them: to the shape of `like`, or of the factors."""
-        shape = like.shape if like is not None else self.reads.element_types(self.context.graph, self.node)[0].shape
+        shape = like.type.shape if like is not None else self.reads.element_types(self.context.graph, self.node)[0].shape
         return apply(ops.Broadcast(tuple(shape), tuple(a for a in range(len(shape)) if a not in axes)), x)
 
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from tempo_core.frontend.base import apply, view
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import evaluate
+from tempo_core.frontend.tensor import Tensor, apply, view
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.ranges.elements import ELEMENTWISE, kept_axes, without
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 @dataclass

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -45,10 +45,8 @@ from tempo_core.frontend.functions import (
     square,
     where,
 )
+from tempo_core.frontend.tensor import Tensor
 from tempo_core.ir import ops
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ of a source point lie far apart (`x[t % 4]`), each reader's contribution goes to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tempo_core.errors import NonAffineError
-from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions import broadcast_to, evaluate, reshape, where
+from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.ops import Gather
 from tempo_core.prices import is_narrow
@@ -20,9 +19,6 @@ from tempo_core.symbolic.expr import Expr, Symbol, maximum
 from tempo_core.symbolic.isl.inverse import Inverse
 from tempo_core.symbolic.isl.relation import maximum_over
 from tempo_core.symbolic.proof import provably_nonnegative
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def window_width(span: Range, step: Symbol, readers: Domain) -> Expr | None:
@@ -49,9 +45,9 @@ def window_elements(windows: Tensor, axis: int, starts: Tensor, step: Symbol, st
     elements = apply(Gather(axis, starts.rank), windows, position)
     if exact:
         return elements
-    width = broadcast_to(evaluate(windows.shape[axis]), position.shape)
+    width = broadcast_to(evaluate(windows.type.shape[axis]), position.type.shape)
     inside = (position >= 0) & (position < width) & (position * stride == distance)
-    return where(reshape(inside, (*inside.shape, *(1,) * (elements.rank - inside.rank))), elements, 0)
+    return where(reshape(inside, (*inside.type.shape, *(1,) * (elements.rank - inside.rank))), elements, 0)
 
 
 def scattered_read(edge: Edge, source: Domain, readers: Domain, inverses: Sequence[Inverse]) -> Symbol | None:

@@ -10,3 +10,6 @@ from tempo_core.frontend.functions.elementwise import *  # noqa: F403
 from tempo_core.frontend.functions.indexing import *  # noqa: F403
 from tempo_core.frontend.functions.reductions import *  # noqa: F403
 from tempo_core.frontend.functions.shapes import *  # noqa: F403
+from tempo_core.frontend.tensor import FUNCTIONS
+
+FUNCTIONS.update({name: value for name, value in globals().items() if callable(value)})

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tempo_core.frontend.aliases import Value
 from tempo_core.frontend.arguments import checked, checked_as
-from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions.core import as_tensor, cast
 from tempo_core.frontend.functions.shapes import aligned
+from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def _unary(fn: str, x: Value) -> Tensor:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 from tempo_core.errors import ShapeError
-from tempo_core.frontend.aliases import AxisPairs, Value
+from tempo_core.frontend.aliases import AxisPairs
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions.core import as_tensor, cast, distinct_axes, promote
 from tempo_core.frontend.functions.reductions import total
 from tempo_core.frontend.functions.shapes import broadcast_shapes, broadcast_to, pad_axis, squeeze, transpose
+from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr, maximum
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
-
 
 Padding: TypeAlias = Union[str, IntoExpr, Sequence[Union[IntoExpr, tuple[IntoExpr, IntoExpr]]]]
 """Zeros around spatial dimensions: "SAME", "VALID", or numbers of zeros."""
@@ -32,18 +29,22 @@ def matmul(x: Value, y: Value) -> Tensor:
             f"matmul takes vectors, matrices or stacks of them, got {a!r} and {b!r}", hint="to multiply by a number: x * y"
         )
     inner = b.rank - 2 if b.rank > 1 else 0
-    if a.shape[-1] != b.shape[inner]:
-        transposed = ". To sum over the last size of both: x @ y.transpose()" if b.rank == 2 and a.shape[-1] == b.shape[1] else ""
+    if a.type.shape[-1] != b.type.shape[inner]:
+        transposed = (
+            ". To sum over the last size of both: x @ y.transpose()"
+            if b.rank == 2 and a.type.shape[-1] == b.type.shape[1]
+            else ""
+        )
         raise ShapeError(
-            f"cannot multiply {a!r} by {b!r}: the sizes {a.shape[-1]} and {b.shape[inner]} differ",
+            f"cannot multiply {a!r} by {b!r}: the sizes {a.type.shape[-1]} and {b.type.shape[inner]} differ",
             hint=f"in x @ y, the last size of x must equal the {'last but one' if b.rank > 1 else 'only'} size of y{transposed}",
         )
     if b.rank <= 2:
         return apply(ops.Dot((a.rank - 1,), (inner,)), a, b)
     if a.rank == 1:
         return apply(ops.Dot((0,), (inner,)), a, b)
-    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = broadcast_to(a, (*batch, *a.shape[-2:])), broadcast_to(b, (*batch, *b.shape[-2:]))
+    batch = broadcast_shapes(a.type.shape[:-2], b.type.shape[:-2])
+    a, b = broadcast_to(a, (*batch, *a.type.shape[-2:])), broadcast_to(b, (*batch, *b.type.shape[-2:]))
     shared = tuple(range(len(batch)))
     return apply(ops.Dot((a.rank - 1,), (b.rank - 2,), shared, shared), a, b)
 
@@ -103,7 +104,7 @@ def einsum(subscripts: str, *operands: Value) -> Tensor:
         b, right = _without(b, right, later | set(left))
         a, b = _numbers(a, b)
         shared = [letter for letter in left if letter in right]
-        ones = [k for k in shared if a.shape[left.index(k)] != b.shape[right.index(k)]]
+        ones = [k for k in shared if a.type.shape[left.index(k)] != b.type.shape[right.index(k)]]
         if ones:  # a size of 1 broadcasts
             a, left, b, right = *_stretched(a, left, b, right, ones), *_stretched(b, right, a, left, ones)
             shared = [letter for letter in left if letter in right]
@@ -118,7 +119,7 @@ def einsum(subscripts: str, *operands: Value) -> Tensor:
 
 def _stretched(x: Tensor, term: str, other: Tensor, other_term: str, letters: Sequence[str]) -> tuple[Tensor, str]:
     """`x` without those of `letters` along which its size is 1 and the other's is not."""
-    gone = [k for k in letters if x.shape[term.index(k)] == 1 and other.shape[other_term.index(k)] != 1]
+    gone = [k for k in letters if x.type.shape[term.index(k)] == 1 and other.type.shape[other_term.index(k)] != 1]
     return squeeze(x, [term.index(k) for k in gone]), "".join(k for k in term if k not in gone)
 
 
@@ -155,7 +156,7 @@ def _subscripts(text: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
         raise ShapeError(f'the result "{right}" of einsum "{text}" has a letter twice, or one that no operand has')
     sizes: dict[str, Expr] = {}
     for x, term in zip(operands, expanded_terms, strict=True):
-        for letter, size in zip(term, x.shape, strict=True):
+        for letter, size in zip(term, x.type.shape, strict=True):
             previous = sizes.setdefault(letter, size)
             if previous != size and not (letter.isdigit() and 1 in (previous, size)):
                 raise ShapeError(f'the letter {letter} of einsum "{text}" has the sizes {previous} and {size}')
@@ -190,8 +191,8 @@ def conv(
             hint="x needs the shape [*batch, *spatial, channels], and w the shape [*kernel, channels // groups, features]",
         )
     strides, dilations = _per_dimension(stride, n, "stride"), _per_dimension(dilation, n, "dilation")
-    sizes = a.shape[-n - 1 : -1]
-    pairs = _padding(padding, sizes, b.shape[:n], strides, dilations)
+    sizes = a.type.shape[-n - 1 : -1]
+    pairs = _padding(padding, sizes, b.type.shape[:n], strides, dilations)
     for k, (low, high) in enumerate(pairs):
         if low.steps or high.steps:  # the op's own padding is the same at every step
             a = pad_axis(a, a.rank - n - 1 + k, low, high)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tempo_core.errors import ArgumentError, DTypeError, ShapeError
-from tempo_core.frontend.aliases import ArrayLike, Shape, Value
+from tempo_core.frontend.aliases import ArrayLike, Shape
 from tempo_core.frontend.arguments import checked, checked_as, converts, shown
-from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.base import BaseTensor
+from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import DTYPES, INTEGERS, is_float
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, makes_tensors
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 @checked
@@ -79,7 +77,7 @@ def evaluate(value: Expr | Bool) -> Tensor:
 @converts
 def as_tensor(value: Value, like: Tensor | None = None) -> Tensor:
     """`value` as a tensor; a Python number takes the dtype of `like`, unless the number is a float and `like` an integer."""
-    if isinstance(value, BaseTensor):
+    if isinstance(value, Tensor):
         return value
     if isinstance(value, (Expr, Bool)):
         number = evaluate(value)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
 from tempo_core.errors import DTypeError
-from tempo_core.frontend.aliases import Value
 from tempo_core.frontend.arguments import checked
-from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions.arithmetic import (
     absolute,
     bitwise_and,
@@ -40,11 +37,9 @@ from tempo_core.frontend.functions.arithmetic import (
 )
 from tempo_core.frontend.functions.core import as_tensor, cast, constant
 from tempo_core.frontend.functions.shapes import aligned, broadcast_shapes, broadcast_to
+from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 @checked
@@ -106,7 +101,7 @@ def where(condition: Value, x: Value, y: Value) -> Tensor:
     """
     test = as_tensor(condition)
     a, b = aligned(x, y)
-    shape = broadcast_shapes(test.shape, a.shape)
+    shape = broadcast_shapes(test.type.shape, a.type.shape)
     return apply(ops.Where(), *(broadcast_to(v, shape) for v in (test, a, b)))
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from tempo_core.errors import ArgumentError
-from tempo_core.frontend.aliases import Value
 from tempo_core.frontend.arguments import checked, checked_as
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions.arithmetic import maximum_of, minimum_of
+from tempo_core.frontend.tensor import Tensor, UserExpr, Value, user_maximum, user_minimum
 from tempo_core.symbolic.expr import Expr, IntoExpr
-from tempo_core.symbolic.user import user_maximum, user_minimum
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def _refuse_tensors(name: str, values: tuple[object, ...]) -> None:
@@ -25,21 +21,21 @@ def _refuse_tensors(name: str, values: tuple[object, ...]) -> None:
 
 
 @checked_as("min")
-def least_index(*values: int | Expr) -> Expr:
+def least_index(*values: int | Expr) -> UserExpr:
     """The least of symbolic expressions, as an index: `r[t : tp.min(t + 5, T)]`."""
     _refuse_tensors("min", values)
     return user_minimum(*values)
 
 
 @checked_as("max")
-def greatest_index(*values: int | Expr) -> Expr:
+def greatest_index(*values: int | Expr) -> UserExpr:
     """The greatest of symbolic expressions, as an index: `x[tp.max(t - 3, 0) : t + 1]`."""
     _refuse_tensors("max", values)
     return user_maximum(*values)
 
 
 @overload
-def minimum(x: IntoExpr, y: IntoExpr) -> Expr: ...  # type: ignore[overload-overlap]
+def minimum(x: IntoExpr, y: IntoExpr) -> UserExpr: ...  # type: ignore[overload-overlap]
 @overload
 def minimum(x: Value, y: Value) -> Tensor: ...
 @checked
@@ -49,7 +45,7 @@ def minimum(x: Any, y: Any) -> Any:
 
 
 @overload
-def maximum(x: IntoExpr, y: IntoExpr) -> Expr: ...  # type: ignore[overload-overlap]
+def maximum(x: IntoExpr, y: IntoExpr) -> UserExpr: ...  # type: ignore[overload-overlap]
 @overload
 def maximum(x: Value, y: Value) -> Tensor: ...
 @checked

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tempo_core.errors import ArgumentError, DTypeError, IndexingError, ShapeError
-from tempo_core.frontend.aliases import Value
 from tempo_core.frontend.arguments import checked, is_int, shown
-from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions.arithmetic import equal, greater_equal, less_equal, mod
 from tempo_core.frontend.functions.core import as_tensor, cast, constant, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import reversed_order, where
@@ -26,12 +23,10 @@ from tempo_core.frontend.functions.shapes import (
     pad_axis,
     reshape,
 )
+from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr, IntoExpr, maximum, minimum
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 @checked
@@ -64,7 +59,7 @@ def at_position(x: Tensor, axis: int, position: Value) -> Tensor:
 
 def _position(x: Tensor, axis: int, position: int) -> Expr:
     """A number as a position along `axis`, counted from its end where it is negative."""
-    size = x.shape[axis]
+    size = x.type.shape[axis]
     if size.is_constant and not -size.constant <= position < size.constant:
         valid = f"positions go from {-size.constant} to {size.constant - 1}" if size.constant else "the axis is empty"
         raise IndexingError(f"position {position} is outside of axis {axis} of {x!r}: its size is {size}", hint=valid)
@@ -101,15 +96,15 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
         )
     at = one_axis(x, axis)
     values, positions = moveaxis(x, at, -1), moveaxis(cast(indices, "int32"), at, -1)
-    batch = broadcast_shapes(values.shape[:-1], positions.shape[:-1])
-    values, positions = (broadcast_to(v, (*batch, v.shape[-1])) for v in (values, positions))
+    batch = broadcast_shapes(values.type.shape[:-1], positions.type.shape[:-1])
+    values, positions = (broadcast_to(v, (*batch, v.type.shape[-1])) for v in (values, positions))
     return moveaxis(apply(ops.Gather(x.rank - 1, x.rank - 1), values, positions), -1, at)
 
 
 @checked
 def take_along_last(x: Tensor, indices: Tensor) -> Tensor:
     """`x[..., indices]`, one position of the last axis for each leading position (shape of `indices`)."""
-    is_position = one_hot(indices, x.shape[-1], x.dtype)
+    is_position = one_hot(indices, x.type.shape[-1], x.dtype)
     return total(x * is_position, -1)
 
 
@@ -126,7 +121,7 @@ def index_add(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tenso
     Updates for one position add up; an update outside of the axis is dropped. Updates broadcast to the shape of `take(x, indices, axis)`.
     """
     at, positions, values = _aligned_updates(x, indices, updates, axis)
-    return x + scatter_add(values, positions, x.shape[at], at)
+    return x + scatter_add(values, positions, x.type.shape[at], at)
 
 
 @checked
@@ -140,22 +135,22 @@ def scatter(x: Tensor, indices: Value, updates: Value, axis: int = 0) -> Tensor:
     at, positions, values = _aligned_updates(x, indices, updates, axis)
     if positions.rank:  # drop all but the last update of each position: after sorting, the last of equal positions
         count = positions.rank
-        values = reshape(values, (*x.shape[:at], ops.product(positions.shape), *values.shape[at + count :]))
+        values = reshape(values, (*x.type.shape[:at], ops.product(positions.type.shape), *values.type.shape[at + count :]))
         positions = flatten(positions)
         order = argsort(positions)
         ordered, values = take(positions, order), take(values, order, at)
         after = pad_axis(
-            apply(ops.Slice(0, Expr.of(1), ordered.shape[0]), ordered + 1), 0, 0, 1
+            apply(ops.Slice(0, Expr.of(1), ordered.type.shape[0]), ordered + 1), 0, 0, 1
         )  # past the end 0, which is not a position plus 1
         positions = where(equal(after, ordered + 1), -1, ordered)
-    sums = scatter_add(values, positions, x.shape[at], at)
-    is_written = scatter_add(full(positions.shape, 1, "int32"), positions, x.shape[at]) > 0
-    return where(apply(ops.Broadcast(x.shape, (at,)), is_written), sums, x)
+    sums = scatter_add(values, positions, x.type.shape[at], at)
+    is_written = scatter_add(full(positions.type.shape, 1, "int32"), positions, x.type.shape[at]) > 0
+    return where(apply(ops.Broadcast(x.type.shape, (at,)), is_written), sums, x)
 
 
 def _aligned_updates(x: Tensor, indices: Value, updates: Value, axis: int) -> tuple[int, Tensor, Tensor]:
     at, positions = one_axis(x, axis), cast(as_tensor(indices), "int32")
-    shape = (*x.shape[:at], *positions.shape, *x.shape[at + 1 :])
+    shape = (*x.type.shape[:at], *positions.type.shape, *x.type.shape[at + 1 :])
     return at, positions, broadcast_to(cast(as_tensor(updates, x), x.dtype), shape)
 
 
@@ -181,7 +176,7 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
 def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     """The `k` greatest elements along `axis`, greatest first, and their positions (int32). Equal elements keep their order."""
     at = one_axis(x, axis)
-    size = x.shape[at]
+    size = x.type.shape[at]
     if k < 0 or (size.is_constant and k > size.constant):
         raise ShapeError(f"cannot take the {k} greatest of axis {axis} of {x!r}: it has {size} elements")
     if size.is_constant:
@@ -195,7 +190,7 @@ def top_k(x: Tensor, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
 def median(x: Tensor, axis: int = -1) -> Tensor:
     """The middle element along `axis` in sorted order, or the mean of the two middle elements. NaN counts as the greatest."""
     at = one_axis(x, axis)
-    ordered, size = sort(x if is_float(x.dtype) else cast(x, "float32"), at), x.shape[at]
+    ordered, size = sort(x if is_float(x.dtype) else cast(x, "float32"), at), x.type.shape[at]
     return (index(ordered, at, (size - 1) // 2) + index(ordered, at, size // 2)) * 0.5
 
 
@@ -206,7 +201,7 @@ def median(x: Tensor, axis: int = -1) -> Tensor:
 def roll(x: Tensor, shift: IntoExpr, axis: int = 0) -> Tensor:
     """The elements of `axis` moved on by `shift` places (an int or an expression); those past the end come in at the start."""
     at = one_axis(x, axis)
-    size, amount = x.shape[at], Expr.of(shift)
+    size, amount = x.type.shape[at], Expr.of(shift)
     if size.is_constant and amount.is_constant and size.constant:
         cut = -amount.constant % size.constant
         halves = [apply(ops.Slice(at, Expr.of(cut), size), x), apply(ops.Slice(at, Expr.of(0), Expr.of(cut)), x)]
@@ -238,7 +233,7 @@ def _matrix(x: Tensor) -> tuple[Expr, Expr]:
             f"{x!r} has {x.rank} dimensions, and so no triangle or diagonal",
             hint="give a matrix, or a stack of them: tp.tril(tp.ones((3, 3)))",
         )
-    return x.shape[-2], x.shape[-1]
+    return x.type.shape[-2], x.type.shape[-1]
 
 
 def _places(rows: Expr, columns: Expr, offset: int) -> tuple[Tensor, Tensor]:
@@ -254,7 +249,7 @@ def diagonal(x: Tensor, offset: int = 0) -> Tensor:
     if size.is_constant and size.constant < 0:
         raise ShapeError(f"the diagonal {offset} of {x!r} lies outside of it")
     places = (arange(size) + max(-offset, 0)) * evaluate(columns) + (arange(size) + max(offset, 0))
-    return take(reshape(x, (*x.shape[:-2], rows * columns)), places, -1)
+    return take(reshape(x, (*x.type.shape[:-2], rows * columns)), places, -1)
 
 
 @checked

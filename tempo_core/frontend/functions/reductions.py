@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tempo_core.errors import ArgumentError
-from tempo_core.frontend.aliases import Axes, Value
+from tempo_core.frontend.aliases import Axes
 from tempo_core.frontend.arguments import checked, checked_as
-from tempo_core.frontend.base import apply
 from tempo_core.frontend.functions.arithmetic import absolute, div, equal, exp, log, not_equal, sqrt
 from tempo_core.frontend.functions.core import axes_of, cast, evaluate, one_axis
 from tempo_core.frontend.functions.elementwise import reversed_order, square, where
 from tempo_core.frontend.functions.shapes import aligned, arange, reshape, squeeze
 from tempo_core.frontend.functions.sums_of_products import as_contraction
+from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.expr import Expr
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def summable(x: Tensor) -> Tensor:
@@ -37,7 +33,7 @@ def _reduced(fn: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     reduced = as_contraction(x, axes) if fn == "sum" else None
     if reduced is None:
         reduced = apply(ops.Reduce(fn, axes), x) if axes else x
-    return reshape(reduced, tuple(Expr.of(1) if k in axes else s for k, s in enumerate(x.shape))) if keepdims else reduced
+    return reshape(reduced, tuple(Expr.of(1) if k in axes else s for k, s in enumerate(x.type.shape))) if keepdims else reduced
 
 
 @checked_as("sum")
@@ -94,7 +90,7 @@ def mean(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = Fa
 
 def _count(x: Tensor, axis: int | Sequence[int] | None, less_by: int) -> Value:
     """The number of elements along `axis` minus `less_by`: a number, or a tensor of x's dtype if the sizes vary."""
-    count = ops.product(tuple(x.shape[a] for a in axes_of(x, axis))) - less_by
+    count = ops.product(tuple(x.type.shape[a] for a in axes_of(x, axis))) - less_by
     return cast(evaluate(count), x.dtype) if not count.is_constant else float(count.constant)
 
 
@@ -184,9 +180,9 @@ def cumsum(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
 def cumprod(x: Tensor, axis: int = 0, reverse: bool = False) -> Tensor:
     """The cumulative product along `axis`; with `reverse`, of the suffixes. Once an element is 0, the products are 0, whatever the others are."""
     x, at = summable(x), one_axis(x, axis)
-    count, size = arange(x.shape[at]), x.shape[at]
+    count, size = arange(x.type.shape[at]), x.type.shape[at]
     start = equal(count, size - 1 if reverse else 0)
-    first = apply(ops.Broadcast(x.shape, (at,)), start)
+    first = apply(ops.Broadcast(x.type.shape, (at,)), start)
     return linear_scan(where(first, 0, x), where(first, x, 0), at, reverse)
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tempo_core.errors import ArgumentError, ShapeError
-from tempo_core.frontend.aliases import ArrayLike, Shape, Value, Widths
+from tempo_core.frontend.aliases import ArrayLike, Shape, Widths
 from tempo_core.frontend.arguments import checked, is_int, shown
-from tempo_core.frontend.base import BaseTensor, apply
+from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.functions.core import as_tensor, axes_of, cast, constant, one_axis, promote, shape_of
+from tempo_core.frontend.tensor import Tensor, Value, apply
 from tempo_core.ir import ops
 from tempo_core.symbolic.expr import Expr, IntoExpr
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 
 def broadcast_shapes(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -50,17 +48,17 @@ def _broadcasting(size: Expr, other: Expr, shapes: Sequence[tuple[Expr, ...]]) -
 def broadcast_to(x: Tensor, shape: Shape) -> Tensor:
     """`x` repeated to `shape` by NumPy's rule."""
     target = shape_of(shape)
-    if x.shape == target:
+    if x.type.shape == target:
         return x
-    if broadcast_shapes(x.shape, target) != target:
+    if broadcast_shapes(x.type.shape, target) != target:
         raise ShapeError(
             f"{x!r} does not broadcast to ({', '.join(map(str, target))})",
             hint="it repeats only sizes of 1, and adds sizes on the left. To repeat any other: x.repeat(3, axis)",
         )
     offset = len(target) - x.rank
-    kept = [k for k in range(x.rank) if x.shape[k] == target[k + offset]]
+    kept = [k for k in range(x.rank) if x.type.shape[k] == target[k + offset]]
     if len(kept) != x.rank:
-        x = reshape(x, tuple(x.shape[k] for k in kept))
+        x = reshape(x, tuple(x.type.shape[k] for k in kept))
     return apply(ops.Broadcast(target, tuple(k + offset for k in kept)), x)
 
 
@@ -71,7 +69,7 @@ def aligned(*values: Value) -> list[Tensor]:
     dtype = tensors[0].dtype
     for other in tensors[1:]:
         dtype = promote(dtype, other.dtype)
-    shape = broadcast_shapes(*(t.shape for t in tensors))
+    shape = broadcast_shapes(*(t.type.shape for t in tensors))
     return [broadcast_to(cast(t, dtype), shape) for t in tensors]
 
 
@@ -96,7 +94,7 @@ def ones(shape: Shape, dtype: str = "float32") -> Tensor:
 @checked
 def full_like(x: Tensor, value: ArrayLike, dtype: str | None = None) -> Tensor:
     """A tensor of one value with the shape of `x`, and by default its dtype."""
-    return full(x.shape, value, dtype or x.dtype)
+    return full(x.type.shape, value, dtype or x.dtype)
 
 
 @checked
@@ -137,20 +135,20 @@ def reshape(x: Tensor, *shape: Shape) -> Tensor:
         raise ShapeError(f"only one size can be -1 in a reshape of {x!r}")
     if unknown:
         rest = ops.product(tuple(s for k, s in enumerate(sizes) if k != unknown[0]))
-        whole = ops.product(x.shape)
+        whole = ops.product(x.type.shape)
         quotient = whole // rest if rest != 0 else Expr.of(0)
         if quotient * rest != whole:
             quotient = _symbolic_quotient(whole, rest, x)
         sizes[unknown[0]] = quotient
-    elif ops.product(tuple(sizes)) != ops.product(x.shape):
-        symbolic = next((size for size in x.shape if not size.is_constant), None)
+    elif ops.product(tuple(sizes)) != ops.product(x.type.shape):
+        symbolic = next((size for size in x.type.shape if not size.is_constant), None)
         raise ShapeError(
-            f"cannot reshape {x!r} to ({', '.join(map(str, sizes))}): it has {ops.product(x.shape)} elements, not {ops.product(tuple(sizes))}",
+            f"cannot reshape {x!r} to ({', '.join(map(str, sizes))}): it has {ops.product(x.type.shape)} elements, not {ops.product(tuple(sizes))}",
             hint=f"write {symbolic} itself, not the number that it will have: x.reshape({symbolic}, -1)"
             if symbolic is not None
             else "the product of the sizes must stay the same. One size may be -1: x.reshape(-1)",
         )
-    return x if tuple(sizes) == x.shape else apply(ops.Reshape(tuple(sizes)), x)
+    return x if tuple(sizes) == x.type.shape else apply(ops.Reshape(tuple(sizes)), x)
 
 
 def _symbolic_quotient(whole: Expr, rest: Expr, x: Tensor) -> Expr:
@@ -192,20 +190,20 @@ def expand_dims(x: Tensor, axis: int) -> Tensor:
     if not -x.rank - 1 <= axis <= x.rank:
         raise ShapeError(f"a new axis {axis} does not fit into {x!r}", hint=f"axes go from {-x.rank - 1} to {x.rank}")
     at = axis % (x.rank + 1)
-    return reshape(x, (*x.shape[:at], Expr.of(1), *x.shape[at:]))
+    return reshape(x, (*x.type.shape[:at], Expr.of(1), *x.type.shape[at:]))
 
 
 @checked
 def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     """`x` without the axes in `axis`, whose sizes are 1; by default without all axes of size 1."""
-    axes = tuple(a for a in range(x.rank) if x.shape[a] == 1) if axis is None else axes_of(x, axis)
+    axes = tuple(a for a in range(x.rank) if x.type.shape[a] == 1) if axis is None else axes_of(x, axis)
     for a in axes:
-        if x.shape[a] != 1:
+        if x.type.shape[a] != 1:
             raise ShapeError(
-                f"cannot squeeze axis {a} of {x!r}: its size is {x.shape[a]}",
+                f"cannot squeeze axis {a} of {x!r}: its size is {x.type.shape[a]}",
                 hint="only an axis of size 1 can be removed. To read one position of another axis: x.index(axis, i)",
             )
-    return reshape(x, tuple(s for a, s in enumerate(x.shape) if a not in axes))
+    return reshape(x, tuple(s for a, s in enumerate(x.type.shape) if a not in axes))
 
 
 @checked
@@ -236,7 +234,7 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
 @checked
 def flatten(x: Tensor) -> Tensor:
     """All elements, in row-major order, along one axis."""
-    return reshape(x, (ops.product(x.shape),))
+    return reshape(x, (ops.product(x.type.shape),))
 
 
 @checked
@@ -313,7 +311,7 @@ def pad_axis(x: Tensor, axis: int, low: IntoExpr, high: IntoExpr) -> Tensor:
 def split(x: Tensor, parts: int | Sequence[IntoExpr], axis: int = 0) -> list[Tensor]:
     """`x` cut along `axis`: into `parts` equal parts, or at the positions in `parts`, which may be expressions."""
     at = one_axis(x, axis)
-    size = x.shape[at]
+    size = x.type.shape[at]
     if isinstance(parts, (int, np.integer)):
         count = int(parts)
         if count < 1:
@@ -336,9 +334,9 @@ def repeat(x: Tensor, times: IntoExpr, axis: int | None = None) -> Tensor:
     if axis is None:
         return repeat(flatten(x), times, 0)
     at, count = one_axis(x, axis), Expr.of(times)
-    shape = (*x.shape[: at + 1], count, *x.shape[at + 1 :])
+    shape = (*x.type.shape[: at + 1], count, *x.type.shape[at + 1 :])
     spread = apply(ops.Broadcast(shape, tuple(k for k in range(len(shape)) if k != at + 1)), x)
-    return reshape(spread, (*x.shape[:at], x.shape[at] * count, *x.shape[at + 1 :]))
+    return reshape(spread, (*x.type.shape[:at], x.type.shape[at] * count, *x.type.shape[at + 1 :]))
 
 
 @checked
@@ -347,7 +345,7 @@ def tile(x: Tensor, times: Shape) -> Tensor:
     counts = shape_of(times)
     rank = max(len(counts), x.rank)
     counts = (*(Expr.of(1),) * (rank - len(counts)), *counts)
-    sizes = (*(Expr.of(1),) * (rank - x.rank), *x.shape)
+    sizes = (*(Expr.of(1),) * (rank - x.rank), *x.type.shape)
     shape = tuple(part for pair in zip(counts, sizes, strict=True) for part in pair)
     spread = apply(ops.Broadcast(shape, tuple(range(1, 2 * rank, 2))), reshape(x, sizes))
     return reshape(spread, tuple(c * s for c, s in zip(counts, sizes, strict=True)))

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tempo_core.frontend.base import apply, view
+from tempo_core.frontend.tensor import Tensor, apply, view
 from tempo_core.ir import ops
-
-if TYPE_CHECKING:
-    from tempo_core.frontend.tensor import Tensor
 
 _CONTRACTED = ("float32", "float64")  # sums in fewer bits are rounded in other places than products of matrices
 

@@ -7,15 +7,12 @@ repeated is a dimension of the index.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.base import Builder
+from tempo_core.passes.clean.view import View
 from tempo_core.symbolic.expr import Expr
-
-if TYPE_CHECKING:
-    from tempo_core.passes.clean.rules import View
 
 
 def gather_of_repeated(view: View) -> Edge | None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.base import is_identity, read_at
+from tempo_core.passes.clean.view import View
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison
 from tempo_core.symbolic.expr import IntoExpr, Symbol
 from tempo_core.symbolic.isl.relation import never, uncovered
-
-if TYPE_CHECKING:
-    from tempo_core.passes.clean.rules import View
 
 
 def equal_branches(view: View) -> Edge | None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.base import read_at
+from tempo_core.passes.clean.view import View
 from tempo_core.symbolic.domain import Range
-
-if TYPE_CHECKING:
-    from tempo_core.passes.clean.rules import View
 
 
 def of_repeated(view: View) -> Edge | None:

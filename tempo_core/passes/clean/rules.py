@@ -13,67 +13,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from tempo_core.ir import ops
-from tempo_core.ir.graph import Edge, Graph, Node, is_identity
+from tempo_core.ir.graph import Edge, Graph, is_identity
 from tempo_core.ir.ops import Op
-from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import Builder, operand_domains, read_at
+from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.passes.clean import gathers, masks, repeats
+from tempo_core.passes.clean.view import View, constant_number
 from tempo_core.symbolic.condition import TRUE, Truth
 from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.proof import provably_nonnegative
-
-
-@dataclass(frozen=True)
-class View:
-    """A node, and the questions that rules ask about its operands."""
-
-    graph: Graph
-    node: Node
-    build: Builder
-
-    @property
-    def op(self) -> Any:
-        return self.node.op
-
-    def edge(self, slot: int = 0) -> Edge:
-        return self.node.inputs[slot]
-
-    def type(self, slot: int = 0) -> TensorType:
-        return self.graph.edge_type(self.node.inputs[slot])
-
-    def operand(self, slot: int = 0) -> Op:
-        return self.graph[self.edge(slot).source].op
-
-    def inner(self, slot: int = 0, inner_slot: int = 0) -> Edge | None:
-        """The edge by which this node would read input `inner_slot` of operand `slot`. None where no single edge says it."""
-        edge = self.edge(slot)
-        source = self.graph[edge.source]
-        if not all(hasattr(i, "expr") for i in edge.index):
-            return None  # for some ops, a slice of the results is not the result of a slice
-        return read_at(source.inputs[inner_slot], source.domain, edge)
-
-    def number(self, slot: int) -> int | float | None:
-        """The value of operand `slot` if it is one number, repeated."""
-        return self.number_of(self.edge(slot))
-
-    def number_of(self, edge: Edge) -> int | float | None:
-        """The value that an edge reads if it is one number, repeated."""
-        return constant_number(self.graph, edge.source)
-
-
-def constant_number(graph: Graph, node_id: int) -> int | float | None:
-    op = graph[node_id].op
-    if isinstance(op, ops.Broadcast):
-        return constant_number(graph, graph[node_id].inputs[0].source)
-    if isinstance(op, ops.Constant) and op.sizes == () and op.dtype not in ("bool", "bfloat16"):
-        return np.frombuffer(op.data, dtype=op.dtype)[0].item()
-    return None
-
 
 SIGN_OF_ZERO = "the sign of zero"
 ROUNDING = "the rounding of sums and products in another order"

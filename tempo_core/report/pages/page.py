@@ -70,25 +70,6 @@ class Page:
     formula: Math | None = None
 
 
-class Shown:
-    """What shows itself: in notebooks as HTML, and by `rich.print` as tables. A class gives its page."""
-
-    def _page(self) -> Page:
-        raise AssertionError(f"{type(self).__name__} gives no page")
-
-    def _repr_html_(self) -> str:
-        """The page for notebooks: HTML that folds without a script, in light and in dark."""
-        from tempo_core.report.pages.html import html
-
-        return html(self._page())
-
-    def __rich__(self) -> object:
-        """The page for `rich.print`."""
-        from tempo_core.report.pages.terminal import Lines
-
-        return Lines(self._page())
-
-
 def with_bars(rows: Sequence[tuple[tuple[str, ...], float]], longest: float | None = None) -> tuple[Row, ...]:
     """Rows of cells with their sizes. The `longest` bar is that of the greatest one, unless given."""
     greatest = max((size for _, size in rows), default=0) if longest is None else longest

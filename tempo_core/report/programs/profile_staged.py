@@ -21,7 +21,7 @@ from tempo_core.report.programs.timeline import CALL, LAUNCH, OTHER_WORK, Timeli
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment
-from tempo_core.runtime.staged.stage import Staged
+from tempo_core.runtime.staged.run import StagedProgram
 from tempo_core.schedule import Scheduled
 
 _PROGRAM = re.compile(r"tempo_[0-9a-f]+_(\d+)")
@@ -49,7 +49,7 @@ class ProfiledProgram:
             if isinstance(op, (Udf, Sink)) and on_host(node):
                 graph.put(replace(node, op=replace(op, fn=marked(op.fn, f"{CALL}{node.id}"))))
         marked_program = replace(scheduled, graph=graph)
-        self.staged = Staged(marked_program, type(backend)(), check_numerics, disable, launch_seconds)
+        self.staged = StagedProgram(marked_program, type(backend)(), check_numerics, disable, launch_seconds)
         text = scheduled.text() + ir_text.to_text(scheduled.graph, full_constants=False)
         with naming(hashlib.sha256(text.encode()).hexdigest()[:16]) as scopes:
             self.staged.lower_all()

@@ -21,8 +21,7 @@ from tempo_core.runtime.interpreted.interpreter import Going, Interpreter
 from tempo_core.runtime.live.alive import Alive, Held
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.host import Chunks, walk
-from tempo_core.runtime.staged.run import Progress
-from tempo_core.runtime.staged.stage import Staged
+from tempo_core.runtime.staged.run import Progress, StagedProgram
 from tempo_core.runtime.walk import Path, Walk
 from tempo_core.schedule import Block, If, Loop, Scheduled
 from tempo_core.symbolic.domain import Index, Range, is_full_range
@@ -52,7 +51,7 @@ class Executor(Protocol):
 class StagedExecutor:
     """Device programs: stores are arrays on the device, or on the host where functions give them."""
 
-    def __init__(self, staged: Staged, fed: Feeds, seed: int, watch: Watch | None, path: Path):
+    def __init__(self, staged: StagedProgram, fed: Feeds, seed: int, watch: Watch | None, path: Path):
         self.staged, self.names = staged, value_names(staged.graph)
         self.progress = Progress(staged, fed, seed, watch)
         self.walk = Walk(staged.host.tree(staged.items), self.progress, path)

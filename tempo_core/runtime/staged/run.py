@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,13 +20,11 @@ from tempo_core.runtime.interpreted.stores import Evaluator, evaluator
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.chunks import counted_steps, next_count
 from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, segments, statements, walk
+from tempo_core.runtime.staged.stage import Staged
 from tempo_core.runtime.walk import Branch, Leaf, Loop, Node, Pieces
 from tempo_core.schedule import Execute
 from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.expr import Expr, Symbol
-
-if TYPE_CHECKING:
-    from tempo_core.runtime.staged.stage import Staged
 
 Action = Callable[["Progress"], None]
 
@@ -338,6 +337,35 @@ class Host:
                 run.deliver()
 
         return sink
+
+
+class StagedProgram(Staged):
+    """A staged program that runs: alone, or as a part of a run that stops and goes on."""
+
+    def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
+        """Run the whole program. Returns the results by position."""
+        run = Progress(self, fed, seed, watch)
+        self.host.run(run)
+        results = self.results(run)
+        # If a program failed, reading its results later would end the process. And the inputs are the caller's again.
+        for value in (*results.values(), *run.stores.values()):
+            if isinstance(value, jax.Array):
+                value.block_until_ready()  # JAX's function for any nesting takes longer than a small program
+            else:
+                jax.block_until_ready(value)
+        return results
+
+    @functools.cached_property
+    def host(self) -> Host:
+        """What the host does in a run."""
+        return Host(self)
+
+    def results(self, run: Progress) -> dict[int, Any]:
+        """The results that a run has given so far, by position."""
+        given = {position: run.values[slot][0] for position, slot in self.outputs if run.values[slot] is not None}
+        kept = {self.position(key[0]): run.stores[key] for key in self.kept_outputs if key in run.stores}
+        results = given | kept
+        return results if self.spread is None else {position: self.spread.gathered(v) for position, v in results.items()}
 
 
 def _executes(items: Sequence[HostItem]) -> list[Execute]:

@@ -32,12 +32,11 @@ from tempo_core.ir.names.naming import label, names
 from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.cost.temporaries import Estimate, estimate
-from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.lower.liveness import Effects
 from tempo_core.runtime.lower.lower import Lowering
 from tempo_core.runtime.lower.placement import Stores
 from tempo_core.runtime.lower.unroll import Unrolled, unrolled
-from tempo_core.runtime.numerics import FLAG, Watch, traced_flag
+from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.staged.chunks import cut, opened
 from tempo_core.runtime.staged.edges import awaited_first, early, joined
 from tempo_core.runtime.staged.host import (
@@ -54,7 +53,6 @@ from tempo_core.runtime.staged.host import (
     statements,
     walk,
 )
-from tempo_core.runtime.staged.run import Host, Progress
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
 from tempo_core.schedule.build import chosen_value
@@ -135,7 +133,6 @@ class Staged:
             segment.donated = tuple(name for name in segment.inputs if name in donated and self._is_taken_over(name))
             segment.inputs = tuple(name for name in segment.inputs if name not in segment.donated)
         self._zeros: Callable[[], list[Any]] | None = None
-        self._host: Host | None = None
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -175,7 +172,7 @@ class Staged:
             if isinstance(child, Execute) and self._is_output(child) and (child.node, 0) not in self.kept_outputs:
                 fetch = Fetch(child, self._slot())
                 self._segment(items, counters).items.append(fetch)
-                self.outputs.append((self._position(child.node), fetch.slot))
+                self.outputs.append((self.position(child.node), fetch.slot))
             elif not self._on_host(child):
                 self._segment(items, counters).items.append(child)
             elif isinstance(child, Loop):
@@ -196,7 +193,7 @@ class Staged:
                     self._segment(items, counters).puts.append(Put(child, slot, tuple(range(len(node.outputs)))))
         return items
 
-    def _position(self, node: int) -> int:
+    def position(self, node: int) -> int:
         op = self.graph[node].op
         assert isinstance(op, Output)
         return op.position
@@ -395,7 +392,7 @@ class Staged:
                 values = dict(zip((item.slot for item in segment.fetches), fetched, strict=True))
                 results.update({position: values[slot][0] for position, slot in self.outputs})
                 kept = dict(zip(segment.writes, stores, strict=True))
-                results.update({self._position(key[0]): kept[key] for key in self.kept_outputs})
+                results.update({self.position(key[0]): kept[key] for key in self.kept_outputs})
             return results
 
         return run
@@ -645,33 +642,6 @@ class Staged:
         """A fed array for many runs: on the device, or as a tuple of its parts there."""
         in_parts = self.spread is not None or self.unrolled.inputs.get(name) is not None
         return self.fed(name, value) if in_parts else self.backend.to_device(value)
-
-    def run(self, fed: Feeds, seed: int, watch: Watch | None = None) -> dict[int, Any]:
-        """Run the whole program. Returns the results by position."""
-        run = Progress(self, fed, seed, watch)
-        self.host.run(run)
-        results = self.results(run)
-        # If a program failed, reading its results later would end the process. And the inputs are the caller's again.
-        for value in (*results.values(), *run.stores.values()):
-            if isinstance(value, jax.Array):
-                value.block_until_ready()  # JAX's function for any nesting takes longer than a small program
-            else:
-                jax.block_until_ready(value)
-        return results
-
-    @property
-    def host(self) -> Host:
-        """What the host does in a run."""
-        if self._host is None:
-            self._host = Host(self)
-        return self._host
-
-    def results(self, run: Progress) -> dict[int, Any]:
-        """The results that a run has given so far, by position."""
-        given = {position: run.values[slot][0] for position, slot in self.outputs if run.values[slot] is not None}
-        kept = {self._position(key[0]): run.stores[key] for key in self.kept_outputs if key in run.stores}
-        results = given | kept
-        return results if self.spread is None else {position: self.spread.gathered(v) for position, v in results.items()}
 
     def value(self, array: Any) -> Any:
         """A value that a launch fetched, or takes, from the host as it was on the device."""

@@ -14,7 +14,7 @@ import pytest
 import tempo_core as tp
 from tempo_core import errors
 from tempo_core.runtime.live import executors, state_file
-from tempo_core.runtime.staged import stage
+from tempo_core.runtime.staged import run as staged_run
 
 SETTINGS = {"staged": tp.Config(), "numpy": tp.Config(backend="numpy"), "interpreted": tp.Config(executor="interpreted")}
 FED = {"x": np.arange(4.0)}
@@ -183,7 +183,7 @@ def test_too_little_memory_is_the_same_error_wherever_it_ends(
         raise raised
 
     if place in ("advance", "run", "start"):
-        monkeypatch.setattr(stage.Staged, "run", full)
+        monkeypatch.setattr(staged_run.StagedProgram, "run", full)
         monkeypatch.setattr(executors.StagedExecutor, "settle", full)
     elif place == "save":
         monkeypatch.setattr(state_file.Snapshot, "write", full)

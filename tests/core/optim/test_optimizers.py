@@ -139,7 +139,8 @@ def test_step_gives_the_updated_parameters() -> None:
 def test_half_precision_parameters_have_float32_state() -> None:
     """In bfloat16, 1 - 0.999 and 0.999 v + 0.001 g² would both be rounded away."""
     training = program(lambda p: optim.Adam(p, 0.03), "bfloat16")
-    assert {r.name: r.dtype for r in training.context.recurrences} == {
+    nodes = [training.context.graph[recurrence] for recurrence in training.context.recurrences]
+    assert {node.name: node.outputs[0].dtype for node in nodes} == {
         "w": "bfloat16", "v": "bfloat16", "adam.beta1_power": "float32", "adam.beta2_power": "float32",
         "adam.m(w)": "float32", "adam.v(w)": "float32", "adam.m(v)": "float32", "adam.v(v)": "float32",
     }  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 import tempo_core as tp
 from tempo_core.ir.ops import Output
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.staged.stage import Staged
+from tempo_core.runtime.staged.run import StagedProgram
 from tempo_core.schedule import Block, Execute, If, Loop, leaves
 from tempo_core.symbolic.condition import equal
 from tempo_core.symbolic.expr import Expr
@@ -66,12 +66,12 @@ def test_results_stand_around_a_host_function() -> None:
     assert [float(v) for v in results] == [3.0, 38.0, 4.0]
 
 
-def rearranged(program: tp.Program, change: Callable[[Block, Execute], Block]) -> Staged:
+def rearranged(program: tp.Program, change: Callable[[Block, Execute], Block]) -> StagedProgram:
     """The staged program with its first output at the place that `change` gives it in the rest of the program."""
     scheduled = program.scheduled
     output = next(x for x in leaves(scheduled.root) if isinstance(x, Execute) and isinstance(program.graph[x.node].op, Output))
     rest = Block(tuple(child for child in scheduled.root.children if child != output))
-    return Staged(replace(scheduled, root=change(rest, output)), program.backend)
+    return StagedProgram(replace(scheduled, root=change(rest, output)), program.backend)
 
 
 def in_the_loop(rest: Block, output: Execute) -> Block:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool
 from tempo_core.symbolic.expr import Expr, maximum, minimum
 from tests.core.ir.strategies import BOUNDS, ORDER, STEPS, conditions, exprs
-from tests.graph_parser import parse, parse_bool, parse_expr
+from tests.graph_parser import parse_bool, parse_expr
+from tests.graph_parser import parse_symbolic as parse
 
 SYMBOLS = {step.name: step for step in ORDER} | {str(bound): bound.single_atom for bound in BOUNDS}
 B, I, T = BOUNDS

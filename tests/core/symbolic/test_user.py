@@ -11,7 +11,7 @@ import pytest
 
 import tempo_core as tp
 from tempo_core.errors import SymbolicValueError
-from tempo_core.symbolic.user import UserExpr
+from tempo_core.frontend.tensor import UserExpr
 
 OPERATORS = (
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod,
