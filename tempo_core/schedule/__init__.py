@@ -46,10 +46,14 @@ def schedule(graph: Graph, bounds: Mapping[Symbol, int], dealloc: bool = False) 
     for bound in sorted(used_bounds(graph), key=str):
         if bounds.get(bound, 0) < 1:
             raise BoundsError(f"the bound {bound} is {bounds.get(bound, 'not given')}; it must be a number of at least 1")
-    times = compute(constraints_of(graph), bounds)
-    storage = fold(times, bounds)
-    deallocs = storage if dealloc and not graph.chosen else None
-    return Scheduled(graph, build_program(times, bounds, deallocs), storage, dict(bounds), times)
+    constraints = constraints_of(graph)
+    for strided in (True, False):
+        times = compute(constraints, bounds, strided)
+        storage = fold(times, bounds)
+        root = build_program(times, bounds, storage if dealloc and not graph.chosen else None)
+        if not times.loses_order(root, bounds):
+            break
+    return Scheduled(graph, root, storage, dict(bounds), times)
 
 
 __all__ = [

@@ -34,13 +34,15 @@ class Times:
     rest: isl.Map | None = None
 
 
-def nested_times(constraints: Constraints, splitting: bool = False) -> tuple[Constraints, dict[str, isl.Map]]:
+def nested_times(
+    constraints: Constraints, splitting: bool = False, strided: bool = True
+) -> tuple[Constraints, dict[str, isl.Map]]:
     """A time map for each statement; they may differ in length. Raises isl.Error where no schedule is found.
 
     With `splitting`, bounds are numbers and statements may be cut in pieces, which replace them in the constraints that are
     returned. A schedule is then always found, or a CycleError shows points that wait for themselves.
     """
-    nesting = _Nesting(constraints, splitting)
+    nesting = _Nesting(constraints, splitting, strided)
     dependences = [Dependence(*each) for each in constraints.dependences]
     nesting.arrange(list(constraints.statements), dependences, constraints.graph.order, ())
     if nesting.pieces:
@@ -49,8 +51,8 @@ def nested_times(constraints: Constraints, splitting: bool = False) -> tuple[Con
 
 
 class _Nesting:
-    def __init__(self, constraints: Constraints, splitting: bool):
-        self.constraints, self.statements, self.splitting = constraints, constraints.statements, splitting
+    def __init__(self, constraints: Constraints, splitting: bool, strided: bool):
+        self.constraints, self.statements, self.splitting, self.strided = constraints, constraints.statements, splitting, strided
         self.times: dict[str, Times] = {}  # by the name of the statement
         self.pieces: dict[str, list[Statement]] = {}  # of each statement that is cut
 
@@ -263,10 +265,23 @@ class _Nesting:
                     near = near.union(isl.UnionMap.from_map(close.reverse()))
         problem = isl.ScheduleConstraints.on_domain(points).set_context(assumptions)
         maps = problem.set_validity(before).set_proximity(near).compute_schedule().get_map().get_map_list()
-        for k in range(maps.n_map()):
-            theta = maps.get_at(k)
+        thetas = [maps.get_at(k) for k in range(maps.n_map())]
+        if not self.strided and any(map(has_strides, thetas)):
+            raise isl.Error("a time counts a step more than once")
+        for theta in thetas:
             name = theta.get_tuple_name(isl.dim_type.in_)
             self.times[name] = Times(rows, _restored(theta, self.statements[name], fixed))
+
+
+def has_strides(theta: isl.Map) -> bool:
+    """Whether a time counts a step more than once, such as `5*i + 21`."""
+    function = isl.PwMultiAff.from_map(theta)
+    return any(
+        abs(affine.get_coefficient_val(isl.dim_type.in_, k).to_python()) > 1
+        for entry in range(function.dim(isl.dim_type.out))
+        for _, affine in function.get_pw_aff(entry).get_pieces()
+        for k in range(affine.dim(isl.dim_type.in_))
+    )
 
 
 def _looped_steps(rows: Iterable[Row]) -> tuple[Symbol, ...]:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import islpy as isl
 
@@ -16,8 +17,9 @@ from tempo_core.errors import CausalityError, quoted
 from tempo_core.ir.dependence import feeding
 from tempo_core.ir.names.naming import head, names
 from tempo_core.schedule.constraints import Constraints, Read, Statement
-from tempo_core.schedule.nesting import nested_times
+from tempo_core.schedule.nesting import has_strides, nested_times
 from tempo_core.schedule.pieces import CycleError, TooManyCutsError, cycle_of
+from tempo_core.schedule.tree import Block, Execute, Leaf, instances
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.sets import CONTEXT, fixed
@@ -26,6 +28,7 @@ _UNIT, _ANY = 1, -1  # greatest coefficients in time vectors; above 1 loops have
 _LARGE = 8  # a schedule for bounds of at least this holds for all larger bounds
 _OPERATIONS = 20_000_000  # isl's limit in the search for a cycle: a second or two
 _SHOWN = 8  # the number of reads that an error shows
+_MOST_COMPARED = 200_000  # points of a program whose order is compared with their times
 _WALKS = 200  # the number of walks that the search for a short cycle may compose
 
 Row = tuple[tuple[int, ...], tuple[int, ...], int]  # coefficients of a statement's steps, of the parameters, and the constant
@@ -44,6 +47,41 @@ class Schedule:
         """The rows of theta for each statement, as plain numbers; None where theta is not affine (it divides)."""
         return {name: _rows(theta, self.constraints) for name, theta in self.theta.items()}
 
+    def loses_order(self, root: Block, bounds: Mapping[Symbol, int]) -> bool:
+        """Whether a program runs statements in another order than that of their times.
+
+        Where a time counts a step more than once (`5*i + 21`), isl's AST may move a statement past others. Such programs are walked through,
+        up to a number of points; others are in order.
+        """
+        statements = {(s.node.id, s.branch): name for name, s in self.constraints.statements.items()}
+        if self.constraints.graph.chosen or not any(map(has_strides, self.theta.values())):
+            return False
+        rows = {key: self.rows[name] for key, name in statements.items()}
+        parameters = [bounds[b] for b in self.constraints.bounds]
+        latest: tuple[int, ...] = ()
+        count = 0
+
+        def visit(leaf: Leaf, point: tuple[int | range, ...]) -> None:
+            nonlocal latest, count
+            row = rows[leaf.node, leaf.branch] if isinstance(leaf, Execute) else None
+            if row is None:
+                return
+            count += 1
+            time = tuple(_dot(entry[0], point) + _dot(entry[1], parameters) + entry[2] for entry in row)
+            if time < latest:
+                raise _OrderLost
+            latest = time
+            if count > _MOST_COMPARED:
+                raise StopIteration
+
+        try:
+            instances(root, visit)
+        except _OrderLost:
+            return True
+        except StopIteration:
+            pass
+        return False
+
     def text(self, full: bool = True) -> str:
         """One line per statement: `act[i, t] -> [i, 0, t, 1]`.
 
@@ -59,6 +97,14 @@ class Schedule:
             label = labels[statement.node.id] + ("" if statement.branch is None else f"|{statement.branch}")
             lines.append((label, steps, times))
         return "\n".join(_time_line(*line) for line in (lines if full else _together(lines)))
+
+
+class _OrderLost(Exception):
+    """A statement runs after another one that has a later time."""
+
+
+def _dot(coefficients: Sequence[int], values: Sequence[Any]) -> int:
+    return sum(c * value for c, value in zip(coefficients, values, strict=True) if c)
 
 
 def _time_line(label: str, steps: Sequence[str], times: Sequence[str]) -> str:
@@ -96,8 +142,10 @@ def _spread(times: Sequence[str]) -> str:
     return times[0] if not numbers or len(set(numbers)) == 1 else f"{min(numbers)}..{max(numbers)}"
 
 
-def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
+def compute(constraints: Constraints, bounds: Mapping[Symbol, int], strided: bool = True) -> Schedule:
     """A schedule that respects all dependences: for all bounds if possible, else for large bounds, else for `bounds` only.
+
+    Unless `strided`, no time counts a step more than once.
 
     Some programs have a cycle for some bounds only. With T = 1, `x[0]` and `x[T - 1]` are the same value.
     Raises CausalityError if no order exists for `bounds`; its text shows a cycle.
@@ -114,12 +162,12 @@ def compute(constraints: Constraints, bounds: Mapping[Symbol, int]) -> Schedule:
             if around and exact.is_simple:
                 break
             try:
-                schedule = _attempt(exact.around() if around else exact)
+                schedule = _attempt(exact.around() if around else exact, strided=strided)
             except isl.Error:
                 continue
             return _known(replace(schedule, constraints=exact), constraints, bounds)
     try:
-        return _known(_attempt(constraints.assuming(bounds, exact=True), splitting=True), constraints, bounds)
+        return _known(_attempt(constraints.assuming(bounds, exact=True), splitting=True, strided=strided), constraints, bounds)
     except CycleError as error:
         raise _explain(constraints, bounds, error) from None
     except TooManyCutsError as error:
@@ -181,7 +229,7 @@ def _without_order(constraints: Constraints, error: TooManyCutsError) -> Causali
     )
 
 
-def _attempt(constraints: Constraints, splitting: bool = False) -> Schedule:
+def _attempt(constraints: Constraints, splitting: bool = False, strided: bool = True) -> Schedule:
     """A schedule under the assumptions on bounds.
 
     Raises isl.Error if isl finds no schedule. With `splitting`, raises CycleError if no schedule exists.
@@ -189,7 +237,7 @@ def _attempt(constraints: Constraints, splitting: bool = False) -> Schedule:
     for reader, source, _, relation in () if splitting else constraints.dependences:
         if reader is source and not _onto_itself(relation).is_empty():
             raise isl.Error("a point depends on itself")  # isl does not check this
-    constraints, nested = nested_times(constraints, splitting)
+    constraints, nested = nested_times(constraints, splitting, strided)
     depth = max((times.dim(isl.dim_type.out) for times in nested.values()), default=0)
     theta: dict[str, isl.Map] = {}
     for name, times in nested.items():

@@ -245,7 +245,7 @@ class Checking:
     def all_finite(self, again: int) -> bool:
         """Whether all values of the program are finite, by the reference."""
         tensors = [node for node in self.ctx.graph if node.id in set(self.source) and node.outputs]
-        outputs = [tp.frontend.base.of_node(self.ctx, node) for node in tensors if not node.domain.condition.steps]
+        outputs = [tp.frontend.tensor.of_node(self.ctx, node) for node in tensors if not node.domain.condition.steps]
         return all(np.isfinite(_flat(value)).all() for value in self.reference(again, outputs))
 
     def check_sink(self, expected: np.ndarray) -> None:
@@ -453,7 +453,7 @@ class Checking:
         step = node.domain.steps[seed // 7 % len(node.domain.steps)]
         self.structure = {}
         with self.ctx:
-            value = tp.frontend.base.of_node(self.ctx, self.ctx.graph[node.id])
+            value = tp.frontend.tensor.of_node(self.ctx, self.ctx.graph[node.id])
             whole = (
                 value[tuple(s.expr if s == step else slice(None) for s in node.domain.steps)]
                 if len(node.domain.steps) > 1

@@ -1,13 +1,20 @@
 """The programs of well-known recurrences: the statements of each loop, and a check point by point."""
 
+from collections.abc import Mapping
+
+import islpy as isl
 import pytest
 
+import tempo_core.schedule
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Input, Output
-from tempo_core.schedule import Execute, If, Loop, leaves, schedule, walk
+from tempo_core.schedule import Block, Execute, If, Loop, counter, leaves, schedule, walk
+from tempo_core.schedule.constraints import Constraints, constraints_of
+from tempo_core.schedule.polyhedral import Schedule, compute
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Range
 from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.isl.sets import CONTEXT
 from tests.core.schedule.checker import at, check
 from tests.core.schedule.programs import (
     FIVE_STEPS,
@@ -183,3 +190,37 @@ def test_the_schedule_is_readable():
 
 def test_empty_graph():
     assert schedule(Graph(ORDER), {}).text() == ""
+
+
+def test_a_program_in_another_order_than_that_of_its_times_is_noticed() -> None:
+    graph = Graph(ORDER)
+    first = run(graph, "first", Domain((t,)))
+    second = run(graph, "second", Domain((t,)), (first, None))
+    constraints = constraints_of(graph)
+    names = {s.node.id: name for name, s in constraints.statements.items()}
+    maps = {first.id: "[T] -> {{ {}[t] -> [5t] }}", second.id: "[T] -> {{ {}[t] -> [t + 20] }}"}
+    theta = {names[node]: isl.Map.read_from_str(CONTEXT, text.format(names[node])) for node, text in maps.items()}
+    times = Schedule(constraints, theta, 1)
+    loops = [
+        Loop(counter("c"), Expr.of(0), Expr.of(4), 1, Block((Execute(node.id, None, (counter("c").expr,)),)))
+        for node in (first, second)
+    ]
+    four = {t.bound_symbol: 4}
+    assert not times.loses_order(Block(tuple(loops)), four)
+    assert times.loses_order(Block(tuple(reversed(loops))), four)
+    without = {**theta, names[first.id]: isl.Map.read_from_str(CONTEXT, f"[T] -> {{ {names[first.id]}[t] -> [t] }}")}
+    assert not Schedule(constraints, without, 1).loses_order(Block(tuple(reversed(loops))), four)  # isl is right about these
+
+
+def test_a_program_that_isl_builds_in_another_order_is_scheduled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = reinforce(FIVE_STEPS)
+    wanted: list[bool] = []
+
+    def scheduled(constraints: Constraints, bounds: Mapping[Symbol, int], strided: bool = True) -> Schedule:
+        wanted.append(strided)
+        return compute(constraints, bounds, strided)
+
+    monkeypatch.setattr(tempo_core.schedule, "compute", scheduled)
+    monkeypatch.setattr(Schedule, "loses_order", lambda *_: wanted[-1])
+    schedule(graph, {Symbol("I"): 2, Symbol("T"): 6})
+    assert wanted == [True, False]
