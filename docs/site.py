@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {  # files of the repository that are pages of the site under another name
     "README.md": "index.md",
-    "CONTRIBUTING.md": "extending.md",
+    "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",
 }

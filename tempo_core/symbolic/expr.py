@@ -292,6 +292,7 @@ class Expr:
 
     _to_tensor: ClassVar[Callable[[Expr], Any] | None] = None
     _compare: ClassVar[Callable[[str, Expr], Bool]]
+    _truth: ClassVar[Bool]  # the condition `0 == 0`, at hand: to look it up would compare expressions again
 
     @lazy
     def _hash(self) -> int:
@@ -566,7 +567,7 @@ class Expr:
 
     def __eq__(self, other: object) -> Bool:  # type: ignore[override]
         if isinstance(other, Expr) and self.terms == other.terms:
-            return Expr._compare("==", _number(0))
+            return Expr._truth
         if not _is_integer(other):
             return NotImplemented
         return Expr._compare("==", _subtracted(self, Expr.of(other)))  # type: ignore[arg-type]
@@ -628,6 +629,7 @@ def makes_tensors(function: F) -> F:
 def compares(function: F) -> F:
     """Decorator of the function that makes the condition `expr kind 0`, such as `t - 1 >= 0`."""
     Expr._compare = staticmethod(function)
+    Expr._truth = function("==", Expr(()))
     return function
 
 

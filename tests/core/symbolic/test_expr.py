@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tempo_core.symbolic.condition import FALSE, TRUE, conjunction, disjunction
+from tempo_core.symbolic.condition import FALSE, TRUE, compare, conjunction, disjunction, equal
 from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity, is_full_range, last_needed, step_order
-from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol, maximum, minimum
+from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol, _number, maximum, minimum
 
 i, t = Symbol("i", "I"), Symbol("t", "T")
 IE, TE, BI, T = i.expr, t.expr, Symbol("I").expr, Symbol("T").expr
@@ -190,3 +190,11 @@ def test_domains():
     assert str(domain) == "(i, t) where t >= 1"
     assert domain.without(t).steps == (i,)
     assert step_order({t, i}, (i, t)) == (i, t)
+
+
+def test_equal_expressions_are_compared_without_a_lookup() -> None:
+    """A lookup compares expressions: with another object for 0, it would ask for the condition `0 == 0` again, without end."""
+    t = Symbol("t", "T").expr
+    assert equal(t, t) is compare("==", Expr.of(0))
+    _number.cache_clear()  # so that 0 is another object
+    assert Expr(t.terms) == Expr(t.terms) and Expr(()) == Expr.of(0)
