@@ -49,7 +49,6 @@ PARTS = {
         ("ms_per_token", "tempo", "median"),
         ("ms_per_token", "JAX by hand", "median"),
     ),
-    "temporaries": Part("temporaries", (), ("bytes", "XLA"), ("bytes", "estimate")),
     "copies": Part("copies", (), ("moved_bytes_in_loops",), ("needed_bytes",)),
     "second start": Part(
         "second_start", ("--turns", "2"), ("seconds", "filled cache", "median"), ("seconds", "empty cache", "median")

@@ -34,7 +34,7 @@ class Config:
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
     memory_limit: refuse a plan whose peak is more than this, in bytes or as "2GiB": stores, inputs, results and temporaries. The error
-        lists the largest tensors. Temporaries are an estimate (`runtime/cost/temporaries.py`).
+        lists the largest tensors. The device programs are compiled for it, as XLA decides about temporaries; runs use them.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
         The error names the statement and the point where it began. The -inf of masks is not an error (see `runtime/numerics.py`).
     devices: how many devices share the work: each has its part of the points of one step whose points do not depend on each other, and

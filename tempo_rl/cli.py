@@ -439,11 +439,11 @@ def validate(
             echo(dump_recipe(known) + (dump_yaml(others) if others else ""), nl=False)
             echo(f"# would import {', '.join(references)}; not imported, so only a part is checked. To check all: --trust")
             return
-        from tempo_rl.train import plan as make_plan
+        from tempo_rl.train import check
 
         loaded = load_recipe(recipe, overrides or [], _say_imports)
         echo(dump_recipe(loaded), nl=False)
-        make_plan(loaded, cache=chosen_cache(cache, no_cache))
+        check(loaded, chosen_cache(cache, no_cache))
     echo(f"# valid: {loaded.iterations} iterations of {loaded.num_envs * loaded.num_steps} steps")
 
 

@@ -121,13 +121,25 @@ def plan(
 
     `as_json` gives the memory of all tensors and its peaks instead, and `picture` is an .svg of them that is written. Nothing is run.
     """
-    agent = build_agent(recipe, _Silent())
-    try:
-        _check_sizes(recipe, agent)
-        made = agent.compile(compile_config(recipe, cache, devices)).plan()
+    with _compiled(recipe, cache, devices) as program:
+        made = program.plan()
         if picture is not None:
             made.draw(picture)
         return made.json() if as_json else made.text(full)
+
+
+def check(recipe: Recipe, cache: str | bool | None = None) -> None:
+    """Make the environments and compile the program. Without a `memory_limit`, XLA compiles nothing for it."""
+    with _compiled(recipe, cache):
+        pass
+
+
+@contextmanager
+def _compiled(recipe: Recipe, cache: str | bool | None, devices: int | str = 1) -> Iterator[tp.Program]:
+    agent = build_agent(recipe, _Silent())
+    try:
+        _check_sizes(recipe, agent)
+        yield agent.compile(compile_config(recipe, cache, devices))
     finally:
         close_quietly(agent.environment, f"the environments {recipe.env.id}")
 

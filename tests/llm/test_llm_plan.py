@@ -21,7 +21,8 @@ def generator(values: dict[str, Any], random_tensors: Any, write_model: Any) -> 
 
 def test_the_plan_of_a_llama(generator: Generator, golden: Any) -> None:
     text = generator.plan([[1, 2, 3], [1, 2]], 40)
-    golden("llm/plan.txt", re.sub(r"(\.py):\d+(-\d+)?", r"\1", text))
+    shown = re.sub(r"(peak on the device: about) [\d.]+ \w+", r"\1 ...", text)  # XLA's figure changes with its version
+    golden("llm/plan.txt", re.sub(r"(\.py):\d+(-\d+)?", r"\1", shown))
     for part in text.split("\n\n"):
         assert part.count("\n") < MOST
     full = generator.plan([[1, 2, 3], [1, 2]], 40, full=True)

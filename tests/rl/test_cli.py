@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import jax
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -226,3 +227,13 @@ def test_doctor_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert result.exit_code == 0 and "a launch" in result.output
     assert tp.Machine.load(tmp_path / "machine.json") == tp.Machine.usual("cpu")
     assert run("doctor", "--out", "x").exit_code == 1
+
+
+def test_a_valid_recipe_is_not_compiled_by_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *_, **__: pytest.fail("XLA compiles a program"))
+    arguments = ("reinforce", "num_envs=2", "num_steps=4")
+    result = run("validate", *arguments)
+    assert result.exit_code == 0 and result.output.startswith("algorithm: reinforce") and "# valid: " in result.output
+    assert run("validate", *arguments, "memory_limit=100").exit_code == 1, "refused before it is compiled"
+    with pytest.raises(pytest.fail.Exception, match="XLA compiles"):
+        run("plan", *arguments)

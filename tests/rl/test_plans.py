@@ -34,14 +34,16 @@ def compiled(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
     agent.environment.close()
 
 
-def without_lines(text: str) -> str:
-    """The plan without the numbers of lines, which change with every edit of a file that is shown."""
-    return re.sub(r"(\.py):\d+(-\d+)?", r"\1", text)
+def without_numbers(text: str) -> str:
+    """The plan without the numbers of lines, which change with every edit of a file that is shown, and without XLA's figure, which
+    changes with its version.
+    """
+    return re.sub(r"(peak on the device: about) [\d.]+ \w+", r"\1 ...", re.sub(r"(\.py):\d+(-\d+)?", r"\1", text))
 
 
 def test_the_plan(compiled: tuple[str, Any], golden: Any) -> None:
     name, program = compiled
-    golden(f"rl/plan_{name}.txt", without_lines(program.text("plan")))
+    golden(f"rl/plan_{name}.txt", without_numbers(program.text("plan")))
 
 
 @pytest.mark.parametrize("kind", ["program", "memory", "schedule"])
@@ -106,7 +108,7 @@ def test_the_short_schedule_has_the_loops_of_the_full_one(compiled: tuple[str, A
 
 
 def test_the_page_on_plans_shows_the_plan_of_ppo() -> None:
-    assert (GOLDEN / "plan_ppo.txt").read_text() in (GOLDEN.parents[2] / "docs" / "plans.md").read_text()
+    assert (GOLDEN / "plan_ppo.txt").read_text() in without_numbers((GOLDEN.parents[2] / "docs" / "plans.md").read_text())
 
 
 def test_parameters_and_state_share_a_line() -> None:
@@ -118,5 +120,5 @@ def test_parameters_and_state_share_a_line() -> None:
 def test_the_command_prints_the_plan_short_and_full() -> None:
     short, full = (CliRunner().invoke(app, ["plan", str(RECIPES / "reinforce.yaml"), *flags]) for flags in ([], ["--full"]))
     assert short.exit_code == full.exit_code == 0
-    assert without_lines(short.output).strip() == (GOLDEN / "plan_reinforce.txt").read_text().strip()
+    assert without_numbers(short.output).strip() == (GOLDEN / "plan_reinforce.txt").read_text().strip()
     assert "policy, clock: start[0]" in short.output and "policy.0.weight|0[0]" in full.output

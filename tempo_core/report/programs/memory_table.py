@@ -93,7 +93,7 @@ def _few(rows: list[_Row]) -> list[_Row]:
 
 
 def peaks_text(usage: Usage) -> str:
-    """Both peaks, a line each, rounded: temporaries may be an estimate."""
+    """Both peaks, a line each, rounded."""
     device, host = usage.on_device, usage.on_host
     return "\n".join(
         f"peak on the {place}: about {_rounded(bytes)} in {peak}"
@@ -117,7 +117,7 @@ def usage_text(usage: Usage, full: bool) -> str:
         (HOST, usage.on_host, usage.on_host.host_bytes),
     ):
         at = f", at {peak.statement}{_where(peak.line)}" if place == DEVICE and peak.statement else ""
-        about = "" if peak.is_exact or place == HOST else ", of which the temporaries are an estimate"
+        about = "" if peak.is_exact or place == HOST else ", of which the temporaries are a coarse estimate"
         lines.append(f"peak on the {place}: {bytes:,} bytes in {peak}{at}{about}")
         if not full:
             rows = [cells for cells, _ in largest(usage.alive(peak, place))]

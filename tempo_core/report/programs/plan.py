@@ -37,8 +37,8 @@ _SMALLER = "use smaller bounds or shapes; or a window, x[t - 3:t + 1], instead o
 class Plan(Shown):
     """`device_programs`: for each XLA program, the loops in which the host starts it ("" if it runs once). `compiles` is their number.
 
-    `tensors` are the stores. The memory of the whole run (`usage`, and what follows from it) is counted when it is asked for, by
-    tracing the device programs; nothing is compiled for it.
+    `tensors` are the stores. The memory of the whole run (`usage`, and what follows from it) is counted when it is asked for: the device
+    programs are compiled then, as XLA decides about their temporaries. The run that follows uses them.
     """
 
     schedule: str
@@ -48,7 +48,7 @@ class Plan(Shown):
     written_out: str = ""  # the loops that are written out, a line each, with what that costs
     devices: str = ""  # the step that is spread over several devices
     steps: tuple[str, ...] = ()  # of the program, by name
-    count: Callable[[], Usage] = field(default=lambda: Usage((), ()), repr=False, compare=False)
+    count: Callable[[bool], Usage] = field(default=lambda compiled: Usage((), ()), repr=False, compare=False)
 
     @property
     def compiles(self) -> int:
@@ -62,13 +62,13 @@ class Plan(Shown):
     @functools.cached_property
     def usage(self) -> Usage:
         """Every tensor of a run with its bytes, place and lifetime, and the moments of the program with their sums."""
-        return self.count()
+        return self.count(True)
 
     @property
     def peak_device_bytes(self) -> int:
         """The most bytes on the device at a time: stores, inputs, results, arguments, and the temporaries of the device program that runs.
 
-        The temporaries are XLA's own figure for programs that are compiled, else an estimate that is rarely too small.
+        The temporaries are XLA's own figure.
         """
         return self.peak_device.device_bytes
 
@@ -88,26 +88,24 @@ class Plan(Shown):
         return self.usage.on_host
 
     def check_memory(self, limit: int) -> None:
-        """Raise OutOfMemoryPlanError if the peak does not fit in `limit` bytes: the peak on the device, or of a NumPy program on the host."""
-        on_device = self.peak_device_bytes > 0
-        place, peak = (DEVICE, self.peak_device) if on_device else (HOST, self.peak_host)
-        needed = peak.device_bytes if on_device else peak.host_bytes
-        if needed > limit:
-            raise OutOfMemoryPlanError(
-                f"the plan needs {needed:,} bytes on the {place}, in {peak}, but memory_limit allows {limit:,}; the largest tensors at that point:"
-                f"{_largest(self.usage.alive(peak, place))}",
-                hint=f"{_SMALLER}; or allow more, Config(memory_limit=...)",
-            )
+        """Raise OutOfMemoryPlanError if the peak does not fit in `limit` bytes: the peak on the device, or of a NumPy program on the host.
+
+        Nothing is compiled if stores, inputs, results and arguments alone do not fit.
+        """
+        if self.device_programs:
+            _check_memory(self.count(False).without_temporaries(), limit, " besides temporaries")
+        _check_memory(self.usage, limit)
 
     def out_of_memory(self, said: str) -> OutOfMemoryError:
-        """The error for a run that had too little memory. `said` is the message of the device or of NumPy."""
-        said = next(iter(said.strip().splitlines()), "out of memory")
-        place, peak = (DEVICE, self.peak_device) if self.peak_device_bytes > self.peak_host_bytes else (HOST, self.peak_host)
+        """The error for a run that had too little memory. `said` is the message of the device or of NumPy. Nothing is compiled for it."""
+        said, usage = next(iter(said.strip().splitlines()), "out of memory"), self.count(False)
+        is_device = usage.on_device.device_bytes > usage.on_host.host_bytes
+        place, peak = (DEVICE, usage.on_device) if is_device else (HOST, usage.on_host)
         needed, there = (peak.device_bytes if place == DEVICE else peak.host_bytes), _memory_of(place)
         fits = f", which has {there:,}: {-(-needed // there):,} times smaller, it would fit" if there and needed > there else ""
         return OutOfMemoryError(
             f"the run needs more memory than there is ({said}): {needed:,} bytes on the {place}{fits}. In {peak}, the largest tensors are:"
-            f"{_largest(self.usage.alive(peak, place))}",
+            f"{_largest(usage.alive(peak, place))}",
             hint=f"{_SMALLER}. To refuse such a program before it runs: Config(memory_limit=...)",
         )
 
@@ -248,11 +246,24 @@ def _memory_of(place: str) -> int | None:
         return None
 
 
+def _check_memory(usage: Usage, limit: int, besides: str = "") -> None:
+    on_device, on_host = usage.on_device, usage.on_host
+    is_device = on_device.device_bytes > 0
+    place, peak = (DEVICE, on_device) if is_device else (HOST, on_host)
+    needed = peak.device_bytes if is_device else peak.host_bytes
+    if needed > limit:
+        raise OutOfMemoryPlanError(
+            f"the plan needs {needed:,} bytes on the {place}{besides}, in {peak}, but memory_limit allows {limit:,}; the largest tensors at that point:"
+            f"{_largest(usage.alive(peak, place))}",
+            hint=f"{_SMALLER}; or allow more, Config(memory_limit=...)",
+        )
+
+
 def _largest(tensors: Sequence[PlannedTensor]) -> str:
     """The five largest of some tensors, one on each line, with the user's lines."""
     lines = []
     for tensor in tensors[:5]:
-        slots = f" x {math.prod(tensor.slots)} slots" if tensor.slots and tensor.kind != "temporary" else ""
+        slots = f" x {math.prod(tensor.slots)} slots" if tensor.slots else ""
         where = f"\n      at {quoted(tensor.line)}" if tensor.line else ""
         lines.append(f"\n    {tensor.name} ({tensor.kind}): {tensor.type}{slots} = {tensor.bytes:,} bytes{where}")
     return "".join(lines)
@@ -287,7 +298,9 @@ def plan_of(
     places = tuple(_places(staged.items, ())) if staged is not None else ()
     written_out = staged.unrolled.text(graph) if staged is not None else ""
 
-    def count() -> Usage:
+    def count(compiled: bool) -> Usage:
+        if compiled and staged is not None:
+            staged.compile_segments()
         return usage_of(graph, scheduled, staged, sources or Sources(), place)
 
     return Plan(

@@ -1,30 +1,29 @@
 """How much memory a run uses: every tensor with its bytes, place and lifetime, and the sums at each moment of the program.
 
 A moment is a launch of a device program or a call of a function, in program order; what loops repeat is one moment. Stores, inputs and
-results are counted exactly. The temporaries inside a device program are those of XLA if it is compiled, else an estimate
-(`runtime/cost/temporaries.py`).
+results are counted exactly. The temporaries inside a device program are XLA's own figure if it is compiled, else a coarse estimate from
+types alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tempo_core.ir import costs
 from tempo_core.ir.graph import Graph, Key, Node
 from tempo_core.ir.names.naming import names, value_names
 from tempo_core.ir.names.user_lines import Sources
-from tempo_core.ir.ops import Input, Output
+from tempo_core.ir.ops import Dataflow, Input, Output
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.cost.count import cost_of, size_at_an_end
 from tempo_core.runtime.cost.kernels import bytes_of
-from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, statements
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled, Storage
 
-DEVICE, HOST = "device", "host"
-OTHER = "tables and gaps"
+DEVICE, HOST, TEMPORARY = "device", "host", "temporary"
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class PlannedTensor:
 class Moment:
     """A launch of a device program, a call of a function, or the end, with the bytes that are in memory then.
 
-    `loops` are the host's loops around it. `statement` is the statement at which a device program needs the most, and `line` its line.
-    Where `is_exact` is false, the temporaries of the device program are an estimate.
+    `loops` are the host's loops around it. `statement` is the statement of a device program with the largest values, and `line` its line.
+    Where `is_exact` is false, the temporaries of the device program are a coarse estimate, and not XLA's figure.
     """
 
     name: str
@@ -75,6 +74,20 @@ class Usage:
 
     tensors: tuple[PlannedTensor, ...]
     moments: tuple[Moment, ...]
+
+    @staticmethod
+    def of(tensors: Sequence[PlannedTensor], moments: Sequence[Moment]) -> Usage:
+        """The usage with the bytes of each moment: those of the tensors that are alive then."""
+        counted = []
+        for at, moment in enumerate(moments):
+            alive = [tensor for tensor in tensors if tensor.first <= at <= tensor.last]
+            device, host = (sum(tensor.bytes for tensor in alive if tensor.place == place) for place in (DEVICE, HOST))
+            counted.append(replace(moment, device_bytes=device, host_bytes=host))
+        return Usage(tuple(tensors), tuple(counted))
+
+    def without_temporaries(self) -> Usage:
+        """What surely is in memory, before anything is compiled."""
+        return Usage.of([tensor for tensor in self.tensors if tensor.kind != TEMPORARY], self.moments)
 
     @property
     def on_device(self) -> Moment:
@@ -100,7 +113,7 @@ def usage_of(graph: Graph, scheduled: Scheduled, staged: Staged | None, sources:
         counting.interpreted(place)
     else:
         counting.staged(staged)
-    return counting.usage()
+    return Usage.of(counting.tensors, counting.moments)
 
 
 class _Counting:
@@ -108,28 +121,29 @@ class _Counting:
         self.graph, self.scheduled, self.sources, self.bounds = graph, scheduled, sources, scheduled.bounds
         self.tensors: list[PlannedTensor] = []
         self.moments: list[Moment] = []
+        self.outside: set[Key] = set()  # stores that are not inside of one device program
         self.labels, self.statements = value_names(graph), names(graph)
 
-    def usage(self) -> Usage:
-        moments = []
-        for at, moment in enumerate(self.moments):
-            alive = [tensor for tensor in self.tensors if tensor.first <= at <= tensor.last]
-            device, host = (sum(tensor.bytes for tensor in alive if tensor.place == place) for place in (DEVICE, HOST))
-            moments.append(replace(moment, device_bytes=device, host_bytes=host))
-        return Usage(tuple(self.tensors), tuple(moments))
-
     def _add(
-        self, name: str, type: TensorType, kind: str, slots: Sequence[int], place: str, first: int, last: int, line: str,
-        values: int | None = None,
-    ) -> None:  # fmt: skip
-        """Count a tensor of so many `values`, by default one for each slot."""
+        self, name: str, type: TensorType, kind: str, slots: Sequence[int], place: str, first: int, last: int, line: str
+    ) -> None:
+        """Count a tensor with one value for each slot."""
         sizes = tuple(size_at_an_end(size, self.bounds).evaluate(self.bounds) for size in type.shape)
-        each = size_at_an_end(bytes_of(type), self.bounds).evaluate(self.bounds)
         whole = (*(number for number in slots if number > 1), *sizes)
-        bytes = each * (math.prod(slots) if values is None else values)
+        bytes = self._size(type) * math.prod(slots)
         self.tensors.append(
             PlannedTensor(name, str(type), whole, type.dtype, kind, tuple(slots), bytes, place, first, last, line)
         )
+
+    def _add_bytes(self, name: str, bytes: int, place: str, moment: int, line: str) -> None:
+        """Count memory of several values, of which only the sum is there."""
+        if bytes:
+            type = f"uint8[{bytes}]"
+            self.tensors.append(PlannedTensor(name, type, (bytes,), "uint8", TEMPORARY, (), bytes, place, moment, moment, line))
+
+    def _size(self, type: TensorType) -> int:
+        """The bytes of one value."""
+        return size_at_an_end(bytes_of(type), self.bounds).evaluate(self.bounds)
 
     def _line(self, node: Node) -> str:
         return next(iter(self.sources.of(node)), node.where) or ""
@@ -166,10 +180,7 @@ class _Counting:
         for node in self._results():
             self._result(node, HOST, 0, 0)
         if largest is not None and largest.numbers["temporaries"]:
-            bytes = largest.numbers["temporaries"]
-            self.tensors.append(
-                PlannedTensor(largest.name, f"uint8[{bytes}]", (bytes,), "uint8", "temporary", (), bytes, place, 0, 0)
-            )
+            self._add_bytes(largest.name, largest.numbers["temporaries"], place, 0, "")
 
     # -- device programs and calls ------------------------------------------------------------------------------------
 
@@ -183,8 +194,9 @@ class _Counting:
         created = {key: number for segment, number in launches for key in segment.creates}
         passed = {key for segment, _ in launches for keys in segment.stores_passed for key in keys}
         returned = {key for segment, _ in launches for key in segment.writes}
+        self.outside = passed | returned | set(staged.kept)
         for key in staged.store_keys:
-            if key not in passed | returned | set(staged.kept):
+            if key not in self.outside:
                 continue  # it begins and ends in one device program, as a temporary
             if key not in self.scheduled.storage:  # a result inside of a loop
                 self._result(self.graph[key[0]], DEVICE, created.get(key, 0), end)
@@ -272,29 +284,52 @@ class _Counting:
         self.placed.append((item, len(self.moments)))
         self.moments.append(moment)
 
+    # -- temporaries of device programs -------------------------------------------------------------------------------
+
     def _of_program(self, staged: Staged, segment: Segment, loops: tuple[str, ...]) -> Moment:
-        estimate, exact = staged.temporaries(segment), staged.measured(segment)
-        statement, line = "", ""
-        if estimate.statement is not None:
-            statement, line = self.statements[estimate.statement], self._line(self.graph[estimate.statement])
-        return Moment(f"device program {segment.number}", ", ".join(loops), statement, line, is_exact=exact is not None)
+        name, largest = f"device program {segment.number}", self._largest(segment)
+        statement, line = ("", "") if largest is None else (self.statements[largest.id], self._line(largest))
+        return Moment(name, ", ".join(loops), statement, line, is_exact=staged.temporaries(segment) is not None)
 
     def _temporaries(self, staged: Staged, segment: Segment, number: int) -> None:
-        """The rows of temporaries: as many as make up the bytes of the device program; equal ones are one row."""
-        estimate, exact = staged.temporaries(segment), staged.measured(segment)
-        left = estimate.bytes if exact is None else exact
-        rows: Counter[tuple[int | None, str, tuple[int, ...], str, int]] = Counter()
-        for buffer in estimate.buffers:
-            if buffer.bytes <= left:
-                rows[buffer.statement, buffer.type, buffer.shape, buffer.dtype, buffer.bytes] += 1
-                left -= buffer.bytes
-        for (statement, type, shape, dtype, bytes), count in rows.items():
-            name = "loops" if statement is None else self.statements[statement]
-            line = "" if statement is None else self._line(self.graph[statement])
-            self.tensors.append(
-                PlannedTensor(name, type, shape, dtype, "temporary", (count,), bytes * count, DEVICE, number, number, line)
-            )
-        if left:
-            self.tensors.append(
-                PlannedTensor(OTHER, f"uint8[{left}]", (left,), "uint8", "temporary", (), left, DEVICE, number, number)
-            )
+        """The rows of temporaries: the stores inside the device program as far as they fit in its figure, and one row for the rest."""
+        nodes = self._nodes(segment)
+        inside = [(node.id, k) for node in nodes for k in range(len(node.outputs)) if self._is_inside((node.id, k))]
+        bytes = staged.temporaries(segment)
+        if bytes is None:
+            bytes = sum(map(self._bytes, inside)) + max(map(self._values, nodes), default=0)
+        for key in sorted(inside, key=self._bytes, reverse=True):
+            if 0 < self._bytes(key) <= bytes:
+                node, slots = self.graph[key[0]], self.scheduled.storage[key].slots
+                self._add(self.labels[key], node.outputs[key[1]], TEMPORARY, slots, DEVICE, number, number, self._line(node))
+                bytes -= self._bytes(key)
+        moment = self.moments[number]
+        self._add_bytes(f"temporaries of {moment.name}", bytes, DEVICE, number, moment.line)
+
+    def _nodes(self, segment: Segment) -> list[Node]:
+        """The nodes of a device program, in program order."""
+        numbers = dict.fromkeys(execute.node for item in segment.items for execute in statements(item))
+        return [self.graph[number] for number in numbers]
+
+    def _is_inside(self, key: Key) -> bool:
+        """Whether a value has a store of several slots that begins and ends in one device program."""
+        return key in self.scheduled.storage and self.scheduled.storage[key].size > 1 and key not in self.outside
+
+    def _bytes(self, key: Key) -> int:
+        """The bytes of a store."""
+        type = self.graph[key[0]].outputs[key[1]]
+        return self._size(type) * self.scheduled.storage[key].size
+
+    def _largest(self, segment: Segment) -> Node | None:
+        """The statement with the largest values."""
+        return max(self._nodes(segment), key=self._values, default=None)
+
+    def _values(self, node: Node) -> int:
+        """The bytes of the values that a statement computes into memory, from their types alone."""
+        types = list(node.outputs)
+        if isinstance(node.op, Dataflow):
+            body = node.op.body
+            for op, sources, targets in body.instructions:
+                if costs.place(op, tuple(body.slot_types[source] for source in sources)) in (costs.REDUCED, costs.MEMORY):
+                    types += [body.slot_types[target] for target in targets]
+        return sum(map(self._size, types))

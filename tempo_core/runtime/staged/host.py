@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from tempo_core.ir.graph import Key
-from tempo_core.runtime.cost.temporaries import Estimate
 from tempo_core.schedule import Execute, leaves
 from tempo_core.schedule.tidy import Limits, as_block, simplified
 from tempo_core.schedule.tree import Item, substitute
@@ -51,9 +50,7 @@ class Segment:
     inputs: tuple[str, ...] = ()  # fed arrays that it reads
     donated: tuple[str, ...] = ()  # fed arrays whose memory it may use: no other launch reads them
     is_chunk: bool = False  # its one item is a loop, of which a launch runs some iterations
-    traced: Any = None  # its traced function, if the plan has asked for its temporaries before it was lowered
     lowered: Any = None  # its XLA program before compilation, if `lower_all` has traced it
-    temporaries: Estimate | None = None  # our estimate, if the plan has asked for it
 
     @property
     def stores_passed(self) -> tuple[list[Key], list[Key]]:

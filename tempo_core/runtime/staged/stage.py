@@ -31,7 +31,6 @@ from tempo_core.ir.graph import Key
 from tempo_core.ir.names.naming import label, names
 from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
-from tempo_core.runtime.cost.temporaries import Estimate, estimate
 from tempo_core.runtime.lower.liveness import Effects
 from tempo_core.runtime.lower.lower import Lowering
 from tempo_core.runtime.lower.placement import Stores
@@ -413,11 +412,15 @@ class Staged:
                 if segment.compiled is None:
                     segment.lowered = self._lowered(segment, expected)
 
-    def compile_all(self) -> None:
-        """Compile all segments, for the shapes and dtypes that they will be called with."""
+    def compile_segments(self) -> None:
+        """Compile all segments, for the shapes and dtypes that they will be called with. No array is made."""
         self.lower_all()
         for segment in self.segments:
             self.compile(segment, self._expected(segment))
+
+    def compile_all(self) -> None:
+        """Compile all segments, and the function that makes the first values of the stores."""
+        self.compile_segments()
         self.new_stores()
 
     def reusable(self) -> int:
@@ -454,12 +457,8 @@ class Staged:
         return (part,) * whole.shape[axis]
 
     def _lowered(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
-        traced, segment.traced = segment.traced, None
-        return (self._traced(segment, arguments) if traced is None else traced).lower()
-
-    def _traced(self, segment: Segment, arguments: tuple[Any, ...]) -> Any:
         jit: Any = jax.jit if self.spread is None else functools.partial(jax.jit, **self._shardings(segment, self.spread))
-        return jit(self._function(segment), donate_argnums=(0, 1), keep_unused=True).trace(*arguments)
+        return jit(self._function(segment), donate_argnums=(0, 1), keep_unused=True).lower(*arguments)
 
     def _shardings(self, segment: Segment, spread: Spread) -> dict[str, Any]:
         """How the arguments and results of a segment lie on the devices, in the order of `_expected`."""
@@ -483,17 +482,7 @@ class Staged:
             del sizes[axis]
         return spread.sharding(sizes)
 
-    def temporaries(self, segment: Segment) -> Estimate:
-        """Our estimate of what a segment keeps in memory besides its arguments and results. The trace is kept for the compilation."""
-        if segment.temporaries is None:
-            arguments = self._expected(segment)
-            traced = self._traced(segment, arguments)
-            segment.temporaries = estimate(traced.jaxpr, len(jax.tree.leaves(arguments[0])))
-            if segment.compiled is None and segment.lowered is None:
-                segment.traced = traced
-        return segment.temporaries
-
-    def measured(self, segment: Segment) -> int | None:
+    def temporaries(self, segment: Segment) -> int | None:
         """The bytes of a segment's temporaries as XLA has laid them out; None if it is not compiled, or XLA does not say."""
         analysis = getattr(segment.compiled, "memory_analysis", lambda: None)()
         devices = 1 if self.spread is None else len(self.spread.devices)  # the figure is that of one device

@@ -1,134 +1,208 @@
-"""The memory of a run: every tensor, the peaks with their places, table, JSON and picture; and the estimate of temporaries against XLA."""
+"""The memory of a run: every tensor, the peaks with their places, table, JSON and picture; temporaries are XLA's figure, from one compilation."""
 
 from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import tempo_core as tp
-from benchmarks.classics.classic import Classic
-from benchmarks.classics.table import load
-from benchmarks.temporaries import figures
+from tempo_core.runtime.staged.stage import Staged
 
-CLASSICS = {name: classic for name, classic in load().items() if isinstance(classic, Classic)}
-QUICK = (
-    "V-trace", "shortest paths", "value iteration", "knapsack", "heat", "window max", "integral image", "adaptive model",
-    "block softmax", "Retrace", "bandit", "gradient penalty", "Jacobi", "game of life", "delta rule", "selective scan",
-)  # fmt: skip
-MOST = 1.5  # times what XLA takes
-SMALL = 1024  # bytes that are as good as nothing
-STORED = "the estimate keeps values that several kernels read, where XLA computes some of them again"
-ORDER = "XLA runs the kernels of a long body in another order"
-REDUCED = "the estimate keeps what XLA's reductions take and give; XLA fuses a reduction over a few elements into its readers"
-# Programs whose estimate is below what XLA takes, with the quotient. By 34 of 18,393 kB: some 32 kB and the rounding to 64 bytes.
-BELOW: Mapping[tuple[str, str], float] = {("full", "stacked RNN, layers a step"): 1.002}
-# Programs whose estimate is more than `MOST` times what XLA takes, and more than `SMALL`, with the quotient and its cause.
-ABOVE: Mapping[tuple[str, str], tuple[float, str]] = {
-    ("full", "MAML, second order"): (1.74, ORDER),
-    ("full", "beam search"): (1.57, REDUCED),
-    ("full", "prefix logsumexp"): (1.59, STORED),
-    ("small", "soft-DTW"): (1.73, STORED),
-    ("small", "linear attention, the past"): (1.74, STORED),
-    ("small", "diagonal state space"): (1.84, REDUCED),
-    ("small", "gradient penalty"): (1.67, REDUCED),
-    ("small", "prefix logsumexp"): (1.52, STORED),
-    ("small", "impulse response, long"): (1.53, STORED),
-    ("small", "block softmax"): (1.54, REDUCED),
-    ("small", "adaptive model"): (1.57, STORED),
-}
+SCORES = 200 * 200 * 4  # bytes
 
 
-@pytest.mark.parametrize(
-    ("size", "name"),
-    [
-        pytest.param(size, name, marks=() if size == "small" and name in QUICK else pytest.mark.slow)
-        for size in ("small", "full")
-        for name in CLASSICS
-    ],
-)
-def test_the_estimate_is_hardly_below_what_xla_takes_and_seldom_far_above(size: str, name: str) -> None:
-    ours, xla = figures(CLASSICS[name], size)
-    assert xla <= ours * BELOW.get((size, name), 1)
-    assert (size, name) not in BELOW or xla > ours, "the row is no longer needed"
-    quotient, cause = ABOVE.get((size, name), (MOST, ""))
-    assert ours - SMALL <= (quotient + 0.01) * xla, cause
-    assert (size, name) not in ABOVE or ours - SMALL > MOST * xla, "the row is no longer needed"
-
-
-def growing(limit: int | str | None = None, **options: Any) -> tp.Program[Any]:
-    """A program without stores between its device programs: a large product of two inputs, read at one point alone."""
+def traced() -> tuple[tp.Context, Any, Any]:
+    """A program without stores between its device programs: two products, with a matrix of all pairs of points between them."""
     context = tp.Context("t")
     with context as ((t, T),):
         x = tp.input("x", (64,), domain=(t,))
-        far = tp.exp(x.expand_dims(1) * x.expand_dims(0)).named("far")
-        y = (far @ far).sum(0).named("y")
-    return context.compile({T: 50}, {"y": y}, tp.Config(memory_limit=limit, **options))
+        scores = tp.tanh(x[0:T] @ x).named("scores")
+        y = (scores @ x[0:T]).named("y")
+    return context, T, y
+
+
+def pairs(limit: int | str | None = None, **options: Any) -> tp.Program[Any]:
+    context, T, y = traced()
+    return context.compile({T: 200}, {"y": y}, tp.Config(memory_limit=limit, **options))
+
+
+def rollouts(**options: Any) -> tp.Program[Any]:
+    """Three device programs around a function on the host."""
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.recurrence((8, 8), domain=(t,), name="x")
+        x[0] = 1.0
+        (seen,) = tp.udf(lambda value: (value * 2,), tp.tanh(x @ x) @ x, outputs=[tp.spec((8, 8))], kind="host", name="seen")
+        x[t + 1] = seen
+    return context.compile({T: 5}, {"x": x}, tp.Config(**options))
+
+
+def staged(program: tp.Program[Any]) -> Staged:
+    assert program._staged is not None
+    return program._staged
+
+
+def xla_bytes(program: tp.Program[Any]) -> list[int]:
+    """XLA's own figure of the temporaries of each device program."""
+    compiled: list[Any] = [segment.compiled for segment in staged(program).segments]
+    return [each.memory_analysis().temp_size_in_bytes for each in compiled]
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The programs that JAX compiles during a test, whoever asks for it."""
+    compiled: list[Any] = []
+    compile = jax.stages.Lowered.compile
+
+    def counted(lowered: Any, *arguments: Any, **options: Any) -> Any:
+        compiled.append(lowered)
+        return compile(lowered, *arguments, **options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", counted)
+    return compiled
 
 
 def test_the_plan_counts_inputs_results_and_temporaries() -> None:
-    plan = growing().plan()
+    plan = pairs().plan()
     kinds = {tensor.kind for tensor in plan.usage.tensors}
     assert {"input", "result", "temporary"} <= kinds
-    assert next(t for t in plan.usage.tensors if t.kind == "input" and t.place == "device").bytes == 50 * 64 * 4
-    assert plan.peak_device_bytes >= 50 * 64 * 64 * 4 > plan.bytes
+    assert next(t for t in plan.usage.tensors if t.kind == "input" and t.place == "device").bytes == 200 * 64 * 4
+    assert plan.peak_device_bytes >= SCORES > plan.bytes
     assert plan.peak_device.statement and "test_memory.py" in plan.peak_device.line
     assert plan.peak_device_bytes == sum(t.bytes for t in plan.usage.alive(plan.peak_device, "device"))
-    assert plan.peak_host_bytes == 2 * 50 * 64 * 4  # the fed array and the result
+    assert plan.peak_host_bytes == 2 * 200 * 64 * 4  # the fed array and the result
 
 
-def test_after_compilation_the_temporaries_are_those_of_xla() -> None:
-    program = growing()
-    before = program.plan()
-    assert not before.peak_device.is_exact and "estimate" in before.table()
-    program.compile()
-    after = program.plan()
-    (segment,) = program._staged.segments  # type: ignore[union-attr]
-    temporaries = sum(t.bytes for t in after.usage.tensors if t.kind == "temporary")
-    assert after.peak_device.is_exact and temporaries == segment.compiled.memory_analysis().temp_size_in_bytes  # type: ignore[union-attr]
-    assert after.peak_device_bytes <= before.peak_device_bytes
+@pytest.mark.parametrize("make", [pairs, rollouts])
+@pytest.mark.parametrize("options", [{}, {"disable": ("vectorize",)}], ids=str)
+def test_temporaries_are_the_figure_of_xla(make: Any, options: dict[str, Any]) -> None:
+    program = make(**options)
+    usage = program.plan().usage
+    numbers = [at for at, moment in enumerate(usage.moments) if moment.name.startswith("device program")]
+    temporaries = [sum(t.bytes for t in usage.tensors if t.kind == "temporary" and t.first == at) for at in numbers]
+    assert temporaries == xla_bytes(program) and sum(temporaries) > 0
+    assert all(moment.is_exact for moment in usage.moments)
 
 
-def test_a_limit_refuses_temporaries_before_anything_runs() -> None:
+def test_the_temporaries_of_all_devices_count() -> None:
+    context = tp.Context("b")
+    with context as ((b, B),):
+        x, w = tp.input("x", (64,), domain=(b,)), tp.input("w", (64, 64))
+        y = tp.tanh(x @ w) @ w
+    program = context.compile({B: 64}, y, tp.Config(devices=4))
+    (row,) = (tensor for tensor in program.plan().usage.tensors if tensor.kind == "temporary")
+    assert [row.bytes] == [4 * bytes for bytes in xla_bytes(program)]
+
+
+def test_the_temporaries_of_a_device_program_are_its_stores_and_one_row() -> None:
+    plan = pairs().plan()
+    (row,) = (t for t in plan.usage.tensors if t.kind == "temporary")
+    assert row.name == "temporaries of device program 0" and row.line == plan.peak_device.line
+    context = tp.Context("t")
+    with context as ((t, T),):
+        x = tp.recurrence((256,), domain=(t,), name="x")
+        x[0] = tp.ones((256,))
+        x[t + 1] = tp.tanh(x[tp.max(t - 3, 0) : t + 1].mean(0) + 0.5 * x)
+    rows = [t for t in context.compile({T: 100}, x[T - 1]).plan().usage.tensors if t.kind == "temporary"]
+    assert [(row.name, row.slots, row.bytes) for row in rows[:1]] == [("x", (4,), 4 * 1024)]
+
+
+def test_the_run_after_a_plan_compiles_nothing(compilations: list[Any]) -> None:
+    for make, count in ((pairs, 1), (rollouts, 3)):
+        compilations.clear()
+        program = make()
+        plan = program.plan()
+        assert plan.bytes >= 0 and plan.compiles == count and repr(program) and program.text("memory")
+        assert compilations == [], "stores, device programs and the schedule need no compilation"
+        first = plan.peak_device_bytes
+        assert len(compilations) == program.compiles == count
+        inputs = {"x": np.ones((200, 64), np.float32)} if make is pairs else None
+        program.run(inputs)
+        program.compile().run(inputs)
+        assert program.plan().peak_device_bytes == first
+        assert len(compilations) == program.compiles == count
+
+
+def test_nothing_is_compiled_without_a_limit_or_a_plan(compilations: list[Any]) -> None:
+    pairs()
+    assert compilations == []
+    program = pairs("1GiB")
+    assert len(compilations) == 1
+    program.run({"x": np.ones((200, 64), np.float32)})
+    assert len(compilations) == program.compiles == 1
+
+
+def test_a_plan_leaves_its_programs_in_the_cache(tmp_path: Path, compilations: list[Any]) -> None:
+    first = pairs(cache=tmp_path).plan().peak_device_bytes
+    assert len(compilations) == 1
+    second = pairs("1GiB", cache=tmp_path)
+    assert second.plan().peak_device_bytes == first
+    second.run({"x": np.ones((200, 64), np.float32)})
+    assert len(compilations) == 1 and second.loads == 1 and second.compiles == 0
+
+
+def test_a_limit_refuses_by_the_figure_of_xla() -> None:
     with pytest.raises(tp.errors.OutOfMemoryPlanError) as error:
-        growing("100kB")
+        pairs("200kB")
     text = str(error.value)
-    assert "bytes on the device, in device program 0, but memory_limit allows 100,000" in text
-    assert "(temporary)" in text and "test_memory.py" in text
-    peak = growing().plan().peak_device_bytes
-    growing(peak)
+    assert "bytes on the device, in device program 0, but memory_limit allows 200,000" in text
+    assert "temporaries of device program 0 (temporary): uint8[" in text and "test_memory.py" in text
+    peak = pairs().plan().peak_device_bytes
+    pairs(peak)
     with pytest.raises(tp.errors.OutOfMemoryPlanError):
-        growing(peak - 1)
+        pairs(peak - 1)
 
 
-def test_a_numpy_program_lives_on_the_host() -> None:
-    plan = growing(backend="numpy").plan()
-    assert plan.peak_device_bytes == 0 and plan.peak_host_bytes >= 50 * 64 * 64 * 4
+def test_what_does_not_fit_without_temporaries_is_refused_uncompiled(compilations: list[Any]) -> None:
+    with pytest.raises(
+        tp.errors.OutOfMemoryPlanError, match=r"102,400 bytes on the device besides temporaries, in device program 0"
+    ) as error:
+        pairs(102_399)
+    assert compilations == [] and "(temporary)" not in str(error.value)
+    with pytest.raises(tp.errors.OutOfMemoryPlanError, match="in device program 0, but"):
+        pairs(102_400)
+    assert len(compilations) == 1
+
+
+def test_a_run_without_memory_says_what_it_needs_and_compiles_nothing(compilations: list[Any]) -> None:
+    error = pairs().plan().out_of_memory("out of memory")
+    assert compilations == [] and "temporaries of device program 0 (temporary): uint8[" in error.message
+    usage = pairs().plan().count(False)
+    (row,) = (t for t in usage.tensors if t.kind == "temporary")
+    assert SCORES <= row.bytes <= 4 * SCORES
+    assert not usage.moments[0].is_exact
+
+
+def test_a_backend_that_does_not_say_gets_a_coarse_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax.stages.Compiled, "memory_analysis", lambda compiled: None)
+    plan = pairs().plan()
+    assert plan.peak_device_bytes >= SCORES and ", of which the temporaries are a coarse estimate" in plan.table()
+
+
+def test_a_numpy_program_lives_on_the_host(compilations: list[Any]) -> None:
+    plan = pairs(backend="numpy").plan()
+    assert plan.peak_device_bytes == 0 and plan.peak_host_bytes >= SCORES
     with pytest.raises(tp.errors.OutOfMemoryPlanError, match="bytes on the host"):
-        growing("100kB", backend="numpy")
+        pairs("100kB", backend="numpy")
+    assert compilations == []
 
 
 def test_a_store_lives_from_the_launch_that_makes_it_to_the_end() -> None:
-    context = tp.Context("t")
-    with context as ((t, T),):
-        x = tp.recurrence((8,), domain=(t,), name="x")
-        x[0] = 1.0
-        (seen,) = tp.udf(lambda value: (value * 2,), x, outputs=[tp.spec((8,))], kind="host", name="seen")
-        x[t + 1] = seen
-    plan = context.compile({T: 5}, {"x": x}).plan()
+    plan = rollouts().plan()
     assert [str(moment) for moment in plan.usage.moments if "function" in str(moment)] == ["function seen, once each t"]
     end = len(plan.usage.moments) - 1
     assert all(tensor.last == end for tensor in plan.usage.tensors if tensor.kind in ("register", "window", "block"))
-    assert plan.peak_host_bytes >= 2 * 8 * 4  # the operand and the result of the call
+    assert plan.peak_host_bytes >= 2 * 8 * 8 * 4  # the operand and the result of the call
 
 
 def test_json_and_picture_have_the_same_tensors(tmp_path: Path) -> None:
-    plan = growing().plan()
+    plan = pairs().plan()
     read = json.loads(plan.json())
     assert read["peak_device_bytes"] == plan.peak_device_bytes
     assert read["moments"][read["peak_device_moment"]]["device_bytes"] == plan.peak_device_bytes
@@ -144,7 +218,7 @@ def test_json_and_picture_have_the_same_tensors(tmp_path: Path) -> None:
 
 
 def test_device_programs_of_a_step_that_is_not_there() -> None:
-    plan = growing().plan()
+    plan = pairs().plan()
     assert plan.programs_per("") == plan.compiles == 1 and plan.programs_per("t") == 0
     for name in ("q", "t, q", "T"):
         with pytest.raises(tp.errors.ArgumentError, match=f"the program has no step `{name[-1]}`") as raised:
@@ -153,9 +227,9 @@ def test_device_programs_of_a_step_that_is_not_there() -> None:
 
 
 def test_the_table_lists_what_is_in_memory_at_the_peak() -> None:
-    short, full = growing().text("peak"), growing().text("peak", full=True)
+    short, full = pairs().text("peak"), pairs().text("peak", full=True)
     assert short.startswith("peak on the device: ") and "\npeak on the host: " in short
-    assert "moments" in full and short.count("\n") < 40
+    assert "moments" in full and short.count("\n") < 40 and "estimate" not in short
 
 
 @pytest.mark.parametrize("run", [False, True], ids=["compiled bounds", "bounds of a run"])
