@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tempo_core.ir import ops
+from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Node
 from tempo_core.ir.ops import product
 from tempo_core.ir.types import ITEM_SIZE, TensorType, is_float
@@ -124,11 +124,6 @@ SECONDS_OF_AN_OPERATION, SECONDS_OF_A_FUSED_OPERATION = 5e-7, 1e-7
 SECONDS_OF_AN_ELEMENT, SECONDS_OF_A_FAST_ELEMENT, SECONDS_OF_A_PRODUCT = 1e-9, 2e-10, 5e-11
 OPERATIONS_OF_A_FUNCTION = 30
 
-# XLA makes these a part of the operation that reads them, which computes only the elements that it reads. Elementwise operations are
-# one with their operands too: only the elements of their results count.
-FREE_IN_AN_ISLAND = (ops.Broadcast, ops.Iota, ops.Constant, ops.Eval, ops.Identity, ops.Reshape, ops.Permute, ops.Slice)
-READ_WITH_THEIR_RESULT = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Gather, ops.Slice, ops.Pad, ops.Concat)
-FAST_OPS = (ops.Compare, ops.Where, ops.Cast, ops.Slice, ops.Pad, ops.Concat, ops.Merge)
 FAST_FUNCTIONS = (
     "neg", "abs", "sign", "not", "isfinite", "isnan", "add", "sub", "mul", "maximum", "minimum", "and", "or", "xor",
 )  # fmt: skip
@@ -295,22 +290,24 @@ def rough_seconds(node: Node, operands: Sequence[TensorType], env: Mapping[Symbo
     return sum(
         _seconds(op, [types[k] for k in used], [types[k] for k in given], env)
         for op, used, given in body.instructions
-        if not isinstance(op, FREE_IN_AN_ISLAND)
+        if not isinstance(op, costs.VIEWS)  # their readers compute the elements that they read
     )
 
 
 def is_fast(op: ops.Op) -> bool:
     """Whether a vector instruction computes an operation, or it only moves or repeats values."""
-    return isinstance(op, (*FAST_OPS, *FREE_IN_AN_ISLAND)) or (
-        isinstance(op, (ops.Unary, ops.Binary)) and op.fn in FAST_FUNCTIONS
-    )
+    if isinstance(op, (ops.Unary, ops.Binary)):
+        return op.fn in FAST_FUNCTIONS
+    return isinstance(op, costs.OF_THEIR_READER)
 
 
 def _seconds(op: ops.Op, operands: Sequence[TensorType], results: Sequence[TensorType], env: Mapping[Symbol, int]) -> float:
     written = sum(_elements(type, env) for type in results)
-    seconds = SECONDS_OF_A_FUSED_OPERATION if isinstance(op, READ_WITH_THEIR_RESULT) else SECONDS_OF_AN_OPERATION
+    # An elementwise operation is one with its operands too: only the elements of its result count.
+    is_fused = isinstance(op, costs.PARTS) or (isinstance(op, costs.OF_THEIR_READER) and not isinstance(op, costs.VIEWS))
+    seconds = SECONDS_OF_A_FUSED_OPERATION if is_fused else SECONDS_OF_AN_OPERATION
     seconds += written * (SECONDS_OF_A_FAST_ELEMENT if is_fast(op) else SECONDS_OF_AN_ELEMENT)
-    if isinstance(op, READ_WITH_THEIR_RESULT):
+    if is_fused:
         return seconds
     read = sum(_elements(type, env) for type in operands)
     if isinstance(op, ops.Udf):

@@ -32,6 +32,12 @@ SCAN_WORK = 2  # operations an element: it is added to those before it in its bl
 # These may be computed again for each of their readers: that costs less than to store them.
 FREE = (ops.Broadcast, ops.Iota, ops.Eval, ops.Constant)
 
+# These are computed in their reader, which asks of each element where it lies.
+PADDINGS = (ops.Pad, ops.Concat)
+
+# These read as many elements of their first operand as they give.
+PARTS = (ops.Slice, ops.Gather)
+
 # XLA on a CPU computes the operand of these before it reduces it; with the others, in the reduction's loop.
 REDUCTIONS_OF_MEMORY = ("prod", "any", "all")
 
@@ -157,6 +163,11 @@ COSTS: Mapping[type[Op], OpCost] = {
     ops.Output: OpCost(_none, MEMORY),
     ops.Dataflow: OpCost(_islands, MEMORY),
 }
+
+
+# XLA makes these a part of the operation that reads them, whatever their operands are. Views compute nothing: they move or repeat values.
+OF_THEIR_READER = tuple(op for op, row in COSTS.items() if row.place in (ALIAS, FUSED))
+VIEWS = tuple(op for op in OF_THEIR_READER if COSTS[op].operations is _none and op not in PADDINGS)
 
 
 def _row(op: Op) -> OpCost:

@@ -16,12 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core.backends.base import Array, Setting, is_static
-from tempo_core.ir import ops
+from tempo_core.ir import costs, ops
 from tempo_core.prices import is_dear_in_padding, pays_to_keep_sum_apart
-
-_OF_ITS_READER = (
-    ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Identity, ops.Reshape, ops.Permute, ops.Broadcast, ops.Slice, ops.Flip,
-)  # fmt: skip
 
 
 class Apart:
@@ -49,7 +45,8 @@ class Apart:
 
     def note(self, op: ops.Op, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Remember how an operation's results are computed."""
-        is_dear, is_fused = is_dear_in_padding(op), isinstance(op, _OF_ITS_READER)
+        is_dear = is_dear_in_padding(op)
+        is_fused = isinstance(op, costs.OF_THEIR_READER) and not isinstance(op, costs.PADDINGS)
         if is_dear or (is_fused and not self._dear.isdisjoint(sources)):
             self._dear.update(targets)
         if self._pads or (is_fused and not is_dear and not self._padded.isdisjoint(sources)):
@@ -71,7 +68,7 @@ class Apart:
     def _is_padding(self, op: ops.Op, shape: Sequence[int]) -> bool:
         """Whether elements of an op's result lie outside of its operand, or of one of them."""
         if not isinstance(op, ops.Slice):
-            return isinstance(op, (ops.Pad, ops.Concat))
+            return isinstance(op, costs.PADDINGS)
         start, stop = self.at.value(op.start), self.at.value(op.stop)
         return bool(is_static(start) and is_static(stop) and (start < 0 or stop > shape[op.axis]))
 

@@ -242,7 +242,7 @@ class Island:
         reads: Reads = {}
         for position, slot in enumerate(sources):
             value = self.values[slot]
-            is_part = isinstance(op, (ops.Slice, ops.Gather)) and position == 0
+            is_part = isinstance(op, costs.PARTS) and position == 0
             for source, amount in (_sliced(value, bytes) if is_part else value.reads).items():
                 reads[source] = amount if source not in reads else _larger(amount, reads[source])
         return reads

@@ -98,6 +98,13 @@ def test_operations_and_place(op: Op, inputs: list[TensorType], number: Expr | i
     assert costs.place(op, types) == place
 
 
+def test_what_is_a_part_of_its_reader_follows_from_the_places() -> None:
+    fused = {type(op) for op, _, _, place in ROWS if place in (costs.FUSED, costs.ALIAS)}
+    assert set(costs.OF_THEIR_READER) == fused - {ops.Gather, ops.ScatterAdd}  # these two with a single index alone
+    computing = {ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast}
+    assert set(costs.VIEWS) == set(costs.OF_THEIR_READER) - computing - set(costs.PADDINGS)
+
+
 def test_only_sorts_take_a_logarithm() -> None:
     assert costs.sorted_axis(ops.Argsort(1), (f32(T, 3),)) == 3
     assert costs.sorted_axis(ops.CumSum(1), (f32(T, 3),)) is None

@@ -32,6 +32,12 @@ def pairs(limit: int | str | None = None, **options: Any) -> tp.Program[Any]:
     return context.compile({T: 200}, {"y": y}, tp.Config(memory_limit=limit, **options))
 
 
+def lengths(**options: Any) -> tp.Program[Any]:
+    """The same program, of which each run chooses the number of points."""
+    context, T, y = traced()
+    return context.compile({T: tp.upto(200)}, {"y": y}, tp.Config(**options))
+
+
 def rollouts(**options: Any) -> tp.Program[Any]:
     """Three device programs around a function on the host."""
     context = tp.Context("t")
@@ -79,15 +85,14 @@ def test_the_plan_counts_inputs_results_and_temporaries() -> None:
     assert plan.peak_host_bytes == 2 * 200 * 64 * 4  # the fed array and the result
 
 
-@pytest.mark.parametrize("make", [pairs, rollouts])
-@pytest.mark.parametrize("options", [{}, {"disable": ("vectorize",)}], ids=str)
-def test_temporaries_are_the_figure_of_xla(make: Any, options: dict[str, Any]) -> None:
-    program = make(**options)
-    usage = program.plan().usage
-    numbers = [at for at, moment in enumerate(usage.moments) if moment.name.startswith("device program")]
-    temporaries = [sum(t.bytes for t in usage.tensors if t.kind == "temporary" and t.first == at) for at in numbers]
-    assert temporaries == xla_bytes(program) and sum(temporaries) > 0
-    assert all(moment.is_exact for moment in usage.moments)
+@pytest.mark.parametrize("make", [pairs, lengths, rollouts])
+def test_temporaries_are_the_figure_of_xla(make: Any) -> None:
+    for program in (make(), make(disable=("vectorize",))):
+        usage = program.plan().usage
+        numbers = [at for at, moment in enumerate(usage.moments) if moment.name.startswith("device program")]
+        temporaries = [sum(t.bytes for t in usage.tensors if t.kind == "temporary" and t.first == at) for at in numbers]
+        assert temporaries == xla_bytes(program) and sum(temporaries) > 0
+        assert all(moment.is_exact for moment in usage.moments)
 
 
 def test_the_temporaries_of_all_devices_count() -> None:
