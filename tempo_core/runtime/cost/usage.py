@@ -21,7 +21,7 @@ from tempo_core.runtime.cost.count import cost_of, size_at_an_end
 from tempo_core.runtime.cost.kernels import bytes_of
 from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, statements
 from tempo_core.runtime.staged.stage import Staged
-from tempo_core.schedule import Scheduled, Storage
+from tempo_core.schedule import Scheduled
 
 DEVICE, HOST, TEMPORARY = "device", "host", "temporary"
 
@@ -148,9 +148,15 @@ class _Counting:
     def _line(self, node: Node) -> str:
         return next(iter(self.sources.of(node)), node.where) or ""
 
-    def _store(self, key: Key, storage: Storage, place: str, first: int, last: int) -> None:
+    def _store(self, key: Key, place: str, first: int, last: int, kind: str = "") -> None:
+        node, storage = self.graph[key[0]], self.scheduled.storage[key]
+        kind = kind or storage.kind
+        self._add(self.labels[key], node.outputs[key[1]], kind, storage.slots, place, first, last, self._line(node))
+
+    def _argument(self, key: Key, type: TensorType, place: str, first: int, last: int) -> None:
+        """A value that a function on the host takes or gives."""
         node = self.graph[key[0]]
-        self._add(self.labels[key], node.outputs[key[1]], storage.kind, storage.slots, place, first, last, self._line(node))
+        self._add(self.labels.get(key, node.name), type, "argument", (), place, first, last, self._line(node))
 
     def _result(self, node: Node, place: str, first: int, last: int) -> None:
         """A result: the values that it reads of its source, and these at each point of its own steps, of which a run may choose one."""
@@ -175,8 +181,8 @@ class _Counting:
         for node in self.graph:
             if isinstance(node.op, Input):
                 self._add(node.op.name, node.outputs[0], "input", (), place, 0, 0, node.where)
-        for key, storage in self.scheduled.storage.items():
-            self._store(key, storage, place, 0, 0)
+        for key in self.scheduled.storage:
+            self._store(key, place, 0, 0)
         for node in self._results():
             self._result(node, HOST, 0, 0)
         if largest is not None and largest.numbers["temporaries"]:
@@ -190,26 +196,9 @@ class _Counting:
         end = len(self.moments) - 1
         at = {id(item): number for item, number in self.placed}
         launches = [(item, number) for item, number in self.placed if isinstance(item, Segment)]
+        calls = {item.slot: at[id(item)] for item, _ in self.placed if isinstance(item, HostCall)}
         self._inputs(staged, launches, end)
-        created = {key: number for segment, number in launches for key in segment.creates}
-        passed = {key for segment, _ in launches for keys in segment.stores_passed for key in keys}
-        returned = {key for segment, _ in launches for key in segment.writes}
-        self.outside = passed | returned | set(staged.kept)
-        for key in staged.store_keys:
-            if key not in self.outside:
-                continue  # it begins and ends in one device program, as a temporary
-            if key not in self.scheduled.storage:  # a result inside of a loop
-                self._result(self.graph[key[0]], DEVICE, created.get(key, 0), end)
-                continue
-            storage = self.scheduled.storage[key]
-            if key in staged.kept:
-                self._store(key, storage, HOST, 0, end)
-                readers = [number for segment, number in launches if key in segment.reads]
-                if readers:
-                    self._store(key, storage, DEVICE, readers[0], end)
-            else:
-                self._store(key, storage, DEVICE, created.get(key, 0), end)
-        calls = {item.slot: item for item, _ in self.placed if isinstance(item, HostCall)}
+        self._stores(staged, launches, end)
         for segment, number in launches:
             for fetch in segment.fetches:
                 node = self.graph[fetch.execute.node]
@@ -217,38 +206,37 @@ class _Counting:
                     self._result(node, DEVICE, number, end)
                     self._result(node, HOST, end, end)
                     continue
-                call = at[id(calls[fetch.slot])]
                 for edge in staged.lowering.edges(fetch.execute):
-                    type, source = self.graph.edge_type(edge), self.graph[edge.source]
-                    for place, first, last in ((DEVICE, number, end), (HOST, call, call)):
-                        self._add(
-                            self.labels.get((edge.source, edge.output), source.name),
-                            type,
-                            "argument",
-                            (),
-                            place,
-                            first,
-                            last,
-                            self._line(source),
-                        )
+                    key, type = (edge.source, edge.output), self.graph.edge_type(edge)
+                    self._argument(key, type, DEVICE, number, end)
+                    self._argument(key, type, HOST, calls[fetch.slot], calls[fetch.slot])
             for put in segment.puts:
                 for output in put.outputs:
-                    node = self.graph[put.execute.node]
-                    for place, first in ((HOST, min(at[id(calls[put.slot])], number)), (DEVICE, number)):
-                        self._add(
-                            self.labels[node.id, output],
-                            node.outputs[output],
-                            "argument",
-                            (),
-                            place,
-                            first,
-                            number,
-                            self._line(node),
-                        )
+                    key, type = (put.execute.node, output), self.graph[put.execute.node].outputs[output]
+                    self._argument(key, type, HOST, min(calls[put.slot], number), number)
+                    self._argument(key, type, DEVICE, number, number)
             self._temporaries(staged, segment, number)
         for node in self._results():
             if (node.id, 0) in staged.kept_outputs:
                 self._result(node, HOST, end, end)
+
+    def _stores(self, staged: Staged, launches: Sequence[tuple[Segment, int]], end: int) -> None:
+        """Stores that outlive a device program. The others begin and end in one, as temporaries."""
+        created = {key: number for segment, number in launches for key in segment.creates}
+        passed = {key for segment, _ in launches for keys in segment.stores_passed for key in keys}
+        self.outside = passed | {key for segment, _ in launches for key in segment.writes} | set(staged.kept)
+        for key in staged.store_keys:
+            if key not in self.outside:
+                continue
+            if key not in self.scheduled.storage:  # a result inside of a loop
+                self._result(self.graph[key[0]], DEVICE, created.get(key, 0), end)
+            elif key not in staged.kept:
+                self._store(key, DEVICE, created.get(key, 0), end)
+            else:
+                self._store(key, HOST, 0, end)
+                readers = [number for segment, number in launches if key in segment.reads]
+                if readers:
+                    self._store(key, DEVICE, readers[0], end)
 
     def _inputs(self, staged: Staged, launches: Sequence[tuple[Segment, int]], end: int) -> None:
         """Fed arrays: the caller's on the host, and on the device, during a launch or, if several launches read them, the whole run."""
@@ -287,22 +275,21 @@ class _Counting:
     # -- temporaries of device programs -------------------------------------------------------------------------------
 
     def _of_program(self, staged: Staged, segment: Segment, loops: tuple[str, ...]) -> Moment:
-        name, largest = f"device program {segment.number}", self._largest(segment)
+        largest = max(self._nodes(segment), key=self._values, default=None)
         statement, line = ("", "") if largest is None else (self.statements[largest.id], self._line(largest))
-        return Moment(name, ", ".join(loops), statement, line, is_exact=staged.temporaries(segment) is not None)
+        is_exact = staged.temporaries(segment) is not None
+        return Moment(f"device program {segment.number}", ", ".join(loops), statement, line, is_exact=is_exact)
 
     def _temporaries(self, staged: Staged, segment: Segment, number: int) -> None:
         """The rows of temporaries: the stores inside the device program as far as they fit in its figure, and one row for the rest."""
-        nodes = self._nodes(segment)
-        inside = [(node.id, k) for node in nodes for k in range(len(node.outputs)) if self._is_inside((node.id, k))]
+        nodes, stores = self._nodes(segment), self._inside(segment)
         bytes = staged.temporaries(segment)
         if bytes is None:
-            bytes = sum(map(self._bytes, inside)) + max(map(self._values, nodes), default=0)
-        for key in sorted(inside, key=self._bytes, reverse=True):
-            if 0 < self._bytes(key) <= bytes:
-                node, slots = self.graph[key[0]], self.scheduled.storage[key].slots
-                self._add(self.labels[key], node.outputs[key[1]], TEMPORARY, slots, DEVICE, number, number, self._line(node))
-                bytes -= self._bytes(key)
+            bytes = sum(stores.values()) + max(map(self._values, nodes), default=0)
+        for key in sorted(stores, key=lambda key: -stores[key]):
+            if 0 < stores[key] <= bytes:
+                self._store(key, DEVICE, number, number, TEMPORARY)
+                bytes -= stores[key]
         moment = self.moments[number]
         self._add_bytes(f"temporaries of {moment.name}", bytes, DEVICE, number, moment.line)
 
@@ -311,18 +298,13 @@ class _Counting:
         numbers = dict.fromkeys(execute.node for item in segment.items for execute in statements(item))
         return [self.graph[number] for number in numbers]
 
-    def _is_inside(self, key: Key) -> bool:
-        """Whether a value has a store of several slots that begins and ends in one device program."""
-        return key in self.scheduled.storage and self.scheduled.storage[key].size > 1 and key not in self.outside
-
-    def _bytes(self, key: Key) -> int:
-        """The bytes of a store."""
-        type = self.graph[key[0]].outputs[key[1]]
-        return self._size(type) * self.scheduled.storage[key].size
-
-    def _largest(self, segment: Segment) -> Node | None:
-        """The statement with the largest values."""
-        return max(self._nodes(segment), key=self._values, default=None)
+    def _inside(self, segment: Segment) -> dict[Key, int]:
+        """The stores of several slots that begin and end in a device program, with their bytes."""
+        keys = ((node.id, output) for node in self._nodes(segment) for output in range(len(node.outputs)))
+        sizes = {
+            key: self.scheduled.storage[key].size for key in keys if key in self.scheduled.storage and key not in self.outside
+        }
+        return {key: size * self._size(self.graph[key[0]].outputs[key[1]]) for key, size in sizes.items() if size > 1}
 
     def _values(self, node: Node) -> int:
         """The bytes of the values that a statement computes into memory, from their types alone."""
