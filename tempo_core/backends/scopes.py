@@ -1,7 +1,6 @@
 """Names in the metadata of XLA's operations: the loop, the statement and the operation in an island that each of them comes from.
 
-Statements always have names: the plan reads them for the line of each temporary (`runtime/cost/traced.py`). Loops and the operations of islands
-have names only in a program that is lowered for its profile (`report/programs/profile_staged.py`): `with naming() as scopes: ...`.
+They have names only in a program that is lowered for its profile (`report/programs/profile_staged.py`): `with naming() as scopes: ...`.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _SCOPES: ContextVar[Scopes | None] = ContextVar("scopes", default=None)
 
 @contextmanager
 def naming(digest: str = "") -> Iterator[Scopes]:
-    """What is lowered inside has the names of its loops and of operations in islands, and names for its device programs."""
+    """What is lowered inside has the names of its loops, statements and operations in islands, and names for its device programs."""
     scopes = Scopes(digest)
     token = _SCOPES.set(scopes)
     try:
@@ -75,13 +74,17 @@ def loop_scope(label: str) -> AbstractContextManager[object]:
 
 
 def statement_scope(node: int, branch: int | None) -> AbstractContextManager[object]:
-    """The scope of a statement: a node, or a branch of a recurrence."""
-    return jax.named_scope(f"tempo_s{node}" if branch is None else f"tempo_s{node}b{branch}")
+    """The scope of a statement, under `naming`: a node, or a branch of a recurrence."""
+    return _scope(f"tempo_s{node}" if branch is None else f"tempo_s{node}b{branch}")
 
 
 def instruction_scope(number: int) -> AbstractContextManager[object]:
     """The scope of an operation in an island, under `naming`."""
-    return nullcontext() if _SCOPES.get() is None else jax.named_scope(f"tempo_i{number}")
+    return _scope(f"tempo_i{number}")
+
+
+def _scope(name: str) -> AbstractContextManager[object]:
+    return nullcontext() if _SCOPES.get() is None else jax.named_scope(name)
 
 
 def program_name(number: int) -> str:
