@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tempo_core.ir import ops
-from tempo_core.ir.graph import Edge, Graph, is_identity
+from tempo_core.ir.graph import Edge, Graph, constant_number, is_identity
 from tempo_core.ir.ops import Op
 from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.passes.clean import gathers, masks, repeats
-from tempo_core.passes.clean.view import View, constant_number
+from tempo_core.passes.clean.view import View
 from tempo_core.symbolic.condition import TRUE, Truth
 from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.proof import provably_nonnegative
