@@ -271,8 +271,10 @@ class _Lifting:
             last = index.start if suffixes else index.stop - 1
             if isinstance(op, ops.Argmax):
                 element = _at(point, positions_of_maxima(whole, x, axis, suffixes), axis, last)
-                start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
-                return _or_neutral(point, point.add(ops.Binary("sub"), element, start), "sum", index)
+                if index.start != 0:
+                    start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
+                    element = point.add(ops.Binary("sub"), element, start)
+                return _or_neutral(point, element, "sum", index)
             scan = SCANS[fn](whole, x, axis, suffixes) if gamma is None else _discounted(whole, x, axis, gamma, suffixes)
             element = _at(point, scan, axis, last)
             return _or_neutral(point, element, fn, index)
