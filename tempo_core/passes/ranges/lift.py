@@ -36,7 +36,8 @@ from tempo_core.symbolic.proof import provably_nonnegative
 class Lift(Pass):
     """Compute a reduction or recurrence once over the whole step, not anew at each point.
 
-    Reductions of prefixes and suffixes become scans (`scans.py`). Discounted suffix sums and linear recurrences become
+    Reductions of prefixes and suffixes become scans (`scans.py`), also sums whose terms depend on the reader, such as those of a variance
+    or a softmax (`sums.py`, `moments.py`). Discounted suffix sums and linear recurrences become
     `LinearScan`. A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block
     (`window_reductions.py`). Functions of the elements are computed once a point (`ir/ranges/elements.py`). If a loop computes the elements, in the
     order in which they are reduced, it carries the reduction from one point to the next. Three kinds stay as they are: other
@@ -200,7 +201,7 @@ class _Lifting:
         elements = Elements(self.graph, node, step, index)
         each = elements.of_reduced(node, reads)
         is_scan = index.start == 0 or index.stop == step.bound_expr
-        term = Terms(elements).of_sum(node, reads.axes) if each is None and is_scan else None
+        term = Terms(elements).of_reduced(node, reads.axes) if each is None and is_scan else None
         if each is None and (term is None or self._varies(term, moving)):
             return None
         if is_scan and elements.reads & self.streams(step).keys() and _is_short(node, index, step):
@@ -232,8 +233,7 @@ class _Lifting:
 
     def _varies(self, term: Term, steps: frozenset[Symbol]) -> bool:
         """Whether the shape of what is summed varies with some steps: no one array has its values at all points."""
-        factors = [factor for factor in (term.element, term.point) if factor is not None]
-        return any(size.steps & steps for factor in factors for size in self.graph.edge_type(factor).shape)
+        return any(size.steps & steps for factor in term.factors for size in self.graph.edge_type(factor).shape)
 
     def _carried(self, node: Node, reads: Reads, each: Edge) -> Edge:
         """The reduction as a recurrence: that of the neighbour, and the reader's own element."""
@@ -271,8 +271,10 @@ class _Lifting:
             last = index.start if suffixes else index.stop - 1
             if isinstance(op, ops.Argmax):
                 element = _at(point, positions_of_maxima(whole, x, axis, suffixes), axis, last)
-                start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
-                return _or_neutral(point, point.add(ops.Binary("sub"), element, start), "sum", index)
+                if index.start != 0:
+                    start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
+                    element = point.add(ops.Binary("sub"), element, start)
+                return _or_neutral(point, element, "sum", index)
             scan = SCANS[fn](whole, x, axis, suffixes) if gamma is None else _discounted(whole, x, axis, gamma, suffixes)
             element = _at(point, scan, axis, last)
             return _or_neutral(point, element, fn, index)
