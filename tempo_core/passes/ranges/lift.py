@@ -16,9 +16,9 @@ from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.ranges.terms import Term, Terms
 from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
 from tempo_core.passes.decisions import note
-from tempo_core.passes.ranges.linear_attention import Blocks
+from tempo_core.passes.ranges.linear_attention import Blocks, in_blocks
 from tempo_core.passes.ranges.outer import outer_products
-from tempo_core.passes.ranges.recurrences import comes_in_order, lift_recurrences
+from tempo_core.passes.ranges.recurrences import Scan, comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
 from tempo_core.passes.ranges.scans import SCANS, evaluated, positions_of_maxima, spread
 from tempo_core.passes.ranges.sums import Summation
@@ -56,27 +56,28 @@ class Lift(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
-        lift_recurrences(graph)
+        scans = lift_recurrences(graph)
         graph = remove_dead(graph)
-        _lift_contracted_sums(graph)
         visited: set[int] = set()
         while new := [node for node in graph if node.id not in visited]:
             visited.update(node.id for node in new)
             lifting = _Lifting(graph)
             for node in new:
                 lifting.lift(node)
+            scans += lifting.scans
             graph = remove_dead(graph)  # what is left of the new nodes: the elements of a range may reduce another range
-        return graph
+        _lift_contracted_sums(graph, scans)
+        return remove_dead(graph)
 
 
-def _lift_contracted_sums(graph: Graph) -> None:
+def _lift_contracted_sums(graph: Graph, scans: list[Scan]) -> None:
     """Rewrite, in place, contractions of running sums of outer products."""
     lifting = _Lifting(graph)
-    for running, contractions in contracted_sums(graph, lifting.is_there):
-        blocks = Blocks(graph, running)
-        for contraction in contractions:
-            lifting.take_over(contraction.node, blocks.contracted(contraction))
-            note(contraction.node.id, "computed in blocks of points, without the running sums that it reads")
+    sums, readers = contracted_sums(graph, scans, lifting.is_there)
+    blocks = {number: Blocks(graph, running) for number, running in sums.items()}
+    for reader in readers:
+        lifting.take_over(reader.node, in_blocks(graph, blocks, reader))
+        note(reader.node.id, "computed in blocks of points, without the running sums that it reads")
 
 
 def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
@@ -119,6 +120,7 @@ class _Lifting:
 
     def __init__(self, graph: Graph):
         self.graph = graph
+        self.scans: list[Scan] = []  # the sums of all prefixes or suffixes
         self._numbers: dict[frozenset[Symbol], dict[int, int]] = {}
         self._streams: dict[Symbol, dict[int, str]] = {}
         self.has_sources = any(isinstance(node.op, ops.Udf) and node.op.stateful for node in graph)
@@ -275,6 +277,10 @@ class _Lifting:
                     start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
                     element = point.add(ops.Binary("sub"), element, start)
                 return _or_neutral(point, element, "sum", index)
+            is_of_all = index.stop == step.expr + 1 if index.start == 0 else index.start == step.expr
+            if fn == "sum" and gamma is None and axis == 0 and is_of_all:
+                at = tuple(Point(s.expr) for s in self.graph[x.source].domain.steps)
+                self.scans.append(Scan(node, step, suffixes, None, replace(x, index=at)))
             scan = SCANS[fn](whole, x, axis, suffixes) if gamma is None else _discounted(whole, x, axis, gamma, suffixes)
             element = _at(point, scan, axis, last)
             return _or_neutral(point, element, fn, index)
