@@ -74,7 +74,7 @@ def reduced(build: Builder, fn: str, value: Labelled, kept: Sequence[Label]) -> 
 class Blocks:
     """A running sum in blocks of points: its factors, its decays, and the sums of all blocks before each.
 
-    `gated` is the factor whose own dimensions have gates of their own.
+    `gated` is the factor that has gates along dimensions of its own.
     """
 
     graph: Graph
@@ -83,7 +83,7 @@ class Blocks:
     def __post_init__(self) -> None:
         running, self.step, self.reverse = self.running, self.running.step, self.running.reverse
         self.gated = next((slot for slot in range(2) if set(running.of_one(slot)) & set(running.gate.axes)), None)
-        self.points = points_of_a_block(self.gated is not None)
+        self.points = points_of_a_block(any(set(running.of_one(slot)) <= set(running.gate.axes) for slot in range(2)))
         self.count = (self.step.bound_expr + self.points - 1) // self.points
         self.once = self.builder(running.node)
         self.not_finite: list[Labelled] = []
@@ -148,17 +148,14 @@ class Blocks:
         query = self._cut(build, self._at_all_points(build, Factor(contraction.query, contraction.axes)))
         key, value = (self.factors[k].renamed(ROW, COLUMN) for k in (slot, 1 - slot))
         decays, from_start = self.decays_of(build, contraction.before)
+        weights = product(build, query, key, [axis for axis in of_key if axis not in decays.labels])
+        weights = combined(build, "mul", decays, weights)
+        weights = reduced(build, "sum", weights, [label for label in weights.labels if label not in of_key])
         if self.gated == slot:
-            weights = product(build, combined(build, "mul", decays, key), query, of_key)
             earlier = product(build, combined(build, "mul", query, from_start), self.before, of_key)
         else:
-            weights = product(build, query, key, of_key)
             earlier = combined(build, "mul", product(build, query, self.before, of_key), from_start)
-            if self.gated is None:
-                weights = combined(build, "mul", weights, decays)
-            else:
-                value = combined(build, "mul", decays, value)
-        total = combined(build, "add", product(build, value, weights, (COLUMN,)), earlier)
+        total = combined(build, "add", product(build, weights, value, (COLUMN,)), earlier)
         return self._joined(build, total, contraction.results, [(self, contraction.before)])
 
     def paired(self, pairing: Pairing, other: Blocks) -> Labelled:
@@ -167,22 +164,27 @@ class Blocks:
         Within a block, each sum is one of outer products with decays, and of what came before: the product of two such sums is a sum
         over all pairs of these.
         """
-        build, kept = self.builder(pairing.node), pairing.kept
-        own = {slot: self.running.of_one(slot) for slot in range(2) if slot != kept}  # what is contracted within each pair
+        build, results = self.builder(pairing.node), pairing.results
         mine = [factor.renamed(ROW, COLUMN) for factor in self.factors]
         theirs = [other.factors[slot].renamed(ROW, PARTNER) for slot in pairing.slots]
         decays, start = self.decays_of(build, pairing.before[0])
         other_decays, other_start = other.decays_of(build, pairing.before[1])
         other_decays = other_decays.renamed(COLUMN, PARTNER)
         weights, rows, columns = None, other.before, self.before
-        for slot, axes in own.items():
-            pairs = product(build, mine[slot], theirs[slot], axes)
-            weights = pairs if weights is None else combined(build, "mul", weights, pairs)
-            rows, columns = product(build, mine[slot], rows, axes), product(build, theirs[slot], columns, axes)
+        for slot in range(2):
+            axes = [axis for axis in self.running.of_one(slot) if axis not in results]
+            if axes:
+                pairs = product(build, mine[slot], theirs[slot], axes)
+                weights = pairs if weights is None else combined(build, "mul", weights, pairs)
+                rows, columns = product(build, mine[slot], rows, axes), product(build, theirs[slot], columns, axes)
+            else:  # all its own dimensions stay
+                decays, other_decays = (
+                    combined(build, "mul", decays, mine[slot]),
+                    combined(build, "mul", other_decays, theirs[slot]),
+                )
         assert weights is not None
-        if kept is not None:
-            decays, other_decays = (combined(build, "mul", a, b[kept]) for a, b in ((decays, mine), (other_decays, theirs)))
-        both = product(build, self.before, other.before, [axis for axes in own.values() for axis in axes])
+        own = (*self.running.of_one(0), *self.running.of_one(1))
+        both = product(build, self.before, other.before, [axis for axis in own if axis not in results])
 
         def summed(products: Labelled, earlier: Labelled) -> Labelled:
             """A sum over this running sum's products in the block, and over what came before."""
@@ -191,8 +193,8 @@ class Blocks:
 
         inside = product(build, other_decays, summed(weights, columns), (PARTNER,))
         total = combined(build, "add", inside, combined(build, "mul", summed(rows, both), other_start))
-        total = reduced(build, "sum", total, (BLOCK, ROW, *pairing.results))
-        return self._joined(build, total, pairing.results, list(zip((self, other), pairing.before, strict=True)))
+        total = reduced(build, "sum", total, (BLOCK, ROW, *results))
+        return self._joined(build, total, results, list(zip((self, other), pairing.before, strict=True)))
 
     def _joined(self, build: Builder, total: Labelled, results: tuple[Label, ...], read: list[tuple[Blocks, bool]]) -> Labelled:
         """What blocks have, at all points, and what is not finite in the sums that each point reads."""

@@ -79,7 +79,7 @@ class Pairing:
     """A node that sums the products of two running sums over all dimensions but `results`.
 
     `merge` selects the products at some points, and zeros at others. `slots` are the factors of the second sum with the own dimensions of
-    each factor of the first one. `kept` is the factor of the first one whose own dimensions are among the results.
+    each factor of the first one. The results have the dimensions of both gates, and lack some of one of the factors.
     """
 
     node: Node
@@ -89,7 +89,6 @@ class Pairing:
     merge: Node | None
     slots: tuple[int, int]
     results: tuple[int, ...]
-    kept: int | None
 
 
 Reader = Contraction | Pairing
@@ -225,10 +224,8 @@ class _Readers:
                 node = self._sum_of_each_point(user, summed, first.step)
                 is_sum = isinstance(node.op, ops.Reduce) and node.op.fn == "sum" and node.domain == summed.domain
                 results = tuple(k for k in range(summed.outputs[0].rank) if not is_sum or k not in node.op.axes)  # type: ignore[attr-defined]
-                parts = [set(first.of_one(slot)) & set(results) for slot in range(2)]
-                kept = next((slot for slot in range(2) if parts[slot]), None)
-                is_whole = kept is None or (parts[kept] == set(first.of_one(kept)) and not parts[1 - kept])
-                if not is_sum or None in slots or not is_whole or not {*first.gate.axes, *second.gate.axes} <= set(results):
+                is_contracted = any(not set(first.of_one(slot)) <= set(results) for slot in range(2))
+                if not is_sum or None in slots or not is_contracted or not {*first.gate.axes, *second.gate.axes} <= set(results):
                     return []
-                pairings.append(Pairing(node, (first, second), before, product, merge, slots, results, kept))  # type: ignore[arg-type]
+                pairings.append(Pairing(node, (first, second), before, product, merge, slots, results))  # type: ignore[arg-type]
         return pairings

@@ -270,6 +270,25 @@ def test_a_selection_forgets_what_is_not_finite() -> None:
     assert np.isfinite(expected[7:36]).all() and not np.isfinite(expected[3:7]).all()
 
 
+def test_values_of_heads_that_share_their_keys() -> None:
+    """A gate of a head, which only one of the factors has: the keys are those of all heads (Mamba-2)."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        q, k = (tp.input(each, (3,), domain=(t,)) for each in "qk")
+        v, a = tp.input("v", (2, 3), domain=(t,)), tp.input("a", (2,), domain=(t,))
+        s = tp.recurrence((2, 3, 3), domain=(t,), name="s")
+        after = a.expand_dims(1).expand_dims(2) * s + k.expand_dims(1) * v.expand_dims(1)
+        tp.carry(s, tp.zeros((2, 3, 3)), after)
+        y = q @ after
+        outputs = [y, *tp.grad(tp.sin(y)[0:T].sum(), [q, k, v, a])]
+    assert scans_of_states(lifted(ctx, outputs)) == {"((T + 31)//32)"}
+    inputs = {"q": normal(40, 3), "k": normal(40, 3, seed=1), "v": normal(40, 2, 3, seed=2), "a": normal(40, 2, seed=3)}
+    inputs = {name: value.astype("float32") for name, value in inputs.items()}
+    expected = reference.evaluate(ctx, outputs, {T: 40}, inputs)
+    for result, value in zip(ctx.run({T: 40}, outputs, inputs), expected, strict=True):
+        assert_same(result, value, 1e-4)
+
+
 def test_gates_that_parameters_learn() -> None:
     """A gate that is the same at all points, and its gradient."""
     ctx = tp.Context("t")
