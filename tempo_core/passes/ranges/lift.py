@@ -45,7 +45,8 @@ class Lift(Pass):
     reduce them as it goes), and recurrences over values that the host gives one timestep after the other.
 
     Contractions of a prefix or suffix with values of the reader become contractions of the whole step (`whole.py`, `outer.py`).
-    Contractions of running sums of outer products are computed in blocks of points, without the sums (`running.py`, `linear_attention.py`).
+    Contractions of running sums of outer products, perhaps with decay, are computed in blocks of points, without the sums (`running.py`,
+    `linear_attention.py`).
 
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
     Rewrite: `y[t] = k[0:t + 1] @ q[t]` -> `s[t] = k[0:T] @ q[t]; y[t] = s[t].spatial[0:t + 1]`
@@ -279,7 +280,7 @@ class _Lifting:
                 return _or_neutral(point, element, "sum", index)
             is_of_all = index.stop == step.expr + 1 if index.start == 0 else index.start == step.expr
             if fn == "sum" and gamma is None and axis == 0 and is_of_all:
-                at = tuple(Point(s.expr) for s in self.graph[x.source].domain.steps)
+                at = tuple(Point(step.expr) if isinstance(each, Range) else each for each in x.index)
                 self.scans.append(Scan(node, step, suffixes, None, replace(x, index=at)))
             scan = SCANS[fn](whole, x, axis, suffixes) if gamma is None else _discounted(whole, x, axis, gamma, suffixes)
             element = _at(point, scan, axis, last)

@@ -207,12 +207,14 @@ class Blocks:
 
     def _reached(self, build: Builder, kept: tuple[Label, ...], before: bool) -> Labelled:
         """What is not finite in the factors, at the points whose sums contain it. A gate of zero ends it, as it ends a sum."""
-        gates = self._gates()
-        is_open = build.add(ops.Compare("ne"), gates.edge, spread(build, gates.edge, 0.0))
-        gates = replace(gates, edge=build.add(ops.Cast(build.type(gates.edge).dtype), is_open))
-        terms = combined(build, "add", *(reduced(build, "sum", each, kept) for each in self.not_finite))
-        coefficients = repeated(build, reduced(build, "max", gates, kept), terms.labels, build.type(terms.edge).shape)
-        sums = build.add(ops.LinearScan(0, self.reverse), coefficients, terms.edge)
+        gates, terms = self._gates(), combined(build, "add", *(reduced(build, "sum", each, kept) for each in self.not_finite))
+        if POINT in gates.labels:
+            is_open = build.add(ops.Compare("ne"), gates.edge, spread(build, gates.edge, 0.0))
+            gates = replace(gates, edge=build.add(ops.Cast(build.type(gates.edge).dtype), is_open))
+            gate = repeated(build, reduced(build, "max", gates, kept), terms.labels, build.type(terms.edge).shape)
+            sums = build.add(ops.LinearScan(0, self.reverse), gate, terms.edge)
+        else:
+            sums = build.add(ops.CumSum(0, self.reverse), terms.edge)
         return replace(terms, edge=self._later(build, sums) if before else sums)
 
     # -- parts ------------------------------------------------------------------------------------------------------------

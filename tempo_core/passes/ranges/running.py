@@ -188,7 +188,8 @@ class _Readers:
 
     def _contraction(self, running: RunningSum, before: bool, node: Node, slot: int) -> Contraction | None:
         op, query = node.op, node.inputs[1 - slot]
-        if not isinstance(op, ops.Dot) or running.step not in node.domain or not self._is_readable(query, running.step):
+        is_readable = query.source not in self.reads and self._is_readable(query, running.step)
+        if not isinstance(op, ops.Dot) or running.step not in node.domain or not is_readable:
             return None
         contracts, batches = (op.left_contract, op.right_contract), (op.left_batch, op.right_batch)
         factor = running.slot_of(contracts[slot])
@@ -212,9 +213,11 @@ class _Readers:
 
     def _pairings(self, product: Node, left: Read | None, right: Read | None) -> list[Reader]:
         """All that reads the products of two running sums, if these are sums of them, or of a selection of them and zeros."""
-        if left is None or right is None or left[0].step != right[0].step:
+        if left is None or right is None:
             return []
         (first, _), (second, _), before = left, right, (left[1], right[1])
+        if first.step != second.step or set(first.gate.axes) != set(second.gate.axes):
+            return []
         slots = tuple(second.slot_of(first.of_one(slot)) for slot in range(2))
         pairings: list[Reader] = []
         for reader, _ in self.users[product.id]:
@@ -225,7 +228,7 @@ class _Readers:
                 is_sum = isinstance(node.op, ops.Reduce) and node.op.fn == "sum" and node.domain == summed.domain
                 results = tuple(k for k in range(summed.outputs[0].rank) if not is_sum or k not in node.op.axes)  # type: ignore[attr-defined]
                 is_contracted = any(not set(first.of_one(slot)) <= set(results) for slot in range(2))
-                if not is_sum or None in slots or not is_contracted or not {*first.gate.axes, *second.gate.axes} <= set(results):
+                if not is_sum or None in slots or not is_contracted or not set(first.gate.axes) <= set(results):
                     return []
                 pairings.append(Pairing(node, (first, second), before, product, merge, slots, results))  # type: ignore[arg-type]
         return pairings

@@ -321,9 +321,21 @@ def test_numbers_of_points_that_a_run_chooses(name: str) -> None:
 
 # -- what stays -----------------------------------------------------------------------------------------------------------------
 
+
+def test_sums_of_another_row_stay() -> None:
+    ctx = tp.Context("b", "t")
+    with ctx as ((b, B), (t, T)):
+        q, k = (tp.input(each, (3,), domain=(b, t)) for each in "qk")
+        y = q @ outer(q, k)[0, 0 : t + 1].sum(0)
+    inputs = {each: normal(2, 5, 3, seed=seed).astype("float32") for seed, each in enumerate("qk")}
+    (expected,) = reference.evaluate(ctx, [y], {B: 2, T: 5}, inputs)
+    assert_same(ctx.run({B: 2, T: 5}, [y], inputs, tp.Config(backend="numpy"))[0], expected)
+
+
 STAYING: dict[str, Callable[[Any, tp.Tensor, tp.Tensor], tp.Tensor]] = {
     "a result": lambda s, q, k: s,
     "another function of the sum": lambda s, q, k: tp.sin(s) @ q,
+    "a product with itself": lambda s, q, k: s @ s,
     "a contraction of both factors": lambda s, q, k: (s * (q.expand_dims(1) * k)).sum((0, 1)),
 }
 
