@@ -72,8 +72,7 @@ def compile_context(
     decisions: list[Decision] = []
 
     def transformed(numbers: Bounds) -> Graph:
-        fixed = tuple((bound, number) for bound, number in numbers.items() if bound not in limits)
-        passes = pipeline.pipeline(config.disable, config.unvectorized_steps, tiles, least, bool(ends), fixed)
+        passes = pipeline.pipeline(config.disable, config.unvectorized_steps, tiles, least, bool(ends), tuple(numbers.items()))
         try:
             return pipeline.run_verified(source, passes, finished)
         except InvalidGraphError:

@@ -752,8 +752,8 @@ class Program(Shown, Generic[R]):
         """
         config = self.config
         least = [(bound, limit.at_least) for bound, limit in self.limits.items()]
-        fixed = [(bound, number) for bound, number in self.bounds.items() if bound not in self.limits]
-        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles, least, bool(self.results.lengths), fixed)
+        numbers = tuple(self.bounds.items())
+        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles, least, bool(self.results.lengths), numbers)
         written = self._context.graph.copy()
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)

@@ -101,8 +101,8 @@ class Graph:
     """Nodes by id, in the order they were added. `order` is the context's step order. Cycles go through `Merge`.
 
     `derived` holds the bounds of steps that passes added, as expressions of other bounds. `chosen` are the steps of which a run takes
-    one point, which it is given: those of bounds that are known when a program runs (`passes/shapes/capacity.py`). `sizes` are the numbers of
-    bounds by which passes decided (`passes/tiles/strip.py`): for others, they decide anew. `branch_lines` holds the lines at
+    one point, which it is given: those of bounds that are known when a program runs (`passes/shapes/capacity.py`). `decided_for` is the
+    condition on bounds under which passes decided (`I <= J`, `T == 250`): for others, they decide anew. `branch_lines` holds the lines at
     which the user assigned the branches of each recurrence. It is right for the graph as written: passes renumber nodes and
     branches.
     """
@@ -112,7 +112,7 @@ class Graph:
     _next: int = 0
     derived: dict[Symbol, Expr] = field(default_factory=dict)
     chosen: tuple[Symbol, ...] = ()
-    sizes: dict[Symbol, int] = field(default_factory=dict)
+    decided_for: Bool = TRUE
     branch_lines: dict[int, list[str]] = field(default_factory=dict)
     changes: int = field(default=0, compare=False)  # how often a node was added or replaced
     facts: dict[Any, Any] = field(
@@ -165,15 +165,22 @@ class Graph:
             self._next,
             dict(self.derived),
             self.chosen,
-            self.sizes,
+            self.decided_for,
             facts=self.facts,
             range_lengths=self.range_lengths,
         )
 
-    def with_step(self, step: Symbol, bound: Expr) -> Graph:
-        """The same nodes with one more step, the innermost, whose bound is an expression of the present bounds."""
+    def fresh_step(self, name: str) -> Symbol:
+        """A step and a bound with names that the graph lacks: `name`, or `name` and a number."""
+        names = {symbol.name for step in self.order for symbol in (step, step.bound_symbol)}
+        numbered = (name if count == 1 else f"{name}{count}" for count in range(1, len(names) + 2))
+        free = next(each for each in numbered if not {each, each.upper()} & names)
+        return Symbol(free, free.upper())
+
+    def with_step(self, step: Symbol, bound: Expr, place: int | None = None) -> Graph:
+        """The same nodes with one more step, whose bound is an expression of the present bounds. By default it is the innermost one."""
         fresh = self.copy()
-        fresh.order = (*self.order, step)
+        fresh.order = (*self.order[:place], step, *(() if place is None else self.order[place:]))
         fresh.derived[step.bound_symbol] = bound
         return fresh
 
@@ -186,7 +193,7 @@ class Graph:
 
     def is_for(self, bounds: Mapping[Symbol, int]) -> bool:
         """Whether the passes that decided by numbers of bounds would decide the same for these."""
-        return all(bounds.get(bound) == number for bound, number in self.sizes.items())
+        return self.decided_for.evaluate(bounds)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ def remove_dead(graph: Graph, roots: Iterable[Node] | None = None) -> Graph:
 def renumbered(graph: Graph) -> Graph:
     """The same graph with nodes numbered 0, 1, ... in the order in which they can be read."""
     number = {old: new for new, old in enumerate(forward_order(graph))}
-    fresh = Graph(graph.order, derived=dict(graph.derived), chosen=graph.chosen, sizes=graph.sizes)
+    fresh = Graph(graph.order, derived=dict(graph.derived), chosen=graph.chosen, decided_for=graph.decided_for)
     for old in number:
         node = graph[old]
         fresh.put(replace(node, id=number[old], inputs=tuple([e.of(number[e.source]) for e in node.inputs])))

@@ -48,8 +48,9 @@ def pipeline(
     """The passes in their order, without the `disabled` ones (by name).
 
     `tiles` are the steps to tile, with the sizes of tiles; `least` the bounds that are known when the program runs, with their least
-    values; with `ends`, the run finds some of them out. `numbers` are the bounds that are known now.
+    values; with `ends`, the run finds some of them out. `numbers` are the bounds now: of those in `least`, the capacities.
     """
+    fixed = tuple((bound, number) for bound, number in numbers if bound not in dict(least))
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
     capacity = [Capacity(tuple(least)), Simplify(), Cse()] if least else []
     passes = [
@@ -66,7 +67,7 @@ def pipeline(
         Associate(but=tuple(unvectorized), loops=not {"vectorize", "pad"}.isdisjoint(disabled)),
         Pad(),
         Precompute(),
-        Wavefront(but=tuple(unvectorized)),
+        Wavefront(tuple(numbers), but=tuple(unvectorized)),
         Vectorize(but=tuple(unvectorized), masked=tuple(name for name, _ in tiles)),
         Simplify(),
         Cse(),
@@ -75,7 +76,7 @@ def pipeline(
         Simplify(),  # what a point adds may be one product: the gradient of a weight, of a part of a batch
         Associate(loops=True),  # chains of such products
         *tiling,
-        *([Strip(tuple(numbers), but=tuple(name for name, _ in tiles))] if numbers else []),
+        *([Strip(fixed, but=tuple(name for name, _ in tiles))] if fixed else []),
         Trim(),
         *capacity,
         Recompute(),

@@ -7,7 +7,7 @@ edge of the result, which has the leading dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -257,15 +257,10 @@ def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder) -
 
 def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
     """An expression or condition at all points of the step, as a vector; other steps keep their value."""
-    return evaluated_along(value, step.bound_expr, {step: lambda: build.add(ops.Iota(step.bound_expr))}, build)
-
-
-def evaluated_along(value: Expr | Bool, size: Expr, vectors: Mapping[Symbol, Callable[[], Edge]], build: Builder) -> Edge:
-    """An expression or condition as a vector of `size` elements, from the vectors of some steps; other steps keep their value."""
-    vector = (size,)
+    vector = (step.bound_expr,)
 
     def varies(part: Expr | Bool) -> bool:
-        return not vectors.keys().isdisjoint(part.symbols)
+        return step in part.symbols
 
     def spread(edge: Edge) -> Edge:
         return build.add(ops.Broadcast(vector, ()), edge)
@@ -292,7 +287,7 @@ def evaluated_along(value: Expr | Bool, size: Expr, vectors: Mapping[Symbol, Cal
 
     def of_atom(atom: Any) -> Edge:
         if isinstance(atom, Symbol):
-            return vectors[atom]() if atom in vectors else spread(build.add(ops.Eval(atom.expr)))
+            return build.add(ops.Iota(step.bound_expr)) if atom == step else spread(build.add(ops.Eval(atom.expr)))
         if isinstance(atom, (Minimum, Maximum)):
             return combine("minimum" if isinstance(atom, Minimum) else "maximum", [of_expr(a) for a in atom.args])
         assert isinstance(atom, (FloorDivide, Modulo))

@@ -1,4 +1,4 @@
-"""Regions of a `Merge`: the points of all steps but some at which the same branches apply."""
+"""Regions of a `Merge`: the points of all steps but one at which the same branches apply."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from tempo_core.symbolic.isl.relation import never
 
 @dataclass(frozen=True)
 class Region:
-    """Where `condition` holds, which lacks the steps, these branches apply: (number, condition on those steps alone), in order."""
+    """Where `condition` holds, which lacks the step, these branches apply: (number, the parts of its condition on the step), in order."""
 
     condition: Bool
     branches: tuple[tuple[int, Bool], ...]
 
 
-def regions(merge: Node, *steps: Symbol) -> list[Region] | None:
-    """The regions of a `Merge` without `steps`: they do not overlap, and contain all its points. None if there are too many.
+def regions(merge: Node, step: Symbol, beside: tuple[Symbol, ...] = ()) -> list[Region] | None:
+    """The regions of a `Merge` without `step`: they do not overlap, and contain all its points. None if there are too many.
 
-    None too if a part of a condition mentions both one of the steps and another one (`i + t < T`).
+    None too if a part of a condition mentions the step and another one (`i + t < T`) that is not one of `beside`.
 
     For `u[0, i] = a; u[k, 0] = b; u[k, i] = c` and the step i: `k == 0` with a, and `k >= 1` with b if `i == 0`, else c.
     """
-    return _regions(merge.domain, tuple(edge.condition for edge in merge.inputs), steps)
+    return _regions(merge.domain, tuple(edge.condition for edge in merge.inputs), step, beside)
 
 
 # Many recurrences, say all parameters of an optimizer, have branches under the same conditions.
 @functools.lru_cache(maxsize=4096)
-def _regions(points: Domain, conditions: tuple[Bool, ...], steps: tuple[Symbol, ...]) -> list[Region] | None:
-    split = [_parts(condition, steps) for condition in conditions]
-    if any(along.steps - set(steps) for along, _ in split):
+def _regions(points: Domain, conditions: tuple[Bool, ...], step: Symbol, beside: tuple[Symbol, ...]) -> list[Region] | None:
+    split = [_parts(condition, step) for condition in conditions]
+    if any(along.steps - {step, *beside} for along, _ in split):
         return None
-    others = tuple(s for s in points.steps if s not in steps)
-    domain = Domain(others, condition_without(points.condition, *steps))
+    domain = Domain(points.without(step).steps, condition_without(points.condition, step))
     try:
         places = _disjoint(domain, [rest for _, rest in split])
         all_regions = [
@@ -70,16 +69,16 @@ def _union(condition: Bool, other: Bool) -> Bool | None:
     return conjunction(*(part for part in condition.parts if part not in ours))
 
 
-def _parts(condition: Bool, steps: tuple[Symbol, ...]) -> tuple[Bool, Bool]:
-    """The parts of a conjunction that mention one of the steps, and the others."""
-    along = conjunction(*(part for part in condition.parts if not part.symbols.isdisjoint(steps)))
-    return along, condition_without(condition, *steps)
+def _parts(condition: Bool, step: Symbol) -> tuple[Bool, Bool]:
+    """The parts of a conjunction that mention the step, and the others."""
+    along = conjunction(*(part for part in condition.parts if step in part.symbols))
+    return along, condition_without(condition, step)
 
 
 def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_steps: list[Bool]) -> tuple[tuple[int, Bool], ...]:
-    """The branches that define some point of a region, each with its condition on the steps.
+    """The branches that define some point of a region, each with its condition on the step.
 
-    At every other point of the region, a branch defines the same points along the steps. So its read is right in all of the region.
+    At every other point of the region, a branch defines the same points along the step. So its read is right in all of the region.
     """
     branches: list[tuple[int, Bool]] = []
     earlier: Bool = FALSE

@@ -133,19 +133,12 @@ class _Splitting:
 
     def __init__(self, graph: Graph, step: Symbol, place: Expr, nodes: set[int]):
         self.step, self.place = step, place
-        names = {symbol.name for each in graph.order for symbol in (each, each.bound_symbol)}
-        name, count = f"{step.name}_first", 1
-        while name in names or name.upper() in names:
-            count += 1
-            name = f"{step.name}_first{count}"
-        self.first = Symbol(name, name.upper())
+        self.first = graph.fresh_step(f"{step.name}_first")
         # What is computed before the place does not wait for the end of the step, if a run finds it out.
         self.ends = step.bound_symbol in graph.ends()
         is_inside = self.ends or provably_nonnegative(step.bound_expr - place)
         end = place if is_inside else minimum(place, step.bound_expr)
-        self.graph = graph.with_step(self.first, end)
-        at = graph.order.index(step) + 1
-        self.graph.order = (*graph.order[:at], self.first, *graph.order[at:])
+        self.graph = graph.with_step(self.first, end, graph.order.index(step) + 1)
         self.nodes = {node_id: graph[node_id] for node_id in graph.nodes if node_id in nodes}
         self.before = at_least_zero(self.first.bound_expr - 1 - step.expr)
         self.after = at_least_zero(step.expr - self.first.bound_expr)

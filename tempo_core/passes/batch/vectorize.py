@@ -8,19 +8,8 @@ from dataclasses import dataclass, field, replace
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import direction, direction_of, innermost_steps, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.passes.base import (
-    Builder,
-    Pass,
-    condition_without,
-    operand_domains,
-    positions,
-    remove_dead,
-    repeated,
-    zeros_outside,
-)
-from tempo_core.passes.batch.batching import batched, evaluated, grid
-from tempo_core.passes.batch.borders import chosen
-from tempo_core.passes.batch.neighbours import neighbours
+from tempo_core.passes.base import Pass
+from tempo_core.passes.batch.leading import Vectorizer, is_selected
 from tempo_core.passes.batch.regions import regions
 from tempo_core.passes.decisions import Ref, is_recording, note
 from tempo_core.prices import (
@@ -32,9 +21,8 @@ from tempo_core.prices import (
     pays_to_multiply_before_the_loop,
     pays_to_multiply_in_the_loop,
 )
-from tempo_core.symbolic.condition import TRUE, Bool
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, is_full_range, is_own_point
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.domain import Domain, Range, full_range
+from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.groups import Groups
 
 
@@ -66,7 +54,7 @@ class Vectorize(Pass):
                 if is_recording():
                     _explain(graph, step, legal, nodes)
                 if nodes:
-                    graph = _Vectorizer(graph, step, nodes, self.masked).run()
+                    graph = Vectorizer(graph, step, nodes, self.masked).run()
                     legal_by_step.clear()
         return graph
 
@@ -88,12 +76,12 @@ def _stays_a_loop(graph: Graph, step: Symbol, legal: set[int]) -> bool:
     return any(step in node.domain and node.id not in legal for node in graph if not isinstance(node.op, (ops.Input, ops.Output)))
 
 
-def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False) -> set[int]:
+def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False, beside: tuple[Symbol, ...] = ()) -> set[int]:
     """The nodes over `step` that are on no cycle through another point of the step, and whose op has a rule.
 
-    With `ragged_too`, shapes may vary with the step, as they do before `pad`.
+    With `ragged_too`, shapes may vary with the step, as they do before `pad`. Conditions may mention the step and one of `beside`.
     """
-    fit = {n.id for n in graph if step in n.domain and _has_rule(n) and _separable(graph, n, step, ragged_too)}
+    fit = {n.id for n in graph if step in n.domain and _has_rule(n) and _separable(graph, n, step, ragged_too, beside)}
     ragged = {n.id for n in graph if not all(t.is_static for t in n.outputs)}
     results = {e.source for n in graph if isinstance(n.op, ops.Output) for e in n.inputs}
     fit -= ragged & results  # such results are lists, not arrays
@@ -107,7 +95,7 @@ def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False) -> set[int
     legal = fit - bound
     while True:  # at all points of the step at once, a node may read more than at each: no cycle may lead through it
         # An elementwise selection computes all its branches at all points.
-        selected = frozenset(n for n in legal if isinstance(graph[n].op, ops.Merge) and _is_selected(graph[n], step))
+        selected = frozenset(n for n in legal if isinstance(graph[n].op, ops.Merge) and is_selected(graph[n], step))
         widened = {n: wide for n in legal if (wide := _with_whole_reads(graph, graph[n], step)) is not graph[n]}
         tied: set[int] = set()
         for inner in loop_nest(_replaced(graph, widened), others, selected).nests() if selected or widened else ():
@@ -120,7 +108,7 @@ def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False) -> set[int
 
 
 def _with_whole_reads(graph: Graph, node: Node, step: Symbol) -> Node:
-    """A node as `_Vectorizer` makes it read: all of another step, where the index along it depends on the step that is vectorized too."""
+    """A node as `Vectorizer` makes it read: all of another step, where the index along it depends on the step that is vectorized too."""
     inputs = tuple(_with_whole_steps(edge, graph[edge.source].domain, step) for edge in node.inputs)
     return node if inputs == node.inputs else replace(node, inputs=inputs)
 
@@ -142,20 +130,15 @@ def _replaced(graph: Graph, nodes: Mapping[int, Node]) -> Graph:
     return graph
 
 
-def _is_selected(merge: Node, step: Symbol) -> bool:
-    """Whether a vectorized `Merge` becomes an elementwise selection: the conditions of its branches depend on the step."""
-    return any(step in e.condition.steps for e in merge.inputs)
-
-
-def _separable(graph: Graph, node: Node, step: Symbol, ragged_too: bool) -> bool:
-    """Whether no shape varies with the step, and each condition mentions either only the step or not the step."""
+def _separable(graph: Graph, node: Node, step: Symbol, ragged_too: bool = False, beside: tuple[Symbol, ...] = ()) -> bool:
+    """Whether no shape varies with the step, and each condition that mentions it mentions only it, and steps of `beside`."""
     types = () if ragged_too else (*node.outputs, *graph.input_types(node))
     if any(step in size.steps for type in types for size in type.shape):
         return False
     condition = node.domain.condition
-    if any(step in p.steps and len(p.steps) > 1 for p in condition.parts):
+    if any(step in part.steps and part.steps - {step, *beside} for part in condition.parts):
         return False
-    return not _is_selected(node, step) or regions(node, step) is not None
+    return not is_selected(node, step) or regions(node, step, beside) is not None
 
 
 def _has_rule(node: Node) -> bool:
@@ -361,7 +344,7 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int]) -> No
             note(node.id, "stays in the loop over {}: it is on a cycle, in which {} reads {}", step, *carried[node.id])
         elif not _has_rule(node):
             note(node.id, "stays in the loop over {}: functions on the host, and those with state, run point by point", step)
-        elif not _separable(graph, node, step, False):
+        elif not _separable(graph, node, step):
             note(node.id, "stays in the loop over {}: its shape or its conditions depend on {} and on another step", step, step)
         else:
             note(node.id, "stays in the loop over {}, with values on its cycle that cannot leave it", step)
@@ -386,200 +369,3 @@ def _carried_reads(graph: Graph, step: Symbol) -> dict[int, tuple[Ref, Ref]]:
             read = Ref(edge.source, f"[{', '.join(map(str, edge.index))}]")
             carried |= dict.fromkeys({v.node for v in inner.vertices}, (Ref(arcs[0].reader.node), read))
     return carried
-
-
-class _Vectorizer:
-    """Rewrites some nodes of a graph, which lose a step, and every edge that touches them."""
-
-    def __init__(self, graph: Graph, step: Symbol, nodes: set[int], masked: tuple[str, ...] = ()):
-        self.graph, self.step, self.nodes, self.masked = graph, step, nodes, masked
-        self.size = step.bound_expr
-        self.old = graph.copy()  # rewriting edges needs the original types and domains
-
-    def run(self) -> Graph:
-        for node in self.old:  # types first: a vectorized value has one more leading dimension
-            if node.id in self.nodes:
-                outputs = tuple(replace(t, shape=(self.size, *t.shape)) for t in node.outputs)
-                self.graph.put(replace(node, domain=self._domain(node), outputs=outputs))
-        for node in self.old:
-            if node.id in self.nodes:
-                self._vectorize(node)
-            elif any(e.source in self.nodes for e in node.inputs):
-                self._read_vectorized(node)
-        return remove_dead(self.graph)
-
-    def _domain(self, node: Node) -> Domain:
-        steps = tuple(s for s in node.domain.steps if s != self.step)
-        return Domain(steps, condition_without(node.domain.condition, self.step))
-
-    # -- readers that stay in the loop --------------------------------------------------------------------------------
-
-    def _read_vectorized(self, node: Node) -> None:
-        """A reader in the loop picks its point or range from the new leading dimension of a vectorized source."""
-        builders = self._builders(node, node.domain)
-        inputs = []
-        for edge, build in zip(node.inputs, builders, strict=True):
-            inputs.append(self._picked(edge, build) if edge.source in self.nodes else edge)
-        self.graph.put(replace(self.graph[node.id], inputs=tuple(inputs)))
-
-    def _picked(self, edge: Edge, build: Builder) -> Edge:
-        source = self.old[edge.source]
-        position = source.domain.steps.index(self.step)
-        index = edge.index[position]
-        rest = replace(edge, index=edge.index[:position] + edge.index[position + 1 :], condition=TRUE)
-        ranges = [isinstance(i, Range) for i in rest.index]
-        axis = sum(ranges)  # the vectorized dimension stands after the dimensions of the remaining ranges
-        if isinstance(index, Point):
-            value = build.add(ops.Gather(axis), rest, build.add(ops.Eval(index.expr)))
-        else:
-            value = rest if is_full_range(index, self.step) else self._span(rest, index, axis, build)
-            value = self._moved(value, axis, sum(ranges[:position]), build)
-        return replace(value, condition=edge.condition)
-
-    def _span(self, value: Edge, index: Range, axis: int, build: Builder) -> Edge:
-        """The positions of a range along `axis`. A padded range has zeros past its end."""
-        if not index.steps and index.size is None:
-            return build.add(ops.Slice(axis, index.start, index.stop, index.stride), value)
-        steps = positions(build, index.start, index.length, index.stride)
-        span = build.add(ops.Gather(axis), value, steps)
-        if index.size is None:
-            return span
-        stop = build.add(ops.Broadcast((index.length,), ()), build.add(ops.Eval(index.stop)))
-        return zeros_outside(build, span, build.add(ops.Compare("lt"), steps, stop), (axis,))
-
-    def _moved(self, value: Edge, axis: int, target: int, build: Builder) -> Edge:
-        """`value` with dimension `axis` at position `target`."""
-        if axis == target:
-            return value
-        rank = build.type(value).rank
-        order = [k for k in range(rank) if k != axis]
-        order.insert(target, axis)
-        domain = build.domain or build.like.domain
-        if domain.condition is TRUE:  # without the steps along which the value is the same: a product takes it as it is
-            domain = Domain(tuple(s for s in domain.steps if s in value.steps))
-        return build.add(ops.Permute(tuple(order)), value, domain=domain)
-
-    # -- vectorized nodes ---------------------------------------------------------------------------------------------
-
-    def _vectorize(self, node: Node) -> None:
-        domain = self._domain(node)
-        build = Builder(self.graph, node, domain)
-        if isinstance(node.op, ops.Merge):
-            value = self._merged(node, build)
-        else:
-            operands = [self._leading(edge, build) for edge in node.inputs]
-            types = self.old.input_types(node)
-            value = batched(node.op, operands, types, node.outputs, self.step, build)
-        if value is None:  # rewritten in place
-            return
-        if value.source < self.old.next_id:  # a selection with one branch is that branch, which may not be rewritten yet
-            value = build.add(ops.Identity(), value)
-        final = self.graph[value.source]
-        self.graph.put(replace(final, id=node.id, name=node.name, where=node.where, domain=domain))
-
-    def _leading(self, edge: Edge, build: Builder) -> tuple[Edge, bool]:
-        """The value of an edge for all points of the step, and whether it has a leading dimension for them."""
-        source = self.old[edge.source]
-        edge = replace(edge, condition=TRUE)
-        moving = [k for k, i in enumerate(edge.index) if self.step in i.steps]
-        vectorized = edge.source in self.nodes
-        if not moving:
-            return (self._picked(edge, build) if vectorized else edge), False
-        place = source.domain.steps.index(self.step) if self.step in source.domain else -1
-        if moving == [place] and is_own_point(edge.index[place], self.step):
-            return self._identity_read(edge, place, vectorized, build), True
-        return self._gathered(edge, source, moving, vectorized, build), True
-
-    def _identity_read(self, edge: Edge, place: int, vectorized: bool, build: Builder) -> Edge:
-        """x[t] for all t: the leading dimension of a vectorized source, or a slice 0:T of a source in the loop."""
-        before = sum(isinstance(i, Range) for i in edge.index[:place])
-        after = sum(isinstance(i, Range) for i in edge.index[place + 1 :])
-        if vectorized:
-            value, axis = replace(edge, index=edge.index[:place] + edge.index[place + 1 :]), before + after
-        else:
-            value, axis = replace(edge, index=(*edge.index[:place], full_range(self.step), *edge.index[place + 1 :])), before
-        return self._moved(value, axis, 0, build)
-
-    def _gathered(self, edge: Edge, source: Node, moving: list[int], vectorized: bool, build: Builder) -> Edge:
-        """Any other read: whole ranges of the source along every index that moves with the step, then slices or gathers for all points."""
-        whole: list[Index] = []
-        for k, (step, index) in enumerate(zip(source.domain.steps, edge.index, strict=True)):
-            whole.append(full_range(step) if k in moving else index)
-        base = replace(edge, index=tuple(whole))
-        value = self._picked(base, build) if vectorized else base  # leading dimensions: one for each range, in source order
-        axes = [sum(isinstance(i, Range) for i in whole[:k]) for k in moving]
-        index = edge.index[moving[0]]
-        if len(moving) == 1 and isinstance(index, Point):
-            elements = neighbours(value, axes[0], index.expr, self.step, build)
-            if elements is not None:
-                return self._moved(elements, axes[0], 0, build)
-        result, removed = value, 0
-        for done, (k, axis) in enumerate(zip(moving, axes, strict=True)):
-            result = self._take_moving(result, axis - removed, edge.index[k], done > 0, build)
-            removed += isinstance(edge.index[k], Point)
-        return result
-
-    def _take_moving(self, value: Edge, axis: int, index: Index, leading: bool, build: Builder) -> Edge:
-        """Replace dimension `axis` by the elements that `index` reads at each point; the points become the leading dimension.
-
-        With `leading`, `value` has that dimension already, and `axis` is counted without it.
-        """
-        if isinstance(index, Point):
-            steps = evaluated(index.expr, self.step, build)
-        else:
-            steps = grid(index.start, index.length, index.stride, self.step, build)
-        if leading:
-            elements = build.add(ops.Gather(axis + 1, batch=1), value, steps)
-        else:
-            elements = self._moved(build.add(ops.Gather(axis), value, steps), axis, 0, build)
-        if isinstance(index, Point) or index.size is None:
-            return elements
-        stops = build.add(ops.Broadcast((self.size, index.length), (0,)), evaluated(index.stop, self.step, build))
-        return zeros_outside(build, elements, build.add(ops.Compare("lt"), steps, stops), (0, axis + 1))
-
-    def _merged(self, node: Node, build: Builder) -> Edge | None:
-        """A vectorized `Merge`: None if it is still a `Merge`, of wider values; else the edge of an elementwise selection.
-
-        Branches whose conditions vary with the step become one selection for each region of the other steps.
-        """
-        shape = (self.size, *node.outputs[0].shape)
-        domain = self._domain(node)
-        if not _is_selected(node, self.step):
-            reads = zip(node.inputs, self._builders(node, domain), strict=True)
-            self._wide_merge(node, [(edge.condition, self._wide(edge, shape, inner)) for edge, inner in reads])
-            return None
-        selections: list[tuple[Bool, Edge]] = []
-        for region in regions(node, self.step) or ():
-            inside = replace(build, domain=replace(domain, condition=domain.condition & region.condition))
-            *first, (last, _) = region.branches
-            value = self._wide(node.inputs[last], shape, inside)
-            for number, condition in reversed(first):
-                value = self._selected(condition, self._wide(node.inputs[number], shape, inside), value, inside)
-            selections.append((region.condition, value))
-        if selections[0][0] is TRUE:
-            return selections[0][1]
-        self._wide_merge(node, selections)
-        return None
-
-    def _selected(self, condition: Bool, value: Edge, otherwise: Edge, build: Builder) -> Edge:
-        """`value` at the points of the step at which a condition holds, `otherwise` elsewhere."""
-        result = None if self.step.name in self.masked else chosen(condition, self.step, value, otherwise, build)
-        if result is not None:
-            return result
-        test = build.add(ops.Broadcast(build.type(value).shape, (0,)), evaluated(condition, self.step, build))
-        return build.add(ops.Where(), test, value, otherwise)
-
-    def _wide_merge(self, node: Node, branches: list[tuple[Bool, Edge]]) -> None:
-        """The node as a `Merge` of these values, which have the leading dimension, each under its condition."""
-        type = replace(node.outputs[0], shape=(self.size, *node.outputs[0].shape))
-        edges = tuple(replace(edge, condition=condition) for condition, edge in branches)
-        self.graph.put(replace(self.graph[node.id], op=ops.Merge(type), inputs=edges))
-
-    def _builders(self, node: Node, domain: Domain) -> list[Builder]:
-        """For each operand of a node, the builder of its read over `domain`."""
-        return [Builder(self.graph, node, d) for d in operand_domains(node, domain)]
-
-    def _wide(self, edge: Edge, shape: tuple[Expr, ...], build: Builder) -> Edge:
-        """The value of an edge with the leading dimension; a value that does not vary with the step is repeated along it."""
-        value, leads = self._leading(edge, build)
-        return value if leads else repeated(value, shape, build)

@@ -7,14 +7,17 @@ from itertools import combinations
 from typing import ClassVar
 
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import Nest, direction_of, loop_nest
+from tempo_core.ir.dependence import direction_of, feeding, forward_order, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
-from tempo_core.passes.batch.diagonals import Diagonals, NotATable
+from tempo_core.passes.batch.diagonals import Skew, distances, over_both_steps, with_carriers
+from tempo_core.passes.batch.leading import Vectorizer
+from tempo_core.passes.batch.vectorize import legal_nodes
 from tempo_core.prices import is_worth_a_wavefront
 from tempo_core.symbolic.domain import Point, index_steps
 from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.groups import Groups
 
 
 @dataclass(frozen=True)
@@ -25,84 +28,83 @@ class Wavefront(Pass):
     and `[i, j + 1]`): a loop over either step leaves a cycle along the other. After: the table's nodes run over a new step, the
     number of the diagonal, and their values have a leading dimension for the points of a diagonal (`passes/batch/diagonals.py`).
     Tables that read each other, such as a recurrence and its gradient, share their diagonals. Elementwise operands of a table, such as
-    `(x[i] - y[j])**2`, are computed by diagonals too. `but` names steps that stay loops.
+    `(x[i] - y[j])**2`, are computed by diagonals too. `but` names steps that stay loops. The vectors lie along the step with fewer points
+    by `numbers`, the bounds that are known; for bounds in another order, the passes run again (`Graph.decided_for`).
 
-    Rewrite: `d[i, j] = f(d[i - 1, j], d[i, j - 1], c[i, j])` -> `e[k] = f(roll(e[k - 1], 1), e[k - 1], c at row + column == k)`
+    Rewrite: `d[i, j] = f(d[i - 1, j], d[i, j - 1], c[i, j])` -> `e[k, i] = f(e[k - 1, i - 1], e[k - 1, i], c[i, k - i])`, at all i at once
     """
 
+    numbers: tuple[tuple[Symbol, int], ...] = ()
+    but: tuple[str, ...] = ()
     name: str = field(default="wavefront", init=False)
     effect: ClassVar[str] = "computed by diagonals: all points with the same sum of both steps at once"
-    but: tuple[str, ...] = ()
 
     def apply(self, graph: Graph) -> Graph:
+        numbers = dict(self.numbers)
         for row, column in combinations([s for s in graph.order if s.name not in self.but], 2):
             if _may_have_tables(graph, row, column):
-                cycles, others = _cycles(graph, row, column)
-                nodes = _between(graph, row, column, set().union(*cycles), others)
-                factors = _factors(graph, row, column, nodes)
-                if not cycles or not is_worth_a_wavefront([graph[n] for n in nodes], factors):
-                    continue
-                try:
-                    graph = Diagonals(*_with_operands(graph, row, column, nodes), row, column, cycles).run()
-                except NotATable:
-                    continue
+                are_known = {row.bound_symbol, column.bound_symbol} <= numbers.keys()
+                if are_known and numbers[column.bound_symbol] < numbers[row.bound_symbol]:
+                    row, column = column, row
+                after = _by_diagonals(graph, row, column)
+                if after is not None and are_known:
+                    after.decided_for = after.decided_for & (row.bound_expr <= column.bound_expr)
+                graph = graph if after is None else after
         return graph
+
+
+def _by_diagonals(graph: Graph, row: Symbol, column: Symbol) -> Graph | None:
+    """The graph with its tables over two steps run by diagonals; None if there are none, or if that does not pay."""
+    nodes, cycles = _tables(graph, row, column)
+    if not nodes or not is_worth_a_wavefront([graph[n] for n in nodes], _factors(graph, row, column, nodes)):
+        return None
+    tables = over_both_steps(graph, nodes, row, column)
+    reads = [edge for n in nodes for edge in tables[n].inputs if edge.source in nodes] if tables is not None else []
+    if tables is None or any(distances(tables, edge, row, column) is None for edge in reads):
+        return None
+    tables, nodes = with_carriers(*_with_operands(tables, nodes, row, column), cycles, row, column)
+    skew = Skew(tables, nodes, row, column)
+    skewed = skew.run()
+    if not nodes <= legal_nodes(skewed, row, beside=(skew.number,)):
+        return None
+    return Vectorizer(skewed, row, nodes, beside=(skew.number,)).run()
 
 
 def _may_have_tables(graph: Graph, row: Symbol, column: Symbol) -> bool:
     """Whether some read between nodes over both steps moves along the row, and some read along the column: a quick test."""
-    moving = set()
-    for node in graph:
-        if row in node.domain and column in node.domain:
-            for edge in node.inputs:
-                source = graph[edge.source]
-                if row in source.domain and column in source.domain:
-                    for step, index in edge.by_step(source.domain).items():
-                        if isinstance(index, Point) and index.expr != step.expr and index.expr.steps == {step}:
-                            moving.add(step)
-    return {row, column} <= moving
+    over_both = {node.id: node for node in graph if row in node.domain and column in node.domain}
+    edges = [edge for node in over_both.values() for edge in node.inputs if edge.source in over_both]
+    reads = [(step, at) for edge in edges for step, at in edge.points(graph[edge.source].domain).items()]
+    return {row, column} <= {step for step, at in reads if at != step.expr and at.steps == {step}}
 
 
-def _cycles(graph: Graph, row: Symbol, column: Symbol) -> tuple[list[set[int]], set[int]]:
-    """The nodes of each cycle along both steps, which a loop over either of them leaves a cycle along the other; and all nodes of other cycles.
+def _tables(graph: Graph, row: Symbol, column: Symbol) -> tuple[set[int], Groups[int]]:
+    """The nodes on cycles along both steps, which a loop over either leaves a cycle along the other, and those between; and all cycles.
 
     The branches of one `Merge` may lie on several cycles: they are one.
     """
-    cycles: list[tuple[set[int], bool]] = []  # with whether it needs both steps
+    cycles, on_cycles, along_both = Groups[int](), set[int](), set[int]()
     for nest in loop_nest(graph, [s for s in graph.order if s not in (row, column)]).nests():
         if nest.cyclic:
-            nodes = {vertex.node for vertex in nest.vertices}
-            touching = [cycle for cycle in cycles if cycle[0] & nodes]
-            needs_both = _needs_both(graph, nest, row, column) or any(both for _, both in touching)
-            joined = nodes.union(*(cycle for cycle, _ in touching))
-            cycles = [*(cycle for cycle in cycles if cycle not in touching), (joined, needs_both)]
-    return [nodes for nodes, both in cycles if both], set().union(*(nodes for nodes, both in cycles if not both))
+            members = [vertex.node for vertex in nest.vertices]
+            on_cycles.update(members)
+            for member in members:
+                cycles.join(member, members[0])
+            signs = {(direction_of(graph, arc, row), direction_of(graph, arc, column)) for arc in nest.arcs}
+            if any({("=", sign), (sign, "=")} <= signs for sign in "<>"):
+                along_both.add(members[0])
+    tables = {n for n in on_cycles if cycles.of(n) in {cycles.of(member) for member in along_both}}
+    fitting = tables | {node.id for node in graph if node.id not in on_cycles and _fits(node, row, column)}
+    order = [graph[n] for n in forward_order(graph) if n in fitting]
+    after, before = set(tables), set(tables)
+    for node in order:
+        after |= {node.id} if any(edge.source in after for edge in node.inputs) else set()
+    for node in reversed(order):
+        before |= {edge.source for edge in node.inputs} if node.id in before else set()
+    return fitting & after & before, cycles
 
 
-def _needs_both(graph: Graph, nest: Nest, row: Symbol, column: Symbol) -> bool:
-    signs = {(direction_of(graph, arc, row), direction_of(graph, arc, column)) for arc in nest.arcs}
-    return any({("=", sign), (sign, "=")} <= signs for sign in "<>")
-
-
-def _between(graph: Graph, row: Symbol, column: Symbol, cyclic: set[int], others: set[int]) -> set[int]:
-    """The nodes over both steps between the cyclic nodes, along reads of nodes over both steps. Those of `others` stay as they are."""
-    users = graph.users()
-
-    def reached(after: bool) -> set[int]:
-        nodes, stack = set(cyclic), list(cyclic)
-        while stack:
-            node = graph[stack.pop()]
-            near = [reader.id for reader, _ in users[node.id]] if after else [edge.source for edge in node.inputs]
-            for other in near:
-                if other not in nodes | others and _fits(graph, graph[other], row, column):
-                    nodes.add(other)
-                    stack.append(other)
-        return nodes
-
-    return reached(True) & reached(False)
-
-
-def _fits(graph: Graph, node: Node, row: Symbol, column: Symbol) -> bool:
+def _fits(node: Node, row: Symbol, column: Symbol) -> bool:
     """Whether a node on no cycle may run by diagonals: it reads everything at points."""
     if row not in node.domain or column not in node.domain or isinstance(node.op, (ops.Merge, ops.Udf, ops.Output, ops.Sink)):
         return False
@@ -116,45 +118,33 @@ def _factors(graph: Graph, row: Symbol, column: Symbol, nodes: set[int]) -> list
     return [graph.edge_type(edge) for edge in reads if not edge.steps.isdisjoint((row, column))]
 
 
-ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast)
+ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Merge)
 
 
-def _with_operands(graph: Graph, row: Symbol, column: Symbol, nodes: set[int]) -> tuple[Graph, set[int]]:
+def _with_operands(graph: Graph, nodes: set[int], row: Symbol, column: Symbol) -> tuple[Graph, set[int]]:
     """The graph and the nodes with copies of those operands that vary with both steps, but are computed from values that do not.
 
     A copy that runs by diagonals reads vectors. The operand itself, at all rows and columns, would have to be gathered by diagonals.
     """
-    graph, nodes = graph.copy(), set(nodes)
-    copies: dict[int, int | None] = {}
+    graph, before, copies = graph.copy(), feeding(graph, [graph[n] for n in nodes]), dict[int, int]()
 
-    def copied(edge: Edge) -> Edge:
-        if edge.source not in nodes and {row, column} <= edge.steps - edge.condition.steps:
-            copy = copy_of(edge.source)
-            return edge if copy is None else replace(edge, source=copy)
-        return edge
+    def copied(node: Node) -> Node:
+        near = [edge.source in copies and distances(graph, edge, row, column) is not None for edge in node.inputs]
+        edges = zip(node.inputs, near, strict=True)
+        return node.reading(tuple(edge.of(copies[edge.source]) if is_near else edge for edge, is_near in edges))
 
-    def copy_of(node_id: int) -> int | None:
-        if node_id not in copies:
-            copies[node_id] = None
-            node = graph[node_id]
-            if _is_computed_from_vectors(graph, node, row, column):
-                inputs = tuple(map(copied, node.inputs))
-                if all(edge.source in nodes or not {row, column} <= edge.steps - edge.condition.steps for edge in inputs):
-                    copy = graph.put(replace(node, id=graph.next_id, inputs=inputs, name=""))
-                    copies[node_id] = copy.id
-                    nodes.add(copy.id)
-        return copies[node_id]
+    def is_gathered(edge: Edge) -> bool:
+        is_near = edge.source in {*nodes, *copies.values()} and distances(graph, edge, row, column) is not None
+        return {row, column} <= index_steps(edge.index) and not is_near
 
-    for node_id in sorted(nodes):
-        node = graph[node_id]
-        graph.put(replace(node, inputs=tuple(map(copied, node.inputs))))
-    return graph, nodes
-
-
-def _is_computed_from_vectors(graph: Graph, node: Node, row: Symbol, column: Symbol) -> bool:
-    """Whether a node is elementwise, or chooses between values that vary with neither step."""
-    if not {row, column} <= set(node.domain.steps):
-        return False
-    if isinstance(node.op, ops.Merge):
-        return all(index_steps(edge.index).isdisjoint((row, column)) for edge in node.inputs)
-    return isinstance(node.op, ELEMENTWISE) and bool(node.inputs)
+    for node in (graph[n] for n in forward_order(graph) if n in before - nodes):
+        copy = replace(copied(node), id=graph.next_id, name="")
+        if (
+            isinstance(node.op, ELEMENTWISE)
+            and {row, column} <= set(node.domain.steps)
+            and not any(map(is_gathered, copy.inputs))
+        ):
+            copies[node.id] = graph.put(copy).id
+    for n in nodes:
+        graph.put(copied(graph[n]))
+    return graph, nodes | set(copies.values())

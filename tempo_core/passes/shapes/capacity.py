@@ -97,7 +97,11 @@ class _Lifting:
         graph, chosen = self.graph, tuple(self.last.values())
         order = (*chosen, *(self.steps.get(step, step) for step in graph.order))
         fresh = Graph(
-            order, derived=self.derived, chosen=(*chosen, *graph.chosen), sizes=graph.sizes, branch_lines=graph.branch_lines
+            order,
+            derived=self.derived,
+            chosen=(*chosen, *graph.chosen),
+            decided_for=graph.decided_for,
+            branch_lines=graph.branch_lines,
         )
         sizes: dict[tuple[int, int], tuple[Expr, ...]] = {}  # the true shapes of inputs, which have capacities for sizes
         deciding = frozenset().union(*self.deciding.values())

@@ -16,6 +16,7 @@ from tempo_core.passes.clean.simplify import Simplify
 from tempo_core.passes.decisions import note
 from tempo_core.passes.tiles.tile import Chosen, Seed, Tiling, dimensions
 from tempo_core.prices import strip_size
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
 from tempo_core.symbolic.domain import Range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -30,7 +31,7 @@ class Strip(Pass):
     losses beside them. What lies between the products stays in cache, and takes the memory of one strip.
 
     `numbers` are the bounds that are known. The size of a strip divides the dimension, so that no strip has a part past its end. Steps in
-    `but` are left to `Tile`. The numbers that decided are in `Graph.sizes`: for others, the passes run again. Floats are summed in another order.
+    `but` are left to `Tile`. The numbers that decided are in `Graph.decided_for`: for others, the passes run again. Floats are summed in another order.
 
     Rewrite (strips of 10): `h = tanh(x[0:T] @ w); g = x[0:T].T @ (c * (1 - h * h))` -> `h[n] = tanh(x[10n : 10n + 10] @ w); ...;
     a[n] = x[10n : 10n + 10].T @ (c * (1 - h[n] * h[n])) + (a[n - 1] if n >= 1 else 0); g = a[T//10 - 1]`
@@ -41,24 +42,25 @@ class Strip(Pass):
     name: str = field(default="strip", init=False)
 
     def apply(self, graph: Graph) -> Graph:
-        numbers, sizes = dict(self.numbers), dict(graph.sizes)
+        deciding = [graph.decided_for]
         stripped = graph
-        while chains := list(self._chains(stripped, numbers, sizes)):
+        while chains := list(self._chains(stripped, deciding)):
             stripped = max(chains, key=lambda chain: chain.ranges).run()
         if stripped is not graph:
             stripped = Cse().apply(Simplify().apply(stripped))
-        elif sizes != graph.sizes:
+        elif len(deciding) > 1:
             stripped = graph.copy()
-        stripped.sizes = sizes
+        stripped.decided_for = conjunction(*deciding)
         return stripped
 
-    def _chains(self, graph: Graph, numbers: Mapping[Symbol, int], sizes: dict[Symbol, int]) -> Iterator[Stripping]:
-        """The chains that pay to run in strips. Adds the numbers that decided to `sizes`."""
+    def _chains(self, graph: Graph, deciding: list[Bool]) -> Iterator[Stripping]:
+        """The chains that pay to run in strips. Adds the numbers that decided to `deciding`."""
+        numbers = dict(self.numbers)
         for step in graph.order:
             if step.name not in self.but and step.bound_symbol in numbers:
                 for whole in dimensions(graph, step, products_only=True):
                     chain = Stripping(graph, step, whole, numbers)
-                    sizes.update(chain.deciding)
+                    deciding.append(chain.deciding)
                     if chain.pays:
                         yield chain
 
@@ -80,7 +82,7 @@ class Stripping(Tiling):
         symbols = whole.symbols.union(*(dim.symbols for type in (*written, *results) for dim in type.shape))
         is_chain = bool(seeds) and symbols <= numbers.keys()
         self.seeds, self.pays = seeds, False
-        self.deciding = {bound: numbers[bound] for bound in symbols} if is_chain else {}
+        self.deciding = conjunction(*(equal(bound.expr, Expr.of(numbers[bound])) for bound in symbols)) if is_chain else TRUE
         self.ranges = sum(
             self._reads_range(graph[n], chosen[n][1].operands) for n in chosen
         )  # strips of them are there as they lie

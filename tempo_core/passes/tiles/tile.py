@@ -95,13 +95,7 @@ class Tiling:
 
     def __init__(self, graph: Graph, step: Symbol, whole: Expr, size: int):
         self.graph, self.whole, self.size = graph, whole, size
-        names = {s.name for s in graph.order} | {b.name for b in graph.bounds()}
-        count = 1
-        name = f"{step.name}_tile"
-        while name in names or name.upper() in names:
-            count += 1
-            name = f"{step.name}_tile{count}"
-        self.step = Symbol(name, name.upper())
+        self.step = graph.fresh_step(f"{step.name}_tile")
         self.users = graph.users()
         self.tiles: dict[int, int] = {}  # node -> its tiled version
         self.steps: dict[int, tuple[Symbol, ...]] = {}  # of tiles that have more steps than the nodes that they are of

@@ -13,7 +13,8 @@ from tempo_core.ir.ops import Dot, Merge, Unary
 from tempo_core.passes.tiles.strip import Strip
 from tempo_core.prices import strip_size
 from tempo_core.schedule import Loop, walk
-from tempo_core.symbolic.expr import Symbol
+from tempo_core.symbolic.condition import equal
+from tempo_core.symbolic.expr import Expr, Symbol
 from tests.core.passes.support import Golden, after, check, ops_of
 from tests.core.running import assert_all_same
 
@@ -68,7 +69,7 @@ def numbers(T: int) -> Strip:
 def test_a_chain_with_its_losses_is_one_loop(golden: Golden) -> None:
     graph = check(golden, "strip", HEAD + GRADIENT, numbers(12), bounds={"I": 1, "T": 12})
     assert [str(n.domain) for n in graph if isinstance(n.op, (Dot, Unary))] == ["(t_tile)"] * 3
-    assert graph.sizes == {Symbol("T"): 12}
+    assert graph.decided_for == equal(Symbol("T").expr, Expr.of(12))
     assert len(ops_of(graph, Merge)) == 2, "a running sum of the gradient, and one of the loss"
 
 

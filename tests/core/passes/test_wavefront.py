@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,11 @@ import tempo_core as tp
 from tempo_core.compiler import with_outputs
 from tempo_core.ir.dependence import loop_nest
 from tempo_core.ir.graph import Graph
+from tempo_core.ir.ops import Merge
 from tempo_core.passes.batch.wavefront import Wavefront
 from tempo_core.passes.shapes.pad import Pad
-from tests.core.passes.programs import PROGRAMS, softmin
+from tempo_core.symbolic.expr import Symbol
+from tests.core.passes.programs import PROGRAMS, softmin, table
 from tests.core.passes.support import Golden, check
 
 TABLE = """
@@ -55,6 +58,26 @@ def test_a_table_of_vectors_with_few_operations_stays_a_loop() -> None:
 def test_steps_that_stay_loops() -> None:
     graph = Pad().apply(_graph(lambda cost, up, left, corner: cost + softmin(up, left, corner)))
     assert Wavefront(but=("t",)).apply(graph).order == graph.order
+
+
+@pytest.mark.parametrize(("I", "T"), [(3, 9), (9, 3)])
+def test_vectors_lie_along_the_step_with_fewer_points(I: int, T: int) -> None:
+    graph = Pad().apply(_graph(lambda cost, up, left, corner: cost + softmin(up, left, corner)))
+    numbers = {Symbol("I"): I, Symbol("T"): T}
+    after = Wavefront(tuple(numbers.items())).apply(graph)
+    over_diagonals = [node for node in after if after.order[0] in node.domain or after.order[1] in node.domain]
+    sizes = {size.evaluate(numbers) for node in over_diagonals if isinstance(node.op, Merge) for size in node.outputs[0].shape}
+    assert sizes == {3}
+    assert [after.is_for({Symbol("I"): i, Symbol("T"): t}) for i, t in ((I, T), (T, I), (T, T))] == [True, False, True]
+
+
+def test_of_a_table_of_which_the_last_value_is_read_two_diagonals_are_kept() -> None:
+    context = tp.Context("i", "t")
+    with context as ((i, I), (t, T)):
+        x, y = tp.input("x", domain=(i,)), tp.input("y", domain=(t,))
+        d = table(i, t, (x - y) ** 2, softmin)
+        program = context.compile({I: 50, T: 60}, [d[I - 1, T - 1]])
+    assert max(math.prod(program._staged.lowering.shape(key)) for key in program.scheduled.storage) == 2 * 50
 
 
 @pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.hard_on == "wavefront"])
