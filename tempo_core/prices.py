@@ -1,13 +1,15 @@
-"""The fixed rules behind choices that depend on a price: vectorize or loop, write out or roll, keep or compute again.
+"""The prices of choices: vectorize or loop, write out or roll, keep or compute again. No pass holds a threshold of its own.
 
-Each rule is a constant or a function with its reason. No pass holds a threshold of its own. A cost model will take the place of
-these rules; until then, they can be read here in one go.
+`ROWS` lists them by room: the value, what it counts, where and how it was measured, and who uses it. On GPUs none is measured yet: there the
+same values hold, but for the choices that ask for a CPU. Below are the questions that passes ask, which these values answer.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from tempo_core.ir import costs, ops
 from tempo_core.ir.graph import Node
@@ -15,114 +17,197 @@ from tempo_core.ir.ops import product
 from tempo_core.ir.types import ITEM_SIZE, TensorType, is_float
 from tempo_core.symbolic.expr import Expr, Symbol
 
-# Vectorize or loop: ops that are much faster at once than point by point. A group with one of them is vectorized, even if more
-# values have to be kept for it.
+N = TypeVar("N", int, float)
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A price: `users` are files, or questions below. `gpu` is the value for GPUs, as far as it was measured."""
+
+    value: float
+    what: str
+    users: tuple[str, ...]
+    measured: str
+    gpu: float | str
+
+
+ROWS: list[Row] = []
+
+
+def price(value: N, what: str, users: str, measured: str = NOT_MEASURED, gpu: float | str = NOT_MEASURED) -> N:
+    """A row of the table, and its value."""
+    ROWS.append(Row(value, what, tuple(users.split(", ")), measured, gpu))
+    return value
+
+
+# fmt: off
+
+
+# -- passes/ranges -------------------------------------------------------------------------------------------------------
+
+MOST_SHIFTS = price(16, "points of a window that is written out: w slices, which are a part of their reader, in place of a gather of w "
+    "elements for each point", "pays_to_write_out_window, pays_to_convolve")
+MOST_SHIFTED_OPERATIONS = price(320, "operations on the elements of a window that is written out: each slice repeats them, and XLA has "
+    "to compile them", "pays_to_write_out_window")
+POINTS_OF_A_BLOCK = price(32, "points of a block of a running sum of outer products", "points_of_a_block",
+    "two cores; values and gradients of 8 rows of 500 points, 32 wide: all pairs of points 10.3 ms, blocks of 16, 32, 64, 128, 256 "
+    "points 4.1, 2.4, 2.8, 4.0, 8.9")
+POINTS_OF_A_BLOCK_OF_ELEMENTS = price(8, "the same, where each element has a gate: a block has a product of gates for each pair of its "
+    "points and each element", "points_of_a_block", "two cores, other programs beside; 4 heads of 1,024 points, 64 wide: blocks of 4, 8, "
+    "16 points 380, 310, 380 ms, one scan 460")
+
+# -- passes/batch --------------------------------------------------------------------------------------------------------
+
+MOST_KEPT = price(4096, "elements, with the nominal number for each bound, that are kept so that an operation leaves a loop that it does "
+    "not need", "passes/batch/vectorize.py")
+MOST_GROWTH_BEFORE_A_LOOP = price(4, "times that products which leave a loop may be larger than what is kept anyway (an LSTM has four "
+    "gates)", "pays_to_multiply_before_the_loop")
+LEAST_TIMES_SMALLER = price(16, "times that a product must be smaller than what a loop makes, to stay there so that only its result is "
+    "kept", "pays_to_multiply_in_the_loop")
+MOST_REGIONS = price(8, "regions of all other steps that the branches of a recurrence may have: each is a selection of its own",
+    "passes/batch/regions.py")
+FEWEST_POINTS_TO_SPLIT = price(8, "points before a place for which what is computed there is compiled once more, for all of them at once",
+    "is_worth_splitting")
+FEWEST_OPERATIONS = price(8, "operations of a part of a function that are worth a function of their own, before the loop",
+    "passes/batch/precompute.py")
+FEWEST_OPERATIONS_FOR_A_WAVEFRONT = price(8, "operations at each point of a table of vectors, or in other loops, that runs by diagonals",
+    "is_worth_a_wavefront", "two cores; a loop with fewer is one piece of machine code, 2 ns an element; a diagonal takes some "
+    "operations on vectors")
+
+# -- passes/tiles --------------------------------------------------------------------------------------------------------
+
+LEAST_BYTES_FOR_STRIPS = price(64 * 2**20, "bytes of the results and computed operands of a chain of products that runs in strips of "
+    "rows", "strip_size", "two cores; PPO's gradient, 512 x 250, 260 MiB: the same time in strips of 5 to 25 MiB, a sixth longer in "
+    "those of 2; with 50 steps whole is faster")
+BYTES_OF_A_STRIP = price(10 * 2**20, "bytes of a strip: what lies between the products stays in the cache, and each strip is long enough "
+    "for all cores", "strip_size", "as above")
+MOST_TIMES_OFF = price(8, "times that a divisor of the rows may make strips smaller or larger", "strip_size")
+MOST_SHARE_ACCUMULATED = price(0.5, "share of what the products write that the strips together may read and write again, to add to it",
+    "strip_size")
+
+# -- passes/order --------------------------------------------------------------------------------------------------------
+
+MOST_FACTORS = price(6, "factors of a chain of products that are reordered together: the search takes 3**n steps",
+    "passes/order/chains.py")
+
+# -- passes/keep ---------------------------------------------------------------------------------------------------------
+
+MOST_ENDS = price(3, "different ends far before the last point, in the loop over a step: each may be one more copy of its body",
+    "passes/keep/trim.py")
+NOMINAL = price(16, "the value of every bound in comparisons of sizes, where bounds are not known yet",
+    "nominal, price_of_keeping, is_narrow, passes/order/associate.py")
+
+# -- schedule ------------------------------------------------------------------------------------------------------------
+
+MOST_PEELED = price(2, "iterations that are cut off a loop because a condition on inner loops too (`i + j >= 1`) varies only in them: "
+    "each cut compiles the body once more", "schedule/tidy.py")
+MOST_WEIGHT_TO_PEEL = price(24, "weight (`copy_weight`) of a loop's body that is copied for its first or last iterations, so that the "
+    "others take over values without a condition", "schedule/tidy.py")
+SHORTEST_PEELED = price(8, "iterations of a loop of which some are cut off for that", "schedule/tidy.py")
+LEAST_SHARE_TO_CUT_AT_VALUE = price(0.5, "share of a loop's body, by weight, under a condition for which the loop is cut at a place that "
+    "a run chooses", "is_worth_cutting_at_value")
+MOST_STATEMENTS_FOR_ISL = price(60, "connected statements that isl's scheduler gets at once", "schedule/nesting.py",
+    "one core; 60 take some tenths of a second, 160 seconds, some hundred hours")
+MOST_NEEDS_CUT = price(50_000, "dependences that are looked at to cut points off statements which no loop orders; beyond, there is an "
+    "error instead of a program", "schedule/pieces.py", "one core; a millisecond each")
+MOST_PIECES_TO_SCHEDULE = price(3, "pieces of a statement that isl's scheduler sees; with more, it sees one piece around all points",
+    "schedule/constraints.py")
+MOST_DIVISIONS_FOR_ISL = price(6, "divisions (`t % 7 == 3`) in a condition that isl shortens", "schedule/guards.py",
+    "one core; the time doubles with each")
+MOST_PIECES_TO_COMPARE = price(16, "pieces of the writes and reads of a value that isl compares with each other",
+    "schedule/lifetimes.py", "one core; 16 take a few milliseconds, 100 seconds")
+
+# -- runtime/lower -------------------------------------------------------------------------------------------------------
+
+LEAST_BYTES_TO_UNROLL = price(64 * 1024, "bytes of weights or stores that an iteration of a loop over layers copies out of a larger "
+    "array, before the loop is written out", "pays_to_unroll",
+    "one core; 64 KiB take 5 us, about as long as the operations of a small layer")
+MOST_OPERATIONS_TO_UNROLL = price(10_000, "operations of a loop that is written out", "pays_to_unroll",
+    "one core; a millisecond of compiling each")
+SECONDS_TO_COMPILE_AN_OPERATION = price(1e-3, "seconds of XLA's compiler for an operation that is written out",
+    "runtime/lower/unroll.py", "one core")
+LEAST_BYTES_TO_WRITE_ALONE = price(64 * 1024, "bytes of a store that is written in a loop of one iteration, which keeps XLA from "
+    "repeating the write in each reader, on copies of the store", "pays_to_write_alone", "one core; such a loop takes 2 us")
+
+# -- runtime/staged ------------------------------------------------------------------------------------------------------
+
+MOST_COPIED_OPERATIONS = price(200, "operations of the end and the start of a host loop's iterations, of which a copy is compiled as one "
+    "launch", "runtime/staged/edges.py", "one core; some tenths of a second of compiling")
+LONG_LOOP = price(0.5, "seconds of a device loop that runs as several launches, so that signals are served",
+    "runtime/staged/chunks.py, runtime/staged/run.py", "two cores; a stencil of 1,000 iterations, 10 ms, takes 19 in ten launches")
+SECONDS_OF_AN_OPERATION = price(5e-7, "seconds of any operation", "rough_seconds",
+    "one core; loops of the classics take a third to thrice of what follows from these six, tables of single numbers a hundredth")
+SECONDS_OF_A_FUSED_OPERATION = price(1e-7, "seconds of an operation that XLA makes a part of its reader", "rough_seconds", "as above")
+SECONDS_OF_AN_ELEMENT = price(1e-9, "seconds of an element of a result", "rough_seconds", "as above")
+SECONDS_OF_A_FAST_ELEMENT = price(2e-10, "seconds of an element that a vector instruction computes, or that only moves", "rough_seconds",
+    "as above")
+SECONDS_OF_A_PRODUCT = price(5e-11, "seconds of a multiplication with its addition", "rough_seconds", "as above")
+OPERATIONS_OF_A_FUNCTION = price(30, "operations as which a function of the user's counts", "rough_seconds")
+
+# -- backends ------------------------------------------------------------------------------------------------------------
+
+SCAN_BLOCK = price(8, "elements of a block of a cumulative sum or maximum, which are written out: 3 operations an element, where XLA's "
+    "tree takes 16", "backends/xla_cpu/cumulative.py", "two cores, maxima and sums in us; [5000, 64], first axis: tree 1,760 and 920, "
+    "one by one 330 and 330, blocks of 8 215 and 155, of 64 340 and 250; [64, 5000], last axis: 2,040 and 1,390, blocks 340 and 530; "
+    "[100000]: 510 and 305, blocks 180 and 190")
+SHORTEST_SCAN_IN_BLOCKS = price(64, "elements of a scan in blocks: a short scan is a few operations in any form",
+    "pays_to_scan_in_blocks")
+LEAST_LENGTH_TO_REDUCE_TWICE = price(32, "elements along which the place of a maximum is found by two plain reductions, in place of one "
+    "of pairs", "pays_to_reduce_twice", "two cores; two take 0.4 of the time at 32 elements, a fifteenth at 512, 1.0 to 1.7 at 20 and "
+    "fewer")
+LEAST_SHRINKING = price(4, "times that what a scan reads must be smaller than the operand that it then computes as it goes",
+    "pays_to_compute_in_scan, pays_to_pick_in_scan", "two cores; counts of the past, in the loop and after it, in ms: 6,000 positions of "
+    "16 elements 0.5 and 1.0, of 64 1.2 and 2.1, of 128 0.9 and 1.7, of 1,024 3.3 and 20")
+MOST_READ_BY_FAST_OPERATIONS = price(2, "times that it may be larger, where only fast operations (a mask) compute the operand",
+    "pays_to_compute_in_scan")
+MOST_OPERATIONS_IN_A_SCAN = price(24, "operations that a scan repeats for an operand", "pays_to_compute_in_scan")
+NUMBERS_IN_A_CACHE_LINE = price(16, "numbers that lie together at each position of a scan, from which on the array is not transposed",
+    "pays_to_scan_transposed")
+LEAST_PIECES_TO_TRANSPOSE = price(128, "pieces in which each element of a scan lies, from which on the array is transposed first",
+    "pays_to_scan_transposed", "two cores, two arrays [pieces, length, together], as they lie and transposed, in ms: (1024, 2000, 1) 28 "
+    "and 19; (256, 1000, 1) 1.06 and 0.99; (16, 1000, 1) 0.065 and 0.075; (2, 100000, 1) 0.72 and 0.89; (1024, 250, 8) 8.5 and 6.8; "
+    "(1024, 60, 32) 9.1 and 9.7")
+MOST_BYTES_TO_SELECT = price(32 * 1024, "bytes of two parts that are concatenated by a selection, which XLA fuses",
+    "pays_to_select_parts", "two cores, in a loop: [8, 200] 1.1 in place of 2.4 us, [64, 400] 140 in place of 200; but four of [128, "
+    "128] 70 in place of 22")
+LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "pays_to_keep_sum_apart",
+    "two cores; the gradient of a stencil at [200, 200], four paddings: 34 us an iteration, 86 where each is written to memory")
+LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "pays_to_slice",
+    "two cores; a gather takes 1 ns an element, the slice less than half")
+# fmt: on
+
+# -- kinds of operations -------------------------------------------------------------------------------------------------
+
+# Much faster at once than point by point: a group with one of them is vectorized, even if more values have to be kept for it.
 FASTER_AT_ONCE = (ops.Dot, ops.Conv, ops.CumSum, ops.CumMax, ops.LinearScan, ops.DiscountedSum, ops.Argsort, ops.Udf)
-
-# Vectorize: ops of many operations each, which leave a loop that they do not depend on (a draw of random numbers is about 100
-# operations of XLA), and the most elements that may be kept for this, with the nominal number for each bound.
+# Of many operations each: they leave a loop that they do not depend on (a draw of random numbers is about 100 operations of XLA).
 MANY_OPERATIONS = (ops.Random, ops.Udf)
-MOST_KEPT = 4096
-
-# Vectorize: how many times larger the products may be that leave a loop, than what is kept for all its points anyway (an LSTM has four gates).
-MOST_GROWTH_BEFORE_A_LOOP = 4
-
-# Vectorize: how many times smaller than what a loop makes a product of it is, at least, that stays in the loop so that only its result is kept.
-LEAST_TIMES_SMALLER = 16
-
-# Split: the fewest points before a place for which what is computed there is compiled once more, for all of these points at once.
-FEWEST_POINTS_TO_SPLIT = 8
-
-# Associate: the most factors of a chain of products that are reordered together. The search takes 3**n steps.
-MOST_FACTORS = 6
-
-# Strip: how many bytes the results and computed operands of a chain's products have, at least, before it runs in strips of rows, and about
-# how many in one strip.
-# What lies between the products then stays in the cache, and each strip is still long enough for all cores.
-# PPO's gradient (512 environments, 250 steps, 64 units, 260 MiB) took the same time in strips of 5 to 25 MiB, and a sixth longer in those of 2;
-# with 50 steps, by hand, whole is faster.
-LEAST_BYTES_FOR_STRIPS = 64 * 2**20
-BYTES_OF_A_STRIP = 10 * 2**20
-# A divisor of the rows will do if it makes strips at most so many times smaller or larger. What each strip adds to is read and written
-# again by each: all together at most this share of what the products write.
-MOST_TIMES_OFF = 8
-MOST_SHARE_ACCUMULATED = 0.5
-
-# Precompute: the fewest operations of a function's part that are worth a function of their own.
-FEWEST_OPERATIONS = 8
-
-# Vectorize: the most regions (of all other steps) that the branches of a recurrence may have. Each is a selection of its own.
-MOST_REGIONS = 8
-
-# Wavefront: the fewest operations at each point of a table for which it runs by diagonals, if its points hold several elements or lie
-# in other loops (or in a batch). XLA's CPU compiler makes a loop with fewer operations one piece of machine code, with vectors of those
-# elements: it takes some 2 nanoseconds an element. A diagonal takes as long as some operations on vectors, and its operands are gathered.
-FEWEST_OPERATIONS_FOR_A_WAVEFRONT = 8
-
-# Trim: the most different ends (far before the last point) in the loop over a step. Each may be one more copy of its body.
-MOST_ENDS = 3
-
-# Trim: ops whose second copy (of a peeled last iteration) costs next to nothing, and ops whose second copy costs much.
+# A second copy (of a peeled last iteration) costs next to nothing; it costs much.
 FREE_TO_COPY = (ops.Merge, ops.Eval, ops.Iota, ops.Broadcast, ops.Gather, ops.Reshape, ops.Identity, ops.Cast, ops.Constant)
 DEAR_TO_COPY = (ops.Dot, ops.Conv, ops.Udf, ops.Argsort)
-
-NOMINAL = 16  # the value of every bound in comparisons of sizes, where bounds are not known yet
-
-# Schedule: the most iterations that are cut off a loop because a condition on inner loops too (`i + j >= 1`) varies only in them.
-# The other iterations then have no condition. Each cut compiles the body once more.
-MOST_PEELED = 2
-
-# Schedule: the greatest weight (`copy_weight`) of a loop's body of which a copy runs in its first or last iterations, so that the other
-# iterations take over values without a condition. XLA runs a condition in a loop as a branch, or computes and selects among both values.
-# Loops with few iterations, and loops around other loops, stay as they are.
-MOST_WEIGHT_TO_PEEL = 24
-SHORTEST_PEELED = 8
-
-# Schedule: the share of a loop's body, by weight, that stands under a condition for which the loop is cut at a place that a run chooses.
-LEAST_SHARE_TO_CUT_AT_VALUE = 0.5
-
-# Schedule: 60 connected statements take isl some tenths of a second, 160 take seconds, some hundred take hours.
-MOST_STATEMENTS_FOR_ISL = 60
-
-# Schedule: the most dependences that are looked at to cut points off statements which no loop orders, round by round. Each takes about a
-# millisecond. Beyond, there is an error instead of a program.
-MOST_NEEDS_CUT = 50_000
-
-# isl's scheduler sees statements with more pieces as one piece around all their points.
-MOST_PIECES_TO_SCHEDULE = 3
-
-# Build: isl's time for a shorter form of a condition doubles with each further division (`t % 7 == 3`). With more of them, the
-# condition stays as it is written.
-MOST_DIVISIONS_FOR_ISL = 6
-
-# Storage: isl compares all pieces of a value's writes and reads with each other. 16 pieces take it a few milliseconds, 100 take
-# seconds. Lifetimes of values with more pieces are bounded from above.
-MOST_PIECES_TO_COMPARE = 16
-
-# Launches: the end of a host loop's iteration and the start of the next are one launch, which is compiled beside copies of both.
-# A copy of up to so many operations compiles in some tenths of a second.
-MOST_COPIED_OPERATIONS = 200
-
-# A launch costs the host 20 to 60 microseconds, about as much as 20 small operations. These ops may take longer, so the host
-# does not wait for them if it needs other values.
+# A launch costs the host 20 to 60 microseconds, about 20 small operations. These may take longer, so the host does not wait for them.
 WORTH_A_LAUNCH = (ops.Dot, ops.Conv, ops.Argsort, ops.LinearScan, ops.DiscountedSum)
-
-# Long loops of the device run as several launches, so that signals are served between them. The estimate below may be a few times
-# too low: a loop is cut from half of the wanted length on. A cut costs: XLA does not know how often such a loop runs, and the host waits for
-# each launch. A stencil of 1,000 iterations, 5 milliseconds forward and 5 backward, took 19 in ten launches.
-LONG_LOOP = 0.5
-
-# Seconds on one CPU core: of any operation; of one that XLA makes a part of its reader; of one element of a result; of one that a vector
-# instruction computes, or that only moves; of one multiplication with its addition. Loops of the classics take between a third and thrice
-# of what follows from these; tables of single numbers, which XLA makes one piece of machine code, take a hundredth.
-# A user's function, which may hold any number of operations, counts as some.
-SECONDS_OF_AN_OPERATION, SECONDS_OF_A_FUSED_OPERATION = 5e-7, 1e-7
-SECONDS_OF_AN_ELEMENT, SECONDS_OF_A_FAST_ELEMENT, SECONDS_OF_A_PRODUCT = 1e-9, 2e-10, 5e-11
-OPERATIONS_OF_A_FUNCTION = 30
-
 FAST_FUNCTIONS = (
     "neg", "abs", "sign", "not", "isfinite", "isnan", "add", "sub", "mul", "maximum", "minimum", "and", "or", "xor",
 )  # fmt: skip
+# A few nanoseconds for many elements, and the same bits wherever XLA computes them. (A product of floats may become one operation with a sum
+# that reads it, which rounds once instead of twice.)
+CHEAP_FUNCTIONS = tuple(fn for fn in FAST_FUNCTIONS if fn != "mul")
+CHEAP_FUNCTIONS_OF_INTEGERS = (*CHEAP_FUNCTIONS, "mul", "floordiv", "mod")
+CHEAP_OPS = (
+    ops.Compare, ops.Where, ops.Cast, ops.Broadcast, ops.Iota, ops.Eval, ops.Constant, ops.Identity, ops.Reshape, ops.Permute, ops.Slice,
+    ops.Pad, ops.Concat, ops.Flip,
+)  # fmt: skip
+# XLA's CPU compiler makes vector instructions of these, but not inside of a padding: four sigmoids of [16, 61] numbers, with gradients moved by
+# padding, take 25 microseconds there and 5 apart.
+DEAR_FUNCTIONS = (
+    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "sigmoid", "erf", "pow", "atan2", "logaddexp",
+)  # fmt: skip
+
+
+# -- questions -----------------------------------------------------------------------------------------------------------
 
 
 def is_worth_cutting_at_value(guarded: int, body: int) -> bool:
@@ -165,14 +250,6 @@ def worth_scanning(element: TensorType, operands: Sequence[TensorType]) -> bool:
     return nominal(product(element.shape)) <= sum(nominal(product(type.shape)) for type in operands)
 
 
-# Linear attention in blocks: the points of a block. Measured on two cores, in milliseconds, values and gradients of 8 rows of 500 points
-# with vectors of 32 numbers: all pairs of points 10.3; blocks of 16, 32, 64, 128 and 256 points 4.1, 2.4, 2.8, 4.0 and 8.9.
-# Where each element of a factor has a gate, a block has a product of gates for each pair of its points and each element: 4 heads of 1024
-# points, 64 numbers wide, took 380, 310 and 380 ms in blocks of 4, 8 and 16 points, and 460 as one scan (noisy: other programs ran).
-POINTS_OF_A_BLOCK = 32
-POINTS_OF_A_BLOCK_OF_ELEMENTS = 8
-
-
 def points_of_a_block(has_gates_of_elements: bool) -> int:
     """The points of a block of a running sum."""
     return POINTS_OF_A_BLOCK_OF_ELEMENTS if has_gates_of_elements else POINTS_OF_A_BLOCK
@@ -201,23 +278,9 @@ def copy_weight(op: ops.Op) -> int:
     return 0 if isinstance(op, FREE_TO_COPY) else 10 if isinstance(op, DEAR_TO_COPY) else 1
 
 
-# Scan in blocks: XLA on a CPU computes a cumulative sum or maximum by a tree, in some 16 operations an element. In blocks of 8, which are
-# written out, it takes 3. Measured on two cores, in microseconds, maxima and sums: [5000, 64] along the first axis 1,760 and 920 as a tree,
-# 330 and 330 one after the other, 215 and 155 in blocks of 8, 340 and 250 in blocks of 64; [64, 5000] along the last axis 2,040 and 1,390 as
-# a tree, 340 and 530 in blocks of 8; [100000] 510 and 305, and 180 and 190. A short scan is a few operations of XLA in any form.
-SCAN_BLOCK = 8
-SHORTEST_SCAN_IN_BLOCKS = 64
-
-
 def pays_to_scan_in_blocks(length: int, on_cpu: bool) -> bool:
     """Whether a cumulative sum or maximum of so many elements is computed in blocks, one block after the other."""
     return on_cpu and length >= SHORTEST_SCAN_IN_BLOCKS
-
-
-# Write out windows: a window of w points at all points of a step is a gather of w elements for each; written out it is w slices, which XLA
-# computes as a part of their reader. Each slice repeats the operations on the elements of the window, which XLA has to compile.
-MOST_SHIFTS = 16
-MOST_SHIFTED_OPERATIONS = 320
 
 
 def pays_to_write_out_window(width: int, operations: int) -> bool:
@@ -248,25 +311,12 @@ def is_narrow(width: Expr, whole: Expr) -> bool:
     return width.evaluate(sizes[0]) == width.evaluate(sizes[1])
 
 
-# Unroll: on a CPU, a loop over layers is written out if each iteration would copy at least so many bytes of weights or of stores out
-# of a larger array. A copy of 64 KiB takes some 5 microseconds, about as long as the operations that a small layer needs anyway.
-LEAST_BYTES_TO_UNROLL = 64 * 1024
-# XLA's CPU compiler takes about a millisecond for each operation that is written out: 10 seconds for the longest loops.
-MOST_OPERATIONS_TO_UNROLL = 10_000
-SECONDS_TO_COMPILE_AN_OPERATION = 1e-3
-
-
 def pays_to_unroll(trips: int, operations: int, copied_bytes: int, on_cpu: bool) -> bool:
     """Whether to write out a loop inside another loop, whose iterations have so many operations and would each copy so many bytes.
 
     Elsewhere than on a CPU, products read their operands out of larger arrays, and loops stay loops.
     """
     return on_cpu and copied_bytes >= LEAST_BYTES_TO_UNROLL and trips * operations <= MOST_OPERATIONS_TO_UNROLL
-
-
-# Write alone: XLA's CPU compiler repeats a write into a store in each operation that reads the store next, each on a copy of the whole
-# store. A loop of one iteration around the write keeps it from that; such a loop takes some 2 microseconds.
-LEAST_BYTES_TO_WRITE_ALONE = 64 * 1024
 
 
 def pays_to_write_alone(store_bytes: int, on_cpu: bool) -> bool:
@@ -333,22 +383,9 @@ def _elements(type: TensorType, env: Mapping[Symbol, int]) -> int:
     return math.prod(max(size.evaluate(env), 0) for size in type.shape)
 
 
-# Argmax: XLA's CPU compiler makes vector instructions of two plain reductions (of the maximum, and of the first place that equals it), but
-# not of its own reduction of pairs. At 32 elements the two take 0.4 of its time, at 512 a fifteenth; at 20 and fewer 1.0 to 1.7 of it.
-LEAST_LENGTH_TO_REDUCE_TWICE = 32
-
-
 def pays_to_reduce_twice(length: int, on_cpu: bool) -> bool:
     """Whether to find the place of a maximum by two reductions along so many elements, in place of one of pairs."""
     return on_cpu and length >= LEAST_LENGTH_TO_REDUCE_TWICE
-
-
-# Scan over values that are computed in it: XLA's CPU compiler writes the operands of a loop to memory. To compute them in the loop saves a
-# write and a read of each element, and costs the operations again if something else reads the values too.
-# Fast operations (of a mask: is this the greatest number so far?) cost less than the write and the read even if nothing shrinks.
-LEAST_SHRINKING = 4
-MOST_READ_BY_FAST_OPERATIONS = 2
-MOST_OPERATIONS_IN_A_SCAN = 24
 
 
 def pays_to_compute_in_scan(elements: int, read: int, operations: int, is_fast: bool) -> bool:
@@ -357,36 +394,14 @@ def pays_to_compute_in_scan(elements: int, read: int, operations: int, is_fast: 
     return bool(is_little) and operations <= MOST_OPERATIONS_IN_A_SCAN
 
 
-# Pick in the scan: where readers of a scan take few of its elements at each position, its loop picks them as it goes. It saves to write all
-# elements at all positions, and to read them back. Measured on two CPU cores, in milliseconds, the whole program of counts of the past, in the
-# loop and after a cumulative sum in blocks: 6,000 positions of 16 elements 0.5 and 1.0, of 64 1.2 and 2.1, of 128 0.9 and 1.7, of 1,024 3.3
-# and 20.
 def pays_to_pick_in_scan(elements: int, kept: int) -> bool:
     """Whether the loop of a scan with so many elements at each position computes what reads them, with so many results there."""
     return kept * LEAST_SHRINKING <= elements
 
 
-# Scan along a dimension that lies within others: each number comes in a cache line of 16, and with many pieces the line is gone before the
-# scan comes to its next number. Measured on two CPU cores, in milliseconds, for two arrays [pieces, length, together], where they lie and
-# transposed first: (1024, 2000, 1) 28 and 19; (256, 1000, 1) 1.06 and 0.99; (16, 1000, 1) 0.065 and 0.075; (2, 100000, 1) 0.72 and 0.89;
-# (1024, 250, 8) 8.5 and 6.8; (1024, 60, 32) 9.1 and 9.7.
-NUMBERS_IN_A_CACHE_LINE = 16
-LEAST_PIECES_TO_TRANSPOSE = 128
-
-
 def pays_to_scan_transposed(pieces: int, together: int) -> bool:
     """Whether to transpose the array of a scan, each element of which lies in so many pieces of so many numbers."""
     return pieces >= LEAST_PIECES_TO_TRANSPOSE and together < NUMBERS_IN_A_CACHE_LINE
-
-
-# Recompute: elementwise functions that take a few nanoseconds for many elements, and give the same bits wherever XLA computes them.
-# (A product of floats may become one operation with a sum that reads it, which rounds once instead of twice.)
-CHEAP_FUNCTIONS = tuple(fn for fn in FAST_FUNCTIONS if fn != "mul")
-CHEAP_FUNCTIONS_OF_INTEGERS = (*CHEAP_FUNCTIONS, "mul", "floordiv", "mod")
-CHEAP_OPS = (
-    ops.Compare, ops.Where, ops.Cast, ops.Broadcast, ops.Iota, ops.Eval, ops.Constant, ops.Identity, ops.Reshape, ops.Permute, ops.Slice,
-    ops.Pad, ops.Concat, ops.Flip,
-)  # fmt: skip
 
 
 def is_cheap_to_repeat(node: Node, operands: Sequence[TensorType]) -> bool:
@@ -404,23 +419,9 @@ def price_of_keeping(node: Node, is_kept_anyway: bool) -> int:
     return 1 if is_kept_anyway else 1 + 1000 * elements * NOMINAL ** len(node.domain.steps)
 
 
-# Concatenate: XLA's CPU compiler fuses a selection between padded parts with what computes and reads them. A concatenation of two slices (the
-# neighbours on a diagonal) is three operations of its own. In a loop, 1.1 in place of 2.4 microseconds at [8, 200], 140 in place of 200 at
-# [64, 400]. But the game of life's four, at [128, 128], take 70 in place of 22: a selection of a selection computes both at each element.
-MOST_BYTES_TO_SELECT = 32 * 1024
-
-
 def pays_to_select_parts(bytes: int, on_cpu: bool) -> bool:
     """Whether to concatenate two parts, of so many bytes together, by a selection."""
     return on_cpu and bytes <= MOST_BYTES_TO_SELECT
-
-
-# Apart: functions that XLA's CPU compiler makes vector instructions of. Inside of a padding, it makes none: four sigmoids of [16, 61] numbers,
-# with gradients moved by padding, take 25 microseconds there and 5 apart.
-DEAR_FUNCTIONS = (
-    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-    "sigmoid", "erf", "pow", "atan2", "logaddexp",
-)  # fmt: skip
 
 
 def is_dear_in_padding(op: ops.Op) -> bool:
@@ -428,19 +429,9 @@ def is_dear_in_padding(op: ops.Op) -> bool:
     return isinstance(op, (ops.Unary, ops.Binary)) and op.fn in DEAR_FUNCTIONS
 
 
-# Apart: the fewest paddings whose sum is computed by itself. The gradient of a stencil at [200, 200], with four paddings and two readers of
-# their sum, takes 34 microseconds an iteration so, and 86 where XLA writes each padding to memory.
-LEAST_PADDINGS_OF_A_SUM = 2
-
-
 def pays_to_keep_sum_apart(paddings: int) -> bool:
     """Whether a value that is computed from so many paddings in a loop, element by element, should be in memory for its readers."""
     return paddings >= LEAST_PADDINGS_OF_A_SUM
-
-
-# Slice: XLA's CPU compiler takes about a nanosecond for each element of a gather, and less than half of it for those of a slice out of a padded
-# value. For few elements, the slice and the selections at both ends are as many operations as the gather.
-LEAST_LENGTH_TO_SLICE = 32
 
 
 def pays_to_slice(length: int, count: int, on_cpu: bool) -> bool:
