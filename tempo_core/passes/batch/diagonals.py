@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, literal, repeated
 from tempo_core.ir.dependence import fixed_point, forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, condition_without, literal, operand_domains, remove_dead, repeated
+from tempo_core.passes.base import condition_without, operand_domains, remove_dead
 from tempo_core.passes.batch.batching import RULES, batched, evaluated_along
 from tempo_core.passes.batch.regions import Region, regions
 from tempo_core.prices import MOST_REGIONS

@@ -6,18 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, positions, repeated, zeros_outside
 from tempo_core.ir.dependence import direction, direction_of, innermost_steps, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.passes.base import (
-    Builder,
-    Pass,
-    condition_without,
-    operand_domains,
-    positions,
-    remove_dead,
-    repeated,
-    zeros_outside,
-)
+from tempo_core.passes.base import Pass, condition_without, operand_domains, remove_dead
 from tempo_core.passes.batch.batching import batched, evaluated, grid
 from tempo_core.passes.batch.borders import chosen
 from tempo_core.passes.batch.neighbours import neighbours

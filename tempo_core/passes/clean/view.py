@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import Builder, read_at
+from tempo_core.passes.base import read_at
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Elements, range_of
+from tempo_core.ir.ranges.scans import evaluated
 from tempo_core.ir.types import is_float
-from tempo_core.passes.base import Builder
 from tempo_core.passes.clean.infinities import Infinities
-from tempo_core.passes.ranges.scans import evaluated
 from tempo_core.symbolic.domain import Domain, Range, full_range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative

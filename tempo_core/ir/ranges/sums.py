@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge
+from tempo_core.ir.ranges.scans import before, evaluated, spread
 from tempo_core.ir.ranges.terms import Term
-from tempo_core.passes.base import Builder, literal
-from tempo_core.passes.ranges.scans import before, evaluated, spread
 from tempo_core.symbolic.domain import Domain, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 

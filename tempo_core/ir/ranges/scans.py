@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import is_float
-from tempo_core.passes.base import Builder, literal
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Expr

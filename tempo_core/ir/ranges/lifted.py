@@ -1,0 +1,170 @@
+"""Lifted forms: what a node computes anew from a range at each point, as an element of what is computed once for the whole step.
+
+`y[t] = sum(x[0:t + 1])` is element t of `cumsum(x[0:T])`. The pass `lift` rewrites nodes to these forms, and gradients are those of
+these forms.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+from tempo_core.ir import ops
+from tempo_core.ir.builder import NEUTRAL, Builder, literal
+from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ranges.convolutions import Convolution
+from tempo_core.ir.ranges.elements import Elements, Reads, without
+from tempo_core.ir.ranges.moving_windows import bounded_window_of, window_of
+from tempo_core.ir.ranges.scans import SCANS, evaluated, positions_of_maxima, spread
+from tempo_core.ir.ranges.step_blocks import block_of
+from tempo_core.ir.ranges.sums import Summation
+from tempo_core.ir.ranges.terms import Term, Terms
+from tempo_core.ir.ranges.window_reductions import of_blocks, of_bounded_windows, of_windows
+from tempo_core.symbolic.condition import conjunction
+from tempo_core.symbolic.domain import Domain, Range, full_range
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.proof import provably_nonnegative
+
+
+@dataclass
+class Lifting:
+    """A reduction of a range that moves with its readers. It reduces `each`, a value of each point, or sums a `term`.
+
+    `sources` are the nodes that the elements read.
+    """
+
+    graph: Graph
+    node: Node
+    reads: Reads
+    sources: set[int]
+    each: Edge | None
+    term: Term | None
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether the ranges are prefixes or suffixes."""
+        return bool(self.reads.index.start == 0) or self.is_suffix
+
+    @property
+    def is_suffix(self) -> bool:
+        return bool(self.reads.index.stop == self.reads.step.bound_expr)
+
+    @property
+    def moving(self) -> frozenset[Symbol]:
+        return self.reads.index.steps | {self.reads.step}
+
+    def value(self) -> Edge | None:
+        """What a point takes from the reductions of all ranges; None if the ranges are neither scans, windows nor blocks."""
+        whole, point = _whole(self.graph, self.node, self.moving), Builder(self.graph, self.node, self.node.domain)
+        if self.each is None:
+            return self._summed(whole, point)
+        place = next(k for k, at in enumerate(self.each.index) if self.reads.step in at.steps)
+        index = (*self.each.index[:place], full_range(self.reads.step), *self.each.index[place + 1 :])
+        axis = sum(isinstance(at, Range) for at in self.each.index[:place])
+        return self._taken(whole, point, replace(self.each, index=index), axis)
+
+    @property
+    def _last(self) -> Expr:
+        """The position of the scans at which the reader's range ends."""
+        return self.reads.index.start if self.is_suffix else self.reads.index.stop - 1
+
+    def _summed(self, whole: Builder, point: Builder) -> Edge:
+        """What a point takes from sums whose terms depend on it too."""
+        assert self.term is not None
+        op, index = self.node.op, self.reads.index
+        value = Summation(whole, point, self.term, self.reads.step, self.is_suffix, self._last, index.stop - index.start).value()
+        value = _or_neutral(point, value, "sum", index)
+        rest = without(op.axes, self.reads.axes[0]) if isinstance(op, ops.Reduce) else ()
+        return point.add(ops.Reduce("sum", rest), value) if rest else value
+
+    def _taken(self, whole: Builder, point: Builder, x: Edge, axis: int) -> Edge | None:
+        step, index, op = self.reads.step, self.reads.index, self.node.op
+        gamma = op.gamma if isinstance(op, ops.DiscountedSum) else None
+        fn = op.fn if isinstance(op, ops.Reduce) else "sum"
+        if self.is_scan and isinstance(op, ops.Argmax):
+            element = _at(point, positions_of_maxima(whole, x, axis, self.is_suffix), axis, self._last)
+            start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
+            return _or_neutral(point, point.add(ops.Binary("sub"), element, start), "sum", index)
+        if self.is_scan:
+            scan = SCANS[fn] if gamma is None else functools.partial(_discounted, gamma)
+            return _or_neutral(point, _at(point, scan(whole, x, axis, self.is_suffix), axis, self._last), fn, index)
+        if isinstance(op, ops.Argmax) or index.steps != {step}:
+            return None
+        window, block = window_of(index, step), block_of(index, step)
+        if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
+            return _at(point, of_windows(whole, fn, x, axis, window, gamma), axis, step.expr)
+        bounded = bounded_window_of(index, step)
+        if bounded is not None and gamma is None:
+            return _at(point, of_bounded_windows(whole, fn, x, axis, *bounded), axis, step.expr)
+        if block is not None and gamma is None:
+            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr)
+        return None
+
+
+def lifting_of(graph: Graph, node: Node, reads: Reads) -> Lifting | None:
+    """The reduction of a range by a node, if its elements are values of single points and it can be computed for all points at once.
+
+    The search adds nodes to the graph.
+    """
+    step, index = reads.step, reads.index
+    if not index.steps or not index.steps <= set(node.domain.steps) or index.stride != 1 or index.size is not None:
+        return None
+    if not may_read_all_points(node.domain, index.steps | {step}):
+        return None
+    elements = Elements(graph, node, step, index)
+    lifting = Lifting(graph, node, reads, elements.reads, elements.of_reduced(node, reads), None)
+    if lifting.each is None and lifting.is_scan:
+        lifting.term = Terms(elements).of_sum(node, reads.axes)
+    is_known = lifting.each is not None or (lifting.term is not None and not _varies(graph, lifting.term, lifting.moving))
+    return lifting if is_known else None
+
+
+def convolved(of: Convolution) -> Edge:
+    """The value of a contraction of a window as an element of one convolution."""
+    whole = _whole(of.graph, of.node, frozenset({of.step}))
+    results = whole.add(ops.Permute(of.order_of_results()), of.of_all_points(whole.add, of.x.edge, of.kernel.edge))
+    return _at(Builder(of.graph, of.node, of.node.domain), results, 0, of.step.expr)
+
+
+def may_read_all_points(readers: Domain, moving: frozenset[Symbol]) -> bool:
+    """Whether a read along the steps `moving` exists at all their points. Not if a condition ties them to the reader's other steps.
+
+    Such a condition may be there for the points at which the other steps are read.
+    """
+    return not any(part.steps & moving and part.steps - moving for part in readers.condition.parts)
+
+
+def _whole(graph: Graph, node: Node, moving: frozenset[Symbol]) -> Builder:
+    """Adds what is computed once for all points of the steps `moving`."""
+    everywhere = conjunction(*(part for part in node.domain.condition.parts if not part.steps & moving))
+    return Builder(graph, node, Domain(tuple(s for s in node.domain.steps if s not in moving), everywhere))
+
+
+def _varies(graph: Graph, term: Term, steps: frozenset[Symbol]) -> bool:
+    """Whether the shape of what is summed varies with some steps: no one array has its values at all points."""
+    factors = [factor for factor in (term.element, term.point) if factor is not None]
+    return any(size.steps & steps for factor in factors for size in graph.edge_type(factor).shape)
+
+
+def _at(point: Builder, values: Edge, axis: int, position: Expr) -> Edge:
+    return point.add(ops.Gather(axis), values, evaluated(point, position))
+
+
+def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:
+    """`element`, or the neutral element where the range is empty."""
+    if provably_nonnegative(index.stop - index.start - 1):
+        return element
+    is_nonempty = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.stop - index.start >= 1)))
+    return point.add(ops.Where(), is_nonempty, element, spread(point, element, NEUTRAL[fn]))
+
+
+def _discounted(gamma: float, build: Builder, x: Edge, axis: int, suffixes: bool) -> Edge:
+    """A suffix carries on what it has; an element of a prefix has the weight `gamma**position` in all of them."""
+    if suffixes:
+        return build.add(ops.LinearScan(axis, reverse=True), spread(build, x, gamma), x)
+    type = build.type(x)
+    exponents = build.add(ops.Cast("float32"), build.add(ops.Iota(type.shape[axis])))
+    base = build.add(ops.Broadcast((type.shape[axis],), ()), literal(build, "float32", gamma))
+    weights = build.add(ops.Cast(type.dtype), build.add(ops.Binary("pow"), base, exponents))
+    weighted = build.add(ops.Binary("mul"), x, build.add(ops.Broadcast(type.shape, (axis,)), weights))
+    return build.add(ops.CumSum(axis, reverse=False), weighted)
