@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import is_float
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.domain import Domain, Point, step_order
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tempo_core.symbolic.proof import provably_nonnegative
 
+Take = Callable[
+    [Builder, Edge, int, Symbol, Expr], Edge
+]  # (build, values, axis, step, position): the value at a position along the step
 Scan = Callable[[Builder, Edge, int, bool], Edge]  # (build, x, axis, whether suffixes): all prefixes, or suffixes, of x, reduced
 
 
@@ -115,3 +120,19 @@ def evaluated(build: Builder, value: Expr) -> Edge:
     if domain.condition is TRUE:
         domain = Domain(tuple(s for s in domain.steps if s in value.steps))
     return build.add(ops.Eval(value), domain=domain)
+
+
+def take(point: Builder, values: Edge, axis: int, step: Symbol, position: Expr) -> Edge:
+    """The element for a position along a step, of values that have all its points along `axis`."""
+    return point.add(ops.Gather(axis), values, evaluated(point, position))
+
+
+def take_at_points(point: Builder, values: Edge, axis: int, step: Symbol, position: Expr) -> Edge:
+    """`take` as a read of another point of the step: its gradient goes to a point, where that of `take` goes to all values."""
+    source = point.graph[values.source]
+    domain = Domain(step_order({*source.domain.steps, step}, point.graph.order), source.domain.condition)
+    element = take(Builder(point.graph, point.like, domain), values, axis, step, step.expr)
+    last = step.bound_expr - 1
+    position = position if provably_nonnegative(position) else maximum(position, 0)
+    position = position if provably_nonnegative(last - position) else minimum(position, last)
+    return replace(element, index=tuple(Point(position if s == step else s.expr) for s in domain.steps))

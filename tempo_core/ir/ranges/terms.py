@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import constant_op
 from tempo_core.ir.graph import Edge, Node
 from tempo_core.ir.ranges.elements import Elements, without
 from tempo_core.ir.types import is_float
@@ -130,6 +131,19 @@ class Terms:
         shape = node.outputs[0].shape
         left, right = self._repeated(left, shape, tuple(kept[0])), self._repeated(right, shape, tuple(kept[1]))
         return None if left is None or right is None else self._product(left, right)
+
+    def without_infinities(self, term: Term) -> Term:
+        """The term without infinite exponents where its guard holds: gradients there are 0, and 0 times infinity is NaN."""
+        if term.guard is None or term.centre is None or term.point is None:
+            return term
+        highest, lowest = (self._repeated_literal(value, term.point) for value in ("highest", "lowest"))
+        point = self._add(ops.Where(), self._add(ops.Compare("eq"), term.point, highest), lowest, term.point)
+        centre = self._add(ops.Where(), term.guard, self._repeated_literal("highest", term.centre), term.centre)
+        return replace(term, point=point, centre=centre)
+
+    def _repeated_literal(self, value: str, like: Edge) -> Edge:
+        type = self.graph.edge_type(like)
+        return self._add(ops.Broadcast(type.shape, ()), self._add(constant_op(type.dtype, value)))
 
     # -- algebra ------------------------------------------------------------------------------------------------------
 

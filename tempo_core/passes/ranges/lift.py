@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
@@ -12,14 +13,14 @@ from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution, convolution_of
 from tempo_core.ir.ranges.elements import Reads, reduced_ranges
-from tempo_core.ir.ranges.lifted import convolved, lifting_of, may_read_all_points
+from tempo_core.ir.ranges.lifted import Pick, convolved, lifting_of, may_read_all_points, pick_of
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.linear_attention import Blocks
 from tempo_core.passes.ranges.outer import outer_products
 from tempo_core.passes.ranges.recurrences import comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
-from tempo_core.passes.ranges.whole import whole_steps
+from tempo_core.passes.ranges.whole import WholeStep, whole_steps
 from tempo_core.prices import is_narrow, pays_to_convolve, worth_scanning
 from tempo_core.symbolic.domain import Domain, Point, Range, identity
 from tempo_core.symbolic.expr import Symbol
@@ -141,11 +142,8 @@ class _Lifting:
             self.take_over(node, convolved(convolution))
             note(node.id, "computed as one convolution over {}", convolution.step)
             return
-        for wide in whole_steps(self.graph, node, self.is_there):
-            is_free = may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(
-                node, wide.index, wide.step
-            )
-            lifted = wide.rewritten() if is_free else None
+        for wide in self._of_whole_steps(node):
+            lifted = wide.value()
             if lifted is not None:
                 self.take_over(node, lifted)
                 note(node.id, "computed as a product with all points of {}, of which each point takes {}", wide.step, wide.index)
@@ -156,6 +154,16 @@ class _Lifting:
             sums = [products.summed() for products in outer]
             self.take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
             note(node.id, "computed as a sum of outer products")
+
+    def _of_whole_steps(self, node: Node) -> Iterator[Pick | WholeStep]:
+        """A pick from all points of a step, or products with them, where all of them are there."""
+        pick = pick_of(self.graph, node)
+        is_there = pick is not None and all(self.is_there(each, pick.step) for each in (node.id, *pick.sources))
+        if pick is not None and is_there and not _is_short(node, pick.index, pick.step):
+            yield pick
+        for wide in whole_steps(self.graph, node, self.is_there):
+            if may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(node, wide.index, wide.step):
+                yield wide
 
     def _is_convolved(self, of: Convolution) -> bool:
         """Whether a contraction of windows is one convolution: all points are there, and the windows are too wide to be written out."""
