@@ -23,7 +23,6 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import convolution_of
 from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges, without
 from tempo_core.ir.ranges.lifted import convolved, is_scan, lifting_of, pick_of
-from tempo_core.ir.ranges.scans import take_at_points
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.types import is_float
 from tempo_core.prices import pays_to_convolve, worth_scanning
@@ -117,13 +116,13 @@ def _elements(graph: Graph, node: Node, reads: Reads) -> Edge | None:
 
 def _lifted(graph: Graph, node: Node, reads: Reads) -> Edge | None:
     lifting = lifting_of(graph, node, reads, finite=True)
-    return None if lifting is None else lifting.value(take_at_points)
+    return None if lifting is None else lifting.value()
 
 
 def _convolved_or_picked(graph: Graph, node: Node) -> Edge | None:
     convolution, pick = convolution_of(graph, node), pick_of(graph, node)
     if convolution is not None and pays_to_convolve(convolution.width):
-        return convolved(convolution, take_at_points)
+        return convolved(convolution)
     return None if pick is None or window_width(pick.index, pick.step, node.domain) is not None else pick.value()
 
 

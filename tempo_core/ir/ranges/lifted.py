@@ -6,7 +6,6 @@ these forms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +15,7 @@ from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution
 from tempo_core.ir.ranges.elements import Elements, Reads, range_of, without
 from tempo_core.ir.ranges.moving_windows import bounded_window_of, window_of
-from tempo_core.ir.ranges.scans import SCANS, Take, positions_of_maxima, spread, take
+from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.ranges.sums import Summation
 from tempo_core.ir.ranges.terms import Term, Terms
@@ -54,54 +53,51 @@ class Lifting:
     def moving(self) -> frozenset[Symbol]:
         return self.reads.index.steps | {self.reads.step}
 
-    def value(self, take: Take = take) -> Edge | None:
+    def value(self) -> Edge | None:
         """What a point takes from the reductions of all ranges; None if the ranges are neither scans, windows nor blocks."""
         whole, point = _whole(self.graph, self.node, self.moving), Builder(self.graph, self.node, self.node.domain)
         if self.each is None:
-            return self._summed(whole, point, take)
+            return self._summed(whole, point)
         place = next(k for k, at in enumerate(self.each.index) if self.reads.step in at.steps)
         index = (*self.each.index[:place], full_range(self.reads.step), *self.each.index[place + 1 :])
         axis = sum(isinstance(at, Range) for at in self.each.index[:place])
-        return self._taken(whole, partial(take, point), point, replace(self.each, index=index), axis)
+        return self._taken(whole, point, replace(self.each, index=index), axis)
 
     @property
     def _last(self) -> Expr:
         """The position of the scans at which the reader's range ends."""
         return self.reads.index.start if self.is_suffix else self.reads.index.stop - 1
 
-    def _summed(self, whole: Builder, point: Builder, take: Take) -> Edge:
+    def _summed(self, whole: Builder, point: Builder) -> Edge:
         """What a point takes from sums whose terms depend on it too."""
         assert self.term is not None
         op, index = self.node.op, self.reads.index
-        count = index.stop - index.start
-        value = Summation(whole, point, self.term, self.reads.step, self.is_suffix, self._last, count, take).value()
+        value = Summation(whole, point, self.term, self.reads.step, self.is_suffix, self._last, index.stop - index.start).value()
         value = _or_neutral(point, value, "sum", index)
         rest = without(op.axes, self.reads.axes[0]) if isinstance(op, ops.Reduce) else ()
         return point.add(ops.Reduce("sum", rest), value) if rest else value
 
-    def _taken(
-        self, whole: Builder, taken: Callable[[Edge, int, Symbol, Expr], Edge], point: Builder, x: Edge, axis: int
-    ) -> Edge | None:
+    def _taken(self, whole: Builder, point: Builder, x: Edge, axis: int) -> Edge | None:
         step, index, op = self.reads.step, self.reads.index, self.node.op
         gamma = op.gamma if isinstance(op, ops.DiscountedSum) else None
         fn = op.fn if isinstance(op, ops.Reduce) else "sum"
         if self.is_scan and isinstance(op, ops.Argmax):
-            element = taken(positions_of_maxima(whole, x, axis, self.is_suffix), axis, step, self._last)
+            element = take(point, positions_of_maxima(whole, x, axis, self.is_suffix), axis, step, self._last)
             start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
             return _or_neutral(point, point.add(ops.Binary("sub"), element, start), "sum", index)
         if self.is_scan:
             scan = SCANS[fn] if gamma is None else partial(_discounted, gamma)
-            return _or_neutral(point, taken(scan(whole, x, axis, self.is_suffix), axis, step, self._last), fn, index)
+            return _or_neutral(point, take(point, scan(whole, x, axis, self.is_suffix), axis, step, self._last), fn, index)
         if isinstance(op, ops.Argmax) or index.steps != {step}:
             return None
         window, block = window_of(index, step), block_of(index, step)
         if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
-            return taken(of_windows(whole, fn, x, axis, window, gamma), axis, step, step.expr)
+            return take(point, of_windows(whole, fn, x, axis, window, gamma), axis, step, step.expr)
         bounded = bounded_window_of(index, step)
         if bounded is not None and gamma is None:
-            return taken(of_bounded_windows(whole, fn, x, axis, *bounded), axis, step, step.expr)
+            return take(point, of_bounded_windows(whole, fn, x, axis, *bounded), axis, step, step.expr)
         if block is not None and gamma is None:
-            return taken(of_blocks(whole, fn, x, axis, block), axis, step, step.expr)
+            return take(point, of_blocks(whole, fn, x, axis, block), axis, step, step.expr)
         return None
 
 
@@ -125,7 +121,7 @@ def lifting_of(graph: Graph, node: Node, reads: Reads, finite: bool = False) -> 
     return lifting if is_known else None
 
 
-def convolved(of: Convolution, take: Take = take) -> Edge:
+def convolved(of: Convolution) -> Edge:
     """The value of a contraction of a window as an element of one convolution."""
     whole = _whole(of.graph, of.node, frozenset({of.step}))
     results = whole.add(ops.Permute(of.order_of_results()), of.of_all_points(whole.add, of.x.edge, of.kernel.edge))

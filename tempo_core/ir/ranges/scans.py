@@ -14,9 +14,6 @@ from tempo_core.symbolic.domain import Domain, Point, step_order
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
-Take = Callable[
-    [Builder, Edge, int, Symbol, Expr], Edge
-]  # (build, values, axis, step, position): the value at a position along the step
 Scan = Callable[[Builder, Edge, int, bool], Edge]  # (build, x, axis, whether suffixes): all prefixes, or suffixes, of x, reduced
 
 
@@ -123,16 +120,15 @@ def evaluated(build: Builder, value: Expr) -> Edge:
 
 
 def take(point: Builder, values: Edge, axis: int, step: Symbol, position: Expr) -> Edge:
-    """The element for a position along a step, of values that have all its points along `axis`."""
-    return point.add(ops.Gather(axis), values, evaluated(point, position))
+    """The element for a position along a step, of values that have all its points along `axis`. Outside of the step, that of its end.
 
-
-def take_at_points(point: Builder, values: Edge, axis: int, step: Symbol, position: Expr) -> Edge:
-    """`take` as a read of another point of the step: its gradient goes to a point, where that of `take` goes to all values."""
-    source = point.graph[values.source]
-    domain = Domain(step_order({*source.domain.steps, step}, point.graph.order), source.domain.condition)
-    element = take(Builder(point.graph, point.like, domain), values, axis, step, step.expr)
-    last = step.bound_expr - 1
+    It is a read of that point: so a gradient goes back to the point, not to all values.
+    """
+    graph, values_at = point.graph, point.graph[values.source].domain
+    each = Builder(graph, point.like, Domain(step_order({*values_at.steps, step}, graph.order), values_at.condition))
+    element, last = each.add(ops.Gather(axis), values, evaluated(each, step.expr)), step.bound_expr - 1
     position = position if provably_nonnegative(position) else maximum(position, 0)
     position = position if provably_nonnegative(last - position) else minimum(position, last)
-    return replace(element, index=tuple(Point(position if s == step else s.expr) for s in domain.steps))
+    steps = graph[element.source].domain.steps
+    index = tuple(Point(position if s == step else s.expr) for s in steps)
+    return point.add(ops.Identity(), replace(element, index=index))

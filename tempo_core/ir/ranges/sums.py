@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge
-from tempo_core.ir.ranges.scans import Take, before, spread
+from tempo_core.ir.ranges.scans import before, spread, take
 from tempo_core.ir.ranges.terms import Term
 from tempo_core.symbolic.domain import Domain, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -30,7 +30,6 @@ class Summation:
     suffixes: bool
     last: Expr
     count: Expr
-    take: Take
 
     def value(self) -> Edge:
         """The sum, in the shape of the term's factors."""
@@ -122,7 +121,7 @@ class Summation:
         return self.whole.add(ops.CumSum(0, self.suffixes), x)
 
     def _taken(self, x: Edge) -> Edge:
-        return self.take(self.point, x, 0, self.step, self.last)
+        return take(self.point, x, 0, self.step, self.last)
 
     def _two(self, fn: str, left: Edge, right: Edge, build: Builder | None = None) -> Edge:
         return (build or self.point).add(ops.Binary(fn), left, right)
