@@ -32,13 +32,7 @@ from tempo_core.symbolic.expr import Expr, maximum, minimum
 from tempo_core.symbolic.isl.inverse import invert
 from tempo_core.symbolic.proof import provably_nonnegative
 
-NEUTRAL = {
-    "sum": 0.0,
-    "discounted": 0.0,
-    "prod": 1.0,
-    "max": -math.inf,
-    "min": math.inf,
-}  # by reducing function: its value for no elements
+NEUTRAL = {"prod": 1.0, "max": -math.inf, "min": math.inf}  # by reducing function: its value for no elements, if that is not 0
 
 
 def lifted(context: BaseContext, node: Node) -> Tensor | None:
@@ -139,15 +133,12 @@ class _Points:
     def of_scans(self, each: Edge) -> Tensor:
         """The reduction of a prefix or suffix as the reader's read of the one that ends at the same point."""
         scans = {"sum": self._sums, "prod": self._products, "discounted": self._discounted}
-        scan, index, bound = (
-            scans.get(self.fn, self._extremes)(self._everywhere(each)),
-            self.reads.index,
-            self.reads.step.bound_expr,
-        )
-        if provably_nonnegative(index.stop - index.start - 1):
-            return self._at(scan, index.stop - 1 if self.is_prefix else index.start)
-        value = self._at(scan, maximum(index.stop - 1, 0) if self.is_prefix else minimum(index.start, bound - 1))
-        return where(evaluate(index.stop - index.start >= 1), value, full(value.type.shape, NEUTRAL[self.fn], value.dtype))
+        scan, index = scans.get(self.fn, self._extremes)(self._everywhere(each)), self.reads.index
+        last = index.stop - 1 if self.is_prefix else index.start
+        if provably_nonnegative(index.length - 1):
+            return self._at(scan, last)
+        value = self._at(scan, maximum(last, 0) if self.is_prefix else minimum(last, self.reads.step.bound_expr - 1))
+        return where(evaluate(index.length >= 1), value, full(value.type.shape, NEUTRAL.get(self.fn, 0.0), value.dtype))
 
     def of_blocks(self, each: Edge) -> Tensor:
         """The sum or extreme of a block: that of each point's own block, of which all points have the same."""

@@ -58,10 +58,7 @@ class Lifting:
         whole, point = _whole(self.graph, self.node, self.moving), Builder(self.graph, self.node, self.node.domain)
         if self.each is None:
             return self._summed(whole, point)
-        place = next(k for k, at in enumerate(self.each.index) if self.reads.step in at.steps)
-        index = (*self.each.index[:place], full_range(self.reads.step), *self.each.index[place + 1 :])
-        axis = sum(isinstance(at, Range) for at in self.each.index[:place])
-        return self._taken(whole, point, replace(self.each, index=index), axis)
+        return self._taken(whole, point, *_all_points(self.each, self.reads.step))
 
     @property
     def _last(self) -> Expr:
@@ -178,12 +175,17 @@ def is_scan(step: Symbol, index: Range) -> bool:
 
 def all_elements(build: Builder, element: Edge, step: Symbol, axis: int) -> Edge:
     """The values of an element at all points of its step, as dimension `axis`."""
-    place = next(k for k, at in enumerate(element.index) if step in at.steps)
-    edge = replace(element, index=(*element.index[:place], full_range(step), *element.index[place + 1 :]))
-    first = sum(isinstance(at, Range) for at in element.index[:place])
+    edge, first = _all_points(element, step)
     order = [k for k in range(build.graph.edge_rank(edge)) if k != first]
     order.insert(axis, first)
     return edge if order == sorted(order) else build.add(ops.Permute(tuple(order)), edge)
+
+
+def _all_points(element: Edge, step: Symbol) -> tuple[Edge, int]:
+    """The values of an element at all points of its step, and which dimension they are."""
+    place = next(k for k, at in enumerate(element.index) if step in at.steps)
+    edge = replace(element, index=(*element.index[:place], full_range(step), *element.index[place + 1 :]))
+    return edge, sum(isinstance(at, Range) for at in element.index[:place])
 
 
 def may_read_all_points(readers: Domain, moving: frozenset[Symbol]) -> bool:
