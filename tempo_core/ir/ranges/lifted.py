@@ -120,8 +120,7 @@ def lifting_of(graph: Graph, node: Node, reads: Reads, finite: bool = False) -> 
 
 def convolved(of: Convolution) -> Edge:
     """The value of a contraction of a window as an element of one convolution."""
-    whole = _whole(of.graph, of.node, frozenset({of.step}))
-    results = whole.add(ops.Permute(of.order_of_results()), of.of_all_points(whole.add, of.x.edge, of.kernel.edge))
+    results = of.of_all_points(_whole(of.graph, of.node, frozenset({of.step})))
     return take(Builder(of.graph, of.node, of.node.domain), results, 0, of.step, of.step.expr)
 
 
