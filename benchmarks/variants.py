@@ -19,8 +19,8 @@ SHORTEST = 0.02  # seconds of a turn: faster programs run several times
 # "pad" is left out: without it, programs whose shapes vary are interpreted.
 CLEANING = ("simplify", "dce", "cse", "narrow")
 DECISIONS = (
-    "split", "lift", "shift", "associate", "precompute", "wavefront", "vectorize", "accumulate", "tile", "strip", "derive", "trim",
-    "recompute", "fuse", "unroll", "registers", "move", "keep", "join", "chunk", "create",
+    "split", "lift", "shift", "associate", "precompute", "wavefront", "vectorize", "accumulate", "tile", "strip", "trim",
+    "recompute", "fuse", "unroll", "registers", "keep", "join", "chunk", "create",
 )  # fmt: skip
 EVERY = (*CLEANING, *DECISIONS)
 Compile = Callable[[Any], tuple[Any, Callable[[], object]]]  # from a Config to the program and a function that runs it

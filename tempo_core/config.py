@@ -13,12 +13,12 @@ from tempo_core.errors import ConfigError
 
 PASSES = (
     "simplify", "dce", "cse", "narrow", "split", "lift", "shift", "associate", "pad", "precompute", "wavefront", "vectorize", "accumulate",
-    "tile", "strip", "derive", "trim", "recompute", "fuse",
+    "tile", "strip", "trim", "recompute", "fuse",
 )  # fmt: skip
 # Choices of the staged executor that can be switched off in the same way: loops over layers written out (runtime/lower/unroll.py), values
-# that iterations hand to the next ones (runtime/lower/registers.py), loops that only move values (runtime/lower/moves.py), and
-# what it does with launches (runtime/staged/stage.py, edges.py, chunks.py).
-CHOICES = ("unroll", "registers", "move", "keep", "join", "chunk", "create")
+# that iterations hand to the next ones (runtime/lower/registers.py), and what it does with launches (runtime/staged/stage.py, edges.py,
+# chunks.py).
+CHOICES = ("unroll", "registers", "keep", "join", "chunk", "create")
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Config:
     seed: the seed of all random numbers. Another seed needs no recompilation.
     backend: "jax", or "numpy" (interpreted only).
     executor: "staged" makes XLA programs of all parts that need no host; "interpreted" runs statement by statement.
-    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step. Seven more names are choices of
-        the staged executor: "unroll" (loops over layers are written out), "registers" (iterations hand values to the next ones), "move"
-        (loops that only move values are one write), and "keep", "join", "chunk", "create" (launches).
+    disable: names of passes to switch off; "vectorize(t)" switches vectorization off along one step. Six more names are choices of
+        the staged executor: "unroll" (loops over layers are written out), "registers" (iterations hand values to the next ones), and
+        "keep", "join", "chunk", "create" (launches).
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
     memory_limit: refuse a plan whose peak is more than this, in bytes or as "2GiB": stores, inputs, results and temporaries. The error

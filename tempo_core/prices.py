@@ -59,10 +59,6 @@ MOST_REGIONS = 8
 # elements: it takes some 2 nanoseconds an element. A diagonal takes as long as some operations on vectors, and its operands are gathered.
 FEWEST_OPERATIONS_FOR_A_WAVEFRONT = 8
 
-# Derive: the most additions, products and views that are repeated so that a loop keeps one value fewer. Together with their reader, they
-# are one operation of XLA. It takes about as long as the reader, where a value that is kept is an operation and a copy of its own.
-MOST_DERIVED_OPERATIONS = 8
-
 # Trim: the most different ends (far before the last point) in the loop over a step. Each may be one more copy of its body.
 MOST_ENDS = 3
 
@@ -442,24 +438,6 @@ LEAST_LENGTH_TO_SLICE = 32
 def pays_to_slice(length: int, count: int, on_cpu: bool) -> bool:
     """Whether so many elements that follow each other, of an axis with such a length, are a slice in place of a gather."""
     return on_cpu and length >= LEAST_LENGTH_TO_SLICE and count >= LEAST_LENGTH_TO_SLICE
-
-
-# Move at once: XLA's CPU compiler takes some microseconds for an iteration of a loop, however little it moves. Where each iteration moves
-# much, a loop is as good, and needs no memory besides its stores.
-FEWEST_MOVES = 8
-MOST_BYTES_OF_A_MOVE = 256 * 1024
-
-
-def only_moves(op: ops.Op) -> bool:
-    """Whether an operation takes parts of values, repeats them, or gives them other shapes, and computes nothing."""
-    if isinstance(op, ops.Dataflow):
-        return all(only_moves(each) for each, _, _ in op.body.instructions)
-    return isinstance(op, (*FREE_TO_COPY, ops.Slice, ops.Permute))
-
-
-def pays_to_move_at_once(iterations: int, bytes: int) -> bool:
-    """Whether so many iterations, each of which moves so many bytes into stores, are one write."""
-    return iterations >= FEWEST_MOVES and bytes <= MOST_BYTES_OF_A_MOVE
 
 
 def strip_size(rows: int, written: int, accumulated: int) -> int | None:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from tempo_core.ir.ops import Broadcast, Constant, End, Input, Op, Output, Sink, Udf
 from tempo_core.ir.ops import Dataflowed as Dataflowed
-from tempo_core.ir.ops import End, Input, Op, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Fed
 from tempo_core.symbolic.condition import TRUE, Bool
@@ -255,6 +257,16 @@ class Graph:
 
 def _must_run(op: Output | Sink | Udf) -> bool:
     return not isinstance(op, Udf) or (op.stateful and not isinstance(op.fn, Fed))
+
+
+def constant_number(graph: Graph, node_id: int) -> int | float | None:
+    """The number that a node's value repeats; None if it is no number that is written in the program."""
+    op = graph[node_id].op
+    if isinstance(op, Broadcast):
+        return constant_number(graph, graph[node_id].inputs[0].source)
+    if isinstance(op, Constant) and op.sizes == () and op.dtype not in ("bool", "bfloat16"):
+        return np.frombuffer(op.data, dtype=op.dtype)[0].item()
+    return None
 
 
 def is_identity(edge: Edge, source: Node, reader_domain: Domain) -> bool:

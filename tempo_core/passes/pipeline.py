@@ -18,7 +18,6 @@ from tempo_core.passes.clean.cse import Cse
 from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
-from tempo_core.passes.keep.derive import Derive
 from tempo_core.passes.keep.fuse import Fuse
 from tempo_core.passes.keep.recompute import Recompute
 from tempo_core.passes.keep.trim import Trim
@@ -77,7 +76,6 @@ def pipeline(
         Associate(loops=True),  # chains of such products
         *tiling,
         *([Strip(tuple(numbers), but=tuple(name for name, _ in tiles))] if numbers else []),
-        Derive(),
         Trim(),
         *capacity,
         Recompute(),

@@ -211,7 +211,7 @@ def growth() -> Growth:
 
 def test_running_again_compiles_nothing(growth: Growth, monkeypatch: pytest.MonkeyPatch) -> None:
     assert growth.run(2, 3).tolist() == [total(3)] * 2
-    (first,) = growth.ctx.programs
+    (first,) = growth.ctx._recent.programs
     program = first[1]
     compiles = program.compiles
     monkeypatch.setattr(compiler, "compile_context", None)
@@ -220,7 +220,7 @@ def test_running_again_compiles_nothing(growth: Growth, monkeypatch: pytest.Monk
     assert growth.run(2, 3, seed=5).tolist() == [total(3)] * 2
     assert growth.run(2, 3, config=tp.Config(seed=7)).tolist() == [total(3)] * 2
     assert program.compiles == compiles > 0
-    assert [kept for _, kept in growth.ctx.programs] == [program]
+    assert [kept for _, kept in growth.ctx._recent.programs] == [program]
 
 
 def test_other_bounds_use_what_they_can(growth: Growth, caplog: pytest.LogCaptureFixture) -> None:
@@ -228,7 +228,7 @@ def test_other_bounds_use_what_they_can(growth: Growth, caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, "tempo"):
         assert growth.run(3, 3).tolist() == [total(3)] * 3
         assert growth.run(3, 3).tolist() == [total(3)] * 3
-    program = growth.ctx.programs[-1][1]
+    program = growth.ctx._recent.programs[-1][1]
     count = len(program.plan().device_programs)
     assert 0 < program.compiles < count  # programs that depend on t alone are reused
     (record,) = (record for record in caplog.records if record.name == "tempo")
@@ -297,19 +297,19 @@ def test_what_changes_a_program_makes_another() -> None:
         return ctx.run({T: 3}, outputs, fed, tp.Config(backend="numpy", **options))
 
     assert run(h).tolist() == [0, 10, 20]
-    assert len(ctx.programs) == 1
+    assert len(ctx._recent.programs) == 1
     with ctx:
         h[t] = x  # one more branch, for larger bounds
     assert ctx.run({T: 4}, h, {"x": np.arange(4.0)}, NUMPY).tolist() == [0, 10, 20, 3]
-    assert len(ctx.programs) == 2
+    assert len(ctx._recent.programs) == 2
     assert [r.tolist() for r in run([h])] == [[0, 10, 20]]  # another form
     assert run(h[T - 1]).tolist() == run(h[T - 1]).tolist() == 20
     assert run(h[1]).tolist() == 10
     assert run(h, disable=("fuse",)).tolist() == [0, 10, 20]
-    assert len(ctx.programs) == 6
+    assert len(ctx._recent.programs) == 6
     for k in range(20):
         run(h + float(k))
-    assert len(ctx.programs) == compiler.KEPT
+    assert len(ctx._recent.programs) == compiler.KEPT
 
 
 def test_a_repeated_call_is_recognised_by_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:

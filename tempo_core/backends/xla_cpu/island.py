@@ -1,9 +1,8 @@
 """Islands of operations in JAX: what XLA's CPU compiler would compute together, element by element, and should not.
 
 Slices and padding one after the other are one slice and one padding (`parts`). Paddings read dear values from memory, and their sums are in
-memory (`apart`). Gathers at positions that follow each other are slices (`shifted`), and values that are repeated in their block are read in a
-dimension of blocks (`blocked`). Recurrences compute large operands as they go (`elementwise_scans`), and so do scans with what takes a part of
-their elements (`picked_scans`).
+memory (`apart`). Gathers at positions that follow each other are slices (`shifted`). Recurrences compute large operands as they go
+(`elementwise_scans`), and so do scans with what takes a part of their elements (`picked_scans`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from tempo_core.backends.scopes import instruction_scope
 from tempo_core.backends.xla_cpu import consecutive as shifted
 from tempo_core.backends.xla_cpu import elementwise_scans
 from tempo_core.backends.xla_cpu.apart import Apart
-from tempo_core.backends.xla_cpu.blocked import Blocked
 from tempo_core.backends.xla_cpu.parts import Part
 from tempo_core.backends.xla_cpu.picked_scans import PickedScans
 from tempo_core.ir import ops
@@ -50,7 +48,6 @@ class _Island:
         self.numbers: dict[int, float] = {}  # the slots that repeat one number
         self.producers: elementwise_scans.Producers = {}
         self.apart = Apart(at)
-        self.blocked = Blocked(at)
         self.starts = shifted.starts(body)
         self.uses = Counter(s for _, sources, _ in body.instructions for s in sources)
         self.on_cpu = jax.default_backend() == "cpu"
@@ -70,15 +67,10 @@ class _Island:
                 self.arrays[slot] = result
             return
         from_memory = self.apart.from_memory(op, sources, self._shape(sources[0]) if sources else ())
-        is_there = self._is_in_blocks(op, sources, targets[0], from_memory) or self._takes_part(
-            op, sources, targets[0], from_memory
-        )
-        if not is_there:
+        if not self._takes_part(op, sources, targets[0], from_memory):
             for target, result in zip(targets, self._results(op, sources, from_memory), strict=True):
                 self.arrays[target] = result
             self._note_number(op, sources, targets[0])
-            if self.on_cpu and self.is_traced:
-                self.blocked.note(op, sources, targets[0], self.arrays)
         self.producers[targets[0]] = (op, tuple(sources))
         self.apart.note(op, sources, targets)
 
@@ -100,17 +92,6 @@ class _Island:
     def _compute_parts(self) -> None:
         for part in self.parts:
             self.array(part)
-
-    def _is_in_blocks(self, op: ops.Op, sources: Sequence[int], target: int, from_memory: set[int]) -> bool:
-        """Compute the result in a shape that has a dimension of blocks, if an operand has that shape."""
-        if from_memory or not any(s in self.blocked.forms for s in sources):
-            return False
-        for source in sources:
-            self.array(source)
-        result = self.blocked.result(op, sources, target, self.arrays)
-        if result is not None:
-            self.arrays[target] = result
-        return result is not None
 
     # -- slices and padding -------------------------------------------------------------------------------------------
 

@@ -80,8 +80,10 @@ class Lifting:
         fn = op.fn if isinstance(op, ops.Reduce) else "sum"
         if self.is_scan and isinstance(op, ops.Argmax):
             element = take(point, positions_of_maxima(whole, x, axis, self.is_suffix), axis, step, self._last)
-            start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
-            return _or_neutral(point, point.add(ops.Binary("sub"), element, start), "sum", index)
+            if index.start != 0:
+                start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
+                element = point.add(ops.Binary("sub"), element, start)
+            return _or_neutral(point, element, "sum", index)
         if self.is_scan:
             scan = SCANS[fn] if gamma is None else partial(_discounted, gamma)
             return _or_neutral(point, take(point, scan(whole, x, axis, self.is_suffix), axis, step, self._last), fn, index)
@@ -112,7 +114,7 @@ def lifting_of(graph: Graph, node: Node, reads: Reads, finite: bool = False) -> 
     lifting = Lifting(graph, node, reads, elements.reads, elements.of_reduced(node, reads), None)
     if lifting.each is None and lifting.is_scan:
         terms = Terms(elements)
-        term = terms.of_sum(node, reads.axes)
+        term = terms.of_reduced(node, reads.axes)
         lifting.term = terms.without_infinities(term) if finite and term is not None else term
     is_known = lifting.each is not None or (lifting.term is not None and not _varies(graph, lifting.term, lifting.moving))
     return lifting if is_known else None
@@ -203,8 +205,7 @@ def _whole(graph: Graph, node: Node, moving: frozenset[Symbol]) -> Builder:
 
 def _varies(graph: Graph, term: Term, steps: frozenset[Symbol]) -> bool:
     """Whether the shape of what is summed varies with some steps: no one array has its values at all points."""
-    factors = [factor for factor in (term.element, term.point) if factor is not None]
-    return any(size.steps & steps for factor in factors for size in graph.edge_type(factor).shape)
+    return any(size.steps & steps for factor in term.factors for size in graph.edge_type(factor).shape)
 
 
 def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:

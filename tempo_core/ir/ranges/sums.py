@@ -1,15 +1,17 @@
 """Sums of prefixes and suffixes whose terms also depend on the reader, as scans: the kernels of `ir/ranges/terms.py`.
 
-All forms are as safe as the sums that they replace: exponents are never positive, and squares are summed about the running mean.
+All forms are as safe as the sums that they replace: exponents are never positive, and products are summed about the running means.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge
+from tempo_core.ir.ranges.moments import Moments, Powers, moved
 from tempo_core.ir.ranges.scans import before, spread, take
 from tempo_core.ir.ranges.terms import Term
 from tempo_core.symbolic.domain import Domain, full_range, identity
@@ -34,8 +36,8 @@ class Summation:
     def value(self) -> Edge:
         """The sum, in the shape of the term's factors."""
         term = self.term
-        kernels = {"": self._weights, "exp": self._exponentials, "difference": self._differences, "square": self._squares}
-        value = kernels[term.kernel]()
+        kernels = (self._exponentials if term.exponent else self._weights, self._differences)
+        value = kernels[len(term.differences)]() if len(term.differences) < 2 else self._products()
         if term.guard is not None:
             value = self.point.add(ops.Where(), term.guard, self._weights(), value)
         return value if term.scale is None else self._two("mul", term.scale, value)
@@ -46,16 +48,16 @@ class Summation:
         """The sum of the elements; without elements, the number of points."""
         if self.term.element is not None:
             return self._taken(self._summed(self._all(self.term.element)))
-        like = self.term.scale or self.term.centre
-        assert like is not None
+        kernel = (*self.term.differences, self.term.exponent)[0]
+        like = self.term.scale or kernel.centre  # type: ignore[union-attr]
         type = self.point.type(like)
         count = self.point.add(ops.Cast(type.dtype), self.point.add(ops.Eval(self.count)))
         return self.point.add(ops.Broadcast(type.shape, ()), count)
 
     def _exponentials(self) -> Edge:
         """`sum(exp(x[s] - m[t]) * v[s])`, with the greatest x so far in place of m, and exchanged for m at the end."""
-        assert self.term.point is not None and self.term.centre is not None
-        build, x = self.whole, self._all(self.term.point)
+        assert self.term.exponent is not None
+        build, x = self.whole, self._all(self.term.exponent.point)
         greatest = build.add(ops.CumMax(0, self.suffixes), build.add(ops.Identity(stop_gradient=True), x))
         shift = self._finite(build, greatest)
         earlier, earlier_shift = (before(build, e, 0, self.suffixes, first) for e, first in ((greatest, "lowest"), (shift, 0.0)))
@@ -66,35 +68,38 @@ class Summation:
         if self.term.element is not None:
             terms = self._two("mul", terms, self._all(self.term.element), build)
         sums = self._taken(build.add(ops.LinearScan(0, self.suffixes), rescaling, terms))
-        exchange = self.point.add(ops.Unary("exp"), self._two("sub", self._taken(shift), self.term.centre))
+        exchange = self.point.add(ops.Unary("exp"), self._two("sub", self._taken(shift), self.term.exponent.centre))
         return self._two("mul", sums, exchange)
 
     def _differences(self) -> Edge:
         """`sum((x[s] - m[t]) * v[s])`, as distances from the first x."""
-        assert self.term.point is not None and self.term.centre is not None
-        distances, origin = self._from_the_first(self._all(self.term.point))
+        (difference,) = self.term.differences
+        distances, origin = self._from_the_first(self._all(difference.point))
         if self.term.element is not None:
             distances = self._two("mul", distances, self._all(self.term.element), self.whole)
-        centre = self._two("sub", self.term.centre, origin)
+        centre = self._two("sub", difference.centre, origin)
         return self._two("sub", self._taken(self._summed(distances)), self._two("mul", self._weights(), centre))
 
-    def _squares(self) -> Edge:
-        """`sum((x[s] - m[t])**2)`: the squares about the mean (Welford), and the distance of the mean from m."""
-        assert self.term.point is not None and self.term.centre is not None
-        build = self.whole
-        distances, origin = self._from_the_first(self._all(self.term.point))
-        shape = build.type(distances).shape
-        number = build.add(ops.Iota(shape[0]))
-        one = build.add(ops.Broadcast((shape[0],), ()), build.add(ops.Eval(shape[0] if self.suffixes else Expr.of(1))))
-        count = build.add(ops.Binary("sub"), one, number) if self.suffixes else build.add(ops.Binary("add"), number, one)
-        counts = build.add(ops.Broadcast(shape, (0,)), build.add(ops.Cast(build.type(distances).dtype), count))
-        means = self._two("div", self._summed(distances), counts, build)
-        earlier = before(build, means, 0, self.suffixes, 0.0)
-        from_earlier, from_mean = self._two("sub", distances, earlier, build), self._two("sub", distances, means, build)
-        squares = self._two("mul", from_earlier, from_mean, build)
-        off = self._two("sub", self._taken(means), self._two("sub", self.term.centre, origin))
-        count_here = self._taken(counts)
-        return self._two("add", self._taken(self._summed(squares)), self._two("mul", count_here, self._two("mul", off, off)))
+    def _products(self) -> Edge:
+        """`sum((x[s] - m[t]) * (y[s] - n[t]) * v[s])`: the moments about the running means, and the distances of these from m and n.
+
+        All distances are from the first x and y, so that large numbers do not take away the digits.
+        """
+        build, powers = self.whole, Counter(self.term.differences)
+        first = [self._from_the_first(self._all(difference.point)) for difference in powers]
+        weights = None if self.term.element is None else self._all(self.term.element)
+        moments = Moments(build, [distances for distances, _ in first], weights, self.suffixes)
+        off = [
+            self._two("sub", self._taken(mean), self._two("sub", difference.centre, origin))
+            for mean, difference, (_, origin) in zip(moments.means, powers, first, strict=True)
+        ]
+        return moved(self.point, tuple(powers.values()), off, lambda lower: self._moment(moments, lower))
+
+    def _moment(self, moments: Moments, powers: Powers) -> Edge | None:
+        if not any(powers):
+            return self._weights() if self.term.element is not None else self._taken(moments.counts)
+        moment = moments.of(powers)
+        return None if moment is None else self._taken(moment)
 
     def _from_the_first(self, x: Edge) -> tuple[Edge, Edge]:
         """x minus the element that the scan meets first, and that element. If it is not finite, 0 takes its place."""

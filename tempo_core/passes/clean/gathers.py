@@ -1,4 +1,4 @@
-"""Rules of gathers and scatters whose operands are repeated along shared dimensions: these dimensions need not be shared.
+"""A rule of gathers whose operands are repeated along shared dimensions: these dimensions need not be shared.
 
 A shared dimension along which only the index is repeated is a dimension of the values like any other. One along which only the values are
 repeated is a dimension of the index.
@@ -30,20 +30,6 @@ def gather_of_repeated(view: View) -> Edge | None:
     result = view.build.add(ops.Gather(axis, len(shared)), x, index)
     order = [*shared, *values, *range(op.batch, op.axis), *points, *range(op.axis, len(shape))]
     return _repeated(view.build, _in_order(view.build, result, order), shape, order)
-
-
-def scatter_by_repeated(view: View) -> Edge | None:
-    """Updates of a table's columns for every row are one scatter of columns."""
-    op, varying = view.op, _varying(view, 1)
-    shared = [b for b in range(op.batch) if b in varying]
-    if len(shared) == op.batch:
-        return None
-    values = [b for b in range(op.batch) if b not in shared]
-    order = [*shared, *values]
-    updates = _permuted(view.build, view.edge(0), [*order, *range(op.batch, view.type(0).rank)])
-    scatter = ops.ScatterAdd(op.axis, op.size, len(shared))
-    result = view.build.add(scatter, updates, _operand(view, 1, shared))
-    return _in_order(view.build, result, [*order, *range(op.batch, len(view.node.outputs[0].shape))])
 
 
 def _varying(view: View, slot: int) -> tuple[int, ...]:

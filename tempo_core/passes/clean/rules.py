@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tempo_core.ir import ops
-from tempo_core.ir.graph import Edge, Graph, is_identity
+from tempo_core.ir.graph import Edge, Graph, constant_number, is_identity
 from tempo_core.ir.ops import Op
 from tempo_core.passes.base import operand_domains, read_at
-from tempo_core.passes.clean import gathers, masks, repeats
-from tempo_core.passes.clean.view import View, constant_number
-from tempo_core.symbolic.condition import TRUE, Truth
+from tempo_core.passes.clean import gathers, masks
+from tempo_core.passes.clean.view import View
+from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.expr import Expr
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -61,7 +61,7 @@ def _without(slot: int, neutral: float) -> Callable[[View], Edge | None]:
     return lambda view: view.edge(1 - slot) if view.number(slot) == neutral else None
 
 
-_FOLDED = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
+_FOLDED = {"mul": operator.mul, "div": operator.truediv}
 
 
 def _fold_numbers(view: View) -> Edge | None:
@@ -75,21 +75,6 @@ def _fold_numbers(view: View) -> Edge | None:
     scalar = view.build.add(ops.Constant(dtype, (), value.tobytes()))
     shape = view.node.outputs[0].shape
     return view.build.add(ops.Broadcast(shape, ()), scalar) if shape else scalar
-
-
-def _twice(view: View) -> Edge | None:
-    """`f(f(x)) -> x`, for a function that is its own inverse."""
-    inner = view.operand()
-    return view.inner() if isinstance(inner, ops.Unary) and inner.fn == view.op.fn else None
-
-
-def _cast_twice(view: View) -> Edge | None:
-    """bool -> int -> float is bool -> float."""
-    if isinstance(view.operand(), ops.Cast):
-        inner = view.inner()
-        if inner is not None and view.graph.edge_type(inner).dtype == "bool":
-            return view.build.add(view.op, inner)
-    return None
 
 
 def _reshape_reshape(view: View) -> Edge | None:
@@ -113,26 +98,6 @@ def _broadcast_broadcast(view: View) -> Edge | None:
     return (
         None if inner is None else view.build.add(ops.Broadcast(view.op.shape, tuple(view.op.axes[a] for a in first.axes)), inner)
     )
-
-
-def _sum_of_broadcast(view: View) -> Edge | None:
-    """If only repeated axes are summed, the sum is a product with their size. Not for size 0: that sum is 0, but NaN * 0 is NaN."""
-    first = view.operand()
-    if not isinstance(first, ops.Broadcast) or any(a in first.axes for a in view.op.axes):
-        return None
-    inner, type = view.inner(), view.node.outputs[0]
-    if inner is None or len(first.axes) != len(first.shape) - len(view.op.axes):
-        return None
-    count = ops.product(tuple(first.shape[a] for a in view.op.axes))
-    if count.steps or not provably_nonnegative(count - 1):
-        return None
-    wide = "float32" if type.dtype in ("bfloat16", "float16") else type.dtype  # sums in 16 bits are rounded once, at the end
-    number: Edge = view.build.add(ops.Cast(wide), view.build.add(ops.Eval(count)))
-    repeated = view.build.add(ops.Broadcast(type.shape, ()), number) if type.shape else number
-    if wide == type.dtype:
-        return view.build.add(ops.Binary("mul"), inner, repeated)
-    product = view.build.add(ops.Binary("mul"), view.build.add(ops.Cast(wide), inner), repeated)
-    return view.build.add(ops.Cast(type.dtype), product)
 
 
 def _reduce_reduce(view: View) -> Edge | None:
@@ -262,26 +227,6 @@ def _gather_shifted(view: View) -> Edge | None:
     return view.build.add(ops.Slice(op.axis, Expr.of(first), end), view.edge(0)) if fits else None
 
 
-def _gather_of_broadcast(view: View) -> Edge | None:
-    """An operand that is only repeated along the indexed axis is repeated to the result's shape."""
-    first = view.operand(0)
-    if not isinstance(first, ops.Broadcast) or view.op.batch or view.op.axis in first.axes:
-        return None
-    inner = view.inner(0)
-    if inner is None or not provably_nonnegative(view.type(0).shape[view.op.axis] - 1):
-        return None  # a dimension without elements gives zeros
-    grown = view.type(1).rank - 1
-    axes = tuple(a + grown * (a > view.op.axis) for a in first.axes)
-    return view.build.add(ops.Broadcast(view.node.outputs[0].shape, axes), inner)
-
-
-def _scatter_all(view: View) -> Edge | None:
-    """Updates at 0, 1, ..., size - 1 are the result."""
-    index, op = view.operand(1), view.op
-    one_each = isinstance(index, ops.Iota) and view.type(1).rank == 1 and index.size == op.size
-    return view.edge(0) if one_each and not op.batch else None
-
-
 def _gather_of_where(view: View) -> Edge | None:
     """Elements of a selection, by a condition that is the same along the indexed axis, from a value or one repeated number."""
     chosen, axis = view.operand(0), view.op.axis
@@ -354,20 +299,6 @@ def _slice_of_dot_batch(view: View) -> Edge | None:
     return view.build.add(dot, left, view.build.add(replace(op, axis=dot.right_batch[op.axis]), b))
 
 
-def _where(truth: bool) -> Callable[[View], Edge | None]:
-    """The value that a condition always chooses."""
-
-    def rule(view: View) -> Edge | None:
-        source = view.graph[view.edge(0).source]
-        while isinstance(source.op, ops.Broadcast):
-            source = view.graph[source.inputs[0].source]
-        op = source.op
-        always = isinstance(op, ops.Eval) and isinstance(op.value, Truth) and op.value.value is truth
-        return view.edge(1 if truth else 2) if always else None
-
-    return rule
-
-
 def _where_same(view: View) -> Edge | None:
     number = view.number(1)
     return view.edge(1) if view.edge(1) == view.edge(2) or (number is not None and number == view.number(2)) else None
@@ -434,33 +365,20 @@ RULES: tuple[Rule, ...] = (
     Rule("identity", ops.Identity, "identity(x) -> x", _operand),
     Rule("merge-of-one", ops.Merge, "merge(x if true, ...) -> x", _only_branch),
     Rule("merge-of-equals", ops.Merge, "merge(x[0] if t == 0, x[t]) -> x", masks.equal_branches),
-    Rule("cast-to-itself", ops.Cast, "cast(x: d, d) -> x", _operand_if(lambda v: v.type().dtype == v.op.dtype)),
-    Rule("cast-twice", ops.Cast, "cast(cast(x: bool, d), e) -> cast(x, e)", _cast_twice),
     Rule("eval-number", ops.Eval, "eval(3) -> 3", _eval_number),
     # -- arithmetic ---------------------------------------------------------------------------------------------------
-    Rule("neg-neg", ops.Unary, "-(-x) -> x", _twice, fn=("neg",)),
-    Rule("not-not", ops.Unary, "not not x -> x", _twice, fn=("not",)),
-    Rule("fold-add", ops.Binary, "2 + 3 -> 5", _fold_numbers, fn=("add",)),
-    Rule("fold-sub", ops.Binary, "2 - 3 -> -1", _fold_numbers, fn=("sub",)),
     Rule("fold-mul", ops.Binary, "2 * 3 -> 6", _fold_numbers, fn=("mul",)),
     Rule("fold-div", ops.Binary, "3 / 2 -> 1.5", _fold_numbers, fn=("div",)),
     Rule("sum-of-merges", ops.Binary, "merge(a if c, 0) + merge(b if c, 0) -> merge(a + b if c, 0)", _sum_of_merges, fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("add-zero", ops.Binary, "x + 0 -> x", _without(1, 0), fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("zero-add", ops.Binary, "0 + x -> x", _without(0, 0), fn=("add",), up_to=SIGN_OF_ZERO),
-    Rule("sub-zero", ops.Binary, "x - 0 -> x", _without(1, 0), fn=("sub",), up_to=SIGN_OF_ZERO),
     Rule("sum-of-parts", ops.Binary, "(x[0] if t == 0 else 0) + (x[t] if t > 0 else 0) -> x", masks.sum_of_parts, fn=("add",), up_to=SIGN_OF_ZERO),
     Rule("mul-one", ops.Binary, "x * 1 -> x", _without(1, 1), fn=("mul",)),
     Rule("one-mul", ops.Binary, "1 * x -> x", _without(0, 1), fn=("mul",)),
-    Rule("div-one", ops.Binary, "x / 1 -> x", _without(1, 1), fn=("div",)),
     Rule("pow-one", ops.Binary, "x ** 1 -> x", _without(1, 1), fn=("pow",)),
-    Rule("where-true", ops.Where, "where(true, a, b) -> a", _where(True)),
     Rule("where-same", ops.Where, "where(c, a, a) -> a", _where_same, up_to=SIGN_OF_ZERO),
-    Rule("where-false", ops.Where, "where(false, a, b) -> b", _where(False)),
     Rule("where-of-outer-product", ops.Where, "where(c, dot(a, b; batch k), 0) -> dot(where(c, a, 0), where(c, b, 0); batch k)", masks.masked_outer_product),
-    Rule("unary-of-repeated", ops.Unary, "f(reshape(broadcast(x))) -> reshape(broadcast(f(x)))", repeats.of_repeated),
-    Rule("binary-of-repeated", ops.Binary, "f(reshape(broadcast(x)), reshape(broadcast(y))) -> reshape(broadcast(f(x, y)))", repeats.of_repeated),
     # -- reductions and contractions ----------------------------------------------------------------------------------
-    Rule("sum-of-broadcast", ops.Reduce, "sum(broadcast(x, n)) -> x * n", _sum_of_broadcast, fn=("sum",), up_to=ROUNDING),
     Rule("reduce-of-permuted", ops.Reduce, "sum(permute(x)) -> permute(sum(x))", _reduce_of_permuted, up_to=ROUNDING),
     Rule("sum-of-dot-batch", ops.Reduce, "sum(dot(a, b; batch k), k) -> dot(a, b; contract k)", _sum_of_dot_batch, fn=("sum",), up_to=ROUNDING),
     Rule("sum-of-scatter-batch", ops.Reduce, "sum(scatter(x, i; batch k), k) -> scatter(x, i)", _sum_of_scatter_batch, fn=("sum",), up_to=ROUNDING),
@@ -475,10 +393,6 @@ RULES: tuple[Rule, ...] = (
     Rule("broadcast-to-itself", ops.Broadcast, "broadcast(x, shape of x) -> x", _operand_if(lambda v: v.type().shape == v.op.shape)),
     Rule("broadcast-broadcast", ops.Broadcast, "broadcast(broadcast(x, s), r) -> broadcast(x, r)", _broadcast_broadcast),
     Rule("whole-slice", ops.Slice, "x[0:n] -> x", _operand_if(_whole_slice)),
-    Rule("pad-by-nothing", ops.Pad, "pad(x, 0, 0) -> x", _operand_if(lambda v: v.op.low == 0 and v.op.high == 0)),
-    Rule("concat-of-one", ops.Concat, "concat(x) -> x", _operand_if(lambda v: len(v.node.inputs) == 1)),
-    Rule("scatter-all", ops.ScatterAdd, "scatter(x, [0, 1, ..., n - 1], n) -> x", _scatter_all, up_to=SIGN_OF_ZERO),
-    Rule("scatter-by-repeated", ops.ScatterAdd, "scatter(x, broadcast(i, n); batch n) -> permute(scatter(x, i))", gathers.scatter_by_repeated, up_to=ROUNDING),
     Rule("gather-all", ops.Gather, "x[0, 1, ..., n - 1] -> x", _gather_all),
     Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _slice_of_permuted),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
@@ -486,7 +400,6 @@ RULES: tuple[Rule, ...] = (
     Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),
     Rule("gather-of-where", ops.Gather, "where(c, x, 0)[i] -> where(c, x[i], 0)", _gather_of_where),
     Rule("gather-of-gather", ops.Gather, "x[i][k, j[k]] -> reshape(x)[i * n + j]", _gather_of_gather),
-    Rule("gather-of-broadcast", ops.Gather, "broadcast(x, n)[i] -> broadcast(x, shape of i)", _gather_of_broadcast),
 )  # fmt: skip
 
 

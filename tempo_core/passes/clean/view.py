@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder
-from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.graph import Edge, Graph, Node, constant_number
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import read_at
@@ -51,12 +48,3 @@ class View:
     def number_of(self, edge: Edge) -> int | float | None:
         """The value that an edge reads if it is one number, repeated."""
         return constant_number(self.graph, edge.source)
-
-
-def constant_number(graph: Graph, node_id: int) -> int | float | None:
-    op = graph[node_id].op
-    if isinstance(op, ops.Broadcast):
-        return constant_number(graph, graph[node_id].inputs[0].source)
-    if isinstance(op, ops.Constant) and op.sizes == () and op.dtype not in ("bool", "bfloat16"):
-        return np.frombuffer(op.data, dtype=op.dtype)[0].item()
-    return None

@@ -31,9 +31,10 @@ from tempo_core.symbolic.isl.relation import maximum_over
 class Lift(Pass):
     """Compute a reduction or recurrence once over the whole step, not anew at each point.
 
-    Reductions of prefixes and suffixes become scans. Discounted suffix sums and linear recurrences become
-    `LinearScan`. A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block
-    (`ir/ranges/lifted.py`). Functions of the elements are computed once a point (`ir/ranges/elements.py`). If a loop computes the elements, in the
+    Reductions of prefixes and suffixes become scans, also sums whose terms depend on the reader, such as those of a variance or a softmax
+    (`ir/ranges/lifted.py`). Discounted suffix sums and linear recurrences become
+    `LinearScan`. A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block.
+    Functions of the elements are computed once a point (`ir/ranges/elements.py`). If a loop computes the elements, in the
     order in which they are reduced, it carries the reduction from one point to the next. Three kinds stay as they are: other
     reductions whose operands depend on their results, windows whose operands a loop over the step computes (the loop can
     reduce them as it goes), and recurrences over values that the host gives one timestep after the other.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from tempo_core import prices
-from tempo_core.backends.base import Backend, Setting, is_static, numpy_dtype
+from tempo_core.backends.base import Backend, Setting, is_static
 from tempo_core.backends.products import dot, shares_of
 from tempo_core.backends.scopes import loop_scope, statement_scope
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import Dot, End, Merge, Output
 from tempo_core.runtime.lower import padding
-from tempo_core.runtime.lower.moves import Group, Moves, moves
 from tempo_core.runtime.lower.one_way import marked
 from tempo_core.runtime.lower.placement import Placement, Stores, maximum, minimum
 from tempo_core.runtime.lower.registers import Operand, Place, Registers, operands, place, registers
@@ -28,7 +26,6 @@ from tempo_core.runtime.staged.chunks import counted_steps
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Block, Execute, If, Loop, Storage, leaves
 from tempo_core.schedule.build import chosen_value
-from tempo_core.schedule.tidy import extent
 from tempo_core.schedule.tree import Item, loop_label
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
@@ -108,10 +105,6 @@ class Lowering(Placement):
             for at in range(loop.start.constant, loop.stop.constant, loop.step):
                 self.run(loop.body, stores, inputs, {**counters, loop.counter: at}, seed, needs)
             return
-        moved = self._moves_at_once(loop, stores, inputs, counters, seed, live)
-        if moved is not None:
-            self.run(moved.rest, stores, inputs, counters, seed, live)
-            return
         handed = self._registers(loop, live)
         effects = handed.effects(self.liveness)
         carried = [*sorted(effects.writes & (effects.needs | live)), *self._flag(stores)]
@@ -157,85 +150,6 @@ class Lowering(Placement):
         if self.is_differentiable and not (is_static(start) and is_static(stop)):
             final = self._one_way(loop, final)
         stores.update(zip(carried, final, strict=True))
-
-    def _moves_at_once(
-        self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
-    ) -> Moves | None:
-        """Do what a loop moves into stores by a write for each store, and say what is left of the loop; None if it stays as it is."""
-        start, stop = self.value(loop.start, counters), self.value(loop.stop, counters)
-        most = stop if is_static(stop) else self._most(loop.stop)
-        if (
-            "move" in self.without
-            or loop.step != 1
-            or not is_static(start)
-            or most is None
-            or FLAG in stores
-            or loop.stop.symbols & self.ends.keys()
-        ):
-            return None
-        if not prices.pays_to_move_at_once(most - start, 0):
-            return None
-        moved = moves(loop, self.graph, self.liveness, self.unrolled, self.bounds, live)
-        if moved is None or not prices.pays_to_move_at_once(most - start, sum(map(self._moved_bytes, moved.groups))):
-            return None
-        inside = None if is_static(stop) else jnp.arange(start, most) < stop
-        for group in moved.groups:
-            for values in group.written_out:
-                self._move(group, (start, most), loop, inside, stores, inputs, {**counters, **values}, seed)
-        return moved
-
-    def _most(self, stop: Expr) -> int | None:
-        """The greatest value of a loop's end, in terms of the bounds that a run chooses."""
-        limits = {chosen_value(step): (0, self.bounds[step.bound_symbol] - 1) for step in self.graph.chosen}
-        ends = extent(stop, limits)
-        return None if ends is None else ends[1]
-
-    def _moved_bytes(self, group: Group) -> int:
-        """The bytes that an iteration moves."""
-        times = math.prod(inner.stop.constant - inner.start.constant for inner in group.inner) * len(group.written_out)
-        types = [type for execute in group.executes for type in self.graph[execute.node].outputs]
-        sizes = (
-            math.prod(size.evaluate(self.bounds) for size in type.shape) * numpy_dtype(type.dtype).itemsize for type in types
-        )
-        return times * sum(sizes)
-
-    def _move(
-        self, group: Group, limits: tuple[int, int], loop: Loop, inside: Any, stores: Stores, inputs: Mapping[str, Any],
-        counters: StepValues, seed: Any,
-    ) -> None:  # fmt: skip
-        """Write what the statements of a group move in all iterations. With `inside`, only in those for which it holds."""
-        loops = (loop, *group.inner)
-        spans = [limits, *((inner.start.constant, inner.stop.constant) for inner in group.inner)]
-        written: list[tuple[Execute, Key]] = []
-
-        def values(*points: Any) -> tuple[Any, ...]:
-            local, latest = dict(stores), dict(self._latest)
-            now = {**counters, **{each.counter: at for each, at in zip(loops, points, strict=True)}}
-            moved: list[Any] = []  # a tensor may be written at several points of an iteration
-            written.clear()
-            for execute in group.executes:
-                with statement_scope(execute.node, execute.branch):
-                    results = self._results(execute, local, inputs, now, seed)
-                for output, value in enumerate(results):
-                    key = (execute.node, output)
-                    if self.liveness.is_store(key):
-                        self._latest[key] = _Latest(local.setdefault(key, self.zeros(key)), execute.point, now, value)
-                        moved.append(value)
-                        written.append((execute, key))
-                    else:
-                        local[key] = value
-            self._latest = latest
-            return tuple(moved)
-
-        at_once: Any = values
-        for axis in reversed(range(len(loops))):
-            at_once = jax.vmap(at_once, in_axes=[0 if k == axis else None for k in range(len(loops))])
-        arrays = at_once(*(jnp.arange(*span, dtype=jnp.int32) for span in spans))
-        starts = {each.counter: span[0] for each, span in zip(loops, spans, strict=True)}
-        counts = {each.counter: span[1] - span[0] for each, span in zip(loops, spans, strict=True)}
-        for (execute, key), array in zip(written, arrays, strict=True):
-            with statement_scope(execute.node, execute.branch):
-                self.write_points(key, array, stores, execute.point, {**self.bounds, **counters, **starts}, counts, inside)
 
     def _until(self, loop: Loop, start: Any, counters: StepValues, body: Any, carried: Sequence[Key], initial: Any) -> Any:
         """A loop whose end its own body may find out: the end is looked at before each iteration."""

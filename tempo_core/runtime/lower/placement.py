@@ -271,56 +271,6 @@ class Placement:
         # A loop of one iteration, which XLA does not see through. It would else do the write in each reader, on a copy of the store.
         return lax.fori_loop(start[varying], start[varying] + 1, written, array)
 
-    def write_points(
-        self,
-        key: Key,
-        values: Any,
-        stores: Stores,
-        point: Sequence[Expr],
-        env: StepValues,
-        counts: Mapping[Symbol, int],
-        inside: Any,
-    ) -> None:
-        """Write the values of many points into a store, in which they lie one after the other.
-
-        `values` has a leading dimension for each counter of `counts`, which goes from its number in `env` on. With `inside`, write only
-        what it holds for along the first of these dimensions.
-        """
-        if key not in stores:
-            stores[key] = self.zeros(key)
-        storage, slots, order = self.storage[key], self.slots(key), list(counts)
-        steps = self.graph[key[0]].domain.steps
-        at: list[Any] = []
-        sizes: list[int] = []
-        axes: list[int] = []
-        for k, (step, expression) in enumerate(zip(steps, point, strict=True)):
-            counter = next((symbol for symbol in expression.symbols if symbol in counts), None)
-            if counter is not None:
-                axes.append(order.index(counter))
-            if slots[k] > 1:
-                at.append(self._slot(storage, k, self.value(expression, env), self.bounds[step.bound_symbol]))
-                sizes.append(1 if counter is None else counts[counter])
-        rank = len(order)
-        keep = None if inside is None else jnp.broadcast_to(inside.reshape(-1, *(1,) * (values.ndim - 1)), values.shape)
-
-        def placed(array: Any) -> Any:
-            """An array of the values in the dimensions of the store, in their order."""
-            array = jnp.transpose(array, [*axes, *range(rank, array.ndim)])
-            return jnp.transpose(array.reshape(*sizes, *array.shape[rank:]), layout)
-
-        layout = self.layout(key)
-        place = [*at, *(0,) * (values.ndim - rank)]
-        start = tuple(place[k] if is_static(place[k]) else jnp.asarray(place[k], jnp.int32) for k in layout)
-        split = key in self.unrolled.stores
-        part = self._part(key, list(point), env) if split else 0
-        array = stores[key][part] if split else stores[key]
-        update = placed(values)
-        if keep is not None:
-            present = lax.dynamic_slice(array, start, update.shape, allow_negative_indices=False)
-            update = jnp.where(placed(keep), update, present)
-        array = lax.dynamic_update_slice(array, update, start, allow_negative_indices=False)
-        stores[key] = (*stores[key][:part], array, *stores[key][part + 1 :]) if split else array
-
     def place(self, key: Key, point: Sequence[Callable[[Any], int]]) -> Callable[[Any], tuple[Any, ...]]:
         """A function that gives the place of a point's value in its store, as an index of an array on the host.
 

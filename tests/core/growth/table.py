@@ -6,6 +6,7 @@ A row names the costs of the best form that a person writes by hand, as the mono
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -160,6 +161,59 @@ def of_one_step() -> Iterator[Row]:
         pattern = {**RANGES, **FIXED_RANGES}[name]
         for kind, reduction in OF_WINDOWS.items():
             yield from _each(f"{name}, {kind}", partial(reads, pattern, reduction), "T")
+
+
+# -- statistics, however they are written: of values x, y and weights w of the same points -------------------------------
+
+STATISTICS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "variance, power": lambda x, y, w: ((x - x.mean(0)) ** 2).mean(0),
+    "variance, product": lambda x, y, w: ((x - x.mean(0)) * (x - x.mean(0))).mean(0),
+    "variance, square": lambda x, y, w: tp.square(x.mean(0) - x).mean(0),
+    "variance, contraction": lambda x, y, w: (x - x.mean(0)) @ (x - x.mean(0)),
+    "variance, moments": lambda x, y, w: (x**2).mean(0) - x.mean(0) ** 2,
+    "variance, expanded": lambda x, y, w: (x * x - 2.0 * x.mean(0) * x + x.mean(0) ** 2).mean(0),
+    "variance, weighted": lambda x, y, w: (w * (x - x.mean(0)) ** 2).sum(0) / w.sum(0),
+    "variance, halves": lambda x, y, w: ((x - x.mean(0)) ** 2 / 2.0).sum(0),
+    "standard deviation, power": lambda x, y, w: tp.sqrt(((x - x.mean(0)) ** 2).mean(0) + 1.0),
+    "skewness, power": lambda x, y, w: ((x - x.mean(0)) ** 3).mean(0) / (x.var(0) + 1.0) ** 1.5,
+    "skewness, product": lambda x, y, w: _centred(x, x, x).mean(0) / (x.var(0) + 1.0) ** 1.5,
+    "skewness, of standard scores": lambda x, y, w: (((x - x.mean(0)) / tp.sqrt(x.var(0) + 1.0)) ** 3).mean(0),
+    "kurtosis, power": lambda x, y, w: ((x - x.mean(0)) ** 4).mean(0) / (x.var(0) + 1.0) ** 2,
+    "kurtosis, squares": lambda x, y, w: tp.square(tp.square(x - x.mean(0))).mean(0) / (x.var(0) + 1.0) ** 2,
+    "squared distances": lambda x, y, w: ((x - y) ** 2).sum(0),
+    "squared distances from a mean": lambda x, y, w: ((x - y.mean(0)) ** 2).sum(0),
+    "cosine similarity": lambda x, y, w: (x * y).sum(0) / tp.sqrt((x**2).sum(0) * (y**2).sum(0) + 1.0),
+    "covariance": lambda x, y, w: _centred(x, y).mean(0),
+    "correlation": lambda x, y, w: _centred(x, y).mean(0) / tp.sqrt(x.var(0) * y.var(0) + 1.0),
+    "correlation, contractions": lambda x, y, w: (
+        ((x - x.mean(0)) @ (y - y.mean(0))) / tp.sqrt(_centred(x, x).sum(0) * _centred(y, y).sum(0) + 1.0)
+    ),
+    "correlation, of standard scores": lambda x, y, w: (
+        (x - x.mean(0)) / tp.sqrt(x.var(0) + 1.0) * ((y - y.mean(0)) / tp.sqrt(y.var(0) + 1.0))
+    ).mean(0),
+}
+
+
+def _centred(*values: Any) -> Any:
+    """The product of the distances of some values from their means."""
+    return math.prod((value - value.mean(0) for value in values[1:]), start=values[0] - values[0].mean(0))
+
+
+def statistic(pattern: Callable[..., Any], of: Callable[..., Any], gradient: bool) -> Program:
+    def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
+        context = tp.Context("t")
+        with context as ((t, T),):
+            x, *others = (tp.input(name, domain=(t,)) for name in "xyw")
+            y = of(*(pattern(value, t, T) for value in (x, *others)))
+            return context, {T: 48}, [_loss_gradient(y, x, t) if gradient else y]
+
+    return program
+
+
+def of_statistics() -> Iterator[Row]:
+    for name in ("prefix", "suffix", "window back"):
+        for kind, of in STATISTICS.items():
+            yield from _each(f"{name}, {kind}", partial(statistic, RANGES[name], of), "T")
 
 
 # -- reads over two steps, and windows whose size is a bound ----------------------------------------------------------
@@ -415,4 +469,4 @@ def of_recurrences() -> Iterator[Row]:
 
 
 def rows() -> list[Row]:
-    return [*of_one_step(), *of_two_steps(), *of_recurrences()]
+    return [*of_one_step(), *of_statistics(), *of_two_steps(), *of_recurrences()]

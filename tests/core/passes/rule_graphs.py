@@ -16,7 +16,7 @@ from tempo_core.backends.base import numpy_dtype
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import DTYPES, FLOATS, INTEGERS, TensorType, is_float
-from tempo_core.symbolic.condition import FALSE, TRUE, equal
+from tempo_core.symbolic.condition import TRUE, equal
 from tempo_core.symbolic.domain import Domain, Point
 from tempo_core.symbolic.domain import identity as identity_of
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -88,26 +88,8 @@ def only_branch(make: Make) -> Edge:
     return make.add(ops.Merge(TensorType(make.dtype, shape)), value, other)
 
 
-def cast_to_itself(make: Make) -> Edge:
-    return make.add(ops.Cast(make.dtype), make.moved(make.input(make.sizes())))
-
-
-def cast_twice(make: Make) -> Edge:
-    """From bool to any dtype but bool, and on to the one under test."""
-    between = make.draw(st.sampled_from([d for d in NUMBERS if d != make.dtype]))
-    inner = make.add(ops.Cast(between), make.moved(make.input(make.sizes(), "bool")))
-    return make.add(ops.Cast(make.dtype), make.moved(inner))
-
-
 def eval_number(make: Make) -> Edge:
     return make.add(ops.Eval(Expr.of(make.draw(st.integers(-(2**31), 2**31 - 1)))))
-
-
-def twice(fn: str) -> Draw:
-    def draw(make: Make) -> Edge:
-        return make.add(ops.Unary(fn), make.moved(make.add(ops.Unary(fn), make.moved(make.input(make.sizes())))))
-
-    return draw
 
 
 def folded(fn: str) -> Draw:
@@ -135,16 +117,6 @@ def neutral(fn: str, number: int, slot: int) -> Draw:
     return draw
 
 
-def chosen(truth: bool) -> Draw:
-    def draw(make: Make) -> Edge:
-        shape = make.sizes()
-        test = make.add(ops.Eval(TRUE if truth else FALSE))
-        test = make.add(ops.Broadcast(shape, ()), test) if shape else test
-        return make.add(ops.Where(), test, make.moved(make.input(shape)), make.moved(make.input(shape)))
-
-    return draw
-
-
 def either_of_the_same(make: Make) -> Edge:
     """A choice between a value and itself, or between two equal numbers."""
     shape = make.sizes()
@@ -164,14 +136,6 @@ def sum_of_merges(make: Make) -> Edge:
         return Edge(node.id, identity_of(node.domain))
 
     return make.add(ops.Binary("add"), merge(), merge())
-
-
-def sum_of_broadcast(make: Make) -> Edge:
-    shape = make.sizes(make.draw(st.integers(1, 3)))
-    repeated = sorted(make.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
-    kept = tuple(a for a in range(len(shape)) if a not in repeated)
-    x = make.input(tuple(shape[a] for a in kept))
-    return make.add(ops.Reduce("sum", tuple(repeated)), make.moved(make.add(ops.Broadcast(shape, kept), make.moved(x))))
 
 
 def drawn_dot(make: Make, batch: int) -> Edge:
@@ -282,16 +246,6 @@ def whole_slice(make: Make) -> Edge:
     return make.add(ops.Slice(axis, Expr.of(0), shape[axis]), make.moved(make.input(shape)))
 
 
-def pad_by_nothing(make: Make) -> Edge:
-    shape = make.sizes(make.draw(st.integers(1, 3)))
-    return make.add(ops.Pad(make.axis(shape), Expr.of(0), Expr.of(0)), make.moved(make.input(shape)))
-
-
-def concat_of_one(make: Make) -> Edge:
-    shape = make.sizes(make.draw(st.integers(1, 3)))
-    return make.add(ops.Concat(make.axis(shape)), make.moved(make.input(shape)))
-
-
 def gather_all(make: Make) -> Edge:
     shape = make.sizes(make.draw(st.integers(1, 3)))
     axis = make.axis(shape)
@@ -307,15 +261,6 @@ def gather_shifted(make: Make) -> Edge:
     if first:
         index = make.add(ops.Binary("add"), make.number(first, (shape[axis],), "int32"), index)
     return make.add(ops.Gather(axis), make.moved(make.input(longer)), index)
-
-
-def gather_of_broadcast(make: Make) -> Edge:
-    shape = make.sizes(make.draw(st.integers(1, 3)))
-    axis = make.axis(shape)
-    kept = sorted(make.draw(st.sets(st.sampled_from([a for a in range(len(shape)) if a != axis])))) if len(shape) > 1 else []
-    repeated = make.add(ops.Broadcast(shape, tuple(kept)), make.moved(make.input(tuple(shape[a] for a in kept))))
-    index = make.input(make.sizes(make.draw(st.integers(0, 2))), "int32")
-    return make.add(ops.Gather(axis), make.moved(repeated), index)
 
 
 def element_of_each(make: Make, value: Edge, batch: tuple[Expr, ...], axis: int) -> Edge:
@@ -337,12 +282,6 @@ def gather_of_gather(make: Make) -> Edge:
     value = make.input((*make.sizes(1), *rest))
     rows = make.add(ops.Gather(0), make.moved(value), make.moved(make.input(batch, "int32")))
     return element_of_each(make, rows, batch, len(batch) + make.axis(rest))
-
-
-def scatter_all(make: Make) -> Edge:
-    shape = make.sizes(make.draw(st.integers(1, 3)))
-    axis = make.axis(shape)
-    return make.add(ops.ScatterAdd(axis, shape[axis]), make.moved(make.input(shape)), make.add(ops.Iota(shape[axis])))
 
 
 def sum_of_scatter_batch(make: Make) -> Edge:
@@ -427,38 +366,6 @@ def gather_of_repeated(make: Make) -> Edge:
     return make.add(ops.Gather(len(batch) + make.axis(rest), len(batch)), make.moved(x), make.moved(index))
 
 
-def scatter_by_repeated(make: Make) -> Edge:
-    batch, before, places, after = make.sizes(make.draw(st.integers(1, 3))), make.sizes(), make.sizes(), make.sizes()
-    varying = make.draw(st.sets(st.integers(0, len(batch) - 1), max_size=len(batch) - 1))
-    updates = make.moved(make.input((*batch, *before, *places, *after)))
-    index = partly_repeated(make, batch, places, tuple(sorted(varying)), "int32")
-    return make.add(ops.ScatterAdd(len(batch) + len(before), make.sizes(1)[0], len(batch)), updates, make.moved(index))
-
-
-def function_of_repeated(arity: int) -> Draw:
-    """A function of blocks' values, each repeated at the points of its block; of two, one may be a single number."""
-
-    def draw(make: Make) -> Edge:
-        count, width, *rest = make.sizes(make.draw(st.integers(2, 4)))
-        stop = make.draw(st.sampled_from([None, count * width, count * width - 1]))
-
-        def repeated() -> Edge:
-            axes = (0, *range(2, 2 + len(rest)))
-            value = make.add(ops.Broadcast((count, width, *rest), axes), make.moved(make.input((count, *rest))))
-            value = make.add(ops.Reshape((count * width, *rest)), value)
-            return value if stop is None else make.add(ops.Slice(0, Expr.of(0), stop), make.moved(value))
-
-        if arity == 1:
-            return make.add(ops.Unary("not" if make.dtype == "bool" else "abs"), make.moved(repeated()))
-        operands = [make.moved(repeated()), make.moved(repeated())]
-        if make.draw(st.booleans()):
-            shape = (count * width if stop is None else stop, *rest)
-            operands[make.draw(st.integers(0, 1))] = make.number(1, shape)
-        return make.add(ops.Binary("xor" if make.dtype == "bool" else "sub"), *operands)
-
-    return draw
-
-
 @dataclass(frozen=True)
 class Generator:
     """A function that draws a graph to which a rule applies, and the dtypes for which it does; other dtypes have no such graph."""
@@ -472,13 +379,7 @@ GENERATORS: dict[str, Generator] = {
     "identity": Generator(identity),
     "merge-of-one": Generator(only_branch),
     "merge-of-equals": Generator(equal_branches),
-    "cast-to-itself": Generator(cast_to_itself),
-    "cast-twice": Generator(cast_twice),
     "eval-number": Generator(eval_number),
-    "neg-neg": Generator(twice("neg"), NUMBERS),
-    "not-not": Generator(twice("not"), ("bool",)),
-    "fold-add": Generator(folded("add"), FOLDED),
-    "fold-sub": Generator(folded("sub"), FOLDED),
     "fold-mul": Generator(folded("mul"), FOLDED),
     "fold-div": Generator(folded("div"), tuple(d for d in FLOATS if d in FOLDED)),
     "add-zero": Generator(neutral("add", 0, 1), FOLDED),
@@ -486,19 +387,11 @@ GENERATORS: dict[str, Generator] = {
     "sum-of-parts": Generator(sum_of_parts, FOLDED),
     "where-of-outer-product": Generator(masked_outer_product, FOLDED),
     "gather-of-repeated": Generator(gather_of_repeated),
-    "scatter-by-repeated": Generator(scatter_by_repeated, NUMBERS),
-    "sub-zero": Generator(neutral("sub", 0, 1), FOLDED),
     "mul-one": Generator(neutral("mul", 1, 1), FOLDED),
     "one-mul": Generator(neutral("mul", 1, 0), FOLDED),
-    "div-one": Generator(neutral("div", 1, 1), tuple(d for d in FLOATS if d in FOLDED)),
     "pow-one": Generator(neutral("pow", 1, 1), FOLDED),
-    "where-true": Generator(chosen(True)),
-    "where-false": Generator(chosen(False)),
     "where-same": Generator(either_of_the_same),
     "sum-of-merges": Generator(sum_of_merges, FOLDED),
-    "unary-of-repeated": Generator(function_of_repeated(1)),
-    "binary-of-repeated": Generator(function_of_repeated(2)),
-    "sum-of-broadcast": Generator(sum_of_broadcast, NUMBERS),
     "reduce-of-permuted": Generator(reduce_of_permuted),
     "sum-of-dot-batch": Generator(sum_of_dot_batch, NUMBERS),
     "reduce-reduce": Generator(reduce_reduce),
@@ -511,15 +404,11 @@ GENERATORS: dict[str, Generator] = {
     "broadcast-to-itself": Generator(broadcast_to_itself),
     "broadcast-broadcast": Generator(broadcast_broadcast),
     "whole-slice": Generator(whole_slice),
-    "pad-by-nothing": Generator(pad_by_nothing),
-    "concat-of-one": Generator(concat_of_one),
     "gather-all": Generator(gather_all),
     "sum-of-scatter-batch": Generator(sum_of_scatter_batch, NUMBERS),
-    "scatter-all": Generator(scatter_all, NUMBERS),
     "slice-of-permuted": Generator(slice_of_permuted),
     "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
     "gather-shifted": Generator(gather_shifted),
     "gather-of-where": Generator(gather_of_where),
     "gather-of-gather": Generator(gather_of_gather),
-    "gather-of-broadcast": Generator(gather_of_broadcast),
 }

@@ -15,7 +15,7 @@ from tempo_core.ir.types import DTYPES, FLOATS
 from tempo_core.passes.clean import rules
 from tempo_core.passes.clean.rules import Rule, View
 from tests.core.passes.rule_checks import ROWS, check
-from tests.core.passes.rule_graphs import FOLDED, NUMBERS, Draw, Generator, Make, identity, neutral, twice
+from tests.core.passes.rule_graphs import FOLDED, NUMBERS, Draw, Generator, Make, identity, neutral
 
 
 def nothing(view: View) -> Edge:
@@ -79,7 +79,7 @@ WRONG: dict[str, tuple[Rule, Generator]] = {
     "max(sum(x)) -> max(x)": (Rule("max-sum", ops.Reduce, "max(sum(x)) -> max(x)", _max_of_sum, ("max",)), Generator(max_of_sum, ("float32", "int32"))),
     "a rule that never applies": (Rule("never", ops.Identity, "identity(x) -> x", lambda v: None), Generator(identity)),
     "a rule for more dtypes than its generator says": (ROWS["identity"], Generator(identity, FLOATS)),
-    "a generator without a graph": (ROWS["neg-neg"], Generator(twice("neg"))),
+    "a generator without a graph": (ROWS["mul-one"], Generator(neutral("mul", 1, 1))),
     "a generator for another op": (ROWS["identity"], Generator(any_where)),
 }  # fmt: skip
 

@@ -264,7 +264,7 @@ def test_capacities_of_a_program() -> None:
     assert "T=upto(8)" in repr(wider)
     for n in (2, 3):
         assert ctx.run({T: tp.upto(4)}, outputs, {"x": numbers(n, 2)})["h"].shape == (n, 2)
-    assert len(ctx.programs) == 1
+    assert len(ctx._recent.programs) == 1
 
 
 def test_the_bound_is_in_the_program_s_texts() -> None:
