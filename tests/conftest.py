@@ -60,7 +60,7 @@ THINNED = {  # each n-th test of every function with parameters, for families wh
     "core/schedule/test_pieces.py": 2,
     "core/schedule/test_guards.py": 2,
     "core/passes/test_shift.py": 3,
-    "core/passes/test_attention.py": 2,
+    "core/passes/test_running_sums.py": 2,
     "core/test_gradients.py": 2,
     "core/test_op_gradients.py": 2,
     "core/nn/test_training.py": 3,

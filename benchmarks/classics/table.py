@@ -15,6 +15,7 @@ FAMILIES = (
     "recurrent_networks",
     "wavenet",
     "state_space",
+    "decaying_states",
     "returns",
     "meta",
     "search",

@@ -30,7 +30,8 @@ def expected() -> list[str]:
         "udf": ("jax", "host", "stateful", "two outputs", "pytree", "rules"),
         "recurrence": (
             *recurrences.ALONG, "nested carry of 2 steps", "nested carry of 3 steps", "tp.carry", "rows", "diagonal", "table by diagonals",
-            "stencil", "stencil with clamped reads", "sum of outer products", "sum of outer products, backwards", "growing", "after a place",
+            "stencil", "stencil with clamped reads", "sum of outer products", "sum of outer products, backwards",
+            "sum of outer products with decay", "growing", "after a place",
             "after a place, with what is ahead",
             "branches only", "mutual", "intervals",
             "mutual, backwards", "of int32", "of bool", "of int8", "of bfloat16", "of float16",

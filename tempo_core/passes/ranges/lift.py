@@ -16,9 +16,9 @@ from tempo_core.ir.ranges.elements import Reads, reduced_ranges
 from tempo_core.ir.ranges.lifted import Pick, convolved, lifting_of, may_read_all_points, pick_of
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
-from tempo_core.passes.ranges.linear_attention import Blocks
+from tempo_core.passes.ranges.linear_attention import Blocks, in_blocks
 from tempo_core.passes.ranges.outer import outer_products
-from tempo_core.passes.ranges.recurrences import comes_in_order, lift_recurrences
+from tempo_core.passes.ranges.recurrences import Scan, comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
 from tempo_core.passes.ranges.whole import WholeStep, whole_steps
 from tempo_core.prices import is_narrow, pays_to_convolve, worth_scanning
@@ -40,7 +40,8 @@ class Lift(Pass):
     reduce them as it goes), and recurrences over values that the host gives one timestep after the other.
 
     Contractions of a prefix or suffix with values of the reader become contractions of the whole step (`whole.py`, `outer.py`).
-    Contractions of running sums of outer products are computed in blocks of points, without the sums (`running.py`, `linear_attention.py`).
+    Contractions of running sums of outer products, perhaps with decay, are computed in blocks of points, without the sums (`running.py`,
+    `linear_attention.py`).
 
     Rewrite: `y[t] = sum(x[0:t + 1])` -> `s = cumsum(x[0:T]); y[t] = s[t]`
     Rewrite: `y[t] = k[0:t + 1] @ q[t]` -> `s[t] = k[0:T] @ q[t]; y[t] = s[t].spatial[0:t + 1]`
@@ -51,27 +52,28 @@ class Lift(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         graph = graph.copy()
-        lift_recurrences(graph)
+        scans = lift_recurrences(graph)
         graph = remove_dead(graph)
-        _lift_contracted_sums(graph)
         visited: set[int] = set()
         while new := [node for node in graph if node.id not in visited]:
             visited.update(node.id for node in new)
             lifting = _Lifting(graph)
             for node in new:
                 lifting.lift(node)
+            scans += lifting.scans
             graph = remove_dead(graph)  # what is left of the new nodes: the elements of a range may reduce another range
-        return graph
+        _lift_contracted_sums(graph, scans)
+        return remove_dead(graph)
 
 
-def _lift_contracted_sums(graph: Graph) -> None:
+def _lift_contracted_sums(graph: Graph, scans: list[Scan]) -> None:
     """Rewrite, in place, contractions of running sums of outer products."""
     lifting = _Lifting(graph)
-    for running, contractions in contracted_sums(graph, lifting.is_there):
-        blocks = Blocks(graph, running)
-        for contraction in contractions:
-            lifting.take_over(contraction.node, blocks.contracted(contraction))
-            note(contraction.node.id, "computed in blocks of points, without the running sums that it reads")
+    sums, readers = contracted_sums(graph, scans, lifting.is_there)
+    blocks = {number: Blocks(graph, running) for number, running in sums.items()}
+    for reader in readers:
+        lifting.take_over(reader.node, in_blocks(graph, blocks, reader))
+        note(reader.node.id, "computed in blocks of points, without the running sums that it reads")
 
 
 def _on_cycles(graph: Graph, steps: frozenset[Symbol]) -> dict[int, int]:
@@ -114,6 +116,7 @@ class _Lifting:
 
     def __init__(self, graph: Graph):
         self.graph = graph
+        self.scans: list[Scan] = []  # the sums of all prefixes or suffixes
         self._numbers: dict[frozenset[Symbol], dict[int, int]] = {}
         self._streams: dict[Symbol, dict[int, str]] = {}
         self.has_sources = any(isinstance(node.op, ops.Udf) and node.op.stateful for node in graph)
@@ -199,7 +202,14 @@ class _Lifting:
         cycle = self.cycles(lifting.moving)
         if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in lifting.sources):
             return None
-        return None if is_streamed and not lifting.is_scan else lifting.value()
+        if is_streamed and not lifting.is_scan:
+            return None
+        t = step.expr
+        is_of_all = index.stop == t + 1 if index.start == 0 else lifting.is_suffix and index.start == t
+        is_sum = isinstance(node.op, ops.Dot) or (isinstance(node.op, ops.Reduce) and node.op.fn == "sum")
+        if lifting.each is not None and is_sum and is_of_all and not any(isinstance(at, Range) for at in lifting.each.index):
+            self.scans.append(Scan(node, step, lifting.is_suffix, None, lifting.each))
+        return lifting.value()
 
     def _is_carried(self, node: Node, reads: Reads, sources: set[int]) -> bool:
         """Whether a loop computes the elements in the order in which they are reduced: then it reduces them as it goes."""

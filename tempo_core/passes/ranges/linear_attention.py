@@ -1,12 +1,15 @@
 """Linear attention in blocks of points: contractions of running sums of outer products, without the sums at all points.
 
-`y[t] = q[t] @ s[t]`, where s[t] is the sum of the outer products of `k[r]` and `v[r]` over all r up to t, is also the sum of
-`(q[t] @ k[r]) * v[r]`. The points of t's own block contribute in this second way: one product of matrices a block, masked. All blocks
-before it contribute by the sum of their outer products: one product of matrices a block too, and one running sum over blocks.
+`y[t] = q[t] @ s[t]`, where `s[t] = a[t] * s[t - 1] + outer(k[t], v[t])`, is also the sum of `(q[t] @ k[r]) * v[r]` over all r up to t, each
+with its decay: the product of all gates after r up to t. The points of t's own block contribute in this second way, by one product of
+matrices a block. All blocks before it contribute by the sum at their end: one product of matrices a block too, and one scan over blocks.
+
+The decays of a block are products of its gates. Nothing is divided, so gates may be zero or negative.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
@@ -14,14 +17,14 @@ from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.scans import evaluated, spread
 from tempo_core.ir.types import is_float
-from tempo_core.passes.clean.infinities import Infinities
-from tempo_core.passes.ranges.running import Contraction, Factor, RunningSum
-from tempo_core.prices import POINTS_OF_A_BLOCK
+from tempo_core.passes.ranges.factors import Factor
+from tempo_core.passes.ranges.running import Contraction, Pairing, Reader, RunningSum
+from tempo_core.prices import points_of_a_block
 from tempo_core.symbolic.domain import Domain, Point, full_range, step_order
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Expr
 
-BLOCK, ROW, COLUMN = "block", "row", "column"
-Label = str | int  # of a dimension: those of blocks, and those of the running sum and of the query, as in `Contraction`
+POINT, BLOCK, ROW, COLUMN, PARTNER = "point", "block", "row", "column", "column of the partner"
+Label = str | int  # of a dimension: those of points, and those of the running sum and of the query, as in `Contraction`
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Labelled:
         return replace(self, labels=tuple(new if label == old else label for label in self.labels))
 
 
-def product(build: Builder, left: Labelled, right: Labelled, summed: tuple[Label, ...]) -> Labelled:
+def product(build: Builder, left: Labelled, right: Labelled, summed: Sequence[Label]) -> Labelled:
     """The contraction of two values over the labels `summed`; other labels that both have are shared dimensions."""
     shared = tuple(label for label in left.labels if label in right.labels and label not in summed)
     places = [tuple(v.labels.index(label) for label in labels) for labels in (summed, shared) for v in (left, right)]
@@ -44,118 +47,218 @@ def product(build: Builder, left: Labelled, right: Labelled, summed: tuple[Label
     return Labelled(edge, (*shared, *rest))
 
 
-def arranged(build: Builder, value: Labelled, labels: tuple[Label, ...]) -> Edge:
-    """The value with its dimensions in this order."""
-    order = tuple(value.labels.index(label) for label in labels)
-    return value.edge if order == tuple(range(len(order))) else build.add(ops.Permute(order), value.edge)
+def combined(build: Builder, fn: str, left: Labelled, right: Labelled) -> Labelled:
+    """A function of two values, each repeated along the labels that it lacks."""
+    labels = (*left.labels, *(label for label in right.labels if label not in left.labels))
+    sizes = {label: size for v in (left, right) for label, size in zip(v.labels, build.type(v.edge).shape, strict=True)}
+    shape = tuple(sizes[label] for label in labels)
+    return Labelled(build.add(ops.Binary(fn), *(repeated(build, value, labels, shape) for value in (left, right))), labels)
+
+
+def repeated(build: Builder, value: Labelled, labels: tuple[Label, ...], shape: tuple[Expr, ...]) -> Edge:
+    """The value with these labels in this order, repeated along those that it lacks."""
+    order = tuple(value.labels.index(label) for label in labels if label in value.labels)
+    edge = value.edge if order == tuple(range(len(order))) else build.add(ops.Permute(order), value.edge)
+    places = tuple(k for k, label in enumerate(labels) if label in value.labels)
+    return edge if len(places) == len(labels) else build.add(ops.Broadcast(shape, places), edge)
+
+
+def reduced(build: Builder, fn: str, value: Labelled, kept: Sequence[Label]) -> Labelled:
+    """The value, reduced over all labels but some."""
+    axes = tuple(k for k, label in enumerate(value.labels) if label not in kept)
+    labels = tuple(label for label in value.labels if label in kept)
+    return Labelled(build.add(ops.Reduce(fn, axes), value.edge), labels) if axes else value
 
 
 @dataclass
 class Blocks:
-    """The contractions of a running sum, computed in blocks of points."""
+    """A running sum in blocks of points: its factors, its decays, and the sums of all blocks before each.
+
+    `gated` is the factor that has gates along dimensions of its own.
+    """
 
     graph: Graph
     running: RunningSum
 
     def __post_init__(self) -> None:
-        self.step = self.running.step
-        self.count = (self.step.bound_expr + POINTS_OF_A_BLOCK - 1) // POINTS_OF_A_BLOCK
-        self.once = self._builder(self.running.value)
-        first, second = (self._cut(self.once, self._all(self.once, f.edge), f.axes) for f in self.running.factors)
-        self.factors = (first, second)
+        running, self.step, self.reverse = self.running, self.running.step, self.running.reverse
+        self.gated = next((slot for slot in range(2) if set(running.of_one(slot)) & set(running.gate.axes)), None)
+        self.points = points_of_a_block(any(set(running.of_one(slot)) <= set(running.gate.axes) for slot in range(2)))
+        self.count = (self.step.bound_expr + self.points - 1) // self.points
+        self.once = self.builder(running.node)
+        self.not_finite: list[Labelled] = []
+        self.factors = [self._cut(self.once, self._finite(factor)) for factor in running.factors]
+        self.decays = self._decays()
         self.before = self._sums_before()
 
-    def contracted(self, contraction: Contraction) -> Edge:
-        """The value of a contraction, at the points of its node."""
-        build = self._builder(contraction.node)
-        query = self._query(build, contraction)
-        key, of_key = self.factors[contraction.slot].renamed(ROW, COLUMN), self.running.of_one(contraction.slot)
-        weights = self._masked(build, product(build, query, key, of_key))
-        inside = product(build, weights, self._finite(1 - contraction.slot).renamed(ROW, COLUMN), (COLUMN,))
-        earlier = product(build, query, self.before, of_key)
-        labels: tuple[Label, ...] = (BLOCK, ROW, *contraction.results)
-        total = build.add(ops.Binary("add"), *(arranged(build, value, labels) for value in (inside, earlier)))
-        shape = build.type(total).shape
-        joined = build.add(ops.Reshape((self.count * POINTS_OF_A_BLOCK, *shape[2:])), total)
-        result = build.add(ops.Slice(0, Expr.of(0), self.step.bound_expr), joined)
-        if is_float(build.type(result).dtype):
-            result = build.add(ops.Binary("add"), result, self._reached(build, contraction, result))
-        at = Builder(self.graph, contraction.node)
-        return at.add(ops.Gather(0), result, evaluated(at, self.step.expr + contraction.delay))
-
-    def _builder(self, node: Node) -> Builder:
+    def builder(self, node: Node) -> Builder:
         """Builds what is there once for all points of the step."""
         return Builder(self.graph, node, Domain(tuple(s for s in node.domain.steps if s != self.step)))
 
+    def _finite(self, factor: Factor) -> Labelled:
+        """A factor at all points, with zeros in place of what is not finite: a decay of zero times infinity would be NaN."""
+        build, value = self.once, self._at_all_points(self.once, factor)
+        if not is_float(build.type(value.edge).dtype):
+            return value
+        is_finite, zero = build.add(ops.Unary("isfinite"), value.edge), spread(build, value.edge, 0.0)
+        self.not_finite.append(replace(value, edge=build.add(ops.Where(), is_finite, zero, value.edge)))
+        return replace(value, edge=build.add(ops.Where(), is_finite, value.edge, zero))
+
+    def _gates(self) -> Labelled:
+        gate = self.running.gate
+        return self._at_all_points(self.once, gate) if self.step in gate.edge.steps else Labelled(gate.edge, gate.axes)
+
+    def _decays(self) -> Labelled:
+        """By which number the sums of each block (rows) have a point's product (columns): zero if that point is still to come.
+
+        The first row and column that the sum meets are the sums before the block. The decays are a running sum themselves, whose
+        products are the identity matrix.
+        """
+        build, gates, size = self.once, self._gates(), Expr.of(self.points + 1)
+        own = [axis for axis in gates.labels if axis != POINT and axis not in self.running.shared]
+        if POINT in gates.labels:
+            cut = self._cut(build, gates)
+            gates = replace(cut, edge=build.add(ops.Pad(1, *(Expr.of(int(k == self.reverse)) for k in range(2))), cut.edge))
+        labels = (ROW, *(label for label in gates.labels if label not in (ROW, *own)), COLUMN, *own)
+        sizes = dict(zip(gates.labels, build.type(gates.edge).shape, strict=True)) | {ROW: size, COLUMN: size}
+        shape = tuple(sizes[label] for label in labels)
+        numbers = [build.add(ops.Broadcast((size, size), (k,)), build.add(ops.Iota(size))) for k in range(2)]
+        identity = build.add(ops.Cast(build.type(gates.edge).dtype), build.add(ops.Compare("eq"), *numbers))
+        operands = (repeated(build, value, labels, shape) for value in (gates, Labelled(identity, (ROW, COLUMN))))
+        return Labelled(build.add(ops.LinearScan(0, self.reverse), *operands), labels)
+
+    def decays_of(self, build: Builder, before: bool) -> tuple[Labelled, Labelled]:
+        """The decays of a block's products at each of its points, and those of the sums before it. With `before` at the points before."""
+        rows = self._without_end(build, self.decays, ROW, before == self.reverse)
+        return self._without_end(build, rows, COLUMN, not self.reverse), self._at_end(build, rows, COLUMN, self.reverse)
+
     def _sums_before(self) -> Labelled:
         """For each block the sum of the outer products in the blocks before it, or after it in a sum from the end."""
-        sums = product(self.once, *self.factors, (ROW,))
-        rest = tuple(label for label in sums.labels if label != BLOCK)
-        order: tuple[Label, ...] = (BLOCK, *rest)
-        running = self.once.add(ops.CumSum(0, self.running.reverse), arranged(self.once, sums, order))
-        one = Expr.of(-1 if self.running.reverse else 1)
-        return Labelled(self.once.add(ops.Pad(0, one, -one), running), order)
+        build, to_end = self.once, self._at_end(self.once, self.decays, ROW, not self.reverse)
+        slot, of_points = self.gated or 0, self._without_end(build, to_end, COLUMN, not self.reverse).renamed(COLUMN, ROW)
+        sums = product(build, combined(build, "mul", self.factors[slot], of_points), self.factors[1 - slot], (ROW,))
+        labels: tuple[Label, ...] = (BLOCK, *(label for label in sums.labels if label != BLOCK))
+        terms = repeated(build, sums, labels, ())
+        gates = repeated(build, self._at_end(build, to_end, COLUMN, self.reverse), labels, build.type(terms).shape)
+        return Labelled(self._later(build, build.add(ops.LinearScan(0, self.reverse), gates, terms)), labels)
 
-    def _query(self, build: Builder, contraction: Contraction) -> Labelled:
-        """The values with which the sums of each block are contracted. The sum at t meets the query of the reader at t - delay."""
-        points, delay = self._all(build, contraction.query), Expr.of(contraction.delay)
-        if contraction.delay:
-            points = build.add(ops.Pad(0, delay, -delay), points)
-        return self._cut(build, points, contraction.axes)
+    def contracted(self, contraction: Contraction) -> Labelled:
+        """The values of a contraction at all points."""
+        build, of_key, slot = self.builder(contraction.node), self.running.of_one(contraction.slot), contraction.slot
+        query = self._cut(build, self._at_all_points(build, Factor(contraction.query, contraction.axes)))
+        key, value = (self.factors[k].renamed(ROW, COLUMN) for k in (slot, 1 - slot))
+        decays, from_start = self.decays_of(build, contraction.before)
+        weights = product(build, query, key, [axis for axis in of_key if axis not in decays.labels])
+        weights = combined(build, "mul", decays, weights)
+        weights = reduced(build, "sum", weights, [label for label in weights.labels if label not in of_key])
+        if self.gated == slot:
+            earlier = product(build, combined(build, "mul", query, from_start), self.before, of_key)
+        else:
+            earlier = combined(build, "mul", product(build, query, self.before, of_key), from_start)
+        total = combined(build, "add", product(build, weights, value, (COLUMN,)), earlier)
+        return self._joined(build, total, contraction.results, [(self, contraction.before)])
 
-    def _masked(self, build: Builder, weights: Labelled) -> Labelled:
-        """Zeros for the points after each row, or before it in a sum from the end."""
-        shape = build.type(weights.edge).shape
-        numbers = [
-            build.add(ops.Broadcast(shape, (weights.labels.index(label),)), build.add(ops.Iota(Expr.of(POINTS_OF_A_BLOCK))))
-            for label in (COLUMN, ROW)
-        ]
-        is_inside = build.add(ops.Compare("ge" if self.running.reverse else "le"), *numbers)
-        return replace(weights, edge=build.add(ops.Where(), is_inside, weights.edge, spread(build, weights.edge, 0.0)))
+    def paired(self, pairing: Pairing, other: Blocks) -> Labelled:
+        """The sums of the products of two running sums at all points.
 
-    def _infinities(self, factor: Factor) -> Infinities:
-        each = Builder(self.graph, self.running.products, Domain(self._steps(factor.edge)))
-        whole = Builder(self.graph, self.running.products, Domain(tuple(s for s in self._steps(factor.edge) if s != self.step)))
-        return Infinities(each, whole, self._at_all_points, factor.edge, self.step, is_first=not self.running.reverse)
+        Within a block, each sum is one of outer products with decays, and of what came before: the product of two such sums is a sum
+        over all pairs of these.
+        """
+        build, results = self.builder(pairing.node), pairing.results
+        mine = [factor.renamed(ROW, COLUMN) for factor in self.factors]
+        theirs = [other.factors[slot].renamed(ROW, PARTNER) for slot in pairing.slots]
+        decays, start = self.decays_of(build, pairing.before[0])
+        other_decays, other_start = other.decays_of(build, pairing.before[1])
+        other_decays = other_decays.renamed(COLUMN, PARTNER)
+        weights, rows, columns = None, other.before, self.before
+        for slot in range(2):
+            axes = [axis for axis in self.running.of_one(slot) if axis not in results]
+            if axes:
+                pairs = product(build, mine[slot], theirs[slot], axes)
+                weights = pairs if weights is None else combined(build, "mul", weights, pairs)
+                rows, columns = product(build, mine[slot], rows, axes), product(build, theirs[slot], columns, axes)
+            else:  # all its own dimensions stay
+                decays, other_decays = (
+                    combined(build, "mul", decays, mine[slot]),
+                    combined(build, "mul", other_decays, theirs[slot]),
+                )
+        assert weights is not None
+        own = (*self.running.of_one(0), *self.running.of_one(1))
+        both = product(build, self.before, other.before, [axis for axis in own if axis not in results])
 
-    def _finite(self, slot: int) -> Labelled:
-        """A factor with zeros in place of what is not finite: a weight of zero times infinity would be NaN."""
-        factor = self.running.factors[slot]
-        if not is_float(self.running.products.outputs[0].dtype):
-            return self.factors[slot]
-        return self._cut(self.once, self._all(self.once, self._infinities(factor).finite()), factor.axes)
+        def summed(products: Labelled, earlier: Labelled) -> Labelled:
+            """A sum over this running sum's products in the block, and over what came before."""
+            inside = product(build, decays, products, (COLUMN,))
+            return combined(build, "add", inside, combined(build, "mul", earlier, start))
 
-    def _reached(self, build: Builder, contraction: Contraction, result: Edge) -> Edge:
-        """What is not finite in the factor that is not contracted, at the points whose sums contain it."""
-        factor = self.running.factors[1 - contraction.slot]
-        position = build.add(ops.Iota(self.step.bound_expr))
-        ascending = tuple(axis for axis in contraction.results if axis in factor.axes)
-        order = tuple(factor.axes.index(axis) for axis in ascending)
-        value = factor if order == tuple(range(len(order))) else self._turned(factor, order)
-        reached = self._infinities(value).reached(build, position, tuple(range(1, len(order) + 1)), 0)
-        places = (0, *(1 + contraction.results.index(axis) for axis in ascending))
-        return build.add(ops.Broadcast(build.type(result).shape, places), reached)
+        inside = product(build, other_decays, summed(weights, columns), (PARTNER,))
+        total = combined(build, "add", inside, combined(build, "mul", summed(rows, both), other_start))
+        total = reduced(build, "sum", total, (BLOCK, ROW, *results))
+        return self._joined(build, total, results, list(zip((self, other), pairing.before, strict=True)))
 
-    def _turned(self, factor: Factor, order: tuple[int, ...]) -> Factor:
-        each = Builder(self.graph, self.running.products, Domain(self._steps(factor.edge)))
-        return Factor(each.add(ops.Permute(order), factor.edge), tuple(factor.axes[k] for k in order))
+    def _joined(self, build: Builder, total: Labelled, results: tuple[Label, ...], read: list[tuple[Blocks, bool]]) -> Labelled:
+        """What blocks have, at all points, and what is not finite in the sums that each point reads."""
+        edge = repeated(build, total, (BLOCK, ROW, *results), ())
+        joined = build.add(ops.Reshape((self.count * self.points, *build.type(edge).shape[2:])), edge)
+        value = Labelled(build.add(ops.Slice(0, Expr.of(0), self.step.bound_expr), joined), (POINT, *results))
+        for blocks, before in read if self.not_finite else ():
+            value = combined(build, "add", value, blocks._reached(build, value.labels, before))
+        return value
 
-    def _steps(self, edge: Edge) -> tuple[Symbol, ...]:
-        return step_order(edge.steps | {self.step}, self.graph.order)
+    def _reached(self, build: Builder, kept: tuple[Label, ...], before: bool) -> Labelled:
+        """What is not finite in the factors, at the points whose sums contain it. A gate of zero ends it, as it ends a sum."""
+        gates, terms = self._gates(), combined(build, "add", *(reduced(build, "sum", each, kept) for each in self.not_finite))
+        if POINT in gates.labels:
+            is_open = build.add(ops.Compare("ne"), gates.edge, spread(build, gates.edge, 0.0))
+            gates = replace(gates, edge=build.add(ops.Cast(build.type(gates.edge).dtype), is_open))
+            gate = repeated(build, reduced(build, "max", gates, kept), terms.labels, build.type(terms.edge).shape)
+            sums = build.add(ops.LinearScan(0, self.reverse), gate, terms.edge)
+        else:
+            sums = build.add(ops.CumSum(0, self.reverse), terms.edge)
+        return replace(terms, edge=self._later(build, sums) if before else sums)
 
-    def _at_all_points(self, value: Edge) -> Edge:
-        """A value of each point, read at all points of the step."""
-        steps = self.graph[value.source].domain.steps
-        return replace(value, index=tuple(full_range(s) if s == self.step else Point(s.expr) for s in steps))
+    # -- parts ------------------------------------------------------------------------------------------------------------
 
-    def _all(self, build: Builder, value: Edge) -> Edge:
-        """A value at all points of the step, which become its first dimension."""
-        each = Builder(self.graph, build.like, Domain(self._steps(value)))
-        return self._at_all_points(each.add(ops.Identity(), value))
+    def _at_all_points(self, build: Builder, factor: Factor) -> Labelled:
+        steps = step_order(factor.edge.steps | {self.step}, self.graph.order)
+        value = Builder(self.graph, build.like, Domain(steps)).add(ops.Identity(), factor.edge)
+        index = tuple(full_range(s) if s == self.step else Point(s.expr) for s in steps)
+        return Labelled(replace(value, index=index), (POINT, *factor.axes))
 
-    def _cut(self, build: Builder, points: Edge, labels: tuple[Label, ...]) -> Labelled:
-        """The points of a step, its first dimension, in blocks. The last one may have zeros after the last point."""
-        size = self.count * POINTS_OF_A_BLOCK
-        padded = build.add(ops.Pad(0, Expr.of(0), size - self.step.bound_expr), points)
-        shape = (self.count, Expr.of(POINTS_OF_A_BLOCK), *build.type(padded).shape[1:])
-        return Labelled(build.add(ops.Reshape(shape), padded), (BLOCK, ROW, *labels))
+    def _cut(self, build: Builder, points: Labelled) -> Labelled:
+        """The points of a step in blocks. The last one may have zeros after the last point."""
+        size = self.count * self.points
+        padded = build.add(ops.Pad(0, Expr.of(0), size - self.step.bound_expr), points.edge)
+        shape = (self.count, Expr.of(self.points), *build.type(padded).shape[1:])
+        return Labelled(build.add(ops.Reshape(shape), padded), (BLOCK, ROW, *points.labels[1:]))
+
+    def _later(self, build: Builder, sums: Edge) -> Edge:
+        """The sums that a scan meets before its own ones: zero at first."""
+        one = Expr.of(-1 if self.reverse else 1)
+        return build.add(ops.Pad(0, one, -one), sums)
+
+    def _at_end(self, build: Builder, decays: Labelled, label: Label, is_last: bool) -> Labelled:
+        """The decays of the first, or of the last, row or column."""
+        position = build.add(ops.Eval(Expr.of(self.points if is_last else 0)), domain=Domain(()))
+        edge = build.add(ops.Gather(decays.labels.index(label)), decays.edge, position)
+        return Labelled(edge, tuple(each for each in decays.labels if each != label))
+
+    def _without_end(self, build: Builder, decays: Labelled, label: Label, is_first: bool) -> Labelled:
+        """The decays of all rows or columns but the first, or but the last."""
+        start = Expr.of(int(is_first))
+        return replace(decays, edge=build.add(ops.Slice(decays.labels.index(label), start, start + self.points), decays.edge))
+
+
+def in_blocks(graph: Graph, blocks: dict[int, Blocks], reader: Reader) -> Edge:
+    """The value of a contraction at its own point, computed in blocks. `blocks` are those of each running sum."""
+    at, step = Builder(graph, reader.node), reader.sums[0].step
+    first, *others = (blocks[running.node.id] for running in reader.sums)
+    if isinstance(reader, Contraction):
+        return at.add(ops.Gather(0), first.contracted(reader).edge, evaluated(at, step.expr))
+    selected = Builder(graph, reader.product)
+    value = selected.add(ops.Gather(0), first.paired(reader, *others).edge, evaluated(selected, step.expr))
+    if reader.merge is None:
+        return value
+    zero = spread(Builder(graph, reader.node, Domain(())), value, 0.0)
+    edges = (replace(value if e.source == reader.product.id else zero, condition=e.condition) for e in reader.merge.inputs)
+    return at.add(ops.Merge(at.type(value)), *edges)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
-from tempo_core.ir.graph import Edge, Graph, Node, is_identity
+from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.symbolic.domain import Point, identity
 from tempo_core.symbolic.expr import Symbol
 
@@ -43,7 +43,7 @@ def linear_form(
             one = build.add(ops.Broadcast(value.outputs[0].shape, ()), literal(build, value.outputs[0].dtype, 1.0))
             return one, None
         if edge.source not in depends:
-            return None, edge
+            return None, None if constant_number(graph, edge.source) == 0 else edge
         source = graph[edge.source]
         return of_node(source) if is_identity(edge, source, reader.domain) else None
 

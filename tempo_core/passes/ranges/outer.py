@@ -13,6 +13,7 @@ from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import is_float
 from tempo_core.passes.clean.infinities import Infinities
+from tempo_core.passes.ranges.factors import dimensions_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, full_range
 from tempo_core.symbolic.expr import Symbol
@@ -62,7 +63,7 @@ class OuterProducts:
 
     def _reached(self, build: Builder, infinities: Infinities) -> Edge:
         """What is infinite or NaN in the other operand, at the positions that are true elements of its point."""
-        dimensions = _dimensions(self.graph, self.products)
+        dimensions = dimensions_of(self.graph, self.products)
         others = dimensions[1 - self.slot]
         along, *places = (self.order.index(k) for k in (dimensions[self.slot][self.axis], *others))
         kept = sorted((along, *places))
@@ -103,7 +104,7 @@ def _outer_product(graph: Graph, node: Node, padded: Node, term: Node, step: Sym
         return None
     assert isinstance(padded.op, ops.Pad)
     left, right = products.inputs
-    dimensions, axis = _dimensions(graph, products), order[padded.op.axis]
+    dimensions, axis = dimensions_of(graph, products), order[padded.op.axis]
     slots = [slot for slot in range(2) if axis in dimensions[slot]]
     if len(slots) > 1:
         return None  # a dimension that the factors share
@@ -113,18 +114,6 @@ def _outer_product(graph: Graph, node: Node, padded: Node, term: Node, step: Sym
         return None
     place = dimensions[slot].index(axis)
     return OuterProducts(graph, node, (left, right), products, order, slot, place, padded.op, step, is_suffix, node.inputs[0])
-
-
-def _dimensions(graph: Graph, products: Node) -> tuple[list[int], list[int]]:
-    """The dimension of the outer product that each dimension of its factors becomes."""
-    op, ranks = products.op, [graph.edge_rank(edge) for edge in products.inputs]
-    assert isinstance(op, ops.Dot)
-    free = (op.left_free(ranks[0]), op.right_free(ranks[1]))
-    starts = (len(op.left_batch), len(op.left_batch) + len(free[0]))
-    return tuple(  # type: ignore[return-value]
-        [batch.index(k) if k in batch else start + own.index(k) for k in range(rank)]
-        for rank, batch, own, start in zip(ranks, (op.left_batch, op.right_batch), free, starts, strict=True)
-    )
 
 
 def _summands(graph: Graph, node: Node) -> list[Node]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
@@ -21,8 +21,36 @@ from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.relation import never
 
 
-def lift_recurrences(graph: Graph) -> None:
+@dataclass(frozen=True)
+class Scan:
+    """A recurrence along `step` as a scan: its node is `coefficients` times the node's value at the neighbour, plus `terms`.
+
+    Without coefficients it is a sum. `later` is a node that has the values one point later, and zero at the first point: the state of
+    `tp.carry`.
+    """
+
+    node: Node
+    step: Symbol
+    reverse: bool
+    coefficients: Edge | None
+    terms: Edge
+    later: Node | None = None
+
+    def put(self, graph: Graph) -> None:
+        """Make the node the element of the scan at its point."""
+        target = self.node
+        outer = Builder(graph, target, Domain(tuple(s for s in target.domain.steps if s != self.step)))
+        place = Builder(graph, target, Domain(target.domain.steps))
+        operands = [_at_all_points(place, edge, self.step) for edge in (self.coefficients, self.terms) if edge is not None]
+        op = ops.CumSum(0, self.reverse) if self.coefficients is None else ops.LinearScan(0, self.reverse)
+        element = place.add(ops.Gather(0), outer.add(op, *operands), place.add(ops.Eval(self.step.expr)))
+        graph.put(replace(graph[element.source], id=target.id, name=target.name, where=target.where))
+        note(target.id, "computed for all points of {} by one scan: it is linear in its neighbour", self.step)
+
+
+def lift_recurrences(graph: Graph) -> list[Scan]:
     """Rewrite, in place, each recurrence that is linear in its neighbour along one step."""
+    scans = []
     for step in graph.order:
         cycles = _cycles(graph, step)
         for merge_id in list(cycles):
@@ -30,8 +58,11 @@ def lift_recurrences(graph: Graph) -> None:
             if not is_float(merge.outputs[0].dtype) or merge.domain.condition is not TRUE or step not in merge.domain:
                 continue
             branch = _recurrent_branch(merge, cycles[merge_id])
-            if branch is not None:
-                _rewrite(graph, merge, step, branch, cycles[merge_id])
+            scan = None if branch is None else _scan(graph, merge, step, branch, cycles[merge_id])
+            if scan is not None:
+                scan.put(graph)
+                scans.append(scan)
+    return scans
 
 
 def _cycles(graph: Graph, step: Symbol) -> dict[int, Nest]:
@@ -51,48 +82,52 @@ def _recurrent_branch(merge: Node, cycle: Nest) -> int | None:
     return branches.pop() if len(branches) == 1 else None
 
 
-def _rewrite(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) -> bool:
+def _scan(graph: Graph, merge: Node, step: Symbol, branch: int, cycle: Nest) -> Scan | None:
     edge = merge.inputs[branch]
     domain = merge.domain
     value = graph[edge.source]
     if value.domain.steps != domain.steps or edge.condition.steps - {step}:
-        return False
+        return None
     if any(e.condition.steps - {step} for e in merge.inputs):
-        return False  # conditions on other steps would have to stay branches
+        return None  # conditions on other steps would have to stay branches
     delay = shift_of(edge, value, step)  # the branch reads its value at t + delay
     if delay is None:
-        return False
+        return None
     on_cycle = {v.node for v in cycle.vertices}
     target, addend = _completed(graph, merge, on_cycle) or (merge, None)
     build = Builder(graph, value, value.domain)
     linear = linear_form(graph, build, value, target, step, on_cycle)
     if linear is None:
-        return False
+        return None
     coefficient, term, distance = linear
     if coefficient is None or delay + distance not in (-1, 1):
-        return False
+        return None
     reverse = delay + distance == 1
     if not reverse and any(e is not None and comes_in_order(graph, e.source, step) for e in (coefficient, term, addend)):
-        return False
-    factors = read_at(coefficient, value.domain, edge)
+        return None
     if term is None:
         term = build.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(build, merge.outputs[0].dtype, 0.0))
+    factors = read_at(coefficient, value.domain, edge)
     inside = read_at(term, value.domain, edge)
     if factors is None or inside is None or not _is_alone(graph, merge, step, branch, on_cycle):
-        return False
+        return None
+    goes_on = _goes_on_everywhere(merge, branch, step, reverse)
+    is_sum = constant_number(graph, factors.source) == 1 and goes_on
+    if goes_on and distance == 0 and target is merge and _is_next(graph, merge, value, on_cycle):
+        return Scan(value, step, reverse, None if is_sum else coefficient, term, merge)
     terms = _terms(graph, merge, branch, inside, addend)
-    outer = Builder(graph, target, Domain(tuple(s for s in domain.steps if s != step)))
+    if is_sum:
+        return Scan(target, step, reverse, None, terms)
     place = Builder(graph, target, Domain(domain.steps))
-    if constant_number(graph, factors.source) == 1 and _goes_on_everywhere(merge, branch, step, reverse):
-        scan = outer.add(ops.CumSum(0, reverse), _at_all_points(place, terms, step))
-    else:
-        zero = place.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(place, merge.outputs[0].dtype, 0.0))
-        coefficients = _merged(graph, merge, branch, factors, zero)
-        scan = outer.add(ops.LinearScan(0, reverse), *(_at_all_points(place, e, step) for e in (coefficients, terms)))
-    element = place.add(ops.Gather(0), scan, place.add(ops.Eval(step.expr)))
-    graph.put(replace(graph[element.source], id=target.id, name=target.name, where=target.where))
-    note(target.id, "computed for all points of {} by one scan: it is linear in its neighbour", step)
-    return True
+    zero = place.add(ops.Broadcast(merge.outputs[0].shape, ()), literal(place, merge.outputs[0].dtype, 0.0))
+    return Scan(target, step, reverse, _merged(graph, merge, branch, factors, zero), terms)
+
+
+def _is_next(graph: Graph, merge: Node, value: Node, on_cycle: set[int]) -> bool:
+    """Whether a recurrence begins with zeros, and the value that it has at its next point is read too, as that of `tp.carry` is."""
+    others = [edge for edge in merge.inputs if edge.source != value.id]
+    is_zero = all(constant_number(graph, edge.source) == 0 for edge in others)
+    return is_zero and value.domain == merge.domain and any(user.id not in on_cycle for user, _ in graph.users()[value.id])
 
 
 def _is_alone(graph: Graph, merge: Node, step: Symbol, branch: int, on_cycle: set[int]) -> bool:

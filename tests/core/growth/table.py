@@ -348,21 +348,33 @@ def window_attention(gradient: bool) -> Program:
     return program
 
 
-def linear_attention(gradient: bool) -> Program:
+GATES: dict[str, Callable[[tp.Tensor, tp.Tensor], tp.Tensor]] = {
+    "": lambda a, s: s,
+    " with a number": lambda a, s: 0.9 * s,
+    " with a gate": lambda a, s: a.sum(0) * s,
+    " with a gate an element": lambda a, s: a.expand_dims(1) * s,
+}
+
+
+def linear_attention(gate: str) -> Callable[[bool], Program]:
     """Each query is contracted with a running sum of outer products: by hand a matrix for each block of points, not for each point."""
 
-    def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
-        context = tp.Context("t", "n")
-        with context as ((t, T), (_, N)):
-            q, k, v = (tp.input(name, (N,), domain=(t,)) for name in "qkv")
-            s = tp.recurrence((N, N), domain=(t,), name="s")
-            new = k.expand_dims(1) * v
-            s[0] = new[0]
-            s[t] = s[t - 1] + new
-            y = q @ s
-            return context, {T: 24, N: 5}, list(tp.grad((y * y).sum(), [q, k, v])) if gradient else [y]
+    def made(gradient: bool) -> Program:
+        def program() -> tuple[tp.Context, dict[Any, int], list[tp.Tensor]]:
+            context = tp.Context("t", "n")
+            with context as ((t, T), (_, N)):
+                q, k, v, a = (tp.input(name, (N,), domain=(t,)) for name in "qkva")
+                s = tp.recurrence((N, N), domain=(t,), name="s")
+                new = k.expand_dims(1) * v
+                s[0] = new[0]
+                s[t] = GATES[gate](a, s[t - 1]) + new
+                y = q @ s
+                inputs = [q, k, v, a] if "gate" in gate else [q, k, v]
+                return context, {T: 24, N: 5}, list(tp.grad((y * y).sum(), inputs)) if gradient else [y]
 
-    return program
+        return program
+
+    return made
 
 
 def stencil(sides: int, gradient: bool) -> Program:
@@ -455,7 +467,8 @@ def of_recurrences() -> Iterator[Row]:
     yield Row("RNN, gradient of a bias", recurrence(rnn, "b"), "N**2*T", memory="N*T + N**2", executions="T")
     yield Row("attention, forward", attention(False), "N*T**2", memory="N*T + T**2")
     yield Row("attention, gradient", attention(True), "N*T**2", memory="N*T + T**2")
-    yield from _each("linear attention", linear_attention, "N**2*T")
+    for gate in GATES:
+        yield from _each(f"linear attention{gate}", linear_attention(gate), "N**2*T")
     yield from _each("window attention", window_attention, "N*T")
     for sides, name in ((2, "stencil"), (1, "upwind stencil")):
         yield Row(f"{name}, forward", stencil(sides, False), "I*K", memory="I", executions="K")
