@@ -17,8 +17,8 @@ from benchmarks.mutate.running import Mutant, Tests
 from tempo_core.backends import jax_backend, numpy_backend, shared
 from tempo_core.frontend.autodiff import gradients, slopes
 from tempo_core.ir import ops, verify
+from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge
-from tempo_core.passes.base import Builder, literal
 from tempo_core.passes.batch import batching
 from tempo_core.passes.clean import rules
 from tempo_core.passes.shapes import pad

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Index, Point
-from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, minimum
+from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 
 _MOST_ENTRIES = 256  # of rows together: more are not written out
 _MOST_CHOICES = 512  # of one proof: after so many expressions without min and max it gives up
@@ -148,3 +148,13 @@ def within(index: Index, step: Symbol) -> Bool:
     else:
         ends = at_least_zero(index.start), at_least_zero(step.bound_expr - index.stop)
     return unless_obvious(conjunction(*ends))
+
+
+def extreme(values: list[Expr], sign: int) -> Expr:
+    """The greatest (sign 1) or least (sign -1) of some values, without those that another one surely reaches."""
+    kept: list[Expr] = []
+    for value in dict.fromkeys(values):
+        if any(provably_nonnegative((other - value) * sign) for other in kept):
+            continue
+        kept = [other for other in kept if not provably_nonnegative((value - other) * sign)] + [value]
+    return kept[0] if len(kept) == 1 else (maximum if sign > 0 else minimum)(*kept)

@@ -277,3 +277,28 @@ def test_a_gradient_that_not_every_point_has(end: str) -> None:
         y = later[0 : t // 2 + 1 if end == "half" else tp.max(t, 1)].discounted_sum(0.9)
         blocks = later[t // 2 * 2 : tp.min(t // 2 * 2 + 2, T)].discounted_sum(0.9)
         assert_gradients(ctx, tp.tanh((y + blocks).sum()[0:T].sum() * 0.1), [x], {T: 4}, {"x": normal(4, 2, seed=1)})
+
+
+AT_SOME_POINTS: dict[str, Callable[[tp.Tensor, Any, Any], tp.Tensor]] = {
+    "max": lambda x, t, T: x[0:t].max(0),
+    "prod": lambda x, t, T: x[0:t].prod(0),
+    "logsumexp": lambda x, t, T: x[0:t].logsumexp(0),
+    "var": lambda x, t, T: x[t:T].var(0),
+    "discounted": lambda x, t, T: x[0:t].discounted_sum(0.8),
+    "max of a block": lambda x, t, T: x[t // 2 * 2 : tp.min(t // 2 * 2 + 2, T)].max(0),
+    "prod of a block": lambda x, t, T: x[t // 2 * 2 : tp.min(t // 2 * 2 + 2, T)].prod(0),
+}
+
+
+@pytest.mark.parametrize("form", AT_SOME_POINTS)
+def test_readers_at_some_points(form: str) -> None:
+    """Every second point reads a range: right, and linear, though the readers of a point are no range."""
+    ctx = tp.Context("t")
+    with ctx as ((t, T),):
+        x = apply(ops.Identity(), tp.input("x", (2,), domain=(t,)), name="x")
+        y = tp.recurrence((2,), domain=(t,), name="y")
+        y[t, t % 2 == 1] = AT_SOME_POINTS[form](x, t, T)
+        y[t] = x
+        (gradient,) = assert_gradients(ctx, tp.tanh(y) * (t + 1), [x], {T: 5}, {"x": normal(5, 2, seed=1)})
+    few, many = (elements(ctx.compile({T: size}, outputs=[gradient])) for size in (64, 256))
+    assert many < 5 * few

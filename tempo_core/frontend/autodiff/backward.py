@@ -15,7 +15,6 @@ from dataclasses import replace
 from tempo_core.collector import without_collector
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
-from tempo_core.frontend.autodiff.block_gradients import contributions_in_blocks
 from tempo_core.frontend.autodiff.contributions import (
     ancestors,
     as_cases,
@@ -25,9 +24,8 @@ from tempo_core.frontend.autodiff.contributions import (
     uses_values,
     without_broadcast_axis,
 )
-from tempo_core.frontend.autodiff.convolution_gradients import contributions_of_convolution
 from tempo_core.frontend.autodiff.gradients import gradient_of
-from tempo_core.frontend.autodiff.prefixes import Contributions, contributions_to_points
+from tempo_core.frontend.autodiff.range_reductions import lifted
 from tempo_core.frontend.autodiff.readers import Readers
 from tempo_core.frontend.autodiff.slopes import NoGradient, Zero
 from tempo_core.frontend.autodiff.window_gradients import scattered_read, window_elements, window_width
@@ -49,9 +47,7 @@ from tempo_core.ir.ops import (
     Where,
     product,
 )
-from tempo_core.ir.ranges.convolutions import convolution_of
 from tempo_core.ir.types import is_float
-from tempo_core.prices import pays_to_convolve
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, conjunction, disjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
@@ -161,7 +157,12 @@ class _Reverse:
     def run(self) -> list[Tensor]:
         seed = ones(self.loss.type.shape, self.loss.dtype)
         self._contribute((self.loss.edge.source, self.loss.edge.output), seed, TRUE)
-        order, cut = self._order()
+        self._walk(self.active)
+        return [self._result(t) for t in self.targets]
+
+    def _walk(self, nodes: set[int]) -> None:
+        """Differentiate nodes, readers before their sources. A cycle is cut at its merge, whose gradient is a recurrence."""
+        order, cut = self._order(nodes)
         for node_id in cut:
             merge = self.graph[node_id]
             type = merge.outputs[0]
@@ -169,12 +170,12 @@ class _Reverse:
             self.placeholders[node_id] = of_node(self.context, node)
         for node_id in order:
             self._differentiate(self.graph[node_id])
-        for node_id, placeholder in self.placeholders.items():
+        for node_id in cut:
+            placeholder = self.placeholders[node_id]
             total = self._total((node_id, 0))
             node = self.graph[placeholder.edge.source]
             value = total if total is not None else zeros(placeholder.type.shape, placeholder.dtype)
             self.graph.put(replace(node, inputs=(value.edge,)))
-        return [self._result(t) for t in self.targets]
 
     def _result(self, target: Tensor) -> Tensor:
         key = (target.edge.source, target.edge.output)
@@ -216,12 +217,12 @@ class _Reverse:
         # An op without a gradient is an error only where its gradient is needed.
         return isinstance(op, Merge) or not isinstance(gradient_of(op), Zero)
 
-    def _order(self) -> tuple[list[int], list[int]]:
-        """Active nodes, readers before their sources; and the merges at which cycles are cut. Reads of these merges do not count."""
-        cut = [n for n in self.active if isinstance(self.graph[n].op, Merge) and self._on_cycle(n)]
+    def _order(self, nodes: set[int]) -> tuple[list[int], list[int]]:
+        """The nodes, readers before their sources; and the merges at which cycles are cut. Reads of these merges do not count."""
+        cut = [n for n in nodes if isinstance(self.graph[n].op, Merge) and self._on_cycle(n)]
         order: list[int] = []
         done: set[int] = set()
-        for start in sorted(self.active, reverse=True):
+        for start in sorted(nodes, reverse=True):
             stack = [(start, False)]
             while stack:  # sources first: a reader comes after all of its sources, then the list is reversed
                 node_id, ready = stack.pop()
@@ -230,7 +231,7 @@ class _Reverse:
                 elif node_id not in done:
                     done.add(node_id)
                     stack.append((node_id, True))
-                    sources = {e.source for e in self.graph[node_id].inputs} & self.active
+                    sources = {e.source for e in self.graph[node_id].inputs} & nodes
                     stack += [(s, False) for s in sources if s not in done and s not in cut]
         for node_id in cut:  # their gradients are placeholders, which exist from the start: they come first
             order.remove(node_id)
@@ -297,13 +298,9 @@ class _Reverse:
                 remaining = remaining & ~edge.condition
             return
         first = self.graph.next_id
-        to_points = None
-        if gradients[0] is not None:
-            to_points = contributions_to_points(self.context, node, gradients[0])
-            to_points = to_points or contributions_in_blocks(self.context, node, gradients[0])
-            to_points = to_points or self._of_convolution(node, gradients[0])
-        if to_points is not None:
-            self._differentiate_new(to_points, first)
+        value = lifted(self.context, node)
+        if value is not None and gradients[0] is not None:
+            self._differentiate_lifted(value, gradients[0], first)
             return
         rule = gradient_of(node.op)
         if isinstance(rule, NoGradient):
@@ -343,10 +340,9 @@ class _Reverse:
         within, value = filled.inputs[0].condition, view(self.context, replace(filled.inputs[0], condition=TRUE))
         return apply(Identity(), value, domain=Domain(filled.domain.steps, within)), within
 
-    def _differentiate_new(self, contributions: Contributions, first: int) -> None:
-        """Pass gradients of new nodes on: from the nodes numbered `first` or later through those that they read, to older ones."""
-        stack = [value.edge.source for value, _ in contributions]
-        new: set[int] = set()
+    def _differentiate_lifted(self, value: Tensor, gradient: Tensor, first: int) -> None:
+        """Pass a gradient on through a value whose nodes, numbered `first` or later, are new."""
+        stack, new = [value.edge.source], set[int]()
         while stack:
             node_id = stack.pop()
             if node_id >= first and node_id not in new:
@@ -356,19 +352,8 @@ class _Reverse:
             node = self.graph[node_id]
             if any(edge.source in self.active and self._carries_gradient(node, edge) for edge in node.inputs):
                 self.active.add(node_id)
-        for value, contribution in contributions:
-            self._contribute((value.edge.source, 0), contribution, TRUE)
-        for node_id in sorted(new & self.active, reverse=True):
-            self._differentiate(self.graph[node_id])
-
-    def _of_convolution(self, node: Node, gradient: Tensor) -> Contributions | None:
-        """The contributions of a sum over a wide window with fixed weights, unless its elements depend on it."""
-        of = convolution_of(self.graph, node)
-        if of is None or not pays_to_convolve(of.width) or of.step not in gradient.domain:
-            return None
-        if any(self._is_on_cycle_through(node, edge) for edge in node.inputs):
-            return None
-        return contributions_of_convolution(of, self._at_all_points(gradient, node.domain))
+        self._contribute((value.edge.source, 0), gradient, TRUE)
+        self._walk(new & self.active)
 
     def _support(self, node: Node) -> Bool:
         """The condition under which a node's gradients may be other than zero."""

@@ -250,13 +250,12 @@ def _flip(op: ops.Flip, operands: Sequence[Tensor], results: Sequence[Tensor], g
 
 def _gather(op: ops.Gather, operands: Sequence[Tensor], results: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Any]:
     x, positions = operands
-    clamped = apply(ops.Binary("minimum"), positions, _like(x.type.shape[op.axis] - 1, positions))
-    clamped = apply(ops.Binary("maximum"), clamped, broadcast_to(constant(0, "int32"), positions.type.shape))
-    return apply(ops.ScatterAdd(op.axis, x.type.shape[op.axis], op.batch), gradients[0], clamped), None
-
-
-def _like(value: Expr, positions: Tensor) -> Tensor:
-    return broadcast_to(evaluate(value), positions.type.shape)
+    last, at = x.type.shape[op.axis] - 1, positions.node.op.value if isinstance(positions.node.op, ops.Eval) else None
+    is_inside = isinstance(at, Expr) and provably_nonnegative(at) and provably_nonnegative(last - at)
+    if not is_inside:  # positions outside are those of the ends
+        positions = apply(ops.Binary("minimum"), positions, broadcast_to(evaluate(last), positions.type.shape))
+        positions = apply(ops.Binary("maximum"), positions, broadcast_to(constant(0, "int32"), positions.type.shape))
+    return apply(ops.ScatterAdd(op.axis, x.type.shape[op.axis], op.batch), gradients[0], positions), None
 
 
 def _scatter_add(

@@ -1,1 +1,1 @@
-"""What a range of points is made of: its elements, blocks and windows, and the terms of sums over it."""
+"""What a range of points is made of, and what is computed once for all ranges of a step: for passes and gradients."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node, compose
 from tempo_core.ir.ranges.moving_windows import bounded_window_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum
-
-V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -45,11 +43,8 @@ class Convolution:
     first: Expr
     width: Expr
 
-    def of_all_points(self, add: Callable[..., V], x: V, kernel: V) -> V:
-        """The results for all points: `[*free dimensions of x, step, *free dimensions of the kernel]`.
-
-        `x` and `kernel` are the values of the operands' edges; `add` applies an op to values.
-        """
+    def of_all_points(self, build: Builder) -> Edge:
+        """The results for all points: those of the node at each point of the step, which is the first dimension."""
         op = self.node.op
         assert isinstance(op, ops.Dot)
         contract = (op.left_contract, op.right_contract) if self.slot == 0 else (op.right_contract, op.left_contract)
@@ -57,16 +52,16 @@ class Convolution:
         free, features = self.free
         sizes, outputs = [self.x.shape[a] for a in free], [self.kernel.shape[k] for k in features]
         channels = ops.product(tuple(self.x.shape[a] for a, _ in pairs))
-        for each in self.x.views:
-            x = add(each, x)
-        for each in self.kernel.views:
-            kernel = add(each, kernel)
-        x = add(ops.Permute((*free, self.axis, *(a for a, _ in pairs))), x)
-        x = add(ops.Reshape((*sizes, self.step.bound_expr, channels)), x)
-        kernel = add(ops.Permute((self.kernel_axis, *(k for _, k in pairs), *features)), kernel)
-        kernel = add(ops.Reshape((self.width, channels, ops.product(tuple(outputs)))), kernel)
+        x, kernel = (
+            functools.reduce(lambda value, view: build.add(view, value), each.views, each.edge) for each in (self.x, self.kernel)
+        )
+        x = build.add(ops.Permute((*free, self.axis, *(a for a, _ in pairs))), x)
+        x = build.add(ops.Reshape((*sizes, self.step.bound_expr, channels)), x)
+        kernel = build.add(ops.Permute((self.kernel_axis, *(k for _, k in pairs), *features)), kernel)
+        kernel = build.add(ops.Reshape((self.width, channels, ops.product(tuple(outputs)))), kernel)
         conv = ops.Conv((1,), (-self.first,), (self.width - 1 + self.first,), (1,), (1,), Expr.of(1))
-        return add(ops.Reshape((*sizes, self.step.bound_expr, *outputs)), add(conv, x, kernel))
+        results = build.add(ops.Reshape((*sizes, self.step.bound_expr, *outputs)), build.add(conv, x, kernel))
+        return build.add(ops.Permute(self._order_of_results()), results)
 
     @property
     def free(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -77,8 +72,8 @@ class Convolution:
         left, right = op.left_free(ranks[0]), op.right_free(ranks[1])
         return (left, right) if self.slot == 0 else (right, left)
 
-    def order_of_results(self) -> tuple[int, ...]:
-        """Where each dimension of `of_all_points` is in the node's result, with the step in front: the order that permutes one to the other."""
+    def _order_of_results(self) -> tuple[int, ...]:
+        """The dimensions of the convolution's results in the order of the node's, with the step in front."""
         free, features = (len(axes) for axes in self.free)
         in_free, in_features = tuple(range(free)), tuple(range(free + 1, free + 1 + features))
         return (free, *in_free, *in_features) if self.slot == 0 else (free, *in_features, *in_free)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import constant_op
 from tempo_core.ir.graph import Edge, Node, constant_number
 from tempo_core.ir.ranges.elements import Elements, without
 from tempo_core.ir.types import is_float
@@ -57,28 +58,6 @@ class Term:
         """Whether it is a product of a scale and an element alone."""
         return not self.differences and self.exponent is None
 
-    # What gradients of prefixes ask for.
-
-    @property
-    def kernel(self) -> str:
-        """What the scale and the element are multiplied with: "" (1), "difference", "square", "product" or "exp"."""
-        if self.exponent is not None:
-            return "exp"
-        is_square = len(self.differences) == 2 and self.differences[0] == self.differences[1] and self.element is None
-        return "square" if is_square else {0: "", 1: "difference"}.get(len(self.differences), "product")
-
-    @property
-    def point(self) -> Edge | None:
-        return None if self._kernel is None else self._kernel.point
-
-    @property
-    def centre(self) -> Edge | None:
-        return None if self._kernel is None else self._kernel.centre
-
-    @property
-    def _kernel(self) -> Difference | None:
-        return self.differences[0] if self.differences else self.exponent
-
 
 MOST_DIFFERENCES = 4  # of a kurtosis
 
@@ -89,11 +68,6 @@ class Terms:
     def __init__(self, elements: Elements):
         self.elements, self.graph = elements, elements.graph
         self._terms: dict[tuple[int, int], Term | None] = {}
-
-    def of_sum(self, node: Node, axes: Sequence[int]) -> Term | None:
-        """The same as `of_reduced`, for gradients: they have no rule for products of differences."""
-        term = self.of_reduced(node, axes)
-        return None if term is None or term.kernel == "product" else term
 
     def of_reduced(self, node: Node, axes: Sequence[int]) -> Term | None:
         """The term of a sum (`Reduce`) or contraction (`Dot`) over dimension `axes[k]` of operand k.
@@ -182,6 +156,20 @@ class Terms:
         shape = node.outputs[0].shape
         left, right = self._repeated(left, shape, tuple(kept[0])), self._repeated(right, shape, tuple(kept[1]))
         return None if left is None or right is None else self._product(left, right)
+
+    def without_infinities(self, term: Term) -> Term:
+        """The term without infinite exponents where its guard holds: gradients there are 0, and 0 times infinity is NaN."""
+        if term.guard is None or term.exponent is None:
+            return term
+        point, centre = term.exponent.point, term.exponent.centre
+        highest, lowest = (self._repeated_literal(value, point) for value in ("highest", "lowest"))
+        point = self._add(ops.Where(), self._add(ops.Compare("eq"), point, highest), lowest, point)
+        centre = self._add(ops.Where(), term.guard, self._repeated_literal("highest", centre), centre)
+        return replace(term, exponent=Difference(point, centre))
+
+    def _repeated_literal(self, value: str, like: Edge) -> Edge:
+        type = self.graph.edge_type(like)
+        return self._add(ops.Broadcast(type.shape, ()), self._add(constant_op(type.dtype, value)))
 
     # -- algebra ------------------------------------------------------------------------------------------------------
 

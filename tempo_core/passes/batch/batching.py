@@ -13,10 +13,10 @@ from typing import Any
 
 from tempo_core.errors import MissingRow
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, literal, zeros_outside
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.udf import Vmapped
-from tempo_core.passes.base import Builder, literal, zeros_outside
 from tempo_core.symbolic.condition import Bool, Comparison, Conjunction, Disjunction
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative

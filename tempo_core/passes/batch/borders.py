@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
-from tempo_core.passes.base import Builder
 from tempo_core.symbolic.condition import Bool, Comparison
-from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
-from tempo_core.symbolic.proof import provably_nonnegative
+from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.proof import extreme, provably_nonnegative
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,3 @@ def _is_repeated(graph: Graph, edge: Edge) -> bool:
     """Whether an edge reads the same value at all points of the leading dimension."""
     op = graph[edge.source].op
     return isinstance(op, ops.Broadcast) and 0 not in op.axes
-
-
-def extreme(values: list[Expr], sign: int) -> Expr:
-    """The greatest (sign 1) or least (sign -1) of some values, without those that another one surely reaches."""
-    kept: list[Expr] = []
-    for value in dict.fromkeys(values):
-        if any(provably_nonnegative((other - value) * sign) for other in kept):
-            continue
-        kept = [other for other in kept if not provably_nonnegative((value - other) * sign)] + [value]
-    return kept[0] if len(kept) == 1 else (maximum if sign > 0 else minimum)(*kept)

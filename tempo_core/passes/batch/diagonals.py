@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.dependence import fixed_point, forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, condition_without
+from tempo_core.passes.base import condition_without
 from tempo_core.passes.clean.narrow import at_points
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
 from tempo_core.symbolic.domain import Domain, Index, Point, full_range, identity, index_steps, step_order

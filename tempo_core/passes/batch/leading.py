@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, positions, repeated, zeros_outside
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, condition_without, operand_domains, positions, remove_dead, repeated, zeros_outside
+from tempo_core.passes.base import condition_without, operand_domains, remove_dead
 from tempo_core.passes.batch.batching import batched, evaluated, grid
 from tempo_core.passes.batch.borders import chosen
 from tempo_core.passes.batch.neighbours import neighbours

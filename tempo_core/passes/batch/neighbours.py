@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge
-from tempo_core.passes.base import Builder
 from tempo_core.passes.batch.batching import evaluated
 from tempo_core.symbolic.condition import at_least_zero
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge
-from tempo_core.passes.base import Builder
-from tempo_core.passes.ranges.scans import spread
+from tempo_core.ir.ranges.scans import spread
 from tempo_core.symbolic.expr import Expr, Symbol
 
 

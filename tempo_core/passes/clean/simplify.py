@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
-from tempo_core.passes.base import Builder, Pass, redirect, remove_dead
+from tempo_core.passes.base import Pass, redirect, remove_dead
 from tempo_core.passes.clean.rules import View, rules_of
 from tempo_core.passes.decisions import note
 

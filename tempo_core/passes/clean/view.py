@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import Builder, read_at
+from tempo_core.passes.base import read_at
 
 
 @dataclass(frozen=True)

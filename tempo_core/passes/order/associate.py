@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, Pass, remove_dead
+from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.batch.vectorize import legal_nodes
 from tempo_core.passes.decisions import Ref, note
 from tempo_core.passes.order.chains import Chain, Labels, Tree, chain, members

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
+from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op
 from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, constant_op, redirect, remove_dead
+from tempo_core.passes.base import Pass, redirect, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.prices import is_worth_accumulating
 from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import ELEMENTWISE
-from tempo_core.passes.base import Builder, operand_domains, read_at
+from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.symbolic.condition import TRUE
 
 

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
+from tempo_core.ir.builder import COMBINE, Builder
 from tempo_core.ir.dependence import direction_of, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution, convolution_of
-from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges, without
-from tempo_core.ir.ranges.moving_windows import bounded_window_of, window_of
-from tempo_core.ir.ranges.step_blocks import block_of
-from tempo_core.ir.ranges.terms import Term, Terms
-from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, literal, remove_dead
+from tempo_core.ir.ranges.elements import Reads, reduced_ranges
+from tempo_core.ir.ranges.lifted import Pick, convolved, lifting_of, may_read_all_points, pick_of
+from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.linear_attention import Blocks, in_blocks
 from tempo_core.passes.ranges.outer import outer_products
 from tempo_core.passes.ranges.recurrences import Scan, comes_in_order, lift_recurrences
 from tempo_core.passes.ranges.running import contracted_sums
-from tempo_core.passes.ranges.scans import SCANS, evaluated, positions_of_maxima, spread
-from tempo_core.passes.ranges.sums import Summation
-from tempo_core.passes.ranges.whole import whole_steps
-from tempo_core.passes.ranges.window_reductions import of_blocks, of_bounded_windows, of_windows
+from tempo_core.passes.ranges.whole import WholeStep, whole_steps
 from tempo_core.prices import is_narrow, pays_to_convolve, worth_scanning
-from tempo_core.symbolic.condition import conjunction
-from tempo_core.symbolic.domain import Domain, Point, Range, full_range, identity
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.domain import Domain, Point, Range, identity
+from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.relation import maximum_over
-from tempo_core.symbolic.proof import provably_nonnegative
 
 
 @dataclass(frozen=True)
 class Lift(Pass):
     """Compute a reduction or recurrence once over the whole step, not anew at each point.
 
-    Reductions of prefixes and suffixes become scans (`scans.py`), also sums whose terms depend on the reader, such as those of a variance
-    or a softmax (`sums.py`, `moments.py`). Discounted suffix sums and linear recurrences become
-    `LinearScan`. A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block
-    (`window_reductions.py`). Functions of the elements are computed once a point (`ir/ranges/elements.py`). If a loop computes the elements, in the
+    Reductions of prefixes and suffixes become scans, also sums whose terms depend on the reader, such as those of a variance or a softmax
+    (`ir/ranges/lifted.py`). Discounted suffix sums and linear recurrences become
+    `LinearScan`. A reduction over windows of w points becomes log2(w) shifted operations; blocks are reduced once a block.
+    Functions of the elements are computed once a point (`ir/ranges/elements.py`). If a loop computes the elements, in the
     order in which they are reduced, it carries the reduction from one point to the next. Three kinds stay as they are: other
     reductions whose operands depend on their results, windows whose operands a loop over the step computes (the loop can
     reduce them as it goes), and recurrences over values that the host gives one timestep after the other.
@@ -148,14 +143,11 @@ class _Lifting:
                 return
         convolution = convolution_of(self.graph, node)
         if convolution is not None and self._is_convolved(convolution):
-            self.take_over(node, self._convolved(convolution))
+            self.take_over(node, convolved(convolution))
             note(node.id, "computed as one convolution over {}", convolution.step)
             return
-        for wide in whole_steps(self.graph, node, self.is_there):
-            is_free = _may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(
-                node, wide.index, wide.step
-            )
-            lifted = wide.rewritten() if is_free else None
+        for wide in self._of_whole_steps(node):
+            lifted = wide.value()
             if lifted is not None:
                 self.take_over(node, lifted)
                 note(node.id, "computed as a product with all points of {}, of which each point takes {}", wide.step, wide.index)
@@ -167,22 +159,25 @@ class _Lifting:
             self.take_over(node, functools.reduce(functools.partial(build.add, ops.Binary("add")), sums))
             note(node.id, "computed as a sum of outer products")
 
+    def _of_whole_steps(self, node: Node) -> Iterator[Pick | WholeStep]:
+        """A pick from all points of a step, or products with them, where all of them are there."""
+        pick = pick_of(self.graph, node)
+        is_there = pick is not None and all(self.is_there(each, pick.step) for each in (node.id, *pick.sources))
+        if pick is not None and is_there and not _is_short(node, pick.index, pick.step):
+            yield pick
+        for wide in whole_steps(self.graph, node, self.is_there):
+            if may_read_all_points(node.domain, wide.index.steps | {wide.step}) and not _is_short(node, wide.index, wide.step):
+                yield wide
+
     def _is_convolved(self, of: Convolution) -> bool:
         """Whether a contraction of windows is one convolution: all points are there, and the windows are too wide to be written out."""
         return (
             pays_to_convolve(of.width)
-            and _may_read_all_points(of.node.domain, frozenset({of.step}))
+            and may_read_all_points(of.node.domain, frozenset({of.step}))
             and self.is_there(of.x.edge.source, of.step)
             and self.is_there(of.kernel.edge.source, of.step)
             and of.node.id not in self.cycles(frozenset({of.step}))
         )
-
-    def _convolved(self, of: Convolution) -> Edge:
-        node, step = of.node, of.step
-        everywhere = conjunction(*(part for part in node.domain.condition.parts if step not in part.steps))
-        whole = Builder(self.graph, node, Domain(tuple(s for s in node.domain.steps if s != step), everywhere))
-        results = whole.add(ops.Permute(of.order_of_results()), of.of_all_points(whole.add, of.x.edge, of.kernel.edge))
-        return _at(Builder(self.graph, node, node.domain), results, 0, step.expr)
 
     def take_over(self, node: Node, value: Edge) -> None:
         final = self.graph[value.source]
@@ -194,35 +189,27 @@ class _Lifting:
 
     def _lifted(self, node: Node, reads: Reads) -> Edge | None:
         step, index = reads.step, reads.index
-        if not index.steps or not index.steps <= set(node.domain.steps) or index.stride != 1 or index.size is not None:
-            return None
-        moving = index.steps | {step}
-        if not _may_read_all_points(node.domain, moving):
-            return None
         if isinstance(node.op, ops.Dot) and not worth_scanning(node.outputs[0], reads.element_types(self.graph, node)):
             return None
-        elements = Elements(self.graph, node, step, index)
-        each = elements.of_reduced(node, reads)
-        is_scan = index.start == 0 or index.stop == step.bound_expr
-        term = Terms(elements).of_reduced(node, reads.axes) if each is None and is_scan else None
-        if each is None and (term is None or self._varies(term, moving)):
+        lifting = lifting_of(self.graph, node, reads)
+        if lifting is None:
             return None
-        if is_scan and elements.reads & self.streams(step).keys() and _is_short(node, index, step):
+        is_streamed = bool(lifting.sources & self.streams(step).keys())
+        if is_streamed and lifting.is_scan and _is_short(node, index, step):
             return None  # the loop keeps these few elements; a scan would keep all
-        if each is not None and self._is_carried(node, reads, elements.reads):
-            return None if moving & node.domain.condition.steps else self._carried(node, reads, each)
-        cycle = self.cycles(moving)
-        if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in elements.reads):
+        if lifting.each is not None and self._is_carried(node, reads, lifting.sources):
+            return None if lifting.moving & node.domain.condition.steps else self._carried(node, reads, lifting.each)
+        cycle = self.cycles(lifting.moving)
+        if node.id in cycle and any(cycle.get(source) == cycle[node.id] for source in lifting.sources):
             return None
-        everywhere = conjunction(*(part for part in node.domain.condition.parts if not part.steps & moving))
-        whole = Builder(self.graph, node, Domain(tuple(s for s in node.domain.steps if s not in moving), everywhere))
-        if each is None:
-            assert term is not None
-            return self._summed(node, reads, whole, term)
-        place = next(k for k, at in enumerate(each.index) if step in at.steps)
-        values = replace(each, index=(*each.index[:place], full_range(step), *each.index[place + 1 :]))
-        axis = sum(isinstance(at, Range) for at in each.index[:place])
-        return self._taken(node, reads, whole, values, axis, elements.reads)
+        if is_streamed and not lifting.is_scan:
+            return None
+        t = step.expr
+        is_of_all = index.stop == t + 1 if index.start == 0 else lifting.is_suffix and index.start == t
+        is_sum = isinstance(node.op, ops.Dot) or (isinstance(node.op, ops.Reduce) and node.op.fn == "sum")
+        if lifting.each is not None and is_sum and is_of_all and not any(isinstance(at, Range) for at in lifting.each.index):
+            self.scans.append(Scan(node, step, lifting.is_suffix, None, lifting.each))
+        return lifting.value()
 
     def _is_carried(self, node: Node, reads: Reads, sources: set[int]) -> bool:
         """Whether a loop computes the elements in the order in which they are reduced: then it reduces them as it goes."""
@@ -233,10 +220,6 @@ class _Lifting:
         streams = self.streams(reads.step)
         signs = {streams[source] for source in sources if source in streams}
         return (bool(is_prefix) and signs == {"<"}) or (bool(is_suffix) and signs == {">"})
-
-    def _varies(self, term: Term, steps: frozenset[Symbol]) -> bool:
-        """Whether the shape of what is summed varies with some steps: no one array has its values at all points."""
-        return any(size.steps & steps for factor in term.factors for size in self.graph.edge_type(factor).shape)
 
     def _carried(self, node: Node, reads: Reads, each: Edge) -> Edge:
         """The reduction as a recurrence: that of the neighbour, and the reader's own element."""
@@ -252,59 +235,6 @@ class _Lifting:
         self._streams.clear()
         return Edge(node.id, identity(node.domain))
 
-    def _summed(self, node: Node, reads: Reads, whole: Builder, term: Term) -> Edge:
-        """What a point takes from sums whose terms depend on it too."""
-        index = reads.index
-        suffixes = bool(index.stop == reads.step.bound_expr)
-        point = Builder(self.graph, node, node.domain)
-        last = index.start if suffixes else index.stop - 1
-        value = Summation(whole, point, term, reads.step, suffixes, last, index.stop - index.start).value()
-        value = _or_neutral(point, value, "sum", index)
-        rest = without(node.op.axes, reads.axes[0]) if isinstance(node.op, ops.Reduce) else ()
-        return point.add(ops.Reduce("sum", rest), value) if rest else value
-
-    def _taken(self, node: Node, reads: Reads, whole: Builder, x: Edge, axis: int, sources: set[int]) -> Edge | None:
-        """What a point takes from the reductions of all ranges; None if they are no scan."""
-        step, index, op = reads.step, reads.index, node.op
-        gamma = op.gamma if isinstance(op, ops.DiscountedSum) else None
-        fn = op.fn if isinstance(op, ops.Reduce) else "sum"
-        point = Builder(self.graph, node, node.domain)
-        if index.start == 0 or index.stop == step.bound_expr:
-            suffixes = bool(index.stop == step.bound_expr)
-            last = index.start if suffixes else index.stop - 1
-            if isinstance(op, ops.Argmax):
-                element = _at(point, positions_of_maxima(whole, x, axis, suffixes), axis, last)
-                if index.start != 0:
-                    start = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.start)))
-                    element = point.add(ops.Binary("sub"), element, start)
-                return _or_neutral(point, element, "sum", index)
-            is_of_all = index.stop == step.expr + 1 if index.start == 0 else index.start == step.expr
-            if fn == "sum" and gamma is None and axis == 0 and is_of_all:
-                at = tuple(Point(step.expr) if isinstance(each, Range) else each for each in x.index)
-                self.scans.append(Scan(node, step, suffixes, None, replace(x, index=at)))
-            scan = SCANS[fn](whole, x, axis, suffixes) if gamma is None else _discounted(whole, x, axis, gamma, suffixes)
-            element = _at(point, scan, axis, last)
-            return _or_neutral(point, element, fn, index)
-        if isinstance(op, ops.Argmax) or index.steps != {step} or sources & self.streams(step).keys():
-            return None
-        window, block = window_of(index, step), block_of(index, step)
-        if window is not None and (gamma is None or window.first >= 0):  # a window that is cut in front begins later
-            return _at(point, of_windows(whole, fn, x, axis, window, gamma), axis, step.expr)
-        bounded = bounded_window_of(index, step)
-        if bounded is not None and gamma is None:
-            return _at(point, of_bounded_windows(whole, fn, x, axis, *bounded), axis, step.expr)
-        if block is not None and gamma is None:
-            return _at(point, of_blocks(whole, fn, x, axis, block), axis, step.expr)
-        return None
-
-
-def _may_read_all_points(readers: Domain, moving: frozenset[Symbol]) -> bool:
-    """Whether a read along the steps `moving` exists at all their points. Not if a condition ties them to the reader's other steps.
-
-    Such a condition may be there for the points at which the other steps are read.
-    """
-    return not any(part.steps & moving and part.steps - moving for part in readers.condition.parts)
-
 
 def _is_short(node: Node, index: Range, step: Symbol) -> bool:
     """Whether a range stays as long as it is if the step grows: `0:min(t + 1, 3)`."""
@@ -312,27 +242,3 @@ def _is_short(node: Node, index: Range, step: Symbol) -> bool:
         return is_narrow(maximum_over(index.length, node.domain), step.bound_expr)
     except NonAffineError:
         return False
-
-
-def _at(point: Builder, values: Edge, axis: int, position: Expr) -> Edge:
-    return point.add(ops.Gather(axis), values, evaluated(point, position))
-
-
-def _or_neutral(point: Builder, element: Edge, fn: str, index: Range) -> Edge:
-    """`element`, or the neutral element where the range is empty."""
-    if provably_nonnegative(index.stop - index.start - 1):
-        return element
-    is_nonempty = point.add(ops.Broadcast(point.type(element).shape, ()), point.add(ops.Eval(index.stop - index.start >= 1)))
-    return point.add(ops.Where(), is_nonempty, element, spread(point, element, NEUTRAL[fn]))
-
-
-def _discounted(build: Builder, x: Edge, axis: int, gamma: float, suffixes: bool) -> Edge:
-    """A suffix carries on what it has; an element of a prefix has the weight `gamma**position` in all of them."""
-    if suffixes:
-        return build.add(ops.LinearScan(axis, reverse=True), spread(build, x, gamma), x)
-    type = build.type(x)
-    exponents = build.add(ops.Cast("float32"), build.add(ops.Iota(type.shape[axis])))
-    base = build.add(ops.Broadcast((type.shape[axis],), ()), literal(build, "float32", gamma))
-    weights = build.add(ops.Cast(type.dtype), build.add(ops.Binary("pow"), base, exponents))
-    weighted = build.add(ops.Binary("mul"), x, build.add(ops.Broadcast(type.shape, (axis,)), weights))
-    return build.add(ops.CumSum(axis, reverse=False), weighted)

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ranges.scans import evaluated, spread
 from tempo_core.ir.types import is_float
-from tempo_core.passes.base import Builder
 from tempo_core.passes.ranges.factors import Factor
 from tempo_core.passes.ranges.running import Contraction, Pairing, Reader, RunningSum
-from tempo_core.passes.ranges.scans import evaluated, spread
 from tempo_core.prices import points_of_a_block
 from tempo_core.symbolic.domain import Domain, Point, full_range, step_order
 from tempo_core.symbolic.expr import Expr

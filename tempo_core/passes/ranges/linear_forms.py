@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tempo_core.ir import ops
-from tempo_core.ir.graph import Edge, Graph, Node, is_identity
-from tempo_core.passes.base import Builder, literal
-from tempo_core.passes.clean.rules import constant_number
+from tempo_core.ir.builder import Builder, literal
+from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.symbolic.domain import Point, identity
 from tempo_core.symbolic.expr import Symbol
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import is_float
-from tempo_core.passes.base import Builder
 from tempo_core.passes.clean.infinities import Infinities
 from tempo_core.passes.ranges.factors import dimensions_of
 from tempo_core.symbolic.condition import TRUE

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.dependence import Nest, loop_nest
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.ir.types import is_float
-from tempo_core.passes.base import Builder, literal, operand_domains, read_at
+from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.passes.clean.masks import equal_branches
 from tempo_core.passes.clean.view import View
 from tempo_core.passes.decisions import note

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, constant_op
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import Builder, constant_op
 from tempo_core.passes.clean.rules import constant_number
 from tempo_core.passes.ranges.factors import Factor, factors_of, narrowed
 from tempo_core.passes.ranges.linear_forms import shift_of

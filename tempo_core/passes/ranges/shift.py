@@ -7,13 +7,14 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import ELEMENTWISE, Reads, kept_axes, reduced_ranges, without
 from tempo_core.ir.ranges.moving_windows import window_of
-from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, remove_dead
+from tempo_core.ir.ranges.scans import spread
+from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.lift import streamed
-from tempo_core.passes.ranges.scans import spread
 from tempo_core.prices import pays_to_write_out_window
 from tempo_core.symbolic.condition import TRUE, Bool, at_least_zero, conjunction
 from tempo_core.symbolic.domain import Point, Range, full_range, identity

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Elements, range_of
+from tempo_core.ir.ranges.lifted import all_elements, is_scan
+from tempo_core.ir.ranges.scans import evaluated
 from tempo_core.ir.types import is_float
-from tempo_core.passes.base import Builder
 from tempo_core.passes.clean.infinities import Infinities
-from tempo_core.passes.ranges.scans import evaluated
 from tempo_core.symbolic.domain import Domain, Range, full_range, step_order
-from tempo_core.symbolic.expr import Expr, Symbol
-from tempo_core.symbolic.proof import provably_nonnegative
+from tempo_core.symbolic.expr import Symbol
 
 
 @dataclass
@@ -39,27 +39,10 @@ class WholeStep:
     def __post_init__(self) -> None:
         self.build = Builder(self.graph, self.node)
 
-    def rewritten(self) -> Edge | None:
+    def value(self) -> Edge | None:
         """The node's value by the whole step; None if it is no simpler."""
-        if isinstance(self.node.op, ops.Gather):
-            return self._picked(self.node.op)
-        return self._contracted(self.node.op) if isinstance(self.node.op, ops.Dot) else None
-
-    def _picked(self, op: ops.Gather) -> Edge | None:
-        """`take(x[0:t + 1], i)` is `take(x[0:T], min(i, t))`."""
-        if op.batch or self.slot != 0 or self.axis != op.axis or not provably_nonnegative(self.index.length - 1):
-            return None
-        build, position = self.build, self.node.inputs[1]
-        shape = build.type(position).shape
-        zero, start, last = (
-            build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(bound)))
-            for bound in (Expr.of(0), self.index.start, self.index.stop - 1)
-        )
-        if self.index.start != 0:  # positions before the range are those of its first element
-            position = build.add(ops.Binary("add"), build.add(ops.Binary("maximum"), position, zero), start)
-        return build.add(op, self._whole(self.element), build.add(ops.Binary("minimum"), position, last))
-
-    def _contracted(self, op: ops.Dot) -> Edge | None:
+        op = self.node.op
+        assert isinstance(op, ops.Dot)
         contracts, batches = (op.left_contract, op.right_contract), (op.left_batch, op.right_batch)
         contract, other = contracts[self.slot], self.node.inputs[1 - self.slot]
         if self.axis in batches[self.slot]:
@@ -90,17 +73,11 @@ class WholeStep:
             ops.Binary("add"), product, self.build.add(ops.Broadcast(self.node.outputs[0].shape, tuple(kept)), reached)
         )
 
+    def _whole(self, element: Edge) -> Edge:
+        return all_elements(self.build, element, self.step, self.axis)
+
     def _product(self, op: ops.Dot, operand: Edge, other: Edge) -> Edge:
         return self.build.add(op, *((operand, other) if self.slot == 0 else (other, operand)))
-
-    def _whole(self, element: Edge) -> Edge:
-        """The values of `element` at all points of the step, as dimension `axis`."""
-        place = next(k for k, at in enumerate(element.index) if self.step in at.steps)
-        edge = replace(element, index=(*element.index[:place], full_range(self.step), *element.index[place + 1 :]))
-        first = sum(isinstance(at, Range) for at in element.index[:place])
-        order = [k for k in range(self.graph.edge_rank(edge)) if k != first]
-        order.insert(self.axis, first)
-        return edge if order == sorted(order) else self.build.add(ops.Permute(tuple(order)), edge)
 
     def _all(self, value: Edge) -> Edge:
         """A value of each point, read at all points of the step."""
@@ -115,7 +92,7 @@ def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool
 
     `is_there` says whether a node's values at all points of a step are there at once: those that the range reads must be.
     """
-    if not isinstance(node.op, (ops.Gather, ops.Dot)):
+    if not isinstance(node.op, ops.Dot):
         return
     for slot, edge in enumerate(node.inputs):
         for axis, size in enumerate(graph.edge_type(edge).shape):
@@ -124,12 +101,7 @@ def whole_steps(graph: Graph, node: Node, is_there: Callable[[int, Symbol], bool
                 continue
             step, index = read
             moves = bool(index.steps) and index.steps <= set(node.domain.steps)
-            if (
-                index.stride != 1
-                or index.size is not None
-                or not moves
-                or not (index.start == 0 or index.stop == step.bound_expr)
-            ):
+            if not moves or not is_scan(step, index):
                 continue
             if not is_there(node.id, step):
                 continue

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import constant_op
 from tempo_core.ir.dependence import feeding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import Pass, constant_op, operand_domains
+from tempo_core.passes.base import Pass, operand_domains
 from tempo_core.passes.decisions import note
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Domain, Point, identity

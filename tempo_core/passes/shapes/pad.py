@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 from tempo_core.errors import ShapeError
 from tempo_core.ir import ops
+from tempo_core.ir.builder import NEUTRAL, Builder, literal, positions, zeros_outside
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.ir.udf import Trimmed, Vmapped
-from tempo_core.passes.base import NEUTRAL, Builder, Pass, literal, operand_domains, positions, zeros_outside
+from tempo_core.passes.base import Pass, operand_domains
 from tempo_core.passes.shapes import ragged
 from tempo_core.symbolic.condition import TRUE, Comparison
 from tempo_core.symbolic.domain import Domain, Range

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge
-from tempo_core.passes.base import Builder
 from tempo_core.symbolic.expr import Expr
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op, literal, positions
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.passes.base import COMBINE, NEUTRAL, Builder, Pass, constant_op, literal, positions, remove_dead
+from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.tiles.tiling import Tiled, contracted, tiled
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison
 from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, is_own_point, step_order

@@ -10,10 +10,10 @@ import numpy as np
 from tempo_core.backends.base import numpy_dtype
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import is_float
 from tempo_core.ir.verify import verify
-from tempo_core.passes.base import Builder
 from tempo_core.passes.clean.rules import ROUNDING, RULES, SIGN_OF_ZERO, Rule, View
 from tempo_core.symbolic.domain import Domain, full_range
 from tests import reference

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
 from tempo_core.ir.verify import verify
-from tempo_core.passes.base import Builder
 from tempo_core.passes.batch.batching import RULES, evaluated
 from tempo_core.passes.batch.vectorize import Vectorize
 from tempo_core.symbolic.domain import Domain, Point, full_range

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import Builder
 from tempo_core.passes.clean.rules import BY_OP, View
 from tempo_core.symbolic.condition import equal
 from tempo_core.symbolic.domain import Domain, full_range

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tempo_core.errors import TempoError
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.types import DTYPES
 from tempo_core.ir.verify import verify
-from tempo_core.passes.base import Builder
 from tempo_core.passes.clean.rules import BY_OP, ROUNDING, RULES, SIGN_OF_ZERO, View
 from tempo_core.symbolic.domain import full_range
 from tempo_core.symbolic.domain import identity as identity_of

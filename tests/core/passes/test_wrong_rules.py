@@ -9,9 +9,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import literal
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import DTYPES, FLOATS
-from tempo_core.passes.base import literal
 from tempo_core.passes.clean import rules
 from tempo_core.passes.clean.rules import Rule, View
 from tests.core.passes.rule_checks import ROWS, check

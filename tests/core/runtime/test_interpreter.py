@@ -11,6 +11,7 @@ import pytest
 from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.errors import DTypeError, NumericsError, UncoveredPointError
+from tempo_core.ir.builder import constant_op
 from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import (
     Binary,
@@ -29,7 +30,6 @@ from tempo_core.ir.ops import (
     Unary,
 )
 from tempo_core.ir.types import TensorType
-from tempo_core.passes.base import constant_op
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreted.interpreter import Interpreter
 from tempo_core.runtime.interpreted.stores import Stores

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.ranges.moving_windows import Window
-from tempo_core.passes.base import COMBINE, NEUTRAL, Builder
-from tempo_core.passes.batch.borders import extreme
-from tempo_core.passes.ranges.scans import SCANS, filled, spread
-from tempo_core.passes.ranges.scans import before as preceding
+from tempo_core.ir.ranges.scans import SCANS, filled, spread
+from tempo_core.ir.ranges.scans import before as preceding
 from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.proof import extreme
 
 
 def of_windows(build: Builder, fn: str, x: Edge, axis: int, window: Window, gamma: float | None = None) -> Edge:

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge
-from tempo_core.passes.base import Builder
-from tempo_core.passes.ranges.scans import before, spread
+from tempo_core.ir.ranges.scans import before, spread
 from tempo_core.symbolic.expr import Expr
 
 Powers = tuple[int, ...]  # the power of each variable in a product

@@ -9,11 +9,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge
+from tempo_core.ir.ranges.moments import Moments, Powers, moved
+from tempo_core.ir.ranges.scans import before, spread, take
 from tempo_core.ir.ranges.terms import Term
-from tempo_core.passes.base import Builder, literal
-from tempo_core.passes.ranges.moments import Moments, Powers, moved
-from tempo_core.passes.ranges.scans import before, evaluated, spread
 from tempo_core.symbolic.domain import Domain, full_range, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -58,7 +58,7 @@ class Summation:
         """`sum(exp(x[s] - m[t]) * v[s])`, with the greatest x so far in place of m, and exchanged for m at the end."""
         assert self.term.exponent is not None
         build, x = self.whole, self._all(self.term.exponent.point)
-        greatest = build.add(ops.CumMax(0, self.suffixes), x)
+        greatest = build.add(ops.CumMax(0, self.suffixes), build.add(ops.Identity(stop_gradient=True), x))
         shift = self._finite(build, greatest)
         earlier, earlier_shift = (before(build, e, 0, self.suffixes, first) for e, first in ((greatest, "lowest"), (shift, 0.0)))
         nothing = build.add(ops.Compare("eq"), earlier, spread(build, x, "lowest"))
@@ -106,7 +106,9 @@ class Summation:
         build = self.whole
         shape = build.type(x).shape
         start = shape[0] - 1 if self.suffixes else Expr.of(0)
-        origin = self._finite(build, build.add(ops.Gather(0), x, build.add(ops.Eval(start))))
+        origin = self._finite(
+            build, build.add(ops.Gather(0), build.add(ops.Identity(stop_gradient=True), x), build.add(ops.Eval(start)))
+        )
         return self._two("sub", x, build.add(ops.Broadcast(shape, tuple(range(1, len(shape)))), origin), build), origin
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -124,7 +126,7 @@ class Summation:
         return self.whole.add(ops.CumSum(0, self.suffixes), x)
 
     def _taken(self, x: Edge) -> Edge:
-        return self.point.add(ops.Gather(0), x, evaluated(self.point, self.last))
+        return take(self.point, x, 0, self.step, self.last)
 
     def _two(self, fn: str, left: Edge, right: Edge, build: Builder | None = None) -> Edge:
         return (build or self.point).add(ops.Binary(fn), left, right)

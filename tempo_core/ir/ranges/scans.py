@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.builder import Builder, literal
 from tempo_core.ir.graph import Edge
 from tempo_core.ir.types import is_float
-from tempo_core.passes.base import Builder, literal
 from tempo_core.symbolic.condition import TRUE
-from tempo_core.symbolic.domain import Domain
-from tempo_core.symbolic.expr import Expr
+from tempo_core.symbolic.domain import Domain, Point, step_order
+from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
+from tempo_core.symbolic.proof import provably_nonnegative
 
 Scan = Callable[[Builder, Edge, int, bool], Edge]  # (build, x, axis, whether suffixes): all prefixes, or suffixes, of x, reduced
 
@@ -115,3 +117,18 @@ def evaluated(build: Builder, value: Expr) -> Edge:
     if domain.condition is TRUE:
         domain = Domain(tuple(s for s in domain.steps if s in value.steps))
     return build.add(ops.Eval(value), domain=domain)
+
+
+def take(point: Builder, values: Edge, axis: int, step: Symbol, position: Expr) -> Edge:
+    """The element for a position along a step, of values that have all its points along `axis`. Outside of the step, that of its end.
+
+    It is a read of that point: so a gradient goes back to the point, not to all values.
+    """
+    graph, values_at = point.graph, point.graph[values.source].domain
+    each = Builder(graph, point.like, Domain(step_order({*values_at.steps, step}, graph.order), values_at.condition))
+    element, last = each.add(ops.Gather(axis), values, evaluated(each, step.expr)), step.bound_expr - 1
+    position = position if provably_nonnegative(position) else maximum(position, 0)
+    position = position if provably_nonnegative(last - position) else minimum(position, last)
+    steps = graph[element.source].domain.steps
+    index = tuple(Point(position if s == step else s.expr) for s in steps)
+    return point.add(ops.Identity(), replace(element, index=index))
