@@ -26,6 +26,8 @@ class Context(BaseContext):
     of the `with`. The order of the steps is the order of all domains and of the leading dimensions of results.
     """
 
+    parameters: dict[str, Tensor]
+
     def __init__(self, *names: str, num_dims: int | None = None):
         super().__init__(*names, num_dims=num_dims)
         self._recent = Recent()
