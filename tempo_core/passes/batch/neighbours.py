@@ -7,6 +7,7 @@ from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.batch.batching import evaluated
 from tempo_core.symbolic.condition import at_least_zero
+from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
 
 
@@ -36,6 +37,10 @@ def _either(value: Edge, axis: int, at: Expr, step: Symbol, build: Builder) -> E
     if len(extrema) != 1 or len(extrema[0].args) != 2:
         return None
     (extremum,) = extrema
+    moving = [argument for argument in extremum.args if step in argument.symbols]
+    if len(moving) == 1 and _is_clamped(at, step) and _is_scan(value, build):
+        steps = tuple(s for s in (build.domain or build.like.domain).steps if s in moving[0].steps and s != step)
+        return build.add(ops.Gather(axis), value, evaluated(moving[0], step, Builder(build.graph, build.like, Domain(steps))))
     factor = at.coefficient(extremum)
     rest = at - Expr.of_atom(extremum) * factor
     if extremum in rest.atoms:
@@ -47,3 +52,17 @@ def _either(value: Edge, axis: int, at: Expr, step: Symbol, build: Builder) -> E
     is_first = at_least_zero(difference if isinstance(extremum, Maximum) else -difference)
     test = build.add(ops.Broadcast(build.type(parts[0]).shape, (axis,)), evaluated(is_first, step, build))
     return build.add(ops.Where(), test, parts[0], parts[1])
+
+
+def _is_clamped(at: Expr, step: Symbol) -> bool:
+    """Whether a position that leaves the step is that of the step's nearest end, as in a gather: `max(t - 1, 0)`."""
+    end = Expr.of(0) if isinstance(at.single_atom, Maximum) else step.bound_expr - 1
+    return isinstance(at.single_atom, (Minimum, Maximum)) and end in at.single_atom.args
+
+
+def _is_scan(value: Edge, build: Builder) -> bool:
+    """Whether the elements are those of a scan, whose loop can take over one operation that reads its neighbours (`xla_cpu/picked_scans.py`)."""
+    node = build.graph[value.source]
+    while isinstance(node.op, (ops.Gather, ops.Identity)):
+        node = build.graph[node.inputs[0].source]
+    return isinstance(node.op, (ops.CumSum, ops.CumMax, ops.LinearScan))

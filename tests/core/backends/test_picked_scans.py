@@ -170,3 +170,15 @@ def test_counts_of_the_past_and_their_gradient(bits: int) -> None:
     tolerance = 2e-2 if bits == 16 else 1e-5
     np.testing.assert_allclose(result, (picked**2).sum(), tolerance)
     np.testing.assert_allclose(gradient, expected, tolerance, tolerance)
+
+
+def test_a_program_as_users_write_it_is_computed_in_the_loop() -> None:
+    """`x[b, 0:t].sum(0).index(0, k)`: what lifting and vectorizing make of it is a form that is recognized here."""
+    ctx = tp.Context("b", "t")
+    with ctx as ((b, n_b), (t, n_t)):
+        symbol = tp.input("symbol", (), "int32", domain=(b, t))
+        count = symbol.one_hot(K)[b, 0:t].sum(0).index(0, symbol)
+        outputs = [tp.log(count + 1.0)[b, 0:n_t].sum(0)]
+    program = ctx.compile({n_b: B, n_t: T}, outputs)
+    bodies = [node.op.body for node in program.graph if isinstance(node.op, ops.Dataflow)]
+    assert sum(len(readers(body)) for body in bodies) == 1
