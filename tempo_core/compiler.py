@@ -254,16 +254,11 @@ def checked_config(config: Config | None) -> Config:
 def checked_tiles(context: BaseContext, config: Config) -> tuple[tuple[str, int], ...]:
     """The sizes of tiles by step. Raises ConfigError if the config names a step that the context lacks."""
     names = [step.name for step in context.steps]
-    for step in config.unvectorized_steps:
+    options = [(f"disable='vectorize({step})'", step) for step in config.unvectorized_steps]
+    for option, step in (*options, *(("tile", step) for step, _ in config.tiles)):
         if step not in names:
             raise ConfigError(
-                f"disable='vectorize({step})' names the step {step!r}, but this context has no such step",
-                hint=f"the steps of this context are {', '.join(names) or 'none'}",
-            )
-    for step, _ in config.tiles:
-        if step not in names:
-            raise ConfigError(
-                f"tile names the step {step!r}, but this context has no such step",
+                f"{option} names the step {step!r}, but this context has no such step",
                 hint=f"the steps of this context are {', '.join(names) or 'none'}",
             )
     return config.tiles
