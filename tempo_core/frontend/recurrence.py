@@ -106,14 +106,14 @@ class Recurrence(Tensor):
             return broadcast_to(cast(tensor, type.dtype), type.shape)
         except ShapeError:
             varying = next((s for size in tensor.type.shape for s in size.steps), None)
+            advice = (
+                f"Pad the dimension that varies with {varying}, or reduce it: y.sum(0)"
+                if varying
+                else "print(y) shows its own shape"
+            )
             raise ShapeError(
                 f"cannot assign a value of type {tensor.type} to {self!r}: the shapes differ",
-                hint=f"the value must broadcast to the shape ({', '.join(map(str, type.shape))})"
-                + (
-                    f". Pad the dimension that varies with {varying}, or reduce it: y.sum(0)"
-                    if varying
-                    else ". print(y) shows its own shape"
-                ),
+                hint=f"the value must broadcast to the shape ({', '.join(map(str, type.shape))}). {advice}",
             ) from None
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ import islpy as isl
 
 from tempo_core.ir.dependence import direction, latest_levels, strongly_connected
 from tempo_core.prices import MOST_STATEMENTS_FOR_ISL
-from tempo_core.schedule import pieces as split
+from tempo_core.schedule import pieces
 from tempo_core.schedule.constraints import Constraints, Statement
 from tempo_core.schedule.pieces import Backwards, Dependence, Row
 from tempo_core.symbolic.expr import Symbol
@@ -235,8 +235,8 @@ class _Nesting:
         inside = set(part)
         inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
         fixed = _looped_steps(rows)
-        cut = split.arrange([self.statements[n] for n in part], inner, steps, fixed)
-        for statement, (piece, piece_rows) in zip(split.divided([piece for piece, _ in cut]), cut, strict=True):
+        cut = pieces.arrange([self.statements[n] for n in part], inner, steps, fixed)
+        for statement, (piece, piece_rows) in zip(pieces.divided([piece for piece, _ in cut]), cut, strict=True):
             self.pieces.setdefault(piece.statement.name, []).append(statement)
             self.times[statement.name] = Times((*rows, *piece_rows))
 

@@ -32,7 +32,7 @@ from tempo_core.ir.names.naming import label, names
 from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.lower.liveness import Effects
-from tempo_core.runtime.lower.lower import Lowering
+from tempo_core.runtime.lower.lower import Frame, Lowering
 from tempo_core.runtime.lower.placement import Stores
 from tempo_core.runtime.lower.unroll import Unrolled, unrolled
 from tempo_core.runtime.numerics import FLAG, traced_flag
@@ -354,7 +354,7 @@ class Staged:
                         stores[FLAG] = stores[FLAG] | traced_flag(values)
                     fetched.append([jnp.array(v, copy=True) for v in values])
                 else:
-                    self.lowering.run(item, stores, fed, at, seed, live)
+                    self.lowering.run(item, stores, Frame(fed, seed, at), live)
             notes = [stores[key] for key in self.lowering.ends.values()] if self.ends_steps(segment) else []
             return [stores[k] for k in segment.writes], fetched, [stores[FLAG]] if self.check_numerics else notes
 
