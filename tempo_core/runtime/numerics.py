@@ -135,7 +135,7 @@ def find(
     with np.errstate(all="ignore"):
         for ran in statements:
             node, env = ran.node, {**bounds, **dict(zip(ran.node.domain.steps, ran.at, strict=True))}
-            edges = node.inputs if ran.branch is None else (node.inputs[ran.branch],)
+            edges = node.operands(ran.branch)
             ends = isinstance(node.op, (Merge, Output, Sink)) or (isinstance(node.op, Udf) and node.op.kind == "host")
             if ends and flag(ran.operands):
                 for edge, operand in zip(edges, ran.operands, strict=True):

@@ -20,7 +20,7 @@ from tempo_core.ir.ops import Dot, End, Merge, Output
 from tempo_core.runtime.lower import padding
 from tempo_core.runtime.lower.one_way import marked
 from tempo_core.runtime.lower.placement import Placement, Stores, maximum, minimum
-from tempo_core.runtime.lower.registers import Operand, Place, Registers, operands, place, registers
+from tempo_core.runtime.lower.registers import Operand, Place, Registers, place, registers
 from tempo_core.runtime.lower.unroll import Unrolled
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.staged.chunks import counted_steps
@@ -298,7 +298,7 @@ class Lowering(Placement):
 
     def edges(self, execute: Execute) -> tuple[Edge, ...]:
         """The edges that a statement reads."""
-        return operands(execute, self.graph)
+        return self.graph[execute.node].operands(execute.branch)
 
     def _end(self, node: Node, holds: Any, stores: Stores, env: StepValues) -> None:
         """Note that a step ends at a point, if the condition holds there."""

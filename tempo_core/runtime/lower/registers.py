@@ -89,7 +89,7 @@ def registers(
     of_last: dict[int, Key] = {}
     read: set[Key] = set()  # in another way: a loop that reads and writes a store gains nothing from a register
     for leaf in (leaf for leaf in leaves(body) if isinstance(leaf, Execute)):
-        for position, edge in enumerate(operands(leaf, graph)):
+        for position, edge in enumerate(graph[leaf.node].operands(leaf.branch)):
             key = (edge.source, edge.output)
             if key not in places:
                 continue
@@ -102,12 +102,6 @@ def registers(
                 read.add(key)
     readers = {operand: key for operand, key in readers.items() if key not in read}
     return Registers(body, {key: places[key] for key in readers.values()}, readers, tuple(merges), of_last)
-
-
-def operands(execute: Execute, graph: Graph) -> tuple[Edge, ...]:
-    """The edges that a statement reads."""
-    node = graph[execute.node]
-    return node.inputs if execute.branch is None else (node.inputs[execute.branch],)
 
 
 def _merges_after_first(item: Item, loop: Loop) -> list[Execute]:

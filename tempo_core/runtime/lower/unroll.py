@@ -160,8 +160,7 @@ def _accesses(
     """What a statement reads and writes."""
     node = graph[execute.node]
     point: dict[Symbol, IntoExpr] = {**bounds, **dict(zip(node.domain.steps, execute.point, strict=True))}
-    edges = node.inputs if execute.branch is None else (node.inputs[execute.branch],)
-    for position, edge in enumerate(edges):
+    for position, edge in enumerate(node.operands(execute.branch)):
         source, key = graph[edge.source].op, (edge.source, edge.output)
         if isinstance(source, Input):
             yield from (_Access(source.name, at, around) for at in _picked(node, position, point))
