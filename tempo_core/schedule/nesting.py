@@ -194,7 +194,7 @@ class _Nesting:
             self._split(part, inner, steps, rows)
 
     def _apart(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol]) -> list[list[str]]:
-        """Parts that no dependence connects: each one without a plain loop by itself, and all others as one, if there are both."""
+        """Parts that no dependence connects. If some of them have no plain loop, the others are joined into one part."""
         connected, inside = Groups(part), set(part)
         for d in inner:
             if d.reader.name in inside and d.source.name in inside:
@@ -209,8 +209,8 @@ class _Nesting:
         return [*hard, [name for names in easy for name in names]] if easy else hard
 
     def _phases(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol]) -> list[list[str]]:
-        """Parts in an order that respects all dependences: each cycle without a plain loop by itself, and between these the
-        statements for which the first step is a loop.
+        """Parts in an order that respects all dependences. A cycle without a plain loop is a part by itself. Between these are parts
+        of statements for which the first step is a loop.
         """
         inside = set(part)
         inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]

@@ -47,9 +47,9 @@ class Fuse(Pass):
 
 
 class _Joined:
-    """The nodes of a graph that are cheap, and by node, whether each operand may be in its island. Computed once, as all stages ask for it.
+    """Which nodes are cheap, and which operands may be in the island of their reader. All stages ask for it, so it is computed once.
 
-    It stays right for the nodes of an island until that island is replaced.
+    The answers stay right for the nodes of an island until that island is replaced.
     """
 
     def __init__(self, graph: Graph):
@@ -66,7 +66,7 @@ class _Joined:
         return self._operands[reader][slot]
 
     def sources(self, graph: Graph, reader: Node) -> Iterator[int]:
-        """The nodes whose values a node reads at its own point, directly or through cheap operations (which belong to their reader)."""
+        """The nodes that a node reads at its own point. Cheap operations belong to their reader: what they read counts in their place."""
         for edge, joins in zip(reader.inputs, self._operands[reader.id], strict=True):
             if joins and edge.source in self.cheap:
                 yield from self.sources(graph, graph[edge.source])
@@ -121,7 +121,7 @@ def _is_cheap(graph: Graph, node: Node) -> bool:
 
 
 def _repeated_range(graph: Graph, edge: Edge, source: Node, reader: Node) -> Edge | None:
-    """A read of a range of repeated values as the repetition of a range, which is smaller; None where no single edge reads that range."""
+    """A read of a range of a `Broadcast`, as a `Broadcast` of a range of its operand, which is smaller. None if no edge reads that range."""
     (operand,) = source.inputs
     inner = read_at(operand, source.domain, edge)
     ranges = [step for step, at in edge.by_step(source.domain).items() if isinstance(at, Range)]

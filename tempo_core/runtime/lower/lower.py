@@ -244,12 +244,12 @@ class Lowering(Placement):
         stores.update(zip(written, final, strict=True))
 
     def now(self, counters: StepValues, stores: Stores) -> StepValues:
-        """The counters, with the last points of steps as far as it is known now where they end."""
+        """The counters, with the last points of the steps that end early: the greatest possible ones, until an end is known."""
         present = {counter: stores[key] for counter, key in self.ends.items() if key in stores}
         return {**counters, **present} if present else counters
 
     def _flag(self, stores: Stores) -> tuple[Key, ...]:
-        """The store that notes values that are not finite, and those of the last points of steps, if the program has them."""
+        """The store that notes values that are not finite, and the stores of the last points of steps, if the program has them."""
         return tuple(key for key in (FLAG, *self.ends.values()) if key in stores)
 
     def _only_moves(self, block: Block) -> bool:
@@ -282,7 +282,7 @@ class Lowering(Placement):
         return [read(position, edge) for position, edge in enumerate(self.edges(execute))]
 
     def _latest_value(self, edge: Edge, execute: Execute, stores: Stores, counters: StepValues) -> Any:
-        """The value that an edge reads, if its store took it last: it need not be read back."""
+        """The value that an edge reads, if it is the last one that its store took. It need not be read back then."""
         key = (edge.source, edge.output)
         latest = self._latest.get(key)
         if latest is None or stores.get(key) is not latest.array:

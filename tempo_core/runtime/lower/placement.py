@@ -25,8 +25,8 @@ from tempo_core.schedule import Storage
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
-# A value, or an array of the values in several slots, in the dimensions' order of `Placement.layout`; of a split store, one of them
-# for each slot of the step along which it is split.
+# A value, or an array of the values in several slots, whose dimensions lie in the order of `Placement.layout`. A split store has
+# several of them: one for each slot of the step along which it is split.
 Stores = dict[Key, Any]
 
 

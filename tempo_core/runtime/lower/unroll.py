@@ -136,7 +136,7 @@ class _Access:
 
 
 def _split(accesses: Iterable[_Access], loops: Iterable[Loop]) -> dict[Name, int]:
-    """The arrays that can be split once `loops` are written out, and the axis: all accesses are at numbers then, not all at one."""
+    """The arrays that can be split once `loops` are written out, with the axis. Along it, all accesses are at numbers, not all at one."""
     counters = {id(loop): loop.counter for loop in loops}
     by_array: dict[Name, list[_Access]] = {}
     for access in accesses:
