@@ -295,8 +295,7 @@ def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
     for position, tensor in enumerate(outputs):
         if tensor.context is not context:
             raise ContextError(
-                f"output {position} is {tensor!r}, not a tensor of this context",
-                hint="run it with its own context: ctx.run(...)",
+                f"output {position} is {tensor!r}, not a tensor of this context", hint="run it with its own context: ctx.run(...)"
             )
     graph = context.graph.copy()
     whole = [_at_its_points(graph, tensor) for tensor in outputs]
@@ -331,11 +330,7 @@ class Recent:
         self.calls: list[tuple[object, Program[Any]]] = []
 
     def program(
-        self,
-        context: BaseContext,
-        bounds: UserBounds,
-        outputs: Outputs = (),
-        config: Config | None = None,
+        self, context: BaseContext, bounds: UserBounds, outputs: Outputs = (), config: Config | None = None
     ) -> Program[Any]:
         """A compiled program, as of `compile_context`, or an earlier program of the context that can be used again.
 

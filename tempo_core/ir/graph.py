@@ -129,15 +129,7 @@ class Graph:
 
     # -- building -----------------------------------------------------------------------------------------------------
 
-    def add(
-        self,
-        op: Op,
-        inputs: Iterable[Edge] = (),
-        *,
-        domain: Domain | None = None,
-        name: str = "",
-        where: str = "",
-    ) -> Node:
+    def add(self, op: Op, inputs: Iterable[Edge] = (), *, domain: Domain | None = None, name: str = "", where: str = "") -> Node:
         """Append a node. Without `domain`, it runs at the union of the steps that its operands and parameters use."""
         edges = tuple(inputs)
         if domain is None:

@@ -120,11 +120,7 @@ class Origin:
 
 
 def find(
-    graph: Graph,
-    bounds: Mapping[Symbol, int],
-    inputs: Mapping[str, Array],
-    returned: Returned,
-    statements: Iterator[Ran],
+    graph: Graph, bounds: Mapping[Symbol, int], inputs: Mapping[str, Array], returned: Returned, statements: Iterator[Ran]
 ) -> None:
     """Raise NumericsError when a value that is not finite reaches an output, a host function or a recurrence.
 

@@ -82,12 +82,7 @@ class _Nesting:
         self._ask_isl(part, inner, steps, rows)
 
     def _emit(
-        self,
-        groups: list[Group],
-        inner: list[Dependence],
-        step: Symbol,
-        steps: Sequence[Symbol],
-        rows: tuple[Row, ...],
+        self, groups: list[Group], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol], rows: tuple[Row, ...]
     ) -> None:
         rest = [s for s in steps if s != step]
         for number, (way, group) in enumerate(groups):

@@ -15,13 +15,7 @@ from dataclasses import replace
 from tempo_core.collector import without_collector
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
-from tempo_core.frontend.autodiff.contributions import (
-    ancestors,
-    as_cases,
-    overflows,
-    sums_later,
-    uses_values,
-)
+from tempo_core.frontend.autodiff.contributions import ancestors, as_cases, overflows, sums_later, uses_values
 from tempo_core.frontend.autodiff.gradients import gradient_of
 from tempo_core.frontend.autodiff.range_reductions import lifted
 from tempo_core.frontend.autodiff.reader_sums import ReaderSum, at_all_points, fit_shape

@@ -73,12 +73,7 @@ class Interpreter:
     """
 
     def __init__(
-        self,
-        scheduled: Scheduled,
-        backend: Backend,
-        seed: int = 0,
-        watch: Watch | None = None,
-        repeated: Returned | None = None,
+        self, scheduled: Scheduled, backend: Backend, seed: int = 0, watch: Watch | None = None, repeated: Returned | None = None
     ):
         """`watch` looks for values that are not finite.
 

@@ -478,10 +478,7 @@ class Staged:
         reads = [self.lowering.edges(fetch.execute) for fetch in segment.fetches]
         fetched = [[spread.for_host(self.graph.edge_type(edge)) for edge in edges] for edges in reads]
         whole = spread.whole
-        return {
-            "in_shardings": (stores, given, read, returned, inputs, whole, whole),
-            "out_shardings": (written, fetched, whole),
-        }
+        return {"in_shardings": (stores, given, read, returned, inputs, whole, whole), "out_shardings": (written, fetched, whole)}
 
     def _input_sharding(self, name: str, spread: Spread) -> Any:
         sizes = list(self.graph.fed()[name].outputs[0].shape)
