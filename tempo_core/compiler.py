@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -35,8 +36,6 @@ from tempo_core.symbolic.expr import Bounds, Expr, Symbol
 from tempo_core.symbolic.limits import UpTo
 
 _LARGEST_BOUND = 2**31 - 1
-_ANY = UpTo(_LARGEST_BOUND)
-
 
 Outputs = Tensor | Mapping[str, Tensor] | Iterable[Tensor]
 LOG = logging.getLogger("tempo")
@@ -46,96 +45,122 @@ LOG = logging.getLogger("tempo")
 def compile_context(
     context: BaseContext, bounds: UserBounds, outputs: Outputs = (), config: Config | None = None
 ) -> Program[Any]:
-    """Compile the program of a context. The stages, in order, are the lines below."""
+    """Compile the program of a context: check it, then decide, schedule and stage it for these bounds."""
     config = checked_config(config)
-    timing: dict[str, float] = {}
-
-    def finished(each: Pass, graph: Graph, seconds: float) -> None:
-        timing[each.name] = timing.get(each.name, 0.0) + seconds
-
     start = time.perf_counter()
     numbers, limits = checked_bounds(context, bounds)
     results, tensors = results_of(outputs)
     source = with_outputs(context, tensors)
     ends = source.ends()
     check_ends(source, config, ends)
-    for bound in (bound for bound in numbers if bound in ends and bound not in limits):
-        limits[bound] = UpTo(numbers[bound])
+    limits |= _limits_of_ends(numbers, limits, ends)
     results = replace(results, lengths=_with_lengths(source, ends, len(results.each)))
     check_limits(source, context, numbers, limits)
     remember(context)
     source = named(source, context)
-    timing["check"] = time.perf_counter() - start
-    least = [(symbol, limit.at_least) for symbol, limit in limits.items()]
-    tiles = checked_tiles(context, config)
-    cache = opened(config, source, least)
-    decisions: list[Decision] = []
+    timing = {"check": time.perf_counter() - start}
+    return _Compilation(context, config, source, results, limits, timing).program(numbers, limits, timing)
 
-    def transformed(numbers: Bounds) -> Graph:
-        passes = pipeline.pipeline(config.disable, config.unvectorized_steps, tiles, least, bool(ends), tuple(numbers.items()))
-        try:
-            return pipeline.run_verified(source, passes, finished)
-        except InvalidGraphError:
-            schedule(source, numbers)  # values that depend on themselves confuse passes: a CausalityError explains this better
-            raise
 
-    def decided(numbers: Bounds) -> Decision:
-        """The graph after the passes: one that is there, unless they decided by other bounds."""
-        for decision in decisions:
-            if decision.value.is_for(numbers):
-                return decision
-        decisions.append(Decision(transformed(numbers)) if cache is None else cache.graph(numbers, lambda: transformed(numbers)))
-        return decisions[-1]
+class _Compilation:
+    """A checked program, and what its compilations for several bounds share: the cache, and the graphs after the passes."""
 
-    backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
+    def __init__(
+        self,
+        context: BaseContext,
+        config: Config,
+        source: Graph,
+        results: Results,
+        limits: dict[Symbol, UpTo],
+        timing: dict[str, float],
+    ):
+        """`limits` are the bounds that runs choose. The seconds of all passes are added to `timing`."""
+        self.context, self.config, self.source, self.results = context, config, source, results
+        self.limits, self.timing, self.ends = limits, timing, source.ends()
+        self.least = [(symbol, limit.at_least) for symbol, limit in limits.items()]
+        self.tiles = checked_tiles(context, config)
+        self.cache = opened(config, source, self.least)
+        self.decisions: list[Decision] = []
+        self.backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
 
-    def for_bounds(numbers: Bounds, limits: Mapping[Symbol, UpTo], timing: dict[str, float]) -> Program[Any]:
-        """The stages that depend on the bounds: the schedule, the program that runs, and a few decisions of passes."""
-        decision = decided(numbers)
+    def program(self, numbers: Bounds, limits: Mapping[Symbol, UpTo], timing: dict[str, float]) -> Program[Any]:
+        """The stages that depend on the bounds: a few decisions of passes, the schedule, and the program that runs."""
+        decision = self._decided(numbers)
         graph: Graph = decision.value
         start = time.perf_counter()
         capacities = {step.bound_symbol: numbers[bound] for bound, step in zip(limits, graph.chosen, strict=True)}
         every = graph.all_bounds({**{b: n for b, n in numbers.items() if b not in limits}, **capacities})
 
-        def ordered() -> Scheduled:
+        def scheduled() -> Scheduled:
             try:
-                return schedule(graph, every, dealloc=is_interpreted(graph, config))
+                return schedule(graph, every, dealloc=is_interpreted(graph, self.config))
             except CausalityError:
                 for each in _extremes(numbers, limits):
-                    schedule(source, each)  # raises with a cycle of statements that the user wrote
+                    schedule(self.source, each)  # raises with a cycle of statements that the user wrote
                 raise
 
-        kept = Kept(ordered()) if cache is None else cache.schedule(decision, every, ordered)
+        kept = Kept(scheduled()) if self.cache is None else self.cache.schedule(decision, every, scheduled)
         timing["schedule"] = time.perf_counter() - start
-        run_bounds = RunBounds(
-            source, graph, numbers, limits, lambda numbers: check_program(source, numbers, context.branch_lines)
+        check = functools.partial(check_program, self.source, branch_lines=self.context.branch_lines)
+        run_bounds = RunBounds(self.source, graph, numbers, limits, check)
+        return Program(
+            self.source, kept, self.results, self.config, timing, self.context, self.backend, self._rebound, run_bounds
         )
-        return Program(source, kept, results, config, timing, context, backend, rebound, run_bounds)
+
+    def _decided(self, numbers: Bounds) -> Decision:
+        """The graph after the passes: one that is there, unless they decided by other bounds."""
+        for decision in self.decisions:
+            if decision.value.is_for(numbers):
+                return decision
+        make = functools.partial(self._transformed, numbers)
+        self.decisions.append(Decision(make()) if self.cache is None else self.cache.graph(numbers, make))
+        return self.decisions[-1]
+
+    def _transformed(self, numbers: Bounds) -> Graph:
+        options = self.config.disable, self.config.unvectorized_steps, self.tiles, self.least
+        passes = pipeline.pipeline(*options, bool(self.ends), tuple(numbers.items()))
+        try:
+            return pipeline.run_verified(self.source, passes, self._count_seconds)
+        except InvalidGraphError:
+            schedule(
+                self.source, numbers
+            )  # values that depend on themselves confuse passes: a CausalityError explains this better
+            raise
+
+    def _count_seconds(self, each: Pass, graph: Graph, seconds: float) -> None:
+        self.timing[each.name] = self.timing.get(each.name, 0.0) + seconds
 
     @without_collector
-    def rebound(program: Program[Any], bounds: UserBounds) -> Program[Any]:
+    def _rebound(self, program: Program[Any], bounds: UserBounds) -> Program[Any]:
+        """The program for other bounds. Bounds that `bounds` does not mention are those of `program`."""
         start = time.perf_counter()
-        others, other_limits = checked_bounds(context, bounds, complete=False)
-        other_limits |= {bound: UpTo(others[bound]) for bound in others if bound in ends and bound not in other_limits}
-        numbers, new_limits = {**program.bounds, **others}, {**limits, **other_limits}
+        others, limits = checked_bounds(self.context, bounds, complete=False)
+        limits |= _limits_of_ends(others, limits, self.ends)
+        numbers, limits_of_all = {**program.bounds, **others}, {**self.limits, **limits}
         for symbol in others:
-            if (symbol in other_limits) != (symbol in limits) or new_limits.get(symbol, _ANY).at_least < limits.get(
-                symbol, _ANY
-            ).at_least:
-                how = f"up to a capacity: tp.{limits[symbol]}" if symbol in limits else "for one number"
-                raise BoundsError(
-                    f"the program was compiled for the bound {symbol} {how}",
-                    hint=f"compile it again for these bounds: ctx.compile({{{symbol}: ...}}, ...)",
-                )
-        if numbers == program.bounds and new_limits == program.limits:
+            self._check_kind(symbol, limits.get(symbol))
+        if numbers == program.bounds and limits_of_all == program.limits:
             return program
-        check_limits(source, context, numbers, new_limits)
-        other = for_bounds(numbers, new_limits, {"check": time.perf_counter() - start})
+        check_limits(self.source, self.context, numbers, limits_of_all)
+        other = self.program(numbers, limits_of_all, {"check": time.perf_counter() - start})
         other.reuse = other.compared_to(program)
         LOG.info(other.message)
         return other
 
-    return for_bounds(numbers, limits, timing)
+    def _check_kind(self, symbol: Symbol, limit: UpTo | None) -> None:
+        """Raise BoundsError unless a bound is of the kind that was compiled: a number, or up to a capacity from the same least."""
+        compiled = self.limits.get(symbol)
+        if (limit is None) != (compiled is None) or (limit and compiled and limit.at_least < compiled.at_least):
+            how = "for one number" if compiled is None else f"up to a capacity: tp.{compiled}"
+            raise BoundsError(
+                f"the program was compiled for the bound {symbol} {how}",
+                hint=f"compile it again for these bounds: ctx.compile({{{symbol}: ...}}, ...)",
+            )
+
+
+def _limits_of_ends(numbers: Bounds, limits: Mapping[Symbol, UpTo], ends: Mapping[Symbol, Node]) -> dict[Symbol, UpTo]:
+    """The limits of the steps that end early: up to the number that the user gave as their bound, unless that is a limit itself."""
+    return {bound: UpTo(numbers[bound]) for bound in numbers if bound in ends and bound not in limits}
 
 
 def check_ends(source: Graph, config: Config, ends: Mapping[Symbol, Node]) -> None:
@@ -229,16 +254,11 @@ def checked_config(config: Config | None) -> Config:
 def checked_tiles(context: BaseContext, config: Config) -> tuple[tuple[str, int], ...]:
     """The sizes of tiles by step. Raises ConfigError if the config names a step that the context lacks."""
     names = [step.name for step in context.steps]
-    for step in config.unvectorized_steps:
+    options = [(f"disable='vectorize({step})'", step) for step in config.unvectorized_steps]
+    for option, step in (*options, *(("tile", step) for step, _ in config.tiles)):
         if step not in names:
             raise ConfigError(
-                f"disable='vectorize({step})' names the step {step!r}, but this context has no such step",
-                hint=f"the steps of this context are {', '.join(names) or 'none'}",
-            )
-    for step, _ in config.tiles:
-        if step not in names:
-            raise ConfigError(
-                f"tile names the step {step!r}, but this context has no such step",
+                f"{option} names the step {step!r}, but this context has no such step",
                 hint=f"the steps of this context are {', '.join(names) or 'none'}",
             )
     return config.tiles
@@ -275,8 +295,7 @@ def with_outputs(context: BaseContext, outputs: Sequence[Tensor]) -> Graph:
     for position, tensor in enumerate(outputs):
         if tensor.context is not context:
             raise ContextError(
-                f"output {position} is {tensor!r}, not a tensor of this context",
-                hint="run it with its own context: ctx.run(...)",
+                f"output {position} is {tensor!r}, not a tensor of this context", hint="run it with its own context: ctx.run(...)"
             )
     graph = context.graph.copy()
     whole = [_at_its_points(graph, tensor) for tensor in outputs]
@@ -311,11 +330,7 @@ class Recent:
         self.calls: list[tuple[object, Program[Any]]] = []
 
     def program(
-        self,
-        context: BaseContext,
-        bounds: UserBounds,
-        outputs: Outputs = (),
-        config: Config | None = None,
+        self, context: BaseContext, bounds: UserBounds, outputs: Outputs = (), config: Config | None = None
     ) -> Program[Any]:
         """A compiled program, as of `compile_context`, or an earlier program of the context that can be used again.
 

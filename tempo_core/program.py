@@ -448,8 +448,7 @@ class Program(Shown, Generic[R]):
             ]
             if varying:
                 raise specs[name].error(
-                    f"cannot be bound: each run chooses its size {varying[0]}",
-                    "give it to each run: program.run({...})",
+                    f"cannot be bound: each run chooses its size {varying[0]}", "give it to each run: program.run({...})"
                 )
         given = checked_inputs(self._free(specs, inputs), self._domains, inputs)
         for feed in given.streams.values():
@@ -543,11 +542,7 @@ class Program(Shown, Generic[R]):
 
     @checked
     def stepping(
-        self,
-        inputs: Inputs | None = None,
-        seed: int | None = None,
-        as_written: bool = False,
-        bounds: RunBoundsLike | None = None,
+        self, inputs: Inputs | None = None, seed: int | None = None, as_written: bool = False, bounds: RunBoundsLike | None = None
     ) -> Session[R]:
         """A session that runs the program statement by statement (interpreted), and shows each statement with its values.
 
@@ -565,14 +560,7 @@ class Program(Shown, Generic[R]):
         interpreter = Interpreter(scheduled, self.backend, chosen, self._watch(fed, chosen, numbers))
         if as_written:
             interpreter.storage = {}  # every value stays
-        return Session(
-            scheduled,
-            interpreter,
-            fed,
-            self._form(numbers),
-            self._branch_lines(),
-            self._domains,
-        )
+        return Session(scheduled, interpreter, fed, self._form(numbers), self._branch_lines(), self._domains)
 
     def _branch_lines(self) -> dict[tuple[str, str], Sequence[str]]:
         """For each recurrence, by name and line (node ids change): the lines that assign its branches."""

@@ -26,13 +26,9 @@ class Tested(NamedTuple):
         return _number(version) > self.last
 
 
-TESTED = {
-    "python": Tested((3, 11), (3, 13)),
-    "jax": Tested((0, 10), (0, 12)),
-    "jaxlib": Tested((0, 10), (0, 12)),
-}
+TESTED = {"python": Tested((3, 11), (3, 13)), "jax": Tested((0, 10), (0, 12)), "jaxlib": Tested((0, 10), (0, 12))}
 FAULTY = {  # versions that work and should not be used; pip does not choose them (pyproject.toml)
-    ("jaxlib", "0.11.1"): "on a CPU, each small write in a loop costs a whole array (https://github.com/jax-ml/jax/issues/40101)",
+    ("jaxlib", "0.11.1"): "on a CPU, each small write in a loop costs a whole array (https://github.com/jax-ml/jax/issues/40101)"
 }
 INSTALL = f"pip install -U 'jax>={TESTED['jax'].first[0]}.{TESTED['jax'].first[1]}'"
 

@@ -14,10 +14,7 @@ from tempo_core.ir import ops
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
-UNARY = {
-    **shared.UNARY,
-    "erf": lambda xp, x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype),
-}
+UNARY = {**shared.UNARY, "erf": lambda xp, x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype)}
 
 
 def cast(at: Setting, op: ops.Cast, x: Array) -> Array:

@@ -112,10 +112,7 @@ def _axes(op: ops.Dot, shares: Shares) -> tuple[int | None, int | None]:
         if own in contract:
             place = contract.index(own)
             return op.left_contract[place], op.right_contract[place]
-    return (
-        None if shares.left in op.left_batch else shares.left,
-        None if shares.right in op.right_batch else shares.right,
-    )
+    return (None if shares.left in op.left_batch else shares.left, None if shares.right in op.right_batch else shares.right)
 
 
 class _Wide:

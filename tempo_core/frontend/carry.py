@@ -14,11 +14,7 @@ from tempo_core.symbolic.expr import Expr, Symbol
 
 @checked
 def carry(
-    x: Recurrence,
-    start: Value | None = None,
-    following: Value | None = None,
-    kept: Domain = (),
-    reverse: bool = False,
+    x: Recurrence, start: Value | None = None, following: Value | None = None, kept: Domain = (), reverse: bool = False
 ) -> None:
     """Assign all points of the recurrence `x`: the first value is `start`, and the value after each point is `following` there.
 

@@ -39,12 +39,7 @@ def domain_steps(domain: Iterable[Expr | Symbol]) -> tuple[Symbol, ...]:
 
 @checked
 def input(
-    name: str,
-    shape: Shape = (),
-    dtype: str = "float32",
-    domain: Domain = (),
-    requires_grad: bool = False,
-    streamed: bool = False,
+    name: str, shape: Shape = (), dtype: str = "float32", domain: Domain = (), requires_grad: bool = False, streamed: bool = False
 ) -> Tensor:
     """A tensor that gets its values when the program runs, under `name`: `inputs={name: value}`.
 

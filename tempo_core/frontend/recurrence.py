@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tempo_core.errors import DTypeError, IndexingError, ShapeError, user_location
@@ -35,9 +36,21 @@ class Recurrence(Tensor):
 
     def _assign(self, key: Key, value: Value, where: str) -> None:
         node = self.node
-        steps = node.domain.steps
+        points, sources, condition = self._assigned(key)
+        type = node.outputs[0].substitute(points)  # at the point that is assigned, in the key's steps
+        tensor = as_tensor(value, self)
+        self._check_steps(tensor, [step for step, point in points.items() if step not in point.steps])
+        tensor = self._converted(tensor, type)
+        shifted = tensor[tuple(sources.get(s, s.expr) for s in tensor.domain.steps)] if tensor.domain.steps else tensor
+        edge = replace(shifted.edge, condition=unless_obvious(condition) & shifted.user_condition)
+        current = self.context.graph[node.id]
+        self.context.graph.put(replace(current, inputs=(*current.inputs, edge)))
+        self.context.branch_lines.setdefault(node.id, []).append(where)
+
+    def _assigned(self, key: Key) -> tuple[dict[Symbol, Expr], dict[Symbol, Expr], Bool]:
+        """The points that a key covers: the index of each step, each step of the key at the assigned point, and the condition of it all."""
+        steps = self.node.domain.steps
         keys = list(key) if isinstance(key, tuple) else [key]
-        condition: Bool = TRUE
         key_condition = conjunction(*(as_bool(k) for k in keys if isinstance(k, (Bool, bool))))
         keys = [k for k in keys if not isinstance(k, (Bool, bool))]
         if len(keys) > len(steps):
@@ -45,8 +58,8 @@ class Recurrence(Tensor):
                 f"{self!r} is assigned with {len(keys)} indices, but it has {len(steps)} step{'' if len(steps) == 1 else 's'}",
                 hint="give one index for each step; all elements are assigned at once: x[t] = ...",
             )
+        condition: Bool = TRUE
         sources: dict[Symbol, Expr] = {}
-        fixed_steps: list[Symbol] = []
         points: dict[Symbol, Expr] = {}
         for part, step in zip(keys, steps, strict=False):
             index = as_index(part, step, self)
@@ -66,45 +79,42 @@ class Recurrence(Tensor):
                 )
             else:
                 condition = condition & (step.expr == index.expr)
-                fixed_steps.append(step)
-        condition = condition & key_condition.substitute(sources)
-        type = node.outputs[0].substitute(points)  # at the point that is assigned, in the key's steps
-        tensor = as_tensor(value, self)
-        conflicts = [s for s in tensor.domain.steps if s in fixed_steps]
-        if conflicts:
+        return points, sources, condition & key_condition.substitute(sources)
+
+    def _check_steps(self, tensor: Tensor, fixed: Sequence[Symbol]) -> None:
+        """Raise IndexingError for a value that varies with a step of one assigned point (`fixed`), or with a step that is not here."""
+        steps = self.node.domain.steps
+        for step in (s for s in tensor.domain.steps if s in fixed):
             raise IndexingError(
-                f"the value assigned to {self!r} varies with {conflicts[0]}, but this assignment is for one point of {conflicts[0]}",
-                hint=f"read the value at one point of {conflicts[0]}, such as y[0]",
+                f"the value assigned to {self!r} varies with {step}, but this assignment is for one point of {step}",
+                hint=f"read the value at one point of {step}, such as y[0]",
             )
-        foreign_steps = [s for s in tensor.domain.steps if s not in steps]
-        if foreign_steps:
+        for step in (s for s in tensor.domain.steps if s not in steps):
             raise IndexingError(
-                f"the value assigned to {self!r} varies with {foreign_steps[0]}, but the recurrence has only the steps ({', '.join(s.name for s in steps)})",
-                hint=f"add {foreign_steps[0]} to its domain, or reduce over {foreign_steps[0]}: y[0:{foreign_steps[0].bound}].sum(0)",
+                f"the value assigned to {self!r} varies with {step}, but the recurrence has only the steps ({', '.join(s.name for s in steps)})",
+                hint=f"add {step} to its domain, or reduce over {step}: y[0:{step.bound}].sum(0)",
             )
+
+    def _converted(self, tensor: Tensor, type: TensorType) -> Tensor:
+        """The value with the dtype and the shape of the assigned point."""
         if not _fits(tensor.dtype, type.dtype):
             raise DTypeError(
                 f"cannot assign a value of type {tensor.type} to {self!r}: the dtypes differ",
                 hint=f'make the recurrence {tensor.dtype}, or convert the value: y.astype("{type.dtype}")',
             )
         try:
-            tensor = broadcast_to(cast(tensor, type.dtype), type.shape)
+            return broadcast_to(cast(tensor, type.dtype), type.shape)
         except ShapeError:
             varying = next((s for size in tensor.type.shape for s in size.steps), None)
+            advice = (
+                f"Pad the dimension that varies with {varying}, or reduce it: y.sum(0)"
+                if varying
+                else "print(y) shows its own shape"
+            )
             raise ShapeError(
                 f"cannot assign a value of type {tensor.type} to {self!r}: the shapes differ",
-                hint=f"the value must broadcast to the shape ({', '.join(map(str, type.shape))})"
-                + (
-                    f". Pad the dimension that varies with {varying}, or reduce it: y.sum(0)"
-                    if varying
-                    else ". print(y) shows its own shape"
-                ),
+                hint=f"the value must broadcast to the shape ({', '.join(map(str, type.shape))}). {advice}",
             ) from None
-        shifted = tensor[tuple(sources.get(s, s.expr) for s in tensor.domain.steps)] if tensor.domain.steps else tensor
-        edge = replace(shifted.edge, condition=unless_obvious(condition) & shifted.user_condition)
-        current = self.context.graph[node.id]
-        self.context.graph.put(replace(current, inputs=(*current.inputs, edge)))
-        self.context.branch_lines.setdefault(node.id, []).append(where)
 
     def __repr__(self) -> str:
         return super().__repr__().replace("<Tensor", "<Recurrence")

@@ -83,6 +83,10 @@ class Node:
         """The same operation with other operands, of the same types."""
         return Node(self.id, self.op, self.domain, inputs, self.outputs, self.name, self.where)
 
+    def operands(self, branch: int | None) -> tuple[Edge, ...]:
+        """The edges that a statement reads: all of the node, or the one of its branch of a recurrence."""
+        return self.inputs if branch is None else (self.inputs[branch],)
+
     @property
     def label(self) -> str:
         """How errors call this node: `w (Merge)`."""
@@ -125,15 +129,7 @@ class Graph:
 
     # -- building -----------------------------------------------------------------------------------------------------
 
-    def add(
-        self,
-        op: Op,
-        inputs: Iterable[Edge] = (),
-        *,
-        domain: Domain | None = None,
-        name: str = "",
-        where: str = "",
-    ) -> Node:
+    def add(self, op: Op, inputs: Iterable[Edge] = (), *, domain: Domain | None = None, name: str = "", where: str = "") -> Node:
         """Append a node. Without `domain`, it runs at the union of the steps that its operands and parameters use."""
         edges = tuple(inputs)
         if domain is None:

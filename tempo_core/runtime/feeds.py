@@ -261,8 +261,7 @@ def checked_inputs(specs: Mapping[str, InputSpec], ignored: Iterable[str], input
             )
         if pointwise and not spec.steps:
             raise spec.error(
-                f"has no domain, so it takes one array; this value is {kind_of(value)}",
-                f"give an array of shape {spec.shape}",
+                f"has no domain, so it takes one array; this value is {kind_of(value)}", f"give an array of shape {spec.shape}"
             )
         if spec.streamed:
             streams[name] = Feed(spec, value)

@@ -120,11 +120,7 @@ class Origin:
 
 
 def find(
-    graph: Graph,
-    bounds: Mapping[Symbol, int],
-    inputs: Mapping[str, Array],
-    returned: Returned,
-    statements: Iterator[Ran],
+    graph: Graph, bounds: Mapping[Symbol, int], inputs: Mapping[str, Array], returned: Returned, statements: Iterator[Ran]
 ) -> None:
     """Raise NumericsError when a value that is not finite reaches an output, a host function or a recurrence.
 
@@ -135,7 +131,7 @@ def find(
     with np.errstate(all="ignore"):
         for ran in statements:
             node, env = ran.node, {**bounds, **dict(zip(ran.node.domain.steps, ran.at, strict=True))}
-            edges = node.inputs if ran.branch is None else (node.inputs[ran.branch],)
+            edges = node.operands(ran.branch)
             ends = isinstance(node.op, (Merge, Output, Sink)) or (isinstance(node.op, Udf) and node.op.kind == "host")
             if ends and flag(ran.operands):
                 for edge, operand in zip(edges, ran.operands, strict=True):

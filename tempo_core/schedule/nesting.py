@@ -16,7 +16,7 @@ import islpy as isl
 
 from tempo_core.ir.dependence import direction, latest_levels, strongly_connected
 from tempo_core.prices import MOST_STATEMENTS_FOR_ISL
-from tempo_core.schedule import pieces as split
+from tempo_core.schedule import pieces
 from tempo_core.schedule.constraints import Constraints, Statement
 from tempo_core.schedule.pieces import Backwards, Dependence, Row
 from tempo_core.symbolic.expr import Symbol
@@ -82,12 +82,7 @@ class _Nesting:
         self._ask_isl(part, inner, steps, rows)
 
     def _emit(
-        self,
-        groups: list[Group],
-        inner: list[Dependence],
-        step: Symbol,
-        steps: Sequence[Symbol],
-        rows: tuple[Row, ...],
+        self, groups: list[Group], inner: list[Dependence], step: Symbol, steps: Sequence[Symbol], rows: tuple[Row, ...]
     ) -> None:
         rest = [s for s in steps if s != step]
         for number, (way, group) in enumerate(groups):
@@ -194,7 +189,7 @@ class _Nesting:
             self._split(part, inner, steps, rows)
 
     def _apart(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol]) -> list[list[str]]:
-        """Parts that no dependence connects: each one without a plain loop by itself, and all others as one, if there are both."""
+        """Parts that no dependence connects. If some of them have no plain loop, the others are joined into one part."""
         connected, inside = Groups(part), set(part)
         for d in inner:
             if d.reader.name in inside and d.source.name in inside:
@@ -209,8 +204,8 @@ class _Nesting:
         return [*hard, [name for names in easy for name in names]] if easy else hard
 
     def _phases(self, part: list[str], inner: list[Dependence], steps: Sequence[Symbol]) -> list[list[str]]:
-        """Parts in an order that respects all dependences: each cycle without a plain loop by itself, and between these the
-        statements for which the first step is a loop.
+        """Parts in an order that respects all dependences. A cycle without a plain loop is a part by itself. Between these are parts
+        of statements for which the first step is a loop.
         """
         inside = set(part)
         inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
@@ -235,8 +230,8 @@ class _Nesting:
         inside = set(part)
         inner = [d for d in inner if d.reader.name in inside and d.source.name in inside]
         fixed = _looped_steps(rows)
-        cut = split.arrange([self.statements[n] for n in part], inner, steps, fixed)
-        for statement, (piece, piece_rows) in zip(split.divided([piece for piece, _ in cut]), cut, strict=True):
+        cut = pieces.arrange([self.statements[n] for n in part], inner, steps, fixed)
+        for statement, (piece, piece_rows) in zip(pieces.divided([piece for piece, _ in cut]), cut, strict=True):
             self.pieces.setdefault(piece.statement.name, []).append(statement)
             self.times[statement.name] = Times((*rows, *piece_rows))
 

@@ -168,7 +168,7 @@ class _Arrangement:
 
 
 def _loop(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) -> tuple[Row, Symbol, list[Need]] | None:
-    """A step of all pieces whose loop, forwards or backwards, respects every need; with the needs that the loop does not carry."""
+    """A loop over a step of all pieces, forwards or backwards, that respects every need; its step, and the needs that it does not carry."""
     for step in steps:
         if not all(step in p.statement.node.domain for p in pieces):
             continue
@@ -192,7 +192,7 @@ def _part(pieces: list[Piece], needs: list[Need], members: Sequence[int]) -> tup
 
 
 def _cut(pieces: list[Piece], needs: list[Need], readers: bool) -> tuple[list[Piece], list[Piece], list[Need]]:
-    """The points that need no other point (or, unless `readers`, that no other point needs); the remaining points; their needs."""
+    """The points that need no other point, the remaining points, and the needs of these. Unless `readers`: those that no other needs."""
     tied = [isl.Set.empty(p.points.get_space()) for p in pieces]
     for n in needs:
         k = n.reader if readers else n.source
@@ -211,7 +211,7 @@ _SEEDS, _ATOMS = 12, 32  # the most places to cut at, and the most pieces of a s
 
 
 def _refined(pieces: list[Piece], needs: list[Need], steps: tuple[Symbol, ...]) -> tuple[list[Piece], list[Need]] | None:
-    """The pieces with all of the steps, cut where some dependence begins or ends; None if there is no such place."""
+    """The pieces. Those with all of the steps are cut where some dependence begins or ends. None if there is no such place."""
     uncut = {k for k, p in enumerate(pieces) if not all(s in p.statement.node.domain for s in steps)}
     seeds: list[tuple[isl.Set, int]] = []
     for n in needs:
@@ -267,7 +267,7 @@ def _nonempty(needs: list[Need]) -> list[Need]:
 
 
 def cycle_of(needs: Sequence[Need]) -> tuple[list[Dependence], Statement, isl.Set]:
-    """A cycle among points, each of which needs another one: its dependences, and the statement and point at which it starts."""
+    """The dependences of a cycle of points, and the statement and the point at which it starts. All points of `needs` need another."""
     leaving: dict[str, list[Need]] = {}
     for n in needs:
         leaving.setdefault(n.dependence.reader.name, []).append(n)

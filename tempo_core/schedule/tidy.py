@@ -178,12 +178,7 @@ def _contradicts_itself(condition: Bool, limits: Limits) -> bool:
 # -- prologue, steady state, epilogue ---------------------------------------------------------------------------------
 
 
-def cut(
-    item: Item,
-    limits: Limits,
-    weigh: Callable[[Item], int] | None = None,
-    values: frozenset[Symbol] = frozenset(),
-) -> Item:
+def cut(item: Item, limits: Limits, weigh: Callable[[Item], int] | None = None, values: frozenset[Symbol] = frozenset()) -> Item:
     """The item with loops cut where a condition on their counter changes, unless it guards only branches and deallocs.
 
     If a body is cheap to copy, its first or last iterations are also cut off where a tensor takes another of its branches in them.

@@ -192,8 +192,7 @@ def as_bool(value: object) -> Bool:
     if type(value).__name__ in ("bool", "bool_"):  # Python's and NumPy's
         return TRUE if value else FALSE
     raise ArgumentError(
-        f"{value!r} is not a condition on steps",
-        hint="compare steps and bounds: t >= 3. To choose by data: tp.where(mask, x, y)",
+        f"{value!r} is not a condition on steps", hint="compare steps and bounds: t >= 3. To choose by data: tp.where(mask, x, y)"
     )
 
 

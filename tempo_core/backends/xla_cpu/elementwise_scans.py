@@ -99,13 +99,7 @@ class Elements:
         return lambda position: kernel(op, [element(position) for element in elements], env, seed)[0]
 
 
-def scanned(
-    at: Setting,
-    op: ops.LinearScan,
-    slots: list[Array],
-    producers: Producers,
-    sources: Sequence[int],
-) -> Array:
+def scanned(at: Setting, op: ops.LinearScan, slots: list[Array], producers: Producers, sources: Sequence[int]) -> Array:
     """A recurrence of an island, one element after the other. It computes its operands as it goes, where they would be large arrays."""
     coefficient, term = (operand(at, slots, producers, slot, op.axis) for slot in sources)
     like = shared.wide(jnp.moveaxis(slots[sources[1]], op.axis, 0))

@@ -15,45 +15,26 @@ from dataclasses import replace
 from tempo_core.collector import without_collector
 from tempo_core.errors import GradientError, MissingRow
 from tempo_core.frontend.arguments import checked, shown
-from tempo_core.frontend.autodiff.contributions import (
-    ancestors,
-    as_cases,
-    as_key,
-    overflows,
-    sums_later,
-    uses_values,
-    without_broadcast_axis,
-)
+from tempo_core.frontend.autodiff.contributions import ancestors, as_cases, overflows, sums_later, uses_values
 from tempo_core.frontend.autodiff.gradients import gradient_of
 from tempo_core.frontend.autodiff.range_reductions import lifted
-from tempo_core.frontend.autodiff.readers import Readers
+from tempo_core.frontend.autodiff.reader_sums import ReaderSum, at_all_points, fit_shape
 from tempo_core.frontend.autodiff.slopes import NoGradient, Zero
-from tempo_core.frontend.autodiff.window_gradients import scattered_read, window_elements, window_width
+from tempo_core.frontend.autodiff.window_gradients import scattered_read
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
-from tempo_core.frontend.functions import arange, equal, evaluate, index, ones, pad_axis, reshape, scatter_add, where, zeros
+from tempo_core.frontend.functions import evaluate, index, ones, reshape, scatter_add, where, zeros
 from tempo_core.frontend.tensor import Tensor, apply, computes, of_node, view
 from tempo_core.ir.dependence import strongly_connected
 from tempo_core.ir.graph import Edge, Key, Node
-from tempo_core.ir.ops import (
-    Broadcast,
-    Eval,
-    Identity,
-    Input,
-    Merge,
-    Reshape,
-    Slice,
-    Udf,
-    Where,
-    product,
-)
+from tempo_core.ir.ops import Broadcast, Eval, Identity, Input, Merge, Reshape, Udf, Where, product
 from tempo_core.ir.types import is_float
-from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, conjunction, disjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, is_own_point, step_order
+from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, disjunction
+from tempo_core.symbolic.domain import Domain, Index, Point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.inverse import Inverse, hulls, invert
 from tempo_core.symbolic.isl.relation import uncovered
-from tempo_core.symbolic.proof import provably_nonnegative, unless_obvious
+from tempo_core.symbolic.proof import unless_obvious
 
 
 @computes
@@ -116,25 +97,9 @@ def _cyclic_merges(context: BaseContext) -> set[int]:
     return {m for m in context.recurrences if any(m in ancestors(context.graph, e.source) for e in context.graph[m].inputs)}
 
 
-def _fit_shape(x: Tensor, shape: tuple[Expr, ...]) -> Tensor:
-    """`x` in `shape`. Where x is read the sizes are equal, even if the expressions are not: t + 1 and T are equal at T - 1."""
-    if len(shape) != x.rank:
-        return reshape(x, shape)
-    for axis, size in enumerate(shape):
-        if x.type.shape[axis] != size:
-            x = apply(Slice(axis, Expr.of(0), size), x)
-    return x
-
-
 def _op_name(node: Node) -> str:
     """The name of an op in errors: its function, if it has one, else its class."""
     return f"`{getattr(node.op, 'fn', None) or type(node.op).__name__}`"
-
-
-def _of_readers(condition: Bool, domain: Domain, inverse: Inverse) -> Bool:
-    """A condition on readers, as one on the points that they read: as far as each such point has one reader along a step."""
-    points = {s: back.expr for s, back in zip(domain.steps, inverse.index, strict=True) if isinstance(back, Point)}
-    return conjunction(*(part.substitute(points) for part in condition.parts if part.steps <= points.keys()))
 
 
 Read = tuple[Domain, tuple[Index, ...], Bool]  # the reader's domain, where it reads, and under which condition
@@ -420,166 +385,23 @@ class _Reverse:
             self._scatter_back(edge, contribution, domain, scattered)
             return
         for inverse in inverses:
-            self._sum_back(reader, edge, contribution, domain, support, inverse, exact)
-
-    def _sum_back(
-        self, reader: Node, edge: Edge, contribution: Tensor, domain: Domain, support: Bool, inverse: Inverse, exact: bool
-    ) -> None:
-        """Add the contributions of the readers to each source point. Unless `exact`, `inverse` also has points that do not read it."""
-        source = self.graph[edge.source]
-        expanded = contribution
-        ranges = [(s, i) for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
-        # Range dimensions along which the contribution does not vary are dropped: only the sum over readers remains.
-        dense: list[tuple[int, Range]] = []
-        drop_count = 0
-        for position, (_, span) in enumerate(ranges):
-            axis = position - drop_count
-            narrowed = without_broadcast_axis(expanded, axis) if exact else None
-            if narrowed is not None:
-                expanded, drop_count = narrowed, drop_count + 1
-            else:
-                dense.append((position, span))
-        widths = [window_width(span, ranges[position][0], domain) for position, span in dense]
-        from_readers = None
-        if exact and len(dense) == 1 and widths[0] is not None:
-            from_readers = self._from_readers(expanded, ranges[dense[0][0]], domain, inverse)
-        for axis, (position, span) in enumerate(dense):
-            width = widths[axis]
-            if width is not None:
-                expanded = pad_axis(expanded, axis, 0, width - span.length)
-            elif span.steps:  # bring the ragged dimension to the absolute positions of the source
-                step = ranges[position][0]
-                if span.stride == 1:
-                    expanded = pad_axis(expanded, axis, span.start, step.bound_expr - span.stop)
-                else:
-                    positions = evaluate(span.start) + arange(span.length) * span.stride
-                    expanded = scatter_add(expanded, positions, step.bound_expr, axis)
-        of_windows = step_order(
-            frozenset().union(*(dense[k][1].steps for k, width in enumerate(widths) if width is not None)), self.graph.order
-        )
-        if not set(of_windows) <= set(expanded.domain.steps):  # equal contributions of readers whose windows lie elsewhere
-            every_step = step_order({*of_windows, *expanded.domain.steps}, self.graph.order)
-            expanded = apply(Identity(), expanded, domain=Domain(every_step, expanded.domain.condition))
-        if not exact:  # points of the hull that are not readers must contribute zeros
-            expanded = self._at_all_points(expanded, domain)
-        elif from_readers is None and not self._is_on_cycle_through(reader, edge):
-            wide = {ranges[position][0] for (position, _), width in zip(dense, widths, strict=True) if width is None}
-            expanded, inverse = self._of_all_points(expanded, edge.by_step(source.domain), domain, inverse, wide)
-        gathered = self._at_readers(expanded, domain, inverse) if from_readers is None else from_readers
-        if not exact:
-            gathered = self._zero_unless_read(gathered, edge, source, domain, inverse)
-        summed = self._range_count(expanded, domain, inverse)
-        for axis in reversed(range(len(dense))):
-            if widths[axis] is not None and from_readers is None:
-                position, span = dense[axis]
-                starts = self._starts(span, expanded, domain, inverse)
-                gathered = window_elements(gathered, summed + axis, starts, ranges[position][0], span.stride, exact)
-        gathered = gathered.sum(tuple(range(summed))) if summed else gathered
-        repeat = Expr.of(1)
-        for step, back in zip(domain.steps, inverse.index, strict=True):
-            if step not in expanded.domain and isinstance(back, Range):  # equal contributions of all readers along the step
-                repeat = repeat * back.length
-        if repeat != 1:
-            gathered = gathered * repeat
-        spread = [dense[axis] for axis in range(len(dense)) if widths[axis] is None]
-        for axis in reversed(range(len(spread))):
-            position, span = spread[axis]
-            step = ranges[position][0]
-            gathered = index(gathered, axis, step.expr if span.steps else (step.expr - span.start) // span.stride)
-        gathered = _fit_shape(gathered, source.outputs[edge.output].shape)
-        contributing = inverse.condition & _of_readers(support, domain, inverse)
-        self._contribute((edge.source, edge.output), self._zero_elsewhere(source, inverse.condition, gathered), contributing)
-
-    def _of_all_points(
-        self, value: Tensor, indices: dict[Symbol, Index], domain: Domain, inverse: Inverse, wide: set[Symbol]
-    ) -> tuple[Tensor, Inverse]:
-        """All points in place of the readers, along steps that move only the ranges of the steps `wide`: `value` has zeros outside of these.
-
-        So the sum over the readers is one for all points of the source.
-        """
-        others = index_steps(tuple(index for step, index in indices.items() if step not in wide))
-        moving = index_steps(tuple(indices[step] for step in wide)) - others - {s for size in value.shape for s in size.steps}
-        backs = tuple(
-            full_range(step) if step in moving and step in value.domain and isinstance(back, Range) else back
-            for step, back in zip(domain.steps, inverse.index, strict=True)
-        )
-        if backs == inverse.index:
-            return value, inverse
-        everywhere = value if domain.condition is TRUE and value.domain.condition is TRUE else self._at_all_points(value, domain)
-        return everywhere, replace(inverse, index=backs)
-
-    def _from_readers(self, value: Tensor, window: tuple[Symbol, Range], domain: Domain, inverse: Inverse) -> Tensor | None:
-        """The elements of the readers' contributions that belong to each source point, computed from the readers' own values.
-
-        `value` has one dimension along the window, the first. The readers are a range of one step; they take the place of that dimension.
-        """
-        backs = dict(zip(domain.steps, inverse.index, strict=True))
-        moving = [(s, back) for s, back in backs.items() if isinstance(back, Range) and s in value.domain]
-        if len(moving) != 1:
-            return None
-        (along, back), (step, span) = moving[0], window
-        points = {s: at.expr for s, at in backs.items() if isinstance(at, Point)}
-
-        def of_readers(x: Tensor) -> Tensor:
-            return self._at_readers(x, domain, inverse)
-
-        starts = of_readers(evaluate(span.start.substitute(points)))
-        return Readers(self.context, step, span, along, back.length, starts, points, of_readers).contributions(value.edge, 0)
+            readers = ReaderSum(self.context, edge, domain, inverse, exact)
+            summed = readers.of(contribution, lambda: self._is_on_cycle_through(reader, edge))
+            summed = self._zero_elsewhere(source, inverse.condition, summed)
+            self._contribute((edge.source, edge.output), summed, inverse.condition & readers.condition(support))
 
     def _scatter_back(self, edge: Edge, contribution: Tensor, domain: Domain, step: Symbol) -> None:
         """Add each reader's contribution at the point of `step` that it reads; the other steps of the source are read at own points."""
         source = self.graph[edge.source]
         points = edge.points(source.domain)
         keys = tuple(s.expr if s in points and s != step else slice(Expr.of(0), s.bound_expr, 1) for s in domain.steps)
-        every = apply(Identity(), self._at_all_points(contribution, domain), domain=Domain(domain.steps))
+        every = apply(Identity(), at_all_points(contribution, domain), domain=Domain(domain.steps))
         positions = apply(Identity(), evaluate(points[step]), domain=Domain(domain.steps))
         values, places = every[keys], positions[keys]
         values = reshape(values, (product(places.type.shape), *values.type.shape[places.rank :]))
         gathered = scatter_add(values, reshape(places, (product(places.type.shape),)), step.bound_expr, 0)
-        gathered = _fit_shape(index(gathered, 0, step.expr), source.outputs[edge.output].shape)
+        gathered = fit_shape(index(gathered, 0, step.expr), source.outputs[edge.output].shape)
         self._contribute((edge.source, edge.output), gathered, TRUE)
-
-    def _starts(self, span: Range, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
-        """Where the windows of the readers of each source point begin: a number for all of them, or one for each reader of `value`."""
-        backs = dict(zip(domain.steps, inverse.index, strict=True))
-        points = {s: back.expr for s, back in backs.items() if isinstance(back, Point)}
-        if span.start.steps <= points.keys():
-            return evaluate(span.start.substitute(points))
-        starts = apply(Identity(), evaluate(span.start), domain=Domain(value.domain.steps))
-        return self._at_readers(starts, domain, inverse)
-
-    def _range_count(self, value: Tensor, domain: Domain, inverse: Inverse) -> int:
-        """The number of dimensions that `_at_readers` adds in front."""
-        return sum(isinstance(i, Range) and s in value.domain for s, i in zip(domain.steps, inverse.index, strict=True))
-
-    def _at_readers(self, value: Tensor, domain: Domain, inverse: Inverse) -> Tensor:
-        """A value over the readers' domain, read at the readers of each source point."""
-        keys = [i for s, i in zip(domain.steps, inverse.index, strict=True) if s in value.domain]
-        if not keys:
-            return value
-        if any(isinstance(k, Range) and not provably_nonnegative(k.stop - k.start) for k in keys):
-            # At a point without readers, the range would end before it starts.
-            return value[(*map(as_key, keys), inverse.condition)]
-        return value[tuple(map(as_key, keys))]
-
-    def _at_all_points(self, value: Tensor, domain: Domain) -> Tensor:
-        """`value` at all points of a domain's steps, with zeros where the domain's condition does not hold."""
-        node = self.graph.add(Merge(value.type), domain=Domain(domain.steps), where=value.node.where)
-        edge = replace(value.edge, condition=domain.condition & value.domain.condition)
-        self.graph.put(replace(node, inputs=(edge, zeros(value.shape, value.dtype).edge)))
-        return of_node(self.context, node)
-
-    def _zero_unless_read(self, value: Tensor, edge: Edge, source: Node, domain: Domain, inverse: Inverse) -> Tensor:
-        """`value`, gathered from the hull of the readers, with zeros for points that read another point of the source.
-
-        Only indices at points are compared: the elements of slices are at their absolute positions already.
-        """
-        for step, at in edge.by_step(source.domain).items():
-            if isinstance(at, Point) and not is_own_point(at, step):
-                read_point = apply(Identity(), evaluate(at.expr), domain=Domain(domain.steps))
-                is_read = equal(self._at_readers(read_point, domain, inverse), evaluate(step.expr))
-                value = where(reshape(is_read, (*is_read.type.shape, *(1,) * (value.rank - is_read.rank))), value, 0)
-        return value
 
     def _zero_elsewhere(self, source: Node, condition: Bool, value: Tensor) -> Tensor:
         """`value` at the source's points where `condition` holds, zeros elsewhere."""

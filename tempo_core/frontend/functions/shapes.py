@@ -222,8 +222,7 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
     places = [one_axis(x, a) for a in ((destination,) if isinstance(destination, int) else destination)]
     if len(origins) != len(places) or len(set(origins)) != len(origins) or len(set(places)) != len(places):
         raise ShapeError(
-            f"cannot move the axes {source} of {x!r} to {destination}",
-            hint="give each axis one new place: x.moveaxis(0, -1)",
+            f"cannot move the axes {source} of {x!r} to {destination}", hint="give each axis one new place: x.moveaxis(0, -1)"
         )
     order = [a for a in range(x.rank) if a not in origins]
     for place, origin in sorted(zip(places, origins, strict=True)):

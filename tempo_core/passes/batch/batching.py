@@ -7,6 +7,7 @@ edge of the result, which has the leading dimension.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -257,57 +258,55 @@ def grid(start: Expr, length: Expr, stride: int, step: Symbol, build: Builder) -
 
 def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
     """An expression or condition at all points of the step, as a vector; other steps keep their value."""
-    vector = (step.bound_expr,)
 
-    def varies(part: Expr | Bool) -> bool:
-        return step in part.symbols
-
-    def spread(edge: Edge) -> Edge:
-        return build.add(ops.Broadcast(vector, ()), edge)
+    def repeated(value: Expr | Bool) -> Edge:
+        return build.add(ops.Broadcast((step.bound_expr,), ()), build.add(ops.Eval(value)))
 
     def combine(fn: str, parts: list[Edge]) -> Edge:
-        result = parts[0]
-        for part in parts[1:]:
-            result = build.add(ops.Binary(fn), result, part)
-        return result
+        return functools.reduce(lambda left, right: build.add(ops.Binary(fn), left, right), parts)
 
     def of_expr(expression: Expr) -> Edge:
-        if not varies(expression):
-            return spread(build.add(ops.Eval(expression)))
-        unmoved = Expr.of_terms({m: c for m, c in expression.terms if not any(varies(Expr.of_atom(a)) for a, _ in m)})
-        parts = [] if not unmoved.terms else [spread(build.add(ops.Eval(unmoved)))]
-        for monomial, coefficient in expression.terms:
-            if not any(varies(Expr.of_atom(a)) for a, _ in monomial):
-                continue
+        if step not in expression.symbols:
+            return repeated(expression)
+        varying = _varying(expression, step)
+        rest = Expr.of_terms({monomial: c for monomial, c in expression.terms if monomial not in varying})
+        parts = [repeated(rest)] if rest.terms else []
+        for monomial, coefficient in varying.items():
             factors = [of_atom(atom) for atom, power in monomial for _ in range(power)]
             if coefficient != 1:
-                factors.append(spread(build.add(ops.Eval(Expr.of(coefficient)))))
+                factors.append(repeated(Expr.of(coefficient)))
             parts.append(combine("mul", factors))
         return combine("add", parts)
 
     def of_atom(atom: Any) -> Edge:
         if isinstance(atom, Symbol):
-            return build.add(ops.Iota(step.bound_expr)) if atom == step else spread(build.add(ops.Eval(atom.expr)))
+            return build.add(ops.Iota(step.bound_expr)) if atom == step else repeated(atom.expr)
         if isinstance(atom, (Minimum, Maximum)):
             return combine("minimum" if isinstance(atom, Minimum) else "maximum", [of_expr(a) for a in atom.args])
         assert isinstance(atom, (FloorDivide, Modulo))
         fn = "floordiv" if isinstance(atom, FloorDivide) else "mod"
         return build.add(ops.Binary(fn), of_expr(atom.numerator), of_expr(atom.denominator))
 
-    def sides(difference: Expr) -> tuple[Expr, Expr]:
-        """Two expressions with this difference: the vectors alone on one side. XLA knows where `i == n` holds, not `i - n == 0`."""
-        moved = [(m, c) for m, c in difference.terms if any(varies(Expr.of_atom(a)) for a, _ in m)]
-        positive, negative = (Expr.of_terms({m: sign * c for m, c in moved if sign * c > 0}) for sign in (1, -1))
-        rest = difference - positive + negative
-        return (positive, negative - rest) if not negative.terms else (positive + rest, negative)
-
     def of_condition(condition: Bool) -> Edge:
-        if not varies(condition):
-            return spread(build.add(ops.Eval(condition)))
+        if step not in condition.symbols:
+            return repeated(condition)
         if isinstance(condition, Comparison):
             fn = {">=": "ge", "==": "eq", "!=": "ne"}[condition.kind]
-            return build.add(ops.Compare(fn), *map(of_expr, sides(condition.expr)))
+            return build.add(ops.Compare(fn), *map(of_expr, _sides(condition.expr, step)))
         assert isinstance(condition, (Conjunction, Disjunction))
         return combine("and" if isinstance(condition, Conjunction) else "or", [of_condition(a) for a in condition.args])
 
     return of_condition(value) if isinstance(value, Bool) else of_expr(value)
+
+
+def _varying(expression: Expr, step: Symbol) -> dict[Any, int]:
+    """The terms of an expression that vary with a step."""
+    return {m: c for m, c in expression.terms if any(step in Expr.of_atom(atom).symbols for atom, _ in m)}
+
+
+def _sides(difference: Expr, step: Symbol) -> tuple[Expr, Expr]:
+    """Two expressions with this difference: the vectors alone on one side. XLA knows where `i == n` holds, not `i - n == 0`."""
+    terms = _varying(difference, step).items()
+    positive, negative = (Expr.of_terms({m: sign * c for m, c in terms if sign * c > 0}) for sign in (1, -1))
+    rest = difference - positive + negative
+    return (positive, negative - rest) if not negative.terms else (positive + rest, negative)

@@ -23,13 +23,13 @@ from tempo_core.symbolic.proof import provably_nonnegative
 
 @dataclass(frozen=True)
 class Split(Pass):
-    """Compute what depends on earlier points only after a place c of a step t apart from it, for all points before c.
+    """Split a step t at a place c, if a recurrence depends on its earlier points only from c on.
 
-    A recurrence whose first branch ends at c (`token[t] = prompt[t]` for t < P, chosen by the model after it) is no recurrence before c.
-    The nodes that only this recurrence keeps in a loop over t are copied to a step of their own, `t_first < min(c, T)`, which is then
-    vectorized like any other: the prefill of a language model. (It does not wait for the end of a step that ends early: what it computes
-    past the end is not read.) At the other points, `t >= T_FIRST`, they stay as they are. Reads that
-    may reach points on both sides read a recurrence of both: at `t < T_FIRST` the copy, then the node. `but` names steps that are not split.
+    An example is the prefill of a language model: `token[t] = prompt[t]` for t < P, and after that the model chooses the token. Before
+    the place P, `token` does not depend on the model, and the model needs no loop over t. Nodes like the model's are copied to a new
+    step, `t_first < min(c, T)`, which is then vectorized like any other. The nodes themselves keep the other points, `t >= T_FIRST`.
+    A read that may reach both sides reads a new recurrence: its value is the copy's where `t < T_FIRST`, and then the node's.
+    If t ends early, the copies do not wait for its end. What they compute past the end is not read. `but` names steps that stay whole.
 
     Rewrite: `x[t] = a[t] if t < P else g(y[t - 1]); y[t] = f(x[0:t + 1])` ->
     `y'[p] = f(a[0:p + 1]) for p < min(P, T); x[t] = a[t] if t < min(P, T) else g(y[t - 1]);`
@@ -51,9 +51,9 @@ class Split(Pass):
 
 
 def _places(graph: Graph, step: Symbol) -> list[Expr]:
-    """The places c at which some branch over a step ends or begins: its condition has the part `t < c` or `t >= c`.
+    """The places c at which a branch over a step ends or begins: a part of its condition is `t < c` or `t >= c`.
 
-    They are known before the step begins: not in terms of bounds that a run finds out.
+    A place does not mention bounds that a run finds out: it has to be a number before the step begins.
     """
     places: dict[Expr, None] = {}
     ends = graph.ends().keys()
@@ -79,36 +79,46 @@ def _place(part: Bool, step: Symbol) -> Expr | None:
 
 
 def _freed(graph: Graph, step: Symbol, place: Expr) -> set[int]:
-    """The nodes that are on no cycle through the step before a place, and on one after it; with the other nodes of these cycles that are on
-    none through the step. Empty if they are not worth it, or if what they need before the place is not there before it.
+    """The nodes that can leave the loop over a step at the points before a place, but not after it.
+
+    A node that can leave the loop everywhere is among them if it shares a cycle with one of them (over another step). The set is empty
+    if none multiplies matrices, or if some node needs a value that is not there before the place.
     """
     before = at_least_zero(place - 1 - step.expr)
-    restricted = graph.copy()
-    for node in graph:
-        if node != (free := without_waiting(node)):
-            restricted.put(free)
-        if isinstance(node.op, ops.Merge) and step in node.domain:
-            inputs = tuple(node.inputs[k] for k in _branches(node, before))
-            if inputs and len(inputs) < len(node.inputs):
-                restricted.put(replace(node, inputs=inputs))
+    restricted = _before_only(graph, step, before)
     always, there = legal_nodes(graph, step, ragged_too=True), legal_nodes(restricted, step, ragged_too=True)
-    freed = {n for n in there - always if not never(graph[n].domain, before)}
+    there = {n for n in there if not never(graph[n].domain, before)}
+    freed = there - always
     if not any(isinstance(graph[n].op, (ops.Dot, ops.Conv)) for n in freed):
         return set()
     for part in loop_nest(graph, ()).nests():
         members = {vertex.node for vertex in part.vertices} if part.cyclic else set()
         if members & freed:
-            freed |= {n for n in members & there if not never(graph[n].domain, before)}
-    for node_id in freed:
-        for edge in restricted[node_id].inputs:
-            source = graph[edge.source]
-            if step not in source.domain or isinstance(source.op, ops.Input):
-                continue
-            if edge.source not in freed and edge.source not in always:
-                return set()
-            if edge.source in freed and not _is_before(edge.index[source.domain.steps.index(step)], step, place):
-                return set()
-    return freed
+            freed |= members & there
+
+    def is_there(edge: Edge) -> bool:
+        """Whether a value exists before the place, for a reader before it."""
+        source = graph[edge.source]
+        if step not in source.domain or isinstance(source.op, ops.Input):
+            return True
+        if edge.source in freed:
+            return _is_before(edge.by_step(source.domain)[step], step, place)
+        return edge.source in always
+
+    return freed if all(is_there(edge) for n in freed for edge in restricted[n].inputs) else set()
+
+
+def _before_only(graph: Graph, step: Symbol, before: Bool) -> Graph:
+    """The graph without the branches that define no point where `before` holds, and without waiting for the end of a step."""
+    graph = graph.copy()
+    for node in list(graph):
+        if node != (free := without_waiting(node)):
+            graph.put(free)
+        if isinstance(node.op, ops.Merge) and step in node.domain:
+            inputs = tuple(node.inputs[k] for k in _branches(node, before))
+            if inputs and len(inputs) < len(node.inputs):
+                graph.put(replace(node, inputs=inputs))
+    return graph
 
 
 def _branches(merge: Node, where: Bool) -> list[int]:
@@ -134,23 +144,24 @@ class _Splitting:
     def __init__(self, graph: Graph, step: Symbol, place: Expr, nodes: set[int]):
         self.step, self.place = step, place
         self.first = graph.fresh_step(f"{step.name}_first")
-        # What is computed before the place does not wait for the end of the step, if a run finds it out.
-        self.ends = step.bound_symbol in graph.ends()
+        self.ends = (
+            step.bound_symbol in graph.ends()
+        )  # whether a run finds out the end of the step: the copies do not wait for it
         is_inside = self.ends or provably_nonnegative(step.bound_expr - place)
         end = place if is_inside else minimum(place, step.bound_expr)
         self.graph = graph.with_step(self.first, end, graph.order.index(step) + 1)
         self.nodes = {node_id: graph[node_id] for node_id in graph.nodes if node_id in nodes}
         self.before = at_least_zero(self.first.bound_expr - 1 - step.expr)
         self.after = at_least_zero(step.expr - self.first.bound_expr)
-        # The same two conditions as the program says them: which of its conditions they decide can be asked.
+        # The same two conditions in terms of the program's bounds, for comparisons with conditions of the program.
         self.told_before, self.told_after = at_least_zero(place - 1 - step.expr), at_least_zero(step.expr - place)
-        # The nodes to copy, each with how far after its reader's point it is read. None: they cannot be copied.
+        # The nodes to copy, each with the distance of its points from those of the copies. None: they cannot be copied.
         self.copied = self._with_fed() if self.ends else [(node_id, 0) for node_id in self.nodes]
-        self.copies: dict[tuple[int, int], int] = {}  # the copies, over the points before the place
-        self.both: dict[Key, int] = {}  # by value of a node: the recurrence of the copy's and the node's
+        self.copies: dict[tuple[int, int], int] = {}  # (node, distance) -> its copy, over the points before the place
+        self.both: dict[Key, int] = {}  # a node's value -> the recurrence that joins the copy's values and the node's
 
     def waits(self) -> bool:
-        """Whether what is before the place waits for the end of the step, because it mentions the bound that a run finds out."""
+        """Whether the points before the place wait for the end of the step: they mention the bound, and a run finds it out."""
         if not self.ends:
             return False
         bound = self.step.bound_symbol
@@ -177,9 +188,10 @@ class _Splitting:
         return pinned(remove_dead(graph))
 
     def _with_fed(self) -> list[tuple[int, int]] | None:
-        """The nodes, and the others over the step that their copies read: where a run finds out the end, their points exist as it goes on.
+        """The nodes to copy if a run finds out the end of the step, each with the distance at which the copies read it.
 
-        Each with how far after the point of a copy that reads it it is. None if one is read at points of which that is no number.
+        All nodes over the step that a copy reads are copied too: their own points only exist as the run goes on. The result is None if
+        some distance is not a number.
         """
         keys = dict.fromkeys((node_id, 0) for node_id in self.nodes)
         waiting = list(keys)
@@ -200,9 +212,9 @@ class _Splitting:
         return self.step in source.domain and not isinstance(source.op, ops.Input)
 
     def _ahead(self, edge: Edge, ahead: int) -> int | None:
-        """How far after its own point a copy reads a value; 0 if it reads no later point, or one before the place, None if it is no number.
+        """The distance from a copy's point to the point that it reads. The copy is of a node `ahead` points after its own.
 
-        The copy is of a node at `ahead` points after its own.
+        The distance is 0 if the copy reads no later point, or only points before the place. It is None if it is not a number.
         """
         index = edge.index[self.graph[edge.source].domain.steps.index(self.step)].substitute({self.step: self.step.expr + ahead})
         if _is_before(index, self.step, self.place):
@@ -211,12 +223,12 @@ class _Splitting:
         return int(distance.constant) if distance is not None and distance.is_constant else None
 
     def _told(self, ahead: int) -> Bool:
-        """The points of a node of which there are copies, `ahead` of the copies' points, as the program says them."""
+        """The condition on the points of a node that has copies at `ahead` points before, in terms of the program's bounds."""
         t = self.step.expr
         return self.told_before if ahead == 0 else self.told_before.substitute({self.step: t - ahead}) & at_least_zero(t - ahead)
 
     def _copy(self, node: Node, ahead: int) -> Node:
-        """The node at the points before the place, or `ahead` points after these, over the new step."""
+        """A copy of the node over the new step: at each point before the place, its value `ahead` points later."""
         key, node = node.id, without_waiting(node)
         inputs = []
         for edge in self._read(node, self._told(ahead)):
@@ -235,12 +247,12 @@ class _Splitting:
         )
 
     def _condition_before(self, node: Node, ahead: int) -> Bool:
-        """The condition on the points of a node of which there are copies. Points past an end that a run finds out are computed too."""
+        """The condition on the points of a node that has copies. If a run finds out the end, points past the end are computed too."""
         condition = _undecided(node, node.domain.condition, self._told(ahead))
         return condition_without(condition, self.step.bound_symbol) if self.ends else condition
 
     def _rest(self, node: Node) -> Node:
-        """The node at the points from the place on. Sources at the same point are there too."""
+        """The node at the points from the place on. A source that is read at the same point is on the same side of the place."""
         condition = _undecided(node, node.domain.condition, self.told_after)
         inputs = [edge if self._is_at_own_point(edge) else self._of_both(edge) for edge in self._read(node, self.told_after)]
         return replace(node, domain=Domain(node.domain.steps, condition & self.after), inputs=tuple(inputs))
@@ -258,7 +270,7 @@ class _Splitting:
         return is_own_point(edge.index[self.nodes[edge.source].domain.steps.index(self.step)], self.step)
 
     def _of_both(self, edge: Edge) -> Edge:
-        """The same read, of points on both sides of the place."""
+        """The same read of a recurrence that has the points on both sides of the place."""
         if edge.source not in self.nodes:
             return edge
         key = edge.source, edge.output
@@ -272,7 +284,7 @@ class _Splitting:
         return replace(edge, source=self.both[key], output=0)
 
     def _needed_alone(self) -> None:
-        """Where only the last point before the place is needed (of the tokens that are chosen), the copy is read at that point alone."""
+        """Read the copy at the last point before the place alone, where no other is needed: a prefill needs one choice of a token."""
         graph, last = self.graph, self.first.bound_expr - 1
         intervals = needed_points(graph, self.step)
         for merge in [graph[node_id] for node_id in self.both.values()]:
@@ -286,6 +298,6 @@ class _Splitting:
 
 
 def _undecided(node: Node, condition: Bool, where: Bool) -> Bool:
-    """The parts of a condition on a node's points that do not hold at all points at which `where` does."""
+    """A condition on a node's points without the parts that hold wherever `where` does."""
     domain = Domain(node.domain.steps)
     return conjunction(*(part for part in condition.parts if not never(domain, where & ~part)))

@@ -50,7 +50,7 @@ class Vectorize(Pass):
             if step.name not in self.but:
                 legal = legal_by_step[step] if step in legal_by_step else legal_nodes(graph, step)
                 legal = legal - _smaller_than_operands(graph, step, legal)
-                nodes = _worthwhile(graph, step, legal)
+                nodes = _Connected(graph, step, legal).worthwhile()
                 if is_recording():
                     _explain(graph, step, legal, nodes)
                 if nodes:
@@ -148,72 +148,121 @@ def _has_rule(node: Node) -> bool:
     return not isinstance(op, (ops.Sink, ops.Output, ops.Input))
 
 
-def _worthwhile(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
-    """The legal nodes in groups that are worth vectorizing.
+class _Connected:
+    """The groups of connected legal nodes along a step, by representative, and what reads connect them with the other nodes."""
 
-    A group is a set of connected legal nodes. It is worth vectorizing if some read takes a whole step of it. A group with
-    operands from a loop over the step needs a second reason, because all those operands would have to be kept until the loop
-    ends. There are two such reasons: the group contracts, scans or sorts, which is faster at once
-    (but not products of a matrix and a vector that both vary with the step, if only results collect what comes of them); or no value read from the
-    group is smaller than its operands. Operands that are kept anyway do not count, because something else reads a range of them.
-    For a group with operands from a loop, a result (`Output`) that collects the step does not count as a read.
-
-    A group that only feeds a loop is worth it too, if it draws random numbers or calls functions for the innermost loop, needs
-    nothing from that loop, and all its values together are small: they are computed before the loop. So is one with products with a
-    matrix that stays the same, if no node has to be in a loop over the step.
-    """
-    groups: Groups[int] = Groups(legal)
-    whole: set[Key] = set()  # values of which some read takes the whole step
-    collected: set[int] = set()  # nodes whose values are collected as results
-    looped_reads: set[tuple[int, Key]] = set()  # (reader, value that a loop over the step makes)
-    stored: set[Key] = set()  # values of the loop that are kept for all its points anyway
-    reduced: set[int] = set()  # nodes of whose values more than a result reads the whole step
-    for reader in graph:
-        for edge in reader.inputs:
-            source = graph[edge.source]
-            if step not in source.domain:
-                continue
-            index = edge.index[source.domain.steps.index(step)]
-            if source.id not in legal and (
-                isinstance(index, Range) if reader.id not in legal else _crosses(graph, reader, edge, step)
-            ):
+    def __init__(self, graph: Graph, step: Symbol, legal: set[int]):
+        self.graph, self.step, self.legal, self.groups = graph, step, legal, Groups(legal)
+        self.operands: dict[
+            int, set[Key]
+        ] = {}  # values of a loop over the step that a group reads, without those that are kept anyway
+        self.whole: dict[int, set[Key]] = {}  # values of which an op reads the whole step
+        self.leaving: dict[int, set[tuple[int, Key]]] = {}  # (reader outside of the group, value)
+        self.collected: set[int] = set()  # groups of which a result collects the whole step
+        self.reduced: set[int] = set()  # groups of which an op other than a `Permute` reads the whole step
+        reads = [(reader, edge) for reader in graph for edge in reader.inputs if step in graph[edge.source].domain]
+        for reader, edge in reads:
+            if reader.id in legal and edge.source in legal:
+                self.groups.join(edge.source, reader.id)
+        stored: set[Key] = set()  # values of the loop that are kept for all its points anyway
+        for reader, edge in reads:
+            if edge.source in legal:
+                self._add_read(reader, edge)
+            elif reader.id in legal:
+                self.operands.setdefault(self.groups.of(reader.id), set()).add((edge.source, edge.output))
+                if _crosses(graph, reader, edge, step):
+                    stored.add((edge.source, edge.output))
+            elif isinstance(edge.by_step(graph[edge.source].domain)[step], Range):
                 stored.add((edge.source, edge.output))
-            if source.id in legal and reader.id in legal and step in reader.domain:
-                groups.join(source.id, reader.id)
-            elif reader.id in legal and step in reader.domain:
-                looped_reads.add((reader.id, (edge.source, edge.output)))
-            if source.id in legal and isinstance(index, Range) and step not in index.steps:
-                if isinstance(reader.op, ops.Output):
-                    collected.add(source.id)
-                else:
-                    whole.add((source.id, edge.output))
-                if not isinstance(reader.op, (ops.Output, ops.Permute)):
-                    reduced.add(source.id)
-    products = {groups.of(n) for n in reduced}  # a sum of products over the step becomes one product
-    heavy = {
-        groups.of(n)
-        for n in legal
-        if isinstance(graph[n].op, FASTER_AT_ONCE) and (groups.of(n) in products or not _is_of_each_point(graph, graph[n], step))
-    }
-    operands: dict[int, set[Key]] = {}  # by group
-    for reader_id, key in looped_reads:
-        operands.setdefault(groups.of(reader_id), set()).add(key)
-    read: dict[int, set[Key]] = {}  # by group
-    for key in whole:
-        read.setdefault(groups.of(key[0]), set()).add(key)
-    worthwhile = {
-        group
-        for group in read
-        if group not in operands or group in heavy or _size(graph, read[group]) >= _size(graph, operands[group] - stored)
-    }
-    worthwhile |= {groups.of(n) for n in collected} - operands.keys()
-    if not any(step in n.domain and n.id not in legal for n in graph if not isinstance(n.op, (ops.Input, ops.Output))):
-        worthwhile |= {groups.of(n) for n in legal if _is_of_a_fixed_matrix(graph, graph[n], step)}
-    worthwhile |= _before_the_loop(graph, step, legal, groups) - operands.keys()
-    worthwhile |= _products_before_the_loop(graph, step, legal, groups) - {
-        group for group in operands if operands[group] - stored
-    }
-    return {n for n in legal if groups.of(n) in worthwhile}
+        for values in self.operands.values():
+            values -= stored
+
+    def _add_read(self, reader: Node, edge: Edge) -> None:
+        """Note a read of a legal node."""
+        group, key = self.groups.of(edge.source), (edge.source, edge.output)
+        index = edge.by_step(self.graph[edge.source].domain)[self.step]
+        if reader.id not in self.legal:
+            self.leaving.setdefault(group, set()).add((reader.id, key))
+        if not isinstance(index, Range) or self.step in index.steps:
+            return
+        if isinstance(reader.op, ops.Output):
+            self.collected.add(group)
+        else:
+            self.whole.setdefault(group, set()).add(key)
+            if not isinstance(reader.op, ops.Permute):
+                self.reduced.add(group)
+
+    def worthwhile(self) -> set[int]:
+        """The nodes of the groups that are worth vectorizing.
+
+        A group is worth vectorizing if an op reads a whole step of it, or if a result (`Output`) collects the step. Operands from a
+        loop over the step would have to be kept until the loop ends. So a group with such operands is only worth it if an op reads a
+        whole step of it, and either the group is faster at once, or the values that are read are together as large as the operands.
+        Operands that are kept anyway do not count.
+
+        A group that only feeds a loop over the step is worth it too if it may be computed before that loop at little cost.
+        """
+        fed, faster = self.operands.keys(), self._faster_at_once()
+        groups = {
+            group
+            for group, values in self.whole.items()
+            if group not in fed or group in faster or _size(self.graph, values) >= _size(self.graph, self.operands[group])
+        }
+        groups |= self.collected - fed
+        if not _stays_a_loop(self.graph, self.step, self.legal):
+            groups |= self._with_a_fixed_matrix()
+        groups |= self._small_before_the_loop() - fed
+        groups |= self._products_before_the_loop() - {group for group in fed if self.operands[group]}
+        return {n for n in self.legal if self.groups.of(n) in groups}
+
+    def _faster_at_once(self) -> set[int]:
+        """The groups that contract, scan or sort. A product of a matrix and a vector that both vary with the step counts only if its
+        group is reduced: a sum of such products over the step becomes one product.
+        """
+        return {
+            group
+            for group, node in ((self.groups.of(n), self.graph[n]) for n in self.legal)
+            if isinstance(node.op, FASTER_AT_ONCE)
+            and (group in self.reduced or not _is_of_each_point(self.graph, node, self.step))
+        }
+
+    def _with_a_fixed_matrix(self) -> set[int]:
+        return {self.groups.of(n) for n in self.legal if _is_of_a_fixed_matrix(self.graph, self.graph[n], self.step)}
+
+    def _small_before_the_loop(self) -> set[int]:
+        """The groups with random draws or functions whose values are small, and are read only in the innermost loop over the step."""
+        kept = self._read_innermost({self.groups.of(n) for n in self.legal if isinstance(self.graph[n].op, MANY_OPERATIONS)})
+        return {group for group, values in kept.items() if sum(self._elements(key) for key in values) <= MOST_KEPT}
+
+    def _products_before_the_loop(self) -> set[int]:
+        """The groups with products by a fixed matrix that are read only in the innermost loop over the step.
+
+        All these products are one product of matrices before the loop. What is kept for it is not much larger than what it reads.
+        """
+        kept, read = self._read_innermost(self._with_a_fixed_matrix()), dict[int, dict[Key, int]]()
+        for n in self.legal if kept else ():
+            for edge in self.graph[n].inputs:
+                key, along = (edge.source, edge.output), _lies_along(self.graph, (edge.source, edge.output), self.step)
+                if edge.source not in self.legal and (along or self.step in self.graph[edge.source].domain):
+                    read.setdefault(self.groups.of(n), {})[key] = self._elements(key) // (NOMINAL if along else 1)
+        return {
+            group
+            for group in kept.keys() & read.keys()
+            if pays_to_multiply_before_the_loop(sum(map(self._elements, kept[group])), sum(read[group].values()))
+        }
+
+    def _read_innermost(self, candidates: set[int]) -> dict[int, set[Key]]:
+        """The values that other nodes read, for those of the candidates that are read only in the innermost loop over the step."""
+        innermost = innermost_steps(self.graph) if candidates else {}
+        return {
+            group: {key for _, key in reads}
+            for group, reads in self.leaving.items()
+            if group in candidates and all(innermost.get(reader) == self.step for reader, _ in reads)
+        }
+
+    def _elements(self, key: Key) -> int:
+        """The approximate number of elements of a value at all points of the step."""
+        return nominal(self.step.bound_expr * ops.product(self.graph[key[0]].outputs[key[1]].shape))
 
 
 def _smaller_than_operands(graph: Graph, step: Symbol, legal: set[int]) -> set[int]:
@@ -253,34 +302,6 @@ def _crosses(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> bool:
     return any(direction(graph, reader, edge, s) in ("<", ">") for s in outer)
 
 
-def _products_before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups[int]) -> set[int]:
-    """The groups with products of what varies with the step and of matrices that do not vary with it, read only in the innermost loop
-    over `step`: all their products together are one product of matrices. What is kept for it is not much larger than what is read.
-    """
-    candidates = {groups.of(n) for n in legal if _is_of_a_fixed_matrix(graph, graph[n], step)}
-    innermost = innermost_steps(graph) if candidates else {}
-    kept: dict[int, set[Key]] = {}
-    read: dict[int, set[Key]] = {}
-    for reader in graph:
-        for edge in reader.inputs:
-            source, key = graph[edge.source], (edge.source, edge.output)
-            inside = edge.source in legal and step in source.domain
-            if inside and reader.id not in legal:
-                kept.setdefault(groups.of(edge.source), set()).add(key)
-                if innermost.get(reader.id) != step:
-                    candidates.discard(groups.of(edge.source))
-            elif reader.id in legal and not inside and (step in source.domain or _lies_along(graph, key, step)):
-                read.setdefault(groups.of(reader.id), set()).add(key)
-    return {
-        group
-        for group in candidates & kept.keys() & read.keys()
-        if pays_to_multiply_before_the_loop(
-            sum(_elements(graph, key, step) for key in kept[group]),
-            sum(_elements(graph, key, step) // (NOMINAL if _lies_along(graph, key, step) else 1) for key in read[group]),
-        )
-    }
-
-
 def _lies_along(graph: Graph, key: Key, step: Symbol) -> bool:
     """Whether a value has a dimension for a step."""
     return step.bound_expr in graph[key[0]].outputs[key[1]].shape
@@ -292,27 +313,6 @@ def _is_of_a_fixed_matrix(graph: Graph, node: Node, step: Symbol) -> bool:
         return False
     fixed = next(edge for edge in node.inputs if step not in edge.steps)
     return graph.edge_rank(fixed) >= 2
-
-
-def _before_the_loop(graph: Graph, step: Symbol, legal: set[int], groups: Groups[int]) -> set[int]:
-    """The groups with random draws or functions whose values are small, and are read only in the innermost loop over `step`."""
-    candidates = {groups.of(n) for n in legal if isinstance(graph[n].op, MANY_OPERATIONS)}
-    innermost = innermost_steps(graph) if candidates else {}
-    kept: dict[int, set[Key]] = {}
-    for reader in graph:
-        for edge in reader.inputs:
-            if edge.source in legal and reader.id not in legal and step in graph[edge.source].domain:
-                kept.setdefault(groups.of(edge.source), set()).add((edge.source, edge.output))
-                if innermost.get(reader.id) != step:
-                    candidates.discard(groups.of(edge.source))
-    return {
-        group for group in candidates if group in kept and sum(_elements(graph, key, step) for key in kept[group]) <= MOST_KEPT
-    }
-
-
-def _elements(graph: Graph, key: Key, step: Symbol) -> int:
-    """The approximate number of elements of a value at all points of a step."""
-    return nominal(step.bound_expr * ops.product(graph[key[0]].outputs[key[1]].shape))
 
 
 def _size(graph: Graph, values: set[Key]) -> int:

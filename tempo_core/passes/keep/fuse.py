@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.ir import ops
@@ -42,14 +42,14 @@ class Fuse(Pass):
         exact, joined = exact_names(graph), _Joined(graph)
         islands, readers = _islands(graph, joined), graph.reader_ids()
         for island in islands:
-            _replace(graph, island, exact, readers, joined)
+            _Island(graph, island, exact, joined).replace(readers)
         return remove_dead(graph)
 
 
 class _Joined:
-    """The nodes of a graph that are cheap, and by node, whether each operand may be in its island. Computed once, as all stages ask for it.
+    """Which nodes are cheap, and which operands may be in the island of their reader. All stages ask for it, so it is computed once.
 
-    It stays right for the nodes of an island until that island is replaced.
+    The answers stay right for the nodes of an island until that island is replaced.
     """
 
     def __init__(self, graph: Graph):
@@ -66,7 +66,7 @@ class _Joined:
         return self._operands[reader][slot]
 
     def sources(self, graph: Graph, reader: Node) -> Iterator[int]:
-        """The nodes whose values a node reads at its own point, directly or through cheap operations (which belong to their reader)."""
+        """The nodes that a node reads at its own point. Cheap operations belong to their reader: what they read counts in their place."""
         for edge, joins in zip(reader.inputs, self._operands[reader.id], strict=True):
             if joins and edge.source in self.cheap:
                 yield from self.sources(graph, graph[edge.source])
@@ -121,7 +121,7 @@ def _is_cheap(graph: Graph, node: Node) -> bool:
 
 
 def _repeated_range(graph: Graph, edge: Edge, source: Node, reader: Node) -> Edge | None:
-    """A read of a range of repeated values as the repetition of a range, which is smaller; None where no single edge reads that range."""
+    """A read of a range of a `Broadcast`, as a `Broadcast` of a range of its operand, which is smaller. None if no edge reads that range."""
     (operand,) = source.inputs
     inner = read_at(operand, source.domain, edge)
     ranges = [step for step, at in edge.by_step(source.domain).items() if isinstance(at, Range)]
@@ -246,64 +246,79 @@ def _levels(inner: Nest, joined: _Joined) -> dict[Vertex, int]:
     return {part: level[k] for k, part in enumerate(inner.parts) if isinstance(part, Vertex)}
 
 
-def _replace(graph: Graph, members: list[int], exact: Mapping[int, str], readers: dict[int, list[int]], joined: _Joined) -> None:
-    """Put one `Dataflow` node in place of an island's nodes. Its outputs are the values that outside nodes read.
+class _Island:
+    """Nodes that become one `Dataflow` node. Its operands are what they read from outside, its outputs what is read outside of it.
 
-    The island's name lists the tensors in it that users named (`exact`). `readers` has the readers of each node, also afterwards.
+    `exact` has the names of the user's tensors, of which the island's name lists those in it.
     """
-    inside = set(members)
-    first = graph[members[-1]]
-    operands: dict[tuple[int, int, object], int] = {}
-    edges: list[Edge] = []
-    for n in members:
-        for slot, edge in enumerate(graph[n].inputs):
-            if not (edge.source in inside and joined.of(n, slot)):
-                key = (edge.source, edge.output, edge.index)
-                if key not in operands:
-                    operands[key] = len(edges)
-                    edges.append(edge)
-    slots = [graph.edge_type(e) for e in edges]
-    place: dict[tuple[int, int], int] = {}
-    instructions = []
-    for n in members:
-        node = graph[n]
-        arguments = tuple(
-            place[(e.source, e.output)] if e.source in inside and joined.of(n, slot) else operands[(e.source, e.output, e.index)]
-            for slot, e in enumerate(node.inputs)
+
+    def __init__(self, graph: Graph, members: list[int], exact: Mapping[int, str], joined: _Joined):
+        self.graph, self.members, self.inside = graph, members, set(members)
+        self.exact, self.joined = exact, joined
+        self.operands: dict[tuple[int, int, object], int] = {}  # (source, output, index) -> slot
+        self.edges: list[Edge] = []
+        for n, slot, edge in self._reads(members):
+            key = (edge.source, edge.output, edge.index)
+            if not self._is_inner(n, slot, edge) and key not in self.operands:
+                self.operands[key] = len(self.edges)
+                self.edges.append(edge)
+
+    def replace(self, readers: dict[int, list[int]]) -> None:
+        """Put the island in place of its nodes. `readers` has the readers of each node, also afterwards."""
+        outside = sorted({reader for n in self.members for reader in readers[n]} - self.inside)
+        outputs: dict[tuple[int, int], int] = {}
+        for n, slot, edge in self._reads(sorted((*outside, *self.members))):
+            if edge.source in self.inside and not self._is_inner(n, slot, edge):
+                outputs.setdefault((edge.source, edge.output), len(outputs))
+        graph, first = self.graph, self.graph[self.members[-1]]
+        op = ops.Dataflow(self._body(outputs))
+        island = graph.add(op, self.edges, domain=first.domain, name=self._name(outputs), where=first.where)
+        for reader in (graph[n] for n in (*outside, island.id)):
+            inputs = tuple(
+                replace(e, source=island.id, output=outputs[e.source, e.output]) if (e.source, e.output) in outputs else e
+                for e in reader.inputs
+            )
+            graph.put(reader.reading(inputs))
+        of_node = {n: output for (n, _), output in outputs.items()}
+        readers[island.id] = outside
+        for source in {edge.source for edge in graph[island.id].inputs}:
+            readers[source] = [*(n for n in readers[source] if n not in self.inside), island.id]
+        for n in self.members:
+            note(n, "fused with its neighbours in one statement", into=island.id, output=of_node.get(n, -1))
+            graph.nodes.pop(n, None)
+
+    def _reads(self, nodes: Iterable[int]) -> Iterator[tuple[int, int, Edge]]:
+        return ((n, slot, edge) for n in nodes for slot, edge in enumerate(self.graph[n].inputs))
+
+    def _is_inner(self, reader: int, slot: int, edge: Edge) -> bool:
+        """Whether a read is of a value of the island, by the island."""
+        return reader in self.inside and edge.source in self.inside and self.joined.of(reader, slot)
+
+    def _body(self, outputs: Iterable[tuple[int, int]]) -> Dataflowed:
+        """The nodes as instructions on slots: first the operands, then the results of each node."""
+        types = [self.graph.edge_type(e) for e in self.edges]
+        place: dict[tuple[int, int], int] = {}  # (node, output) -> slot
+        instructions = []
+        for node in (self.graph[n] for n in self.members):
+            arguments = tuple(
+                place[e.source, e.output] if self._is_inner(node.id, slot, e) else self.operands[e.source, e.output, e.index]
+                for slot, e in enumerate(node.inputs)
+            )
+            results = tuple(range(len(types), len(types) + len(node.outputs)))
+            place.update({(node.id, output): slot for output, slot in enumerate(results)})
+            types += node.outputs
+            instructions.append((node.op, arguments, results))
+        origins, lines = (
+            tuple((self.exact.get(n, ""), self.graph[n].where) for n in nodes)
+            for nodes in ([n for n, _ in outputs], self.members)
         )
-        results = tuple(range(len(slots), len(slots) + len(node.outputs)))
-        for output, slot in enumerate(results):
-            place[(n, output)] = slot
-        slots += node.outputs
-        instructions.append((node.op, arguments, results))
-    read: dict[tuple[int, int], int] = {}
-    outside = sorted({reader for n in members for reader in readers[n]} - inside)
-    for reader in (graph[n] for n in sorted((*outside, *members))):
-        for slot, edge in enumerate(reader.inputs):
-            if edge.source in inside and not (reader.id in inside and joined.of(reader.id, slot)):
-                read.setdefault((edge.source, edge.output), len(read))
-    origins = tuple((exact.get(n, ""), graph[n].where) for n, _ in read)
-    results = tuple(place[key] for key in read)
-    lines = tuple((exact.get(n, ""), graph[n].where) for n in members)
-    body = Dataflowed(
-        tuple(slots[: len(edges)]), tuple(instructions), results, tuple(slots), origins if any(map(any, origins)) else (), lines
-    )
-    computed = [n for n in members if n in exact and n not in joined.cheap]
-    exports = [n for n in members if n in exact and any(n == source for source, _ in read)]
-    input_names = {node.name for node in graph.inputs()}  # an element picked from an input is not computed here
-    name = label([exact[n] for n in computed if exact[n] not in input_names] or [exact[n] for n in computed or exports])
-    island = graph.add(ops.Dataflow(body), edges, domain=first.domain, name=name, where=first.where)
-    for reader in (graph[n] for n in (*outside, island.id)):
-        inputs = tuple(
-            replace(e, source=island.id, output=read[(e.source, e.output)]) if (e.source, e.output) in read else e
-            for e in reader.inputs
-        )
-        graph.put(reader.reading(inputs))
-    outputs = {n: output for (n, _), output in read.items()}
-    for n in members:
-        note(n, "fused with its neighbours in one statement", into=island.id, output=outputs.get(n, -1))
-    readers[island.id] = [reader for reader in outside if reader not in inside]
-    for source in {edge.source for edge in graph[island.id].inputs}:
-        readers[source] = [*(n for n in readers[source] if n not in inside), island.id]
-    for n in members:
-        graph.nodes.pop(n, None)
+        results = tuple(place[key] for key in outputs)
+        origins = origins if any(map(any, origins)) else ()
+        return Dataflowed(tuple(types[: len(self.edges)]), tuple(instructions), results, tuple(types), origins, lines)
+
+    def _name(self, outputs: Iterable[tuple[int, int]]) -> str:
+        computed = [n for n in self.members if n in self.exact and n not in self.joined.cheap]
+        read = {n for n, _ in outputs}
+        input_names = {node.name for node in self.graph.inputs()}  # an element picked from an input is not computed here
+        names = [self.exact[n] for n in computed if self.exact[n] not in input_names]
+        return label(names or [self.exact[n] for n in computed or [n for n in self.members if n in self.exact and n in read]])

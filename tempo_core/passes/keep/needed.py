@@ -1,4 +1,4 @@
-"""Needed points: between which points of a step each node is read, from the results back to what they need."""
+"""Needed points: the interval of a step in which each node is needed, computed from the results back to what they read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.relation import maximum_over, minimum_over
 from tempo_core.symbolic.proof import provably_nonnegative
 
-MOST_ROUNDS = 4  # after which an end that still moves counts as the end of the step: a recurrence needs all earlier points
+MOST_ROUNDS = 4  # an end that moves in a later round becomes the end of the step: a recurrence needs all earlier points
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Interval:
         return Interval(-_greatest(-self.first, -other.first, Expr.of(0)), _greatest(self.last, other.last, ends))
 
     def widened(self, other: Interval, whole: Interval) -> Interval:
-        """`other`, with the ends that differ from those of this interval moved to the ends of the step."""
+        """`other`, in which an end that differs from this interval's is moved to the end of the step."""
         first = other.first if other.first.terms == self.first.terms else whole.first
         return Interval(first, other.last if other.last.terms == self.last.terms else whole.last)
 
@@ -49,7 +49,7 @@ def _greatest(a: Expr, b: Expr, otherwise: Expr) -> Expr:
 
 
 def needed_points(graph: Graph, step: Symbol) -> dict[int, Interval]:
-    """For each node over `step` that is read at all, an interval with all its points that are needed."""
+    """By node over `step`, an interval that contains all its needed points. Nodes that nothing reads are left out."""
     whole = Interval(Expr.of(0), step.bound_expr - 1)
     intervals = {node.id: whole for node in graph if step in node.domain and must_run(node)}
     order = [graph[node_id] for node_id in reversed(forward_order(graph))]
@@ -85,7 +85,7 @@ def must_run(node: Node) -> bool:
 
 
 def read_points(graph: Graph, reader: Node, edge: Edge, step: Symbol, interval: Interval | None) -> Interval | None:
-    """The points of the step that a reader needs of a source, for the interval of its own points. None for none."""
+    """The points of a source that a reader needs along the step, if the reader runs at the points of `interval`. None for none."""
     index = edge.index[graph[edge.source].domain.steps.index(step)]
     return _read_points(reader.domain, edge.condition, index, step, interval)
 
@@ -111,7 +111,7 @@ def _read_points(domain: Domain, condition: Bool, index: Index, step: Symbol, in
 def _at(
     expr: Expr, domain: Domain, step: Symbol, interval: Interval | None, extreme: Callable[[Expr, Domain], Expr], otherwise: Expr
 ) -> Expr:
-    """The extreme value of an index over a reader's needed points; `otherwise` where no formula is known."""
+    """The extreme value of an index over a reader's needed points; `otherwise` if no formula gives it."""
     if not expr.steps:
         return expr
     if interval is not None and not (expr - step.expr).steps:

@@ -13,7 +13,7 @@ from tempo_core.passes.keep.cut import beyond_the_cut
 from tempo_core.prices import is_cheap_to_repeat, price_of_keeping
 from tempo_core.symbolic.domain import Index, Range
 
-_Value = tuple[int, tuple[Index, ...]]  # a node's value at the reader's point (without an index), or at another one
+_Value = tuple[int, tuple[Index, ...]]  # a node's value; without an index, it is the one at the reader's point
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Recompute(Pass):
     """Copy cheap operations from a loop to a later loop over the same step in the other direction, if less has to be kept then.
 
     Before: back-propagation through time reads values of the forward loop, which keeps them for all points of the step. After:
-    the backward loop computes some of them from others. What is kept is the cheapest set of values from which cheap operations
-    lead to all that is read: a minimum cut (`passes/keep/cut.py`). Comparisons, selections and sums are cheap (`prices.py`); the
-    same operands give the same bits again.
+    the backward loop computes some of them from others. Cheap operations lead from the values that are kept to all that are read. They
+    are the cheapest such set: a minimum cut (`passes/keep/cut.py`). Comparisons, selections and sums are cheap (`prices.py`). The same
+    operands give the same bits again.
 
     Rewrite: `m[t] = h[t - 1] > x[t]; ...; g[t] = where(m[t], g[t + 1], 0)` -> `g[t] = where(h[t - 1] > x[t], g[t + 1], 0)`
     """
@@ -57,7 +57,7 @@ def _sign(graph: Graph, nest: Nest) -> str:
 
 
 class _Loop:
-    """A loop, and what it reads of the loops beside it in `around`, the nodes inside of the next outer loop."""
+    """A loop, and what it reads of the loops `beside` it in the same outer loop. `around` are the nodes of the outer loop."""
 
     def __init__(self, graph: Graph, nest: Nest, beside: list[Nest], around: set[int]):
         assert nest.step is not None
@@ -127,7 +127,7 @@ class _Loop:
                     yield edge
 
     def _crossing(self, other: set[int]) -> set[int]:
-        """The nodes of the loops that run the other way, and those outside of loops that they need: their values are kept from there."""
+        """The nodes of the loops that run the other way, and the nodes outside of loops that these need. Their values would be kept."""
         crossing = set(other)
         for node_id in reversed(self.order):
             if node_id not in self.loop_of and any(reader.id in crossing for reader, _ in self.users[node_id]):
@@ -143,7 +143,7 @@ class _Loop:
         return self.step in source.domain and edge.is_own_point(source.domain)
 
     def _price(self, node: Node) -> int:
-        """What it costs to keep a node's value: little, if something reads a whole range of it, or the loop reads other points of it."""
+        """What it costs to keep a node's value. It is kept anyway if something reads a range of it, or the loop another point of it."""
         reads = [(reader, reader.inputs[slot]) for reader, slot in self.users[node.id]]
         is_kept = any(
             isinstance(edge.by_step(node.domain)[self.step], Range) or (reader.id in self.members and not self._is_own(edge))
@@ -152,7 +152,7 @@ class _Loop:
         return price_of_keeping(node, is_kept)
 
     def _with_followers(self, members: set[int]) -> set[int]:
-        """The nodes of the loop, those on no loop that read them at their own point, and those that only these read."""
+        """The nodes of the loop, and nodes outside of loops: those that read such nodes at their own point, or that only such nodes read."""
         members = set(members)
         plain = [n for n in self.order if n not in self.loop_of and self.step in self.graph[n].domain]
         for node_id in plain:

@@ -21,11 +21,11 @@ from tempo_core.symbolic.proof import provably_nonnegative
 class Trim(Pass):
     """Compute values of a step only between the first and the last point that is needed for a result.
 
-    If only `h[5]` is a result, its recurrence ends there; if only `h[0]` is one, it is not needed at all. An end that is a
-    number of points before the end of the step (in `x[t + 1] = f(x)`, f(x) is needed up to T - 2) counts as T - 2. Without the
-    trimmed point, the last iteration would run a part of the body, and would be compiled apart from the loop. Such a step is
-    left alone if the run finds out its end, or if much of its work is needed at the last point: there, the trimmed operations would be
-    the reason for a second copy of the body.
+    If only `h[5]` is a result, its recurrence ends there. If only `h[0]` is one, the recurrence is not needed at all.
+
+    In `x[t + 1] = f(x)`, f(x) is needed up to T - 2. (An end that is a number of points before that counts as T - 2 too.) If f(x) is not
+    computed at the last point, the last iteration runs a part of the body, which is compiled a second time. So f(x) is only trimmed
+    if little other work is needed at the last point. It is not trimmed if a run finds out the end of the step.
 
     Rewrite: `y[t] = g(x[t]); x[t + 1] = f(y[t], u[t + 1])` -> the same with `y` over `t where t <= T - 2`
     """
@@ -66,9 +66,9 @@ def _trimmed(graph: Graph, step: Symbol) -> Graph:
 
 
 def _far_ends(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) -> dict[int, Bool]:
-    """The conditions on nodes whose needed points end far before the step's, or begin far after its start.
+    """The conditions on nodes whose needed points end far before the end of the step, or begin far after its start.
 
-    Far is each distance that is not a number: `h[5]`, `h[T // 2]`, and a start at T - 5.
+    A distance is far if it depends on a bound, as for `h[5]`, `h[T // 2]`, and a start at T - 5.
     """
     conditions: dict[int, Bool] = {}
     for node_id, interval in intervals.items():
@@ -102,7 +102,7 @@ def _before_last(graph: Graph, step: Symbol, intervals: Mapping[int, Interval]) 
 
 
 def _moves_on(graph: Graph, node: Node, step: Symbol, unneeded: set[int]) -> bool:
-    """Whether a node is a recurrence that takes over values of earlier points: one more move costs less than a condition on each."""
+    """Whether a node is a recurrence that takes over values of earlier points. One more move costs less than a condition on each."""
     if not isinstance(node.op, ops.Merge):
         return False
     whole = Interval(Expr.of(0), step.bound_expr - 1)

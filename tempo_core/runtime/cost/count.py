@@ -146,12 +146,11 @@ class _Counting:
         """One execution of a statement. Where shapes vary, its costs are expressions of the statement's own steps."""
         node, branch = self.graph[statement[0]], statement[1]
         kernels = Kernels()
-        edges = node.inputs if branch is None else (node.inputs[branch],)
-        operands = [self.reading.read(edge, kernels) for edge in edges]
+        operands = [self.reading.read(edge, kernels) for edge in node.operands(branch)]
         if isinstance(node.op, Merge):
             self._move(node, operands[0], kernels, statement in selections)
         elif isinstance(node.op, (Output, Sink)):
-            for edge, operand in zip(edges, operands, strict=True):
+            for edge, operand in zip(node.inputs, operands, strict=True):
                 if not (operand.in_memory and self._is_result(node, edge)):
                     kernels.move(operand.reads, operand.bytes)
         else:
@@ -196,8 +195,7 @@ class _Counting:
         results: set[Key] = set()  # they are the caller's
         for place in self.places:
             node = self.graph[place.execute.node]
-            edges = node.inputs if place.execute.branch is None else (node.inputs[place.execute.branch],)
-            for key in ((e.source, e.output) for e in edges):
+            for key in ((e.source, e.output) for e in node.operands(place.execute.branch)):
                 results |= {key} if isinstance(node.op, Output) else set()
                 early.setdefault(key, place.number)
                 last[key] = max(last.get(key, 0), place.number)

@@ -73,12 +73,7 @@ class Interpreter:
     """
 
     def __init__(
-        self,
-        scheduled: Scheduled,
-        backend: Backend,
-        seed: int = 0,
-        watch: Watch | None = None,
-        repeated: Returned | None = None,
+        self, scheduled: Scheduled, backend: Backend, seed: int = 0, watch: Watch | None = None, repeated: Returned | None = None
     ):
         """`watch` looks for values that are not finite.
 
@@ -235,8 +230,7 @@ class Statement:
         self.graph, self.node, self.bounds, self.backend = interpreter.graph, node, interpreter.bounds, interpreter.backend
         self.seed, self.watch, self.repeated = interpreter.seed, interpreter.watch, interpreter.repeated
         self.places = [k for k, step in enumerate(node.domain.steps) if step not in self.graph.chosen]  # of the user's steps
-        edges = node.inputs if branch is None else (node.inputs[branch],)
-        self.readers = [Reader(interpreter.graph, node, edge, interpreter.bounds) for edge in edges]
+        self.readers = [Reader(interpreter.graph, node, edge, interpreter.bounds) for edge in node.operands(branch)]
         self.compute = self._kernel()
 
     def run(self, state: State, at: Coordinates) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -73,10 +73,9 @@ class Step:
     @property
     def operands(self) -> dict[str, Array]:
         """The values that the statement read, by the text of each read: `{"h[2]": ..., "x[0:3]": ...}`."""
-        node, branch = self._ran.node, self._ran.branch
-        edges = node.inputs if branch is None else (node.inputs[branch],)
+        node = self._ran.node
         env = dict(zip(node.domain.steps, self._ran.point, strict=True))
-        labels = [self._program.read(edge, env) for edge in edges]
+        labels = [self._program.read(edge, env) for edge in node.operands(self._ran.branch)]
         return dict(zip(labels, self._ran.operands, strict=True))
 
     @property

@@ -16,7 +16,6 @@ from typing import TypeAlias, Union
 
 from tempo_core.ir.graph import Graph, Key
 from tempo_core.ir.ops import Merge, Output
-from tempo_core.runtime.lower.registers import operands
 from tempo_core.runtime.staged.host import Chunks, Fetch, HostCall, HostIf, HostItem, HostLoop, Segment
 from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.tidy import Limits, decided
@@ -126,7 +125,7 @@ class Alive:
     def _operands(self, execute: Execute, loops: Loops, conditions: tuple[Bool, ...] = ()) -> None:
         steps = self.graph[execute.node].domain.steps
         at: dict[Symbol, IntoExpr] = {**self._numbers, **dict(zip(steps, execute.point, strict=True))}
-        for edge in operands(execute, self.graph):
+        for edge in self.graph[execute.node].operands(execute.branch):
             point = tuple(index.expr.substitute(at) if isinstance(index, Point) else None for index in edge.index)
             self.reads.setdefault((edge.source, edge.output), set()).add(Access(loops, point, conditions))
 

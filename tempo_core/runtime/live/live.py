@@ -217,8 +217,7 @@ class Run(Generic[R]):
             )
         if self._keeps_values:
             raise StateError(
-                "a run with check_numerics=True cannot be saved",
-                hint="leave check_numerics out of the config: tp.Config()",
+                "a run with check_numerics=True cannot be saved", hint="leave check_numerics out of the config: tp.Config()"
             )
         for name, function in self._functions.items():
             if function.state is None and function.is_stateful:

@@ -37,9 +37,7 @@ class Use:
 def order(slots: Sequence[int], rank: int, readers: Sequence[Reader]) -> tuple[int, ...]:
     """The dimensions of a store in the order in which they lie. `slots` are those along each step, `rank` is that of a value.
 
-    `readers` are the reads of ranges.
-
-    Of orders that are equally good, the one with slots first is taken: then a value is one piece.
+    `readers` are the reads of ranges. Of orders that are equally good, the one with slots first is taken: then a value is one piece.
     """
     leading = [k for k, count in enumerate(slots) if count > 1]
     uses = [
@@ -64,7 +62,7 @@ def _orders(leading: int, rank: int) -> Iterator[tuple[int, ...]]:
 
 
 def _dimensions(edge: Edge, leading: Sequence[int], rank: int) -> dict[int, int]:
-    """The dimension of an operand for each dimension of the store that it has: ranges come first, and points have none."""
+    """By dimension of a store, the dimension of an operand. An operand has its ranges first, and no dimension for a point."""
     ranges = [k for k, index in enumerate(edge.index) if isinstance(index, Range)]
     of_slots = {place: ranges.index(k) for place, k in enumerate(leading) if k in ranges}
     return of_slots | {len(leading) + k: len(ranges) + k for k in range(rank)}

@@ -44,8 +44,7 @@ class Liveness:
 
     def reads(self, execute: Execute) -> frozenset[Key]:
         """The stores that a statement reads. Constants and inputs are not stores."""
-        node = self.graph[execute.node]
-        edges = node.inputs if execute.branch is None else (node.inputs[execute.branch],)
+        edges = self.graph[execute.node].operands(execute.branch)
         return frozenset((e.source, e.output) for e in edges if (e.source, e.output) in self.storage)
 
     def of(self, item: Item) -> Effects:

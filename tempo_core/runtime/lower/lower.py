@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from tempo_core.ir.ops import Dot, End, Merge, Output
 from tempo_core.runtime.lower import padding
 from tempo_core.runtime.lower.one_way import marked
 from tempo_core.runtime.lower.placement import Placement, Stores, maximum, minimum
-from tempo_core.runtime.lower.registers import Operand, Place, Registers, operands, place, registers
+from tempo_core.runtime.lower.registers import Operand, Place, Registers, place, registers
 from tempo_core.runtime.lower.unroll import Unrolled
 from tempo_core.runtime.numerics import FLAG, traced_flag
 from tempo_core.runtime.staged.chunks import counted_steps
@@ -39,6 +40,18 @@ class _Latest:
     place: Place
     counters: StepValues
     value: Any
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What an item reads beside its stores: the arrays that are fed, the seed, and the values of loop counters."""
+
+    inputs: Mapping[str, Any]
+    seed: Any
+    counters: StepValues
+
+    def at(self, counter: Symbol, value: Any) -> Frame:
+        return replace(self, counters={**self.counters, counter: value})
 
 
 class Lowering(Placement):
@@ -65,84 +78,62 @@ class Lowering(Placement):
 
     # -- items --------------------------------------------------------------------------------------------------------
 
-    def run(
-        self, item: Item, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
-    ) -> None:
+    def run(self, item: Item, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         """Run an item on `stores`, in place. `live` are the stores that are needed after the item."""
-        counters = self.now(counters, stores)
+        frame = replace(frame, counters=self.now(frame.counters, stores))
         if isinstance(item, Block):
-            self._block(item, stores, inputs, counters, seed, live)
+            self._block(item, stores, frame, live)
         elif isinstance(item, Loop):
             with loop_scope(loop_label(item)):
-                self._loop(item, stores, inputs, counters, seed, live)
+                self._loop(item, stores, frame, live)
         elif isinstance(item, If):
-            self._if(item, stores, inputs, counters, seed, live)
+            self._if(item, stores, frame, live)
         elif isinstance(item, Execute):
-            self.execute(item, stores, inputs, counters, seed)
+            self.execute(item, stores, frame)
 
-    def execute(
-        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any = None
-    ) -> None:
+    def execute(self, execute: Execute, stores: Stores, frame: Frame, predicate: Any = None) -> None:
         """Run a statement; where `predicate` does not hold, its store stays as it is."""
         with statement_scope(execute.node, execute.branch):
-            self._execute(execute, stores, inputs, counters, seed, predicate)
+            self._execute(execute, stores, frame, predicate)
 
-    def _block(
-        self, block: Block, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
-    ) -> None:
+    def _block(self, block: Block, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         after = [live]
         for child in reversed(block.children):
             effects = self.liveness.of(child)
             after.append((after[-1] - effects.defines) | effects.needs)
         for child, needed in zip(block.children, reversed(after[:-1]), strict=True):
-            self.run(child, stores, inputs, counters, seed, needed)
+            self.run(child, stores, frame, needed)
 
-    def _loop(
-        self, loop: Loop, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
-    ) -> None:
+    def _loop(self, loop: Loop, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
         if self.unrolled.writes_out(loop):
             needs = live | self.liveness.of(loop.body).needs
             for at in range(loop.start.constant, loop.stop.constant, loop.step):
-                self.run(loop.body, stores, inputs, {**counters, loop.counter: at}, seed, needs)
+                self.run(loop.body, stores, frame.at(loop.counter, at), needs)
             return
-        handed = self._registers(loop, live)
-        effects = handed.effects(self.liveness)
+        registers = self._registers(loop, live)
+        effects = registers.effects(self.liveness)
         carried = [*sorted(effects.writes & (effects.needs | live)), *self._flag(stores)]
-        needed = frozenset(carried) | handed.needs_at_end(self.liveness)
+        needed = frozenset(carried) | registers.needs_at_end(self.liveness)
         outer = dict(stores)
-        start, stop = (self.value(e, counters) for e in (loop.start, loop.stop))
+        start, stop = (self.value(e, frame.counters) for e in (loop.start, loop.stop))
 
         def body(count: Any, state: tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]) -> Any:
-            before = self.read_at_once, self._handed
             arrays, last, values = state
-            inner = dict(outer)
-            inner.update(zip(carried, arrays, strict=True))
+            inner = {**outer, **dict(zip(carried, arrays, strict=True))}
             at = count if loop.step == 1 else start + count * loop.step
-            self.read_at_once = self._ranges_in(loop.body)
-            of_key = dict(zip(handed.last, last, strict=True))
-            self._handed = {**self._handed, **{operand: of_key[key] for operand, key in handed.readers.items()}}
-            self._handed.update({(id(merge), 0): value for merge, value in zip(handed.merges, values, strict=True)})
-            self.run(handed.body, inner, inputs, {**counters, loop.counter: at}, seed, needed)
-            self.read_at_once, self._handed = before
-            following = {**counters, loop.counter: at + loop.step}
-            last = tuple(self._latest[key].value for key in handed.last)
-            values = tuple(
-                self._latest[handed.of_last[id(merge)]].value
-                if id(merge) in handed.of_last
-                else self.operands(merge, inner, inputs, following)[0]
-                for merge in handed.merges
-            )
-            return tuple(inner[k] for k in carried), last, values
+            with self._taking_over(loop, registers, last, values):
+                self.run(registers.body, inner, frame.at(loop.counter, at), needed)
+            handed = self._handed_on(registers, inner, frame.at(loop.counter, at + loop.step))
+            return tuple(inner[k] for k in carried), *handed
 
         for key in carried:
             stores[key] = stores[key] if key in stores else self.zeros(key)
-        earlier = {**counters, loop.counter: start - loop.step}
-        last = tuple(self._value_at(key, place, stores, earlier) for key, place in handed.last.items())
-        at_start = {**counters, loop.counter: start}
-        values = tuple(self._value_at((merge.node, 0), merge.point, stores, at_start) for merge in handed.merges)
+        earlier, at_start = (frame.at(loop.counter, at).counters for at in (start - loop.step, start))
+        last = tuple(self._value_at(key, place, stores, earlier) for key, place in registers.last.items())
+        values = tuple(self._value_at((merge.node, 0), merge.point, stores, at_start) for merge in registers.merges)
         initial = (tuple(stores[k] for k in carried), last, values)
         if loop.stop.symbols & self.ends.keys():
-            final = self._until(loop, start, counters, body, carried, initial)
+            final = self._until(loop, start, frame.counters, body, carried, initial)
         elif loop.step == 1:
             final, _, _ = lax.fori_loop(start, stop, body, initial)
         else:
@@ -150,6 +141,28 @@ class Lowering(Placement):
         if self.is_differentiable and not (is_static(start) and is_static(stop)):
             final = self._one_way(loop, final)
         stores.update(zip(carried, final, strict=True))
+
+    @contextmanager
+    def _taking_over(self, loop: Loop, registers: Registers, last: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
+        """The trace of one iteration, in which operands are those that the iteration before handed on: `last` and `values`."""
+        before = self.read_at_once, self._handed
+        self.read_at_once = self._ranges_in(loop.body)
+        of_key = dict(zip(registers.last, last, strict=True))
+        of_readers = {operand: of_key[key] for operand, key in registers.readers.items()}
+        of_merges = {(id(merge), 0): value for merge, value in zip(registers.merges, values, strict=True)}
+        self._handed = {**self._handed, **of_readers, **of_merges}
+        yield
+        self.read_at_once, self._handed = before
+
+    def _handed_on(self, registers: Registers, stores: Stores, following: Frame) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What an iteration hands to the `following` one: the last values of stores, and the values of merges."""
+
+        def of_merge(merge: Execute) -> Any:
+            if id(merge) in registers.of_last:
+                return self._latest[registers.of_last[id(merge)]].value
+            return self.operands(merge, stores, following.inputs, following.counters)[0]
+
+        return tuple(self._latest[key].value for key in registers.last), tuple(map(of_merge, registers.merges))
 
     def _until(self, loop: Loop, start: Any, counters: StepValues, body: Any, carried: Sequence[Key], initial: Any) -> Any:
         """A loop whose end its own body may find out: the end is looked at before each iteration."""
@@ -202,29 +215,26 @@ class Lowering(Placement):
         keys = {(edge.source, edge.output) for edge in ranges} & self.storage.keys()
         return frozenset(key for key in keys if prices.pays_to_write_alone(self.bytes(key), on_cpu))
 
-    def _if(
-        self, item: If, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, live: frozenset[Key]
-    ) -> None:
-        condition = item.condition.evaluate(counters, minimum, maximum)
+    def _if(self, item: If, stores: Stores, frame: Frame, live: frozenset[Key]) -> None:
+        condition = item.condition.evaluate(frame.counters, minimum, maximum)
         other = item.orelse or Block()
         if is_static(condition):
-            self.run(item.then if condition else other, stores, inputs, counters, seed, live)
+            self.run(item.then if condition else other, stores, frame, live)
             return
         if self._only_moves(item.then) and self._only_moves(other):
             for predicate, block in ((condition, item.then), (jnp.logical_not(condition), other)):
                 for child in block.children:
                     assert isinstance(child, Execute)
                     self._ensure(child, stores)
-                    self.execute(child, stores, inputs, counters, seed, predicate)
+                    self.execute(child, stores, frame, predicate)
             return
         changed = self.liveness.of(item.then).writes | self.liveness.of(other).writes
         written = [*sorted(changed & (live | self.liveness.of(item).needs)), *self._flag(stores)]
 
         def branch(block: Block) -> Any:
             def function(state: tuple[Any, ...]) -> tuple[Any, ...]:
-                inner = dict(stores)
-                inner.update(zip(written, state, strict=True))
-                self.run(block, inner, inputs, counters, seed, frozenset(written))
+                inner = {**stores, **dict(zip(written, state, strict=True))}
+                self.run(block, inner, frame, frozenset(written))
                 return tuple(inner[k] for k in written)
 
             return function
@@ -234,12 +244,12 @@ class Lowering(Placement):
         stores.update(zip(written, final, strict=True))
 
     def now(self, counters: StepValues, stores: Stores) -> StepValues:
-        """The counters, with the last points of steps as far as it is known now where they end."""
+        """The counters, with the last points of the steps that end early: the greatest possible ones, until an end is known."""
         present = {counter: stores[key] for counter, key in self.ends.items() if key in stores}
         return {**counters, **present} if present else counters
 
     def _flag(self, stores: Stores) -> tuple[Key, ...]:
-        """The store that notes values that are not finite, and those of the last points of steps, if the program has them."""
+        """The store that notes values that are not finite, and the stores of the last points of steps, if the program has them."""
         return tuple(key for key in (FLAG, *self.ends.values()) if key in stores)
 
     def _only_moves(self, block: Block) -> bool:
@@ -272,7 +282,7 @@ class Lowering(Placement):
         return [read(position, edge) for position, edge in enumerate(self.edges(execute))]
 
     def _latest_value(self, edge: Edge, execute: Execute, stores: Stores, counters: StepValues) -> Any:
-        """The value that an edge reads, if its store took it last: it need not be read back."""
+        """The value that an edge reads, if it is the last one that its store took. It need not be read back then."""
         key = (edge.source, edge.output)
         latest = self._latest.get(key)
         if latest is None or stores.get(key) is not latest.array:
@@ -288,7 +298,7 @@ class Lowering(Placement):
 
     def edges(self, execute: Execute) -> tuple[Edge, ...]:
         """The edges that a statement reads."""
-        return operands(execute, self.graph)
+        return self.graph[execute.node].operands(execute.branch)
 
     def _end(self, node: Node, holds: Any, stores: Stores, env: StepValues) -> None:
         """Note that a step ends at a point, if the condition holds there."""
@@ -297,32 +307,27 @@ class Lowering(Placement):
         key = self.ends[chosen_value(last)]
         stores[key] = jnp.where(holds, jnp.minimum(stores[key], jnp.asarray(env[step], jnp.int32)), stores[key])
 
-    def _execute(
-        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any, predicate: Any
-    ) -> None:
+    def _execute(self, execute: Execute, stores: Stores, frame: Frame, predicate: Any) -> None:
         node = self.graph[execute.node]
-        env = self.point(execute, counters)
+        env = self.point(execute, frame.counters)
+        operands = self.operands(execute, stores, frame.inputs, frame.counters)
         if isinstance(node.op, End):
-            self._end(node, self.operands(execute, stores, inputs, counters)[0], stores, env)
+            self._end(node, operands[0], stores, env)
             return
-        results = self._results(execute, stores, inputs, counters, seed)
+        results = self._results(node, operands, env, frame.seed)
         if FLAG in stores and isinstance(node.op, (Merge, Output)):
             seen = traced_flag(results)
             stores[FLAG] = stores[FLAG] | (seen if predicate is None else jnp.where(predicate, seen, 0))
         for output, result in enumerate(results):
             self.write((node.id, output), result, stores, env, predicate)
             if predicate is None and self.liveness.is_store((node.id, output)):
-                self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, counters, result)
+                self._latest[node.id, output] = _Latest(stores[node.id, output], execute.point, frame.counters, result)
 
-    def _results(
-        self, execute: Execute, stores: Stores, inputs: Mapping[str, Any], counters: StepValues, seed: Any
-    ) -> tuple[Any, ...]:
-        """What a statement computes, or moves."""
-        node = self.graph[execute.node]
-        operands = self.operands(execute, stores, inputs, counters)
+    def _results(self, node: Node, operands: Sequence[Any], env: StepValues, seed: Any) -> tuple[Any, ...]:
+        """What a node computes, or moves."""
         if isinstance(node.op, (Merge, Output)):
             return tuple(operands)
         if isinstance(node.op, Dot) and (shares := shares_of(*map(self.graph.edge_type, node.inputs))) is not None:
             left, right = operands
-            return (dot(Setting(self.backend, self.point(execute, counters), seed), node.op, left, right, shares),)
-        return tuple(self.backend.kernel(node.op, operands, self.point(execute, counters), seed))
+            return (dot(Setting(self.backend, env, seed), node.op, left, right, shares),)
+        return tuple(self.backend.kernel(node.op, operands, env, seed))

@@ -19,7 +19,7 @@ def matters(node: Node, position: int, dimension: int, length: Expr) -> bool:
     """Whether a result of a node depends on the elements of an operand past `length` along a dimension. True in doubt."""
     if not isinstance(node.op, Dataflow):
         return True
-    padded: dict[int, frozenset[int]] = {position: frozenset((dimension,))}  # by slot: its dimensions with such elements
+    padded: dict[int, frozenset[int]] = {position: frozenset((dimension,))}  # by slot: its dimensions with undefined elements
     for op, sources, targets in node.op.body.instructions:
         operands = [padded.get(source, frozenset()) for source in sources]
         if not any(operands):
@@ -32,7 +32,7 @@ def matters(node: Node, position: int, dimension: int, length: Expr) -> bool:
 
 
 def _padded_result(op: Op, operands: Sequence[frozenset[int]], ranks: Sequence[int], length: Expr) -> frozenset[int] | None:
-    """The dimensions of a result past whose `length` anything may stand; None if it may then stand in other places too."""
+    """The dimensions of a result with undefined elements past `length`. None if undefined elements may stand in other places too."""
     dimensions = operands[0]
     if isinstance(op, Where) and op.length == length and not operands[0] and not operands[2]:
         return operands[1] - {op.axis}

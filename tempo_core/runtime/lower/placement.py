@@ -25,8 +25,8 @@ from tempo_core.schedule import Storage
 from tempo_core.symbolic.domain import Point, Range
 from tempo_core.symbolic.expr import Expr, StepValues, Symbol
 
-# A value, or an array of the values in several slots, in the dimensions' order of `Placement.layout`; of a split store, one of them
-# for each slot of the step along which it is split.
+# A value, or an array of the values in several slots, whose dimensions lie in the order of `Placement.layout`. A split store has
+# several of them: one for each slot of the step along which it is split.
 Stores = dict[Key, Any]
 
 
@@ -143,15 +143,7 @@ class Placement:
         if isinstance(source.op, Input):
             value = inputs[source.op.name]
             return Parts(value) if source.op.name in self.unrolled.inputs else value
-        key, rank = (edge.source, edge.output), len(edge.index)
-        if isinstance(source.op, Constant):  # the same value at all points
-            storage, slots = Storage("register", (1,) * rank), (1,) * rank
-            value = self.backend.kernel(source.op, (), self.bounds, 0)[0]
-            axes = list(range(value.ndim))
-        else:
-            storage, slots, axes = self.storage[key], self.slots(key), list(self.layout(key))
-            points = [index.expr if isinstance(index, Point) else None for index in edge.index]
-            value = stores[key][self._part(key, points, env)] if key in self.unrolled.stores else stores[key]
+        value, storage, slots, axes = self._stored(edge, stores, env)
         bounds = [self.bounds[step.bound_symbol] for step in source.domain.steps]
         dimensions = list(itertools.accumulate((s > 1 for s in slots), initial=0))  # the logical dimension of a step with slots
         for k, index in enumerate(edge.index):  # points first: then a range is gathered from their part of the store alone
@@ -177,14 +169,21 @@ class Placement:
                 masks.append((len(spans), self._inside(index, size, env)))
             spans.append(dimension)
         order = spans + sorted(set(axes) - set(spans))
-        if order != axes:
-            value = jnp.transpose(value, [axes.index(k) for k in order])
-        for position, inside in masks:
-            shape = [1] * value.ndim
-            shape[position] = inside.shape[0]
-            mask = jnp.broadcast_to(inside.reshape(shape), value.shape)
+        value = value if order == axes else jnp.transpose(value, [axes.index(k) for k in order])
+        for axis, inside in masks:
+            mask = jnp.broadcast_to(inside.reshape([-1 if k == axis else 1 for k in range(value.ndim)]), value.shape)
             value = jnp.where(mask, value, jnp.zeros(value.shape, value.dtype))
         return value
+
+    def _stored(self, edge: Edge, stores: Stores, env: StepValues) -> tuple[Any, Storage, tuple[int, ...], list[int]]:
+        """The array that has the value of an edge, its storage and slots, and its logical dimensions in the order in which they lie."""
+        op, key, rank = self.graph[edge.source].op, (edge.source, edge.output), len(edge.index)
+        if isinstance(op, Constant):  # the same value at all points
+            value = self.backend.kernel(op, (), self.bounds, 0)[0]
+            return value, Storage("register", (1,) * rank), (1,) * rank, list(range(value.ndim))
+        points = [index.expr if isinstance(index, Point) else None for index in edge.index]
+        value = stores[key][self._part(key, points, env)] if key in self.unrolled.stores else stores[key]
+        return value, self.storage[key], self.slots(key), list(self.layout(key))
 
     def _part(self, key: Key, point: Sequence[Expr | None], env: StepValues) -> int:
         """The number of the array of a split store that holds a point."""

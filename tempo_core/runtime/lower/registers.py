@@ -35,8 +35,9 @@ Place = tuple[Expr, ...]  # a point, in loop counters
 class Registers:
     """What a loop hands from one iteration to the next, and its `body` without the conditions that are superfluous then.
 
-    `last` are the stores of which an iteration reads what the iteration before wrote, with the place of the write; `readers` are the
-    operands that do. `merges` read their value at the end of the iteration before. Those in `of_last` read what it wrote into a store.
+    The operands `readers` read a value that the iteration before wrote into a store. `last` has these stores, each with the place of
+    the write. `merges` get their values at the end of the iteration before. `of_last` has those merges whose value that iteration wrote
+    into a store, each with the store.
     """
 
     body: Block
@@ -65,7 +66,8 @@ def registers(
 ) -> Registers:
     """The values that the iterations of a loop hand to the next ones. Stores that are `split` into several arrays are left out.
 
-    A single value that is `live`, needed after the loop, is carried anyway. It would be copied into a second entry of the carry.
+    Merges of a single value that is `live` (needed after the loop) are left out too. The loop carries that value anyway, and a merge
+    would carry a copy of it.
     """
     children: list[Item] = []
     merges: list[Execute] = []
@@ -87,9 +89,9 @@ def registers(
     before = {key: tuple(e.substitute({counter: counter.expr - loop.step}) for e in at) for key, at in places.items()}
     readers: dict[Operand, Key] = {}
     of_last: dict[int, Key] = {}
-    read: set[Key] = set()  # in another way: a loop that reads and writes a store gains nothing from a register
+    read: set[Key] = set()  # stores that are read at other places too: a loop that reads and writes a store gains nothing
     for leaf in (leaf for leaf in leaves(body) if isinstance(leaf, Execute)):
-        for position, edge in enumerate(operands(leaf, graph)):
+        for position, edge in enumerate(graph[leaf.node].operands(leaf.branch)):
             key = (edge.source, edge.output)
             if key not in places:
                 continue
@@ -102,12 +104,6 @@ def registers(
                 read.add(key)
     readers = {operand: key for operand, key in readers.items() if key not in read}
     return Registers(body, {key: places[key] for key in readers.values()}, readers, tuple(merges), of_last)
-
-
-def operands(execute: Execute, graph: Graph) -> tuple[Edge, ...]:
-    """The edges that a statement reads."""
-    node = graph[execute.node]
-    return node.inputs if execute.branch is None else (node.inputs[execute.branch],)
 
 
 def _merges_after_first(item: Item, loop: Loop) -> list[Execute]:

@@ -136,7 +136,7 @@ class _Access:
 
 
 def _split(accesses: Iterable[_Access], loops: Iterable[Loop]) -> dict[Name, int]:
-    """The arrays that can be split once `loops` are written out, and the axis: all accesses are at numbers then, not all at one."""
+    """The arrays that can be split once `loops` are written out, with the axis. Along it, all accesses are at numbers, not all at one."""
     counters = {id(loop): loop.counter for loop in loops}
     by_array: dict[Name, list[_Access]] = {}
     for access in accesses:
@@ -160,8 +160,7 @@ def _accesses(
     """What a statement reads and writes."""
     node = graph[execute.node]
     point: dict[Symbol, IntoExpr] = {**bounds, **dict(zip(node.domain.steps, execute.point, strict=True))}
-    edges = node.inputs if execute.branch is None else (node.inputs[execute.branch],)
-    for position, edge in enumerate(edges):
+    for position, edge in enumerate(node.operands(execute.branch)):
         source, key = graph[edge.source].op, (edge.source, edge.output)
         if isinstance(source, Input):
             yield from (_Access(source.name, at, around) for at in _picked(node, position, point))

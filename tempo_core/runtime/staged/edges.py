@@ -153,10 +153,7 @@ def _parts(item: HostItem, later: Sequence[HostItem], graph: Graph, effects: Eff
     needed, rest = _split(item, call.slot, effects)
     if not needed or not any(prices.is_worth_a_launch(graph[leaf.node]) for part in rest for leaf in statements(part)):
         return [item]
-    return [
-        Segment(item.number, item.counters, item.puts, needed),
-        Segment(item.number, item.counters, [], rest),
-    ]
+    return [Segment(item.number, item.counters, item.puts, needed), Segment(item.number, item.counters, [], rest)]
 
 
 def _split(segment: Segment, slot: int, effects: EffectsOf) -> tuple[list[Item | Fetch], list[Item | Fetch]]:

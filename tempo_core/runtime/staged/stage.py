@@ -32,7 +32,7 @@ from tempo_core.ir.names.naming import label, names
 from tempo_core.ir.ops import End, Input, Output, Sink, Udf
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.lower.liveness import Effects
-from tempo_core.runtime.lower.lower import Lowering
+from tempo_core.runtime.lower.lower import Frame, Lowering
 from tempo_core.runtime.lower.placement import Stores
 from tempo_core.runtime.lower.unroll import Unrolled, unrolled
 from tempo_core.runtime.numerics import FLAG, traced_flag
@@ -88,40 +88,26 @@ class Staged:
         """
         self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
+        self.spread, self.executables = spread, kept
+        self.compiles = 0
+        self.loads = 0  # XLA programs that came from disk
+        self.compile_seconds = 0.0
         self.outputs: list[tuple[int, int]] = []  # (position, slot); each is fetched at its place, as its store may be used again
         self.slots = 0  # the number of places for operands and results of calls, and for outputs
-        outside = {id(item) for item in _outside(scheduled.root)}
-        every = [leaf for leaf in leaves(scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
-        self.kept_outputs = {
-            (leaf.node, 0) for leaf in every if id(leaf) not in outside
-        }  # outputs inside of loops: their stores live to the end
+        self.kept_outputs = self._outputs_in_loops()
         storage = {**scheduled.storage, **{key: Storage("register", ()) for key in self.kept_outputs}}
-        on_cpu = jax.default_backend() == "cpu"
         self.unrolled = Unrolled()
         if "unroll" not in disable:
+            on_cpu = jax.default_backend() == "cpu"
             self.unrolled = unrolled(scheduled.root, self.graph, storage, scheduled.bounds, on_cpu)
-        self.spread = spread
         self.lowering = Lowering(scheduled.graph, storage, scheduled.bounds, backend, self.unrolled, disable, spread)
         self.lowering.is_differentiable = is_differentiable
         items = self._split(scheduled.root, tuple(map(chosen_value, self.graph.chosen)))
         self.kept = {} if "keep" in disable else self._keep(items)
-        items = self._without_empty(items)
-        if "join" not in disable and not self.lowering.ends:  # what ends a step has no effect on stores that would keep its place
-            items = joined(early(items, self._item_effects, self._put_effects), self.graph)
-            items = awaited_first(items, self.graph, self._item_effects)
-        if opened_at is not None:
-            items = opened(items, self.graph, *opened_at, self.unrolled.writes_out)
-        if "chunk" not in disable and launch_seconds is not None:
-            most = {chosen_value(step): scheduled.bounds[step.bound_symbol] - 1 for step in self.graph.chosen}
-            items = cut(items, self.graph, {**self.lowering.bounds, **most}, launch_seconds, self._stays_whole)
-        self.items = items
-        self.segments = list(segments(items))
+        self.items = self._launches(self._without_empty(items), launch_seconds, opened_at)
+        self.segments = list(segments(self.items))
         for number, segment in enumerate(self.segments):
             segment.number = number
-        self.compiles = 0
-        self.loads = 0  # XLA programs that came from disk
-        self.compile_seconds = 0.0
-        self.executables = kept
         self.store_keys = self._persistent()
         created = {key for segment in self.segments for key in segment.creates}
         self._passed = [key for key in self.store_keys if key not in self.kept and key not in created]
@@ -134,6 +120,28 @@ class Staged:
         self._zeros: Callable[[], list[Any]] | None = None
 
     # -- planning -----------------------------------------------------------------------------------------------------
+
+    def _outputs_in_loops(self) -> set[Key]:
+        """The outputs inside of loops: their stores live to the end of the program."""
+        outside = {id(item) for item in _outside(self.scheduled.root)}
+        every = [leaf for leaf in leaves(self.scheduled.root) if isinstance(leaf, Execute) and self._is_output(leaf)]
+        return {(leaf.node, 0) for leaf in every if id(leaf) not in outside}
+
+    def _launches(
+        self, items: list[HostItem], launch_seconds: float | None, opened_at: tuple[str | None] | None
+    ) -> list[HostItem]:
+        """The items with segments that are joined with their neighbours, opened where runs can stop, and cut if they take long."""
+        if (
+            "join" not in self.disable and not self.lowering.ends
+        ):  # what ends a step has no effect on stores that would keep its place
+            items = joined(early(items, self._item_effects, self._put_effects), self.graph)
+            items = awaited_first(items, self.graph, self._item_effects)
+        if opened_at is not None:
+            items = opened(items, self.graph, *opened_at, self.unrolled.writes_out)
+        if "chunk" not in self.disable and launch_seconds is not None:
+            most = {chosen_value(step): self.scheduled.bounds[step.bound_symbol] - 1 for step in self.graph.chosen}
+            items = cut(items, self.graph, {**self.lowering.bounds, **most}, launch_seconds, self._stays_whole)
+        return items
 
     def _stays_whole(self, loop: Loop) -> bool:
         """Whether a loop is not cut into launches: it is written out, or it may end early, which only the device program knows."""
@@ -354,7 +362,7 @@ class Staged:
                         stores[FLAG] = stores[FLAG] | traced_flag(values)
                     fetched.append([jnp.array(v, copy=True) for v in values])
                 else:
-                    self.lowering.run(item, stores, fed, at, seed, live)
+                    self.lowering.run(item, stores, Frame(fed, seed, at), live)
             notes = [stores[key] for key in self.lowering.ends.values()] if self.ends_steps(segment) else []
             return [stores[k] for k in segment.writes], fetched, [stores[FLAG]] if self.check_numerics else notes
 
@@ -470,10 +478,7 @@ class Staged:
         reads = [self.lowering.edges(fetch.execute) for fetch in segment.fetches]
         fetched = [[spread.for_host(self.graph.edge_type(edge)) for edge in edges] for edges in reads]
         whole = spread.whole
-        return {
-            "in_shardings": (stores, given, read, returned, inputs, whole, whole),
-            "out_shardings": (written, fetched, whole),
-        }
+        return {"in_shardings": (stores, given, read, returned, inputs, whole, whole), "out_shardings": (written, fetched, whole)}
 
     def _input_sharding(self, name: str, spread: Spread) -> Any:
         sizes = list(self.graph.fed()[name].outputs[0].shape)
