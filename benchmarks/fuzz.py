@@ -49,7 +49,7 @@ class Summary:
         self.programs += other.programs
 
 
-def run_batch(first: int, count: int, size: int, executor: str, optimized: int = OPTIMIZED, values: bool = False) -> Summary:
+def run_batch(first: int, count: int, size: int, executor: str, optimized: int = OPTIMIZED, only: str = "") -> Summary:
     """Check the programs of the seeds `first, ..., first + count - 1`. Each seed that `optimized` divides has XLA's optimizations."""
     import jax
 
@@ -63,7 +63,7 @@ def run_batch(first: int, count: int, size: int, executor: str, optimized: int =
         program, drawing = drawn(Seeded(seed), size, chosen)
         jax.config.update("jax_disable_most_optimizations", seed % optimized != 0)
         with limited(seed):
-            outcome = check(program, values)
+            outcome = check(program, only)
         summary.programs += 1
         summary.executors[chosen] += 1
         summary.features.update(program.features)
@@ -127,13 +127,13 @@ def results(options: argparse.Namespace, apart: bool = True) -> Iterator[Summary
     """The summaries of the batches, each when it is done, from processes of their own; unless `apart`, from this one."""
     if not apart:
         for first, count in batches(options):
-            yield run_batch(first, count, options.size, options.executor, options.optimized, options.values)
+            yield run_batch(first, count, options.size, options.executor, options.optimized, options.only)
         return
     spawn = multiprocessing.get_context("spawn")  # JAX's threads do not survive a fork
     with ProcessPoolExecutor(options.jobs, mp_context=spawn, max_tasks_per_child=20) as pool:
         waiting: set[Future[Summary]] = set()
         for first, count in batches(options):
-            waiting.add(pool.submit(run_batch, first, count, options.size, options.executor, options.optimized, options.values))
+            waiting.add(pool.submit(run_batch, first, count, options.size, options.executor, options.optimized, options.only))
             if len(waiting) >= 2 * options.jobs:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -153,7 +153,10 @@ def main() -> int:
         "--optimized", type=int, default=OPTIMIZED, metavar="N", help="one program in N has XLA's optimizations; 1: all of them"
     )
     parser.add_argument(
-        "--values", action="store_true", help="compare the values of runs alone: twice as many programs in an hour"
+        "--only",
+        choices=("values", "limits"),
+        default="",
+        help="values: of runs alone, twice as many programs in an hour; limits: each program under three limits of memory",
     )
     parser.add_argument("--coverage", action="store_true", help="print the coverage table even for few programs")
     options = parser.parse_args()

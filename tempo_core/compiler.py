@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from tempo_core.ir.ops import Eval, Identity, Input, Output
 from tempo_core.ir.verify import InvalidGraphError
 from tempo_core.passes import pipeline
 from tempo_core.passes.base import Pass, remove_dead
+from tempo_core.planner import Form, Planner
 from tempo_core.program import Program, Result, Results, is_interpreted
 from tempo_core.runtime.run_bounds import RunBounds
 from tempo_core.schedule import Scheduled, schedule
@@ -82,8 +83,28 @@ class _Compilation:
         self.cache = opened(config, source, self.least)
         self.decisions: list[Decision] = []
         self.backend: Backend = NumpyBackend() if config.backend == "numpy" else JaxBackend()
+        self.forms: dict[Form, _Compilation] = {}  # those that were tried to meet the limit of memory
 
     def program(self, numbers: Bounds, limits: Mapping[Symbol, UpTo], timing: dict[str, float]) -> Program[Any]:
+        """The program for some bounds; under a limit of memory, in the fastest form that fits."""
+        limit = self.config.memory_limit
+        if not isinstance(limit, int):
+            return self._program(numbers, limits, timing, self._rebound)
+
+        def make(form: Form) -> Program[Any]:
+            if form not in self.forms:
+                config = form.of(self.config)
+                self.forms[form] = _Compilation(self.context, config, self.source, self.results, self.limits, self.timing)
+            return self.forms[form]._program(numbers, limits, timing, self._rebound)
+
+        points = {step.name: numbers[step.bound_symbol] for step in self.context.steps}
+        program, choice = Planner(make, points, self.config, limit).choose()
+        program.choice = choice
+        return program
+
+    def _program(
+        self, numbers: Bounds, limits: Mapping[Symbol, UpTo], timing: dict[str, float], rebound: Callable[..., Program[Any]]
+    ) -> Program[Any]:
         """The stages that depend on the bounds: a few decisions of passes, the schedule, and the program that runs."""
         decision = self._decided(numbers)
         graph: Graph = decision.value
@@ -103,9 +124,7 @@ class _Compilation:
         timing["schedule"] = time.perf_counter() - start
         check = functools.partial(check_program, self.source, branch_lines=self.context.branch_lines)
         run_bounds = RunBounds(self.source, graph, numbers, limits, check)
-        return Program(
-            self.source, kept, self.results, self.config, timing, self.context, self.backend, self._rebound, run_bounds
-        )
+        return Program(self.source, kept, self.results, self.config, timing, self.context, self.backend, rebound, run_bounds)
 
     def _decided(self, numbers: Bounds) -> Decision:
         """The graph after the passes: one that is there, unless they decided by other bounds."""
@@ -118,7 +137,7 @@ class _Compilation:
 
     def _transformed(self, numbers: Bounds) -> Graph:
         options = self.config.disable, self.config.unvectorized_steps, self.tiles, self.least
-        passes = pipeline.pipeline(*options, bool(self.ends), tuple(numbers.items()))
+        passes = pipeline.pipeline(*options, bool(self.ends), tuple(numbers.items()), self.config.checkpoints)
         try:
             return pipeline.run_verified(self.source, passes, self._count_seconds)
         except InvalidGraphError:
@@ -255,7 +274,8 @@ def checked_tiles(context: BaseContext, config: Config) -> tuple[tuple[str, int]
     """The sizes of tiles by step. Raises ConfigError if the config names a step that the context lacks."""
     names = [step.name for step in context.steps]
     options = [(f"disable='vectorize({step})'", step) for step in config.unvectorized_steps]
-    for option, step in (*options, *(("tile", step) for step, _ in config.tiles)):
+    sizes = {"checkpoint": config.checkpoints, "tile": config.tiles}
+    for option, step in (*((name, step) for name, pairs in sizes.items() for step, _ in pairs), *options):
         if step not in names:
             raise ConfigError(
                 f"{option} names the step {step!r}, but this context has no such step",

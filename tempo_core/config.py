@@ -13,7 +13,7 @@ from tempo_core.errors import ConfigError
 
 PASSES = (
     "simplify", "dce", "cse", "narrow", "split", "lift", "shift", "associate", "pad", "precompute", "wavefront", "vectorize", "accumulate",
-    "tile", "strip", "trim", "recompute", "fuse",
+    "tile", "strip", "checkpoint", "trim", "recompute", "fuse",
 )  # fmt: skip
 # Choices of the staged executor that can be switched off in the same way: loops over layers written out (runtime/lower/unroll.py), values
 # that iterations hand to the next ones (runtime/lower/registers.py), and what it does with launches (runtime/staged/stage.py, edges.py,
@@ -33,6 +33,8 @@ class Config:
         "keep", "join", "chunk", "create" (launches).
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
+    checkpoint: sizes of segments by step, `{"t": 100}`. Of loops over that step, values are kept for the gradient at the ends of segments
+        alone, and computed again, segment by segment, by the loop that goes back. The step is not vectorized. Results are the same.
     memory_limit: refuse a plan whose peak is more than this, in bytes or as "2GiB": stores, inputs, results and temporaries. The error
         lists the largest tensors. The device programs are compiled for it, as XLA decides about temporaries; runs use them.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
@@ -52,6 +54,7 @@ class Config:
     executor: str = "staged"
     disable: tuple[str, ...] = ()
     tile: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
+    checkpoint: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
     memory_limit: int | str | None = None
     check_numerics: bool = False
     launch_seconds: float | None = 0.25
@@ -91,7 +94,8 @@ class Config:
                 hint='Config(cache="programs"), or Config(cache=True) for the usual place',
             )
         object.__setattr__(self, "cache", os.fspath(self.cache) if isinstance(self.cache, os.PathLike) else self.cache or None)
-        object.__setattr__(self, "tile", _tile_sizes(self.tile))
+        for option, of in (("tile", "tiles"), ("checkpoint", "segments")):
+            object.__setattr__(self, option, _sizes_by_step(option, of, getattr(self, option)))
         is_number = not isinstance(self.devices, (bool, str)) and hasattr(self.devices, "__index__")
         if self.devices != "auto" and not (is_number and self.devices >= 1):  # type: ignore[operator]
             raise ConfigError(f"devices={self.devices!r} is not a number of devices", hint='Config(devices=2) or devices="auto"')
@@ -114,12 +118,19 @@ class Config:
 
     @property
     def unvectorized_steps(self) -> tuple[str, ...]:
-        return tuple(item[len("vectorize(") : -1] for item in self.disable if item.startswith("vectorize("))
+        """The steps that are not vectorized: those that the user names, and those with checkpoints."""
+        named = tuple(item[len("vectorize(") : -1] for item in self.disable if item.startswith("vectorize("))
+        return (*named, *(step for step, _ in self.checkpoints if step not in named))
 
     @property
     def tiles(self) -> tuple[tuple[str, int], ...]:
         """The (step, size of tiles) pairs."""
         return () if self.disabled("tile") else tuple(self.tile)  # type: ignore[arg-type]
+
+    @property
+    def checkpoints(self) -> tuple[tuple[str, int], ...]:
+        """The (step, size of segments) pairs."""
+        return () if self.disabled("checkpoint") else tuple(self.checkpoint)  # type: ignore[arg-type]
 
     @property
     def cache_bytes(self) -> int:
@@ -143,16 +154,16 @@ def size_in_bytes(size: int | str, option: str = "memory_limit") -> int:
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 
-def _tile_sizes(tile: object) -> tuple[tuple[str, int], ...]:
+def _sizes_by_step(option: str, of: str, sizes: object) -> tuple[tuple[str, int], ...]:
     """Pairs of step names and sizes, from a mapping (its keys may be steps) or from such pairs."""
     try:
-        pairs = [(str(step), size) for step, size in (tile.items() if isinstance(tile, Mapping) else tile)]  # type: ignore[attr-defined]
+        pairs = [(str(step), size) for step, size in (sizes.items() if isinstance(sizes, Mapping) else sizes)]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
-        raise ConfigError(f"tile={tile!r} is not a dict from steps to sizes", hint='tile={"t": 64}') from None
+        raise ConfigError(f"{option}={sizes!r} is not a dict from steps to sizes", hint=f'{option}={{"t": 64}}') from None
     for step, size in pairs:
         if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
             raise ConfigError(
-                f"the tiles of step {step} have the size {size!r}", hint='give a number of at least 1: tile={"t": 64}'
+                f"the {of} of step {step} have the size {size!r}", hint=f'give a number of at least 1: {option}={{"t": 64}}'
             )
     return tuple(sorted((step, size.__index__()) for step, size in pairs))
 

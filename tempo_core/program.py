@@ -65,6 +65,8 @@ from tempo_core.symbolic.limits import UpTo
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from tempo_core.planner import Choice
+
     R = TypeVar("R", default=Array | dict[str, Array] | list[Array], covariant=True)
 else:
     from typing import TypeVar
@@ -216,6 +218,7 @@ class Program(Shown, Generic[R]):
         self.limits: Mapping[Symbol, UpTo] = run_bounds.limits  # of the bounds that a run chooses
         self._run_bounds = run_bounds
         self._former = functools.lru_cache(16)(lambda numbers: results.former(dict(numbers)))
+        self.choice: Choice | None = None  # what was chosen to meet a limit of memory
         self.reuse = ""  # what `with_bounds` used again
         self._kept = kept
         self._domains = context.inputs  # inputs that no output needs may be fed, and are ignored
@@ -233,8 +236,6 @@ class Program(Shown, Generic[R]):
         if not is_interpreted(self.graph, config):
             self._spread = spread(config.devices, source, scheduled, self.limits, lambda: cost_of(scheduled, None))
             self._staged = self._new_staged()
-        if isinstance(config.memory_limit, int):
-            self.plan().check_memory(config.memory_limit)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -741,11 +742,13 @@ class Program(Shown, Generic[R]):
         config = self.config
         least = [(bound, limit.at_least) for bound, limit in self.limits.items()]
         numbers = tuple(self.bounds.items())
-        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles, least, bool(self.results.lengths), numbers)
+        ends = bool(self.results.lengths)
+        passes = pipeline(config.disable, config.unvectorized_steps, config.tiles, least, ends, numbers, config.checkpoints)
         written = self._context.graph.copy()
         written.nodes = {number: node for number, node in written.nodes.items() if number < self._written}
         written = named(written, self._context)
-        return explanation(self.source, written, passes, self.scheduled, self._staged, self._sources, tensor)
+        text = explanation(self.source, written, passes, self.scheduled, self._staged, self._sources, tensor)
+        return text if self.choice is None or tensor else f"{self.choice}\n\n{text}"
 
     def plan(self) -> Plan:
         """The schedule, the memory of every tensor and its peaks, and the XLA programs that a run compiles.

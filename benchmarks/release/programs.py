@@ -20,20 +20,18 @@ from benchmarks.release.tests import ROOT, end
 AT_ONCE = 100  # random programs between two looks at what came of them
 
 
-def run_programs(record: Record, executor: str, first: int, count: int, optimized: int, jobs: int) -> None:
+def run_programs(record: Record, executor: str, first: int, count: int, optimized: int, jobs: int, only: str = "") -> None:
     """Random programs of the seeds from `first` on, against the reference. One in `optimized` has XLA's optimizations."""
     with _environment():
         for seed in range(first, first + count, AT_ONCE):
-            _run_some(record, executor, seed, min(AT_ONCE, first + count - seed), optimized, jobs)
+            _run_some(record, executor, seed, min(AT_ONCE, first + count - seed), optimized, jobs, only)
             record.progress()
 
 
-def _run_some(record: Record, executor: str, first: int, count: int, optimized: int, jobs: int) -> None:
+def _run_some(record: Record, executor: str, first: int, count: int, optimized: int, jobs: int, only: str) -> None:
     from benchmarks.fuzz import results
 
-    options = argparse.Namespace(
-        programs=count, seed=first, size=8, jobs=jobs, executor=executor, optimized=optimized, values=False
-    )
+    options = argparse.Namespace(programs=count, seed=first, size=8, jobs=jobs, executor=executor, optimized=optimized, only=only)
     done = 0
     try:
         for summary in results(options):

@@ -18,6 +18,7 @@ from tempo_core.passes.clean.cse import Cse
 from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
+from tempo_core.passes.keep.checkpoint import Checkpoint
 from tempo_core.passes.keep.fuse import Fuse
 from tempo_core.passes.keep.recompute import Recompute
 from tempo_core.passes.keep.trim import Trim
@@ -44,11 +45,13 @@ def pipeline(
     least: Sequence[tuple[Symbol, int]] = (),
     ends: bool = False,
     numbers: Sequence[tuple[Symbol, int]] = (),
+    checkpoints: Sequence[tuple[str, int]] = (),
 ) -> list[Pass]:
     """The passes in their order, without the `disabled` ones (by name).
 
     `tiles` are the steps to tile, with the sizes of tiles; `least` the bounds that are known when the program runs, with their least
-    values; with `ends`, the run finds some of them out. `numbers` are the bounds now: of those in `least`, the capacities.
+    values; with `ends`, the run finds some of them out. `numbers` are the bounds now: of those in `least`, the capacities. Steps with
+    `checkpoints` have segments of these sizes.
     """
     fixed = tuple((bound, number) for bound, number in numbers if bound not in dict(least))
     tiling = [Tile(sizes=tuple(tiles)), Simplify(), Cse(), Narrow()] if tiles else []
@@ -77,6 +80,7 @@ def pipeline(
         Associate(loops=True),  # chains of such products
         *tiling,
         *([Strip(fixed, but=tuple(name for name, _ in tiles))] if fixed else []),
+        *([Checkpoint(tuple(checkpoints)), Simplify()] if checkpoints else []),
         Trim(),
         *capacity,
         Recompute(),

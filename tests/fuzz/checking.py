@@ -64,15 +64,15 @@ class LeftOut(Exception):
     """A program whose results cannot be judged."""
 
 
-def check(program: Program, values: bool = False) -> Outcome:
-    """Build, compile and run a program, and compare with the reference. With `values`, only the values of its runs are compared."""
+def check(program: Program, only: str = "") -> Outcome:
+    """Build, compile and run a program, and compare with the reference: by all checks, or only the "values" of its runs, or "limits"."""
     try:
         built = program.build()
     except (errors.TempoError, NameError, ZeroDivisionError) as error:  # a shrunken program may not build any more
         return Outcome("left out", f"not built: {type(error).__name__}")
     except Exception as error:
         return Outcome("failed", traceback.format_exc(limit=-5), _signature(error))
-    return check_built(built, values)
+    return check_built(built, only)
 
 
 def assert_right(built: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def assert_right(built: dict[str, Any]) -> None:
     print(f"{outcome.kind} {outcome.why}")
 
 
-def check_built(built: dict[str, Any], values: bool = False) -> Outcome:
+def check_built(built: dict[str, Any], only: str = "") -> Outcome:
     """`built` is the namespace after `Program.text` has run."""
     try:
         # Weights, stores and bounds are small here.
@@ -90,11 +90,17 @@ def check_built(built: dict[str, Any], values: bool = False) -> Outcome:
         small |= {"LEAST_BYTES_FOR_STRIPS": 1, "BYTES_OF_A_STRIP": 64, "MOST_TIMES_OFF": 64, "MOST_SHARE_ACCUMULATED": 1e9}
         spread = patch.object(Machine, "pays_to_spread", lambda *_: True)
         with np.errstate(all="ignore"), patch.multiple(prices, **small), spread:
-            return Checking(built).values() if values else Checking(built).outcome()
+            return {"": Checking.outcome, "values": Checking.values, "limits": Checking.limits}[only](Checking(built))
     except LeftOut as left:
         return Outcome("left out", str(left))
     except Exception as error:
         return Outcome("failed", traceback.format_exc(limit=-5), _signature(error))
+
+
+def planned_bytes(program: tp.Program) -> int:
+    """The peak that a limit of memory is for."""
+    plan = program.plan()
+    return plan.peak_device_bytes or plan.peak_host_bytes
 
 
 def _signature(error: Exception) -> str:
@@ -167,6 +173,8 @@ class Checking:
         self.check_living_run(program, expected)
         self.check_run_bounds(expected)
         self.check_passes()
+        if "limit" in self.built["checks"]:
+            self.check_limit(program, 1 + self.draw % 9)
         self.check_compiled_again(program)
         self.check_other_bounds(program)
         self.check_cache()
@@ -182,6 +190,16 @@ class Checking:
         expected = self.check_run(program, 0)
         self.check_run(program, AGAIN)
         self.check_run_bounds(expected)
+        return Outcome("same")
+
+    def limits(self) -> Outcome:
+        """Limits of memory alone: three for each program."""
+        try:
+            program = self.compiled()
+        except errors.TempoError as error:
+            return Outcome("refused", type(error).__name__)
+        for tenths in (9, 5, 1):
+            self.check_limit(program, tenths)
         return Outcome("same")
 
     def compiled(self) -> tp.Program:
@@ -307,7 +325,7 @@ class Checking:
         graph = self.source
         before = flat()
         options = self.config.disable, self.config.unvectorized_steps, checked_tiles(self.ctx, self.config)
-        for each in pipeline(*options, numbers=tuple(self.bounds.items())):
+        for each in pipeline(*options, numbers=tuple(self.bounds.items()), checkpoints=self.config.checkpoints):
             graph = each.apply(graph)
             after = flat()
             if after.shape == before.shape and not np.allclose(
@@ -398,6 +416,19 @@ class Checking:
         if "passes" in self.built["checks"] and self.tolerance == TOLERANCE and not partial:
             name = self.broken_by()
             assert not name, f"after the pass {name!r} the graph means something else"
+
+    def check_limit(self, program: tp.Program, tenths: int) -> None:
+        """Under so many tenths of the memory that it takes, a program fits and gives the same; or the error names the smallest limit that would do."""
+        limit = planned_bytes(program) * tenths // 10
+        try:
+            small = self.ctx.compile(self.bounds, self.outputs, replace(self.config, memory_limit=limit))
+        except errors.OutOfMemoryPlanError as error:
+            enough = re.search(r"memory_limit=(\d+)", str(error))
+            assert enough is not None and int(enough[1]) > limit, f"the error names no limit above {limit} that would do: {error}"
+            limit = int(enough[1])
+            small = self.ctx.compile(self.bounds, self.outputs, replace(self.config, memory_limit=limit))
+        assert planned_bytes(small) <= limit, f"{planned_bytes(small)} bytes, but the limit is {limit}: {small.choice}"
+        self.check_run(small, 0)
 
     def check_compiled_again(self, program: tp.Program) -> None:
         """Compiling changes nothing in the context, and gives the same program each time."""

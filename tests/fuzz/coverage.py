@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tempo_core.config import CHOICES, PASSES
 from tempo_core.ir import ops
 from tempo_core.ir.graph import Graph
-from tests.fuzz.generator import forms, indices, recurrences, results, settings
+from tests.fuzz.generator import forms, indices, recurrences, results
 from tests.fuzz.generator.ops import MODULES, OPTIMIZERS
 
 # Ops that only passes create; no program of a user has them.
@@ -42,7 +42,7 @@ def expected() -> list[str]:
         "result": results.VIEWS,
         "sink": ("everywhere", "where a condition holds"),
         "pass off": (*PASSES, *CHOICES, "vectorize(step)"),
-        "setting": ("seed", "check_numerics", "launch_seconds", *(["tile"] if settings.HAS_TILES else [])),
+        "setting": ("seed", "check_numerics", "launch_seconds", "tile", "checkpoint"),
         "steps": ("1", "2", "3"),
         "bound": ("1", "more"),
         "input": ("float32", "int32", "streamed"),

@@ -30,7 +30,7 @@ from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
 
-_SMALLER = "use smaller bounds or shapes; or a window, x[t - 3:t + 1], instead of all steps, x[0:T]; or Config(disable=('vectorize(t)',))"
+_SMALLER = "use smaller bounds or shapes; or a window, x[t - 3:t + 1], instead of all steps, x[0:T]"
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,17 @@ class Plan(Shown):
         """Where `peak_host_bytes` are needed."""
         return self.usage.on_host
 
-    def check_memory(self, limit: int) -> None:
-        """Raise OutOfMemoryPlanError if the peak does not fit in `limit` bytes: the peak on the device, or of a NumPy program on the host.
-
-        Nothing is compiled if stores, inputs, results and arguments alone do not fit.
-        """
-        if self.device_programs:
-            _check_memory(self.count(False).without_temporaries(), limit, " besides temporaries")
-        _check_memory(self.usage, limit)
+    def refused(self, limit: int, form: str, forms: int) -> OutOfMemoryPlanError:
+        """The error for a program of which no form fits in `limit` bytes. This is the plan of the smallest `form` of so many."""
+        usage = self.usage
+        place, peak = (DEVICE, usage.on_device) if usage.on_device.device_bytes else (HOST, usage.on_host)
+        needed = peak.device_bytes or peak.host_bytes
+        among = f", the smallest of {forms} forms ({form})," if forms > 1 else ""
+        return OutOfMemoryPlanError(
+            f"the program needs {needed:,} bytes on the {place}{among} in {peak}, but memory_limit allows {limit:,}; the largest tensors at that point:"
+            f"{_largest(usage.alive(peak, place))}",
+            hint=f"allow that much, memory_limit={needed}; or {_SMALLER}",
+        )
 
     def out_of_memory(self, said: str) -> OutOfMemoryError:
         """The error for a run that had too little memory. `said` is the message of the device or of NumPy. Nothing is compiled for it."""
@@ -106,7 +109,7 @@ class Plan(Shown):
         return OutOfMemoryError(
             f"the run needs more memory than there is ({said}): {needed:,} bytes on the {place}{fits}. In {peak}, the largest tensors are:"
             f"{_largest(usage.alive(peak, place))}",
-            hint=f"{_SMALLER}. To refuse such a program before it runs: Config(memory_limit=...)",
+            hint=f"{_SMALLER}. To let Tempo look for a smaller form of the program: Config(memory_limit=...)",
         )
 
     def programs_per(self, step: str) -> int:
@@ -244,19 +247,6 @@ def _memory_of(place: str) -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on this system
         return None
-
-
-def _check_memory(usage: Usage, limit: int, besides: str = "") -> None:
-    on_device, on_host = usage.on_device, usage.on_host
-    is_device = on_device.device_bytes > 0
-    place, peak = (DEVICE, on_device) if is_device else (HOST, on_host)
-    needed = peak.device_bytes if is_device else peak.host_bytes
-    if needed > limit:
-        raise OutOfMemoryPlanError(
-            f"the plan needs {needed:,} bytes on the {place}{besides}, in {peak}, but memory_limit allows {limit:,}; the largest tensors at that point:"
-            f"{_largest(usage.alive(peak, place))}",
-            hint=f"{_SMALLER}; or allow more, Config(memory_limit=...)",
-        )
 
 
 def _largest(tensors: Sequence[PlannedTensor]) -> str:

@@ -46,7 +46,7 @@ def missing(names: object, there: object) -> list[str]:
 
 
 def test_passes_have_a_switch_and_a_place_in_the_pipeline() -> None:
-    in_order = {each.name for each in pipeline(tiles=(("t", 2),), numbers=((Symbol("T"), 4),))}
+    in_order = {each.name for each in pipeline(tiles=(("t", 2),), numbers=((Symbol("T"), 4),), checkpoints=(("t", 2),))}
     assert missing(PASSES, in_order) == [], "names in PASSES that are not in the pipeline"
     assert missing(in_order, PASSES) == [], "passes without a name in PASSES, and so without a switch"
     assert missing((kind().name for kind in classes().values()), (*PASSES, *NEEDED)) == [], "passes that no pipeline runs"
@@ -56,8 +56,9 @@ def test_passes_have_a_switch_and_a_place_in_the_pipeline() -> None:
 
 @pytest.mark.parametrize("name", PASSES)
 def test_a_switch_takes_its_pass_out(name: str) -> None:
-    config = Config(disable=(name,), tile={"t": 2})
-    assert name not in {each.name for each in pipeline(config.disable, (), (("t", 2),), numbers=((Symbol("T"), 4),))}
+    config = Config(disable=(name,), tile={"t": 2}, checkpoint={"t": 2})
+    passes = pipeline(config.disable, (), (("t", 2),), numbers=((Symbol("T"), 4),), checkpoints=(("t", 2),))
+    assert name not in {each.name for each in passes}
 
 
 def test_files_are_named_after_their_passes() -> None:

@@ -21,6 +21,7 @@ from tempo_core.passes.clean.cse import Cse
 from tempo_core.passes.clean.dce import Dce
 from tempo_core.passes.clean.narrow import Narrow
 from tempo_core.passes.clean.simplify import Simplify
+from tempo_core.passes.keep.checkpoint import Checkpoint
 from tempo_core.passes.keep.fuse import Fuse
 from tempo_core.passes.keep.recompute import Recompute
 from tempo_core.passes.keep.trim import Trim
@@ -57,6 +58,7 @@ ALONE: dict[str, tuple[Pass, ...]] = {
     "accumulate": (Accumulate(running=True), Pad(), Accumulate()),
     "tile": (Pad(), Vectorize(), Tile(sizes=(("t", 2), ("i", 2)))),
     "strip": (Pad(), Vectorize(), Simplify(), Accumulate(), Simplify(), Strip(NUMBERS)),
+    "checkpoint": (Pad(), Checkpoint((("t", 2), ("i", 3)))),
     "trim": (Trim(),),
     "recompute": (Pad(), Recompute()),
     "fuse": (Pad(), Fuse()),

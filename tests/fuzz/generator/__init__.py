@@ -25,7 +25,7 @@ MAKERS: dict[Maker, int] = {  # the kinds of units, each with its relative frequ
     recurrences.merge: 2, recurrences.mutual: 1, recurrences.discrete: 1, recurrences.growing: 1, recurrences.after_a_place: 2,
     recurrences.intervals: 1, states.state: 2,
 }  # fmt: skip
-CHECKS = {"passes": 8, "compiled again": 16, "other bounds": 12}  # percent of the programs
+CHECKS = {"passes": 8, "compiled again": 16, "other bounds": 12, "limit": 4}  # percent of the programs
 _WEIGHTED = tuple(maker for maker, weight in MAKERS.items() for _ in range(weight))
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from tempo_core.config import CHOICES, PASSES, Config
+from tempo_core.config import CHOICES, PASSES
 from tests.fuzz.generator.drawing import Drawing
 
 EXECUTORS = ("numpy", "staged", "interpreted")
-HAS_TILES = any(field.name == "tile" for field in dataclasses.fields(Config))
 
 
 def config(d: Drawing, executor: str) -> str:
-    """The text of a `Config`: passes off, steps not vectorized, launches, tiles, seed, checks."""
+    """The text of a `Config`: passes off, steps not vectorized, launches, tiles, seed, checks, checkpoints."""
     parts = {"numpy": ['backend="numpy"'], "interpreted": ['executor="interpreted"'], "staged": []}[executor]
     d.features.add(f"executor: {executor}")
     kind = d.choices.integer(0, 3)
@@ -27,7 +24,7 @@ def config(d: Drawing, executor: str) -> str:
         d.features.update(f"pass off: {name}" for name in off if name in CHOICES)
     if off:
         parts.append(f"disable={tuple(off)!r}")
-    if HAS_TILES and d.chance(20):
+    if d.chance(20):
         parts.append(f"tile={{{d.step()!r}: {d.choices.pick((1, 2, 3, 4))}}}")
         d.features.add("setting: tile")
     if executor == "staged" and d.chance(25):
@@ -42,4 +39,7 @@ def config(d: Drawing, executor: str) -> str:
     if executor != "staged" and d.chance(8):
         parts.append("check_numerics=True")
         d.features.add("setting: check_numerics")
+    if d.chance(20):
+        parts.append(f"checkpoint={{{d.step()!r}: {d.choices.pick((2, 3, 1))}}}")
+        d.features.add("setting: checkpoint")
     return f"tp.Config({', '.join(parts)})"

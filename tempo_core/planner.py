@@ -1,0 +1,208 @@
+"""The choice of a form under a memory limit: which steps are loops, tiles, checkpoints. The fastest form that fits is taken.
+
+A form is a set of options that a user could write too (`Config.disable`, `tile`, `checkpoint`), so each form is an ordinary program: what it
+costs is counted (`runtime/cost/`), and XLA says what it allocates. Forms are tried in this order: as it is without a limit; each step
+changed alone; then the smallest of these, with each other step changed too, as long as that saves memory. Of the forms whose stores,
+inputs and results fit, XLA compiles some, those first that the cost model has for the fastest, until one fits with its temporaries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from tempo_core.config import Config
+from tempo_core.errors import CausalityError, TempoError
+from tempo_core.passes.keep.checkpoint import goes_back
+from tempo_core.runtime.cost.machine import Machine
+
+if TYPE_CHECKING:
+    from tempo_core.program import Program
+
+MOST_COMPILED = 6  # forms that XLA compiles, at seconds each
+LEAST_POINTS = 4  # of a step that is cut into tiles or segments
+TILES = 4, 16, 64  # into so many parts a step is cut, of which each is a tile
+SEGMENTS = (
+    4,
+    1,
+)  # so many times the square root of a step's points is a segment: then the ends of segments take as much as one of them
+
+
+@dataclass(frozen=True)
+class Form:
+    """`loops` are steps that are not vectorized; the others are pairs of a step and a number of points."""
+
+    loops: tuple[str, ...] = ()
+    tiles: tuple[tuple[str, int], ...] = ()
+    checkpoints: tuple[tuple[str, int], ...] = ()
+
+    def of(self, config: Config) -> Config:
+        """The options of this form, on top of those that the user chose."""
+        disable = (*config.disable, *(f"vectorize({step})" for step in self.loops))
+        tile = {**dict(config.tile), **dict(self.tiles)}
+        checkpoint = {**dict(config.checkpoint), **dict(self.checkpoints)}
+        return replace(config, disable=tuple(dict.fromkeys(disable)), memory_limit=None, tile=tile, checkpoint=checkpoint)
+
+    def __add__(self, other: Form) -> Form:
+        return Form(self.loops + other.loops, self.tiles + other.tiles, self.checkpoints + other.checkpoints)
+
+    @property
+    def steps(self) -> set[str]:
+        return {*self.loops, *dict(self.tiles), *dict(self.checkpoints)}
+
+    def __str__(self) -> str:
+        parts = [f"a loop over {step}" for step in self.loops]
+        parts += [f"tiles of {size} over {step}" for step, size in self.tiles]
+        parts += [f"checkpoints every {size} points of {step}" for step, size in self.checkpoints]
+        return " and ".join(parts) or "as without a limit"
+
+
+@dataclass
+class Candidate:
+    """A program in a form. `bytes` are those of its peak: at least so many, until XLA has compiled it (`is_exact`)."""
+
+    form: Form
+    program: Program[Any]
+    limit: int
+    seconds: float = 0.0
+    estimate: int = 0
+    bytes: int = 0
+    is_exact: bool = False
+
+    def __post_init__(self) -> None:
+        self.plan = self.program.plan()
+        usage = self.plan.count(False)
+        self.estimate = peak(usage)
+        self.is_exact = not self.plan.device_programs  # of a program that XLA does not compile, the estimate is all there is
+        self.bytes = self.estimate if self.is_exact else peak(usage.without_temporaries())
+        cost, platform = self.program.cost(), jax.default_backend()
+        self.seconds = Machine.usual(platform).seconds(cost, len(self.plan.device_programs))
+
+    def compile(self) -> None:
+        if not self.is_exact:
+            self.bytes, self.is_exact = peak(self.plan.usage), True
+
+    @property
+    def fits(self) -> bool:
+        return self.bytes <= self.limit
+
+    @property
+    def why_not(self) -> str:
+        """Why another form was chosen."""
+        return "too large" if not self.fits else "slower" if self.is_exact else "slower by the model, so not compiled"
+
+    def __str__(self) -> str:
+        size = f"{self.bytes:,} bytes" if self.is_exact else f"at least {self.bytes:,} bytes"
+        return f"{self.form}: {size}, about {self.seconds * 1e3:.3g} ms"
+
+
+def peak(usage: Any) -> int:
+    """The bytes that a limit is for: on the device, or of a program that runs with NumPy on the host."""
+    return usage.on_device.device_bytes or usage.on_host.host_bytes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen under a limit, and what was tried beside it, as texts."""
+
+    limit: int
+    form: Form
+    chosen: str
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n  ".join((f"memory_limit: {self.limit:,} bytes", f"chosen: {self.chosen}", *self.others))
+
+
+class Planner:
+    """Tries the forms of a program. `make` compiles one without XLA; `points` are the numbers of points of the steps."""
+
+    def __init__(self, make: Callable[[Form], Program[Any]], points: Mapping[str, int], config: Config, limit: int):
+        self.make, self.points, self.config, self.limit = make, points, config, limit
+        self.tried: dict[Form, Candidate] = {}
+        self.compiled = 0
+
+    def choose(self) -> tuple[Program[Any], Choice]:
+        """The program in the fastest form that fits. Raises OutOfMemoryPlanError, with the smallest limit that would do."""
+        first = self._try(Form())
+        assert first is not None
+        chosen = self._fitting([first])
+        if chosen is None:
+            start, singles = first, [each for form in self._singles() if (each := self._try(form))]
+            chosen = self._fitting(singles)
+            while chosen is None and singles:
+                least = min(singles, key=lambda each: each.estimate)
+                if least.estimate >= start.estimate:
+                    break
+                start = least
+                singles = [each for form in self._further(start.form) if (each := self._try(form))]
+                chosen = self._fitting(singles)
+        if chosen is None:
+            raise self._refusal()
+        others = tuple(f"{each.why_not}: {each}" for each in self.tried.values() if each is not chosen)
+        return chosen.program, Choice(self.limit, chosen.form, str(chosen), others)
+
+    def _try(self, form: Form) -> Candidate | None:
+        """The program in a form; None if there is none, or if it is the same as without."""
+        if form not in self.tried:
+            try:
+                program = self.make(form)
+            except CausalityError:
+                if not form.steps:
+                    raise
+                return None  # some programs need a step vectorized
+            if any(each.program.graph.nodes == program.graph.nodes for each in self.tried.values()):
+                return None
+            self.tried[form] = Candidate(form, program, self.limit)
+        return self.tried[form]
+
+    def _fitting(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """The fastest of some forms that fits, as XLA has it. Those that fit by a coarse estimate come first."""
+        is_larger = {each.form: each.estimate * (each.estimate > self.limit) for each in candidates}
+        for each in sorted(candidates, key=lambda each: (is_larger[each.form], each.seconds)):
+            if each.fits and (each.is_exact or self.compiled < MOST_COMPILED):
+                self.compiled += not each.is_exact
+                each.compile()
+                if each.fits:
+                    return each
+        return None
+
+    def _singles(self) -> Iterator[Form]:
+        """The forms that change one step."""
+        for step in self.points:
+            yield from self._of_step(step)
+
+    def _further(self, form: Form) -> Iterator[Form]:
+        """A form with one more step changed."""
+        for step in self.points.keys() - form.steps:
+            yield from (form + other for other in self._of_step(step))
+
+    def _of_step(self, step: str) -> Iterator[Form]:
+        points = self.points[step]
+        if "vectorize" not in self.config.disable and step not in self.config.unvectorized_steps:
+            yield Form(loops=(step,))
+        if points < LEAST_POINTS:
+            return
+        if step not in dict(self.config.tile) and not self.config.disabled("tile"):
+            for size in dict.fromkeys(-(-points // parts) for parts in TILES):
+                yield Form(tiles=((step, size),))
+        loop = self.tried.get(Form(loops=(step,))) or self.tried[Form()]
+        if (
+            step not in dict(self.config.checkpoint)
+            and not self.config.disabled("checkpoint")
+            and goes_back(loop.program.graph, step)
+        ):
+            for times in SEGMENTS:
+                size = min(times * math.isqrt(points), points)
+                yield Form(checkpoints=((step, size),))
+
+    def _refusal(self) -> TempoError:
+        """The error if nothing fits: the smallest limit that would do, and the tensors that need it."""
+        for each in sorted(self.tried.values(), key=lambda each: each.estimate)[:2]:
+            each.compile()
+        least = min((each for each in self.tried.values() if each.is_exact), key=lambda each: each.bytes)
+        return least.plan.refused(self.limit, str(least.form), len(self.tried))
