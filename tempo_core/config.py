@@ -34,7 +34,8 @@ class Config:
     tile: sizes of tiles by step, `{"t": 64}`. Reductions over dimensions whose size contains that step's bound then run tile by tile. This
         saves memory if the dimensions are large, and work if they are padded (`k[0:t + 1]`). Floats are summed in another order.
     checkpoint: sizes of segments by step, `{"t": 100}`. Of loops over that step, values are kept for the gradient at the ends of segments
-        alone, and computed again, segment by segment, by the loop that goes back. The step is not vectorized. Results are the same.
+        alone, and computed again, segment by segment, by the loop that goes back. With `{"t": (1000, 30)}`, segments are cut into segments
+        again. The step is not vectorized. Results are the same.
     memory_limit: refuse a plan whose peak is more than this, in bytes or as "2GiB": stores, inputs, results and temporaries. The error
         lists the largest tensors. The device programs are compiled for it, as XLA decides about temporaries; runs use them.
     check_numerics: raise NumericsError if a value that is not finite reaches an output, a function on the host or a recurrence.
@@ -54,7 +55,7 @@ class Config:
     executor: str = "staged"
     disable: tuple[str, ...] = ()
     tile: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
-    checkpoint: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
+    checkpoint: Mapping[str, int | tuple[int, ...]] | tuple[tuple[str, int], ...] = ()
     memory_limit: int | str | None = None
     check_numerics: bool = False
     launch_seconds: float | None = 0.25
@@ -120,7 +121,7 @@ class Config:
     def unvectorized_steps(self) -> tuple[str, ...]:
         """The steps that are not vectorized: those that the user names, and those with checkpoints."""
         named = tuple(item[len("vectorize(") : -1] for item in self.disable if item.startswith("vectorize("))
-        return (*named, *(step for step, _ in self.checkpoints if step not in named))
+        return tuple(dict.fromkeys((*named, *(step for step, _ in self.checkpoints))))
 
     @property
     def tiles(self) -> tuple[tuple[str, int], ...]:
@@ -155,9 +156,10 @@ def size_in_bytes(size: int | str, option: str = "memory_limit") -> int:
 
 
 def _sizes_by_step(option: str, of: str, sizes: object) -> tuple[tuple[str, int], ...]:
-    """Pairs of step names and sizes, from a mapping (its keys may be steps) or from such pairs."""
+    """Pairs of step names and sizes, from a mapping (its keys may be steps) or from such pairs. A step may have several sizes, in a tuple."""
     try:
-        pairs = [(str(step), size) for step, size in (sizes.items() if isinstance(sizes, Mapping) else sizes)]  # type: ignore[attr-defined]
+        given = list(sizes.items() if isinstance(sizes, Mapping) else sizes)  # type: ignore[call-overload]
+        pairs = [(str(step), each) for step, size in given for each in (size if isinstance(size, tuple) else (size,))]
     except (TypeError, ValueError):
         raise ConfigError(f"{option}={sizes!r} is not a dict from steps to sizes", hint=f'{option}={{"t": 64}}') from None
     for step, size in pairs:
@@ -165,7 +167,10 @@ def _sizes_by_step(option: str, of: str, sizes: object) -> tuple[tuple[str, int]
             raise ConfigError(
                 f"the {of} of step {step} have the size {size!r}", hint=f'give a number of at least 1: {option}={{"t": 64}}'
             )
-    return tuple(sorted((step, size.__index__()) for step, size in pairs))
+    several = {step for step, _ in pairs if sum(step == other for other, _ in pairs) > 1}
+    if several and option == "tile":
+        raise ConfigError(f"the tiles of step {min(several)} have several sizes", hint='give one: tile={"t": 64}')
+    return tuple(sorted(((step, size.__index__()) for step, size in pairs), key=lambda pair: (pair[0], -pair[1])))
 
 
 def _choose(option: str, value: object, allowed: Sequence[str]) -> None:

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 MOST_COMPILED = 6  # forms that XLA compiles, at seconds each
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
 TILES = 4, 16, 64  # into so many parts a step is cut, of which each is a tile
-SEGMENTS = (
-    4,
-    1,
-)  # so many times the square root of a step's points is a segment: then the ends of segments take as much as one of them
+LEVELS = 3  # so often are segments cut into segments
+# so many times the square root of a step's points is a segment: then the ends of segments take as much as one of them
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,7 @@ class Form:
     def of(self, config: Config) -> Config:
         """The options of this form, on top of those that the user chose."""
         disable = (*config.disable, *(f"vectorize({step})" for step in self.loops))
-        tile = {**dict(config.tile), **dict(self.tiles)}
-        checkpoint = {**dict(config.checkpoint), **dict(self.checkpoints)}
+        tile, checkpoint = (*config.tile, *self.tiles), (*config.checkpoint, *self.checkpoints)
         return replace(config, disable=tuple(dict.fromkeys(disable)), memory_limit=None, tile=tile, checkpoint=checkpoint)
 
     def __add__(self, other: Form) -> Form:
@@ -57,7 +54,9 @@ class Form:
     def __str__(self) -> str:
         parts = [f"a loop over {step}" for step in self.loops]
         parts += [f"tiles of {size} over {step}" for step, size in self.tiles]
-        parts += [f"checkpoints every {size} points of {step}" for step, size in self.checkpoints]
+        for step in dict(self.checkpoints):
+            sizes = [size for each, size in self.checkpoints if each == step]
+            parts.append(f"checkpoints every {' and '.join(map(str, sizes))} points of {step}")
         return " and ".join(parts) or "as without a limit"
 
 
@@ -191,14 +190,12 @@ class Planner:
             for size in dict.fromkeys(-(-points // parts) for parts in TILES):
                 yield Form(tiles=((step, size),))
         loop = self.tried.get(Form(loops=(step,))) or self.tried[Form()]
-        if (
-            step not in dict(self.config.checkpoint)
-            and not self.config.disabled("checkpoint")
-            and goes_back(loop.program.graph, step)
-        ):
-            for times in SEGMENTS:
-                size = min(times * math.isqrt(points), points)
-                yield Form(checkpoints=((step, size),))
+        is_free = step not in dict(self.config.checkpoint) and not self.config.disabled("checkpoint")
+        if is_free and goes_back(loop.program.graph, step):
+            for levels in range(1, LEVELS + 1):
+                root = points ** (1 / (levels + 1))  # then each level keeps as many values as the others
+                sizes = dict.fromkeys(math.ceil(root**level) for level in range(levels, 0, -1))
+                yield Form(checkpoints=tuple((step, size) for size in sizes))
 
     def _refusal(self) -> TempoError:
         """The error if nothing fits: the smallest limit that would do, and the tensors that need it."""

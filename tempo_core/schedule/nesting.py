@@ -9,6 +9,7 @@ r, 4 iterations late. Where isl finds no schedule, statements are cut in pieces 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -67,12 +68,13 @@ class _Nesting:
         if not steps:
             self._in_sequence(part, inner, rows)
             return
-        for turning in (False, True):
-            for step in steps:
-                groups = self._groups(part, inner, step, steps, turning)
-                if groups is not None and all(self._loop(group, inner, step, steps, way) for way, group in groups if way):
-                    self._emit(groups, inner, step, steps, rows)
-                    return
+        looped = [n for n in part if any(self.has(n, s) for s in steps)]
+        common = [s for s in steps if all(self.has(n, s) for n in looped)]
+        for turning, step in [*itertools.product((False, True), common), *itertools.product((False, True), steps)]:
+            groups = self._groups(part, inner, step, steps, turning)
+            if groups is not None and all(self._loop(group, inner, step, steps, way) for way, group in groups if way):
+                self._emit(groups, inner, step, steps, rows)
+                return
         # No step is a loop of all groups: isl arranges the groups for which the first possible step is not a loop.
         for step in steps:
             groups = self._groups(part, inner, step, steps, turning=True)

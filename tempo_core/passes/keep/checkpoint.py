@@ -24,7 +24,8 @@ class Checkpoint(Pass):
     back runs over segments. For each of them, the forward loop's operations run again from the last value before the segment; what they
     compute lives for that segment. So T / K + K values are kept in place of T (Chen et al. 2016). The same operands give the same bits again.
 
-    `sizes` are the numbers of points in a segment, by step. A step that is vectorized has no loops, so `vectorize` must leave it alone.
+    `sizes` are the numbers of points in a segment, by step. Of several sizes for a step, the largest is first: its segments are cut into
+    smaller ones (as in Griewank and Walther 2000). A step that is vectorized has no loops, so `vectorize` must leave it alone.
 
     Rewrite (segments of 10): `h[t] = f(h[t - 1]); g[t] = h[t] * g[t + 1]` -> `h[t] = f(h[t - 1]);
     r[n, k] = f(r[n, k - 1] if k >= 1 else h[10n - 1]); g[n, k] = r[n, k] * (g[n, k + 1] if k < 9 else g[n + 1, 0])`
@@ -35,9 +36,10 @@ class Checkpoint(Pass):
 
     def apply(self, graph: Graph) -> Graph:
         for step in graph.order:
-            size = dict(self.sizes).get(step.name)
-            if size is not None:
-                graph = _Cut(graph, step, size).run()
+            for size in [size for name, size in self.sizes if name == step.name]:
+                cut = _Cut(graph, step, size)
+                if cut.back:
+                    graph, step = cut.run(), cut.within
         return graph
 
 
@@ -59,8 +61,6 @@ class _Cut:
         self.whole: dict[tuple[int, int], int] = {}  # nodes with the values at all points of the step
 
     def run(self) -> Graph:
-        if not self.back:
-            return self.old
         for node_id in self.back:
             self._over_segments(node_id)
         while self.waiting:

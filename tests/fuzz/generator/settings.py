@@ -40,6 +40,6 @@ def config(d: Drawing, executor: str) -> str:
         parts.append("check_numerics=True")
         d.features.add("setting: check_numerics")
     if d.chance(20):
-        parts.append(f"checkpoint={{{d.step()!r}: {d.choices.pick((2, 3, 1))}}}")
+        parts.append(f"checkpoint={{{d.step()!r}: {d.choices.pick((2, 3, 1, (3, 2), (4, 2)))}}}")
         d.features.add("setting: checkpoint")
     return f"tp.Config({', '.join(parts)})"
