@@ -120,6 +120,9 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu (default
 Devices = Annotated[
     str, typer.Option(metavar="N|auto", help="Spread the texts over N devices (on a CPU: cores); auto: as many as help.")
 ]
+MemoryLimit = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="The most memory of a program, such as 2GiB: the fastest form of it that fits.")
+]
 CacheDir = Annotated[
     Path | None,
     typer.Option(
@@ -195,6 +198,7 @@ def _load(
     no_cache: bool,
     device: str | None = None,
     devices: str = "1",
+    memory_limit: str | None = None,
 ) -> Model:
     if not model:
         raise RequestError("there is no model", hint="give a checkpoint directory with --model DIR")
@@ -205,7 +209,7 @@ def _load(
     from tempo_llm.model import load
 
     kept = False if no_cache else True if cache is None else str(cache)
-    return load(model, dtype, attention, cache=kept, devices=count)
+    return load(model, dtype, attention, cache=kept, devices=count, memory_limit=memory_limit)
 
 
 def _sampling(
@@ -278,6 +282,7 @@ def generate(
     dtype: Dtype = "float32",
     device: Device = None,
     devices: Devices = "1",
+    memory_limit: MemoryLimit = None,
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be stored and run, and stop.")] = False,
@@ -317,7 +322,7 @@ def generate(
             for flag in (flag for flag, is_given in drawing.items() if is_given):
                 typer.echo(f"note: {flag} has no effect without --temperature: the most likely token is taken", err=True)
         started = time.perf_counter()
-        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
+        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices, memory_limit)
         ids = _encode(loaded, texts, raw, system_prompt, special_tokens)
         load_seconds = time.perf_counter() - started
         generator = loaded.generator
@@ -485,6 +490,7 @@ def chat(
     dtype: Dtype = "float32",
     device: Device = None,
     devices: Devices = "1",
+    memory_limit: MemoryLimit = None,
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
     cache: CacheDir = None,
@@ -501,7 +507,7 @@ def chat(
         sampling = _sampling(
             temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, logit_bias
         )
-        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
+        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices, memory_limit)
 
         def begin() -> Any:
             return loaded.chat(system_prompt, sampling=sampling, seed=seed, max_context=max_context)
@@ -637,6 +643,7 @@ def bench(
     dtype: Dtype = "float32",
     device: Device = None,
     devices: Devices = "1",
+    memory_limit: MemoryLimit = None,
     attention: AttentionFlag = None,
     max_context: MaxContext = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -647,7 +654,7 @@ def bench(
     with _errors() as command:
         if prompt_tokens < 1 or rows < 1 or repeats < 1:
             raise RequestError("a measurement needs at least one run of one prompt of one token", hint="--repeats 3 --rows 1")
-        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices)
+        loaded = _load(command, model, dtype, attention, cache, no_cache, device, devices, memory_limit)
         from tempo_llm.bench import measure
 
         figures = measure(loaded.generator, rows, prompt_tokens, max_new_tokens, repeats, max_context)
@@ -724,6 +731,7 @@ def train(
     ] = False,
     device: Device = None,
     devices: Devices = "1",
+    memory_limit: MemoryLimit = None,
     cache: CacheDir = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -749,7 +757,7 @@ def train(
 
         kept = False if no_cache else True if cache is None else str(cache)
         if plan:
-            typer.echo(training.plan(loaded, full, cache=kept, devices=count))
+            typer.echo(training.plan(loaded, full, cache=kept, devices=count, memory_limit=memory_limit))
             return
         run, goes_on = chosen_run(loaded, Path(recipe).stem, out, overwrite, resume)
         if goes_on and run.is_finished():
@@ -760,7 +768,9 @@ def train(
         )
         shown = sys.stderr.isatty() if progress is None else progress
         limit = None if time_limit is None else time_limit * 60.0
-        outcome = training.train(loaded, run, goes_on, shown, typer.echo, limit, cache=kept, devices=count)
+        outcome = training.train(
+            loaded, run, goes_on, shown, typer.echo, limit, cache=kept, devices=count, memory_limit=memory_limit
+        )
         typer.echo(training.summary(outcome))
         if outcome.stopped is not None:
             kept = f"saved in {run.path}" if outcome.updates else "nothing is saved, and it begins again"

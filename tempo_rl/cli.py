@@ -61,6 +61,10 @@ CacheDirectory = Annotated[
     typer.Option("--cache", metavar="DIR", help="Directory for compiled programs [default: $TEMPO_CACHE, else ~/.cache/tempo]."),
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile again, and keep no compiled program.")]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="The most memory of the program, such as 2GiB: the fastest form of it that fits."),
+]
 Devices = Annotated[
     str,
     typer.Option(metavar="N|auto", help="Spread the environments over N devices (on a CPU: cores); auto: as many as help."),
@@ -143,9 +147,7 @@ def train(
     eval_every: Annotated[
         int | None, typer.Option(help="Iterations between evaluations while training (0: no evaluations).")
     ] = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Refuse a program that needs more memory than this, such as 2GiB.")
-    ] = None,
+    memory_limit: MemoryLimit = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, gpu or tpu [default: the choice of JAX].")] = None,
     devices: Devices = "1",
     track: Annotated[
@@ -366,6 +368,13 @@ def plot_runs(
         echo(f"drawn in {draw(runs, out, metric)}")
 
 
+def with_limit(overrides: list[str] | None, memory_limit: str | None) -> list[str]:
+    """Overrides with that of the flag --memory-limit."""
+    flags = [] if memory_limit is None else [f"memory_limit={memory_limit}"]
+    check_flags(overrides or [], flags)
+    return [*(overrides or []), *flags]
+
+
 @app.command()
 def plan(
     recipe: RecipeArgument,
@@ -377,12 +386,13 @@ def plan(
         typer.Option("--memory-picture", metavar="FILE", help="Draw the memory, statement by statement, as .svg."),
     ] = None,
     devices: Devices = "1",
+    memory_limit: MemoryLimit = None,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
     """Print the schedule, the stores and the device programs of the compiled program. Nothing is trained."""
     with errors_as_messages():
-        loaded = load_recipe(recipe, overrides or [], _say_imports)
+        loaded = load_recipe(recipe, with_limit(overrides, memory_limit), _say_imports)
         from tempo_core.runs.device import use_device
 
         chosen_devices = use_device(None, devices)
@@ -424,6 +434,7 @@ def validate(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     trust: Annotated[bool, typer.Option("--trust", help="Import your own code that the recipe names, and check it too.")] = False,
+    memory_limit: MemoryLimit = None,
     cache: CacheDirectory = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -432,7 +443,8 @@ def validate(
     If the recipe names your own code, that code is imported and checked with --trust only.
     """
     with errors_as_messages():
-        values, where = read_values(recipe, overrides or [])
+        overrides = with_limit(overrides, memory_limit)
+        values, where = read_values(recipe, overrides)
         references = foreign_references(values)
         if references and not trust:
             known, others = known_part(values, where)
@@ -441,7 +453,7 @@ def validate(
             return
         from tempo_rl.train import check
 
-        loaded = load_recipe(recipe, overrides or [], _say_imports)
+        loaded = load_recipe(recipe, overrides, _say_imports)
         echo(dump_recipe(loaded), nl=False)
         check(loaded, chosen_cache(cache, no_cache))
     echo(f"# valid: {loaded.iterations} iterations of {loaded.num_envs * loaded.num_steps} steps")

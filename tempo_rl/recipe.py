@@ -89,7 +89,7 @@ class Recipe(Strict):
     check_finite: bool = False  # whether numbers of environments in JAX are checked in each step, as those of the host always are
     executor: Literal["staged", "interpreted"] = "staged"
     disable: list[str] = Field(default_factory=list)  # passes that are switched off
-    memory_limit: int | str | None = None  # bytes, or as "2GiB": a program that needs more is refused
+    memory_limit: int | str | None = None  # bytes, or as "2GiB": the fastest form of the program that fits
     eval_every: Annotated[int, Field(ge=0)] = (
         0  # iterations between evaluations of eval_episodes episodes while training; 0: none
     )

@@ -22,7 +22,6 @@ MAY_DIFFER = (
     "eval_every",
     "jsonl",
     "tensorboard",
-    "memory_limit",
 )  # keys that the program does not depend on
 
 

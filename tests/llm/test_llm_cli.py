@@ -51,6 +51,7 @@ def test_help_names_the_flags(cli: Any) -> None:
         "--dtype",
         "--device",
         "--devices",
+        "--memory-limit",
         "--jsonl",
     ]
     flags += ["--stop-token-id", "--logprobs", "--config", "--compile-cache", "--logit-bias"]
@@ -80,6 +81,7 @@ def test_help_names_the_flags(cli: Any) -> None:
         (["-m", ".", "--prompt", "x", "--top-p", "1.5"], "top_p is 1.5; it must be a number above 0 and at most 1"),
         (["-m", ".", "--prompt", "x", "--device", "abacus"], "there is no device 'abacus'; JAX sees cpu"),
         (["-m", ".", "--prompt", "x", "--devices", "0"], "--devices 0 is not a number of devices"),
+        (["-m", ".", "--prompt", "x", "--memory-limit", "1x"], "memory_limit='1x' is not a size"),
         (["-m", ".", "--jsonl", "no-such-file"], "cannot read the prompt in no-such-file"),
         (["-m", ".", "--prompt", "\udce9"], "a prompt is not UTF-8 text"),
         (["-m", ".", "-", "--file", "-"], "standard input is named twice"),
@@ -245,6 +247,14 @@ def test_info_reads_no_weights(cli: Any, whole_model: Path) -> None:
     text = cli("info", "-m", whole_model).stdout
     assert "hidden size         32\n" in text and "tokenizer           yes\n" in text
     assert cli("info").exit_code == 1 and "there is no model" in cli("info").stderr
+
+
+def test_a_limit_of_memory(cli: Any, whole_model: Path) -> None:
+    request = ["generate", "-m", whole_model, "--raw", "--prompt", "aa", "-n", 4, "--temperature", 0]
+    free, limited = cli(*request), cli(*request, "--memory-limit", "1GiB")
+    assert limited.exit_code == 0 and limited.output == free.output, limited.output
+    refused = cli(*request, "--memory-limit", "1kB")
+    assert refused.exit_code == 1 and "but memory_limit allows 1,000" in refused.output and "allow that much" in refused.output
 
 
 def test_plans_and_figures(cli: Any, whole_model: Path) -> None:

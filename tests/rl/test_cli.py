@@ -135,6 +135,14 @@ def test_a_program_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None
     assert result.exit_code == 1 and "but memory_limit allows 100" in result.output and not (tmp_path / "run").exists()
 
 
+def test_a_plan_under_a_limit_of_memory() -> None:
+    small = "reinforce", "num_envs=2", "num_steps=4"
+    result = run("plan", *small, "--memory-limit", "1GiB", "--no-cache")
+    assert result.exit_code == 0 and "bytes" in result.output, result.output
+    result = run("validate", *small, "memory_limit=1MiB", "--memory-limit", "2MiB")
+    assert result.exit_code == 1 and "the flag --memory-limit sets memory_limit to '2MiB'" in result.output
+
+
 def test_all_lines_of_an_error_are_shown_on_request() -> None:
     result = run("--traceback", "validate", "ppo", "learning-rat=1")
     assert isinstance(result.exception, RecipeError)
