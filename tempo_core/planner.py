@@ -11,23 +11,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Generic, Protocol, TypeVar
 
 import jax
 
 from tempo_core.config import Config
 from tempo_core.errors import CausalityError, TempoError
+from tempo_core.ir.graph import Graph
 from tempo_core.passes.keep.checkpoint import goes_back
+from tempo_core.report.programs.plan import Plan
+from tempo_core.runtime.cost.cost import Cost
 from tempo_core.runtime.cost.machine import Machine
-
-if TYPE_CHECKING:
-    from tempo_core.program import Program
+from tempo_core.runtime.cost.usage import Usage
 
 MOST_COMPILED = 6  # forms that XLA compiles, at seconds each
 LEAST_POINTS = 4  # of a step that is cut into tiles or segments
 TILES = 4, 16, 64  # into so many parts a step is cut, of which each is a tile
 LEVELS = 3  # so often are segments cut into segments
 # so many times the square root of a step's points is a segment: then the ends of segments take as much as one of them
+
+
+class Compiled(Protocol):
+    """What is asked of a program (`program.py`)."""
+
+    @property
+    def graph(self) -> Graph: ...
+    def plan(self) -> Plan: ...
+    def cost(self) -> Cost: ...
+
+
+P = TypeVar("P", bound=Compiled)
 
 
 @dataclass(frozen=True)
@@ -61,11 +74,11 @@ class Form:
 
 
 @dataclass
-class Candidate:
+class Candidate(Generic[P]):
     """A program in a form. `bytes` are those of its peak: at least so many, until XLA has compiled it (`is_exact`)."""
 
     form: Form
-    program: Program[Any]
+    program: P
     limit: int
     seconds: float = 0.0
     estimate: int = 0
@@ -99,7 +112,7 @@ class Candidate:
         return f"{self.form}: {size}, about {self.seconds * 1e3:.3g} ms"
 
 
-def peak(usage: Any) -> int:
+def peak(usage: Usage) -> int:
     """The bytes that a limit is for: on the device, or of a program that runs with NumPy on the host."""
     return usage.on_device.device_bytes or usage.on_host.host_bytes
 
@@ -117,15 +130,15 @@ class Choice:
         return "\n  ".join((f"memory_limit: {self.limit:,} bytes", f"chosen: {self.chosen}", *self.others))
 
 
-class Planner:
+class Planner(Generic[P]):
     """Tries the forms of a program. `make` compiles one without XLA; `points` are the numbers of points of the steps."""
 
-    def __init__(self, make: Callable[[Form], Program[Any]], points: Mapping[str, int], config: Config, limit: int):
+    def __init__(self, make: Callable[[Form], P], points: Mapping[str, int], config: Config, limit: int):
         self.make, self.points, self.config, self.limit = make, points, config, limit
-        self.tried: dict[Form, Candidate] = {}
+        self.tried: dict[Form, Candidate[P]] = {}
         self.compiled = 0
 
-    def choose(self) -> tuple[Program[Any], Choice]:
+    def choose(self) -> tuple[P, Choice]:
         """The program in the fastest form that fits. Raises OutOfMemoryPlanError, with the smallest limit that would do."""
         first = self._try(Form())
         assert first is not None
@@ -145,7 +158,7 @@ class Planner:
         others = tuple(f"{each.why_not}: {each}" for each in self.tried.values() if each is not chosen)
         return chosen.program, Choice(self.limit, chosen.form, str(chosen), others)
 
-    def _try(self, form: Form) -> Candidate | None:
+    def _try(self, form: Form) -> Candidate[P] | None:
         """The program in a form; None if there is none, or if it is the same as without."""
         if form not in self.tried:
             try:
@@ -159,7 +172,7 @@ class Planner:
             self.tried[form] = Candidate(form, program, self.limit)
         return self.tried[form]
 
-    def _fitting(self, candidates: Sequence[Candidate]) -> Candidate | None:
+    def _fitting(self, candidates: Sequence[Candidate[P]]) -> Candidate[P] | None:
         """The fastest of some forms that fits, as XLA has it. Those that fit by a coarse estimate come first."""
         is_larger = {each.form: each.estimate * (each.estimate > self.limit) for each in candidates}
         for each in sorted(candidates, key=lambda each: (is_larger[each.form], each.seconds)):
