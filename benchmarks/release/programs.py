@@ -48,10 +48,11 @@ def _run_some(record: Record, executor: str, first: int, count: int, optimized: 
 
 
 def _short(report: str) -> str:
-    """The title of a report of the fuzzer, and the first line of why the program failed."""
+    """The title of a report of the fuzzer, and why the program failed: the first line that is no part of a traceback."""
     lines = report.splitlines()
     comments = [line[2:] for line in lines[1:] if line.startswith("# ")]
-    return f"{lines[0].strip('# -')}: {comments[0] if comments else 'no reason'}"
+    reasons = (comment for comment in comments if not comment.startswith((" ", "Traceback")))
+    return f"{lines[0].strip('# -')}: {next(reasons, 'no reason')}"
 
 
 @contextmanager

@@ -418,3 +418,19 @@ def test_a_point_and_a_range_that_move_with_one_step() -> None:
         array = np.random.default_rng(0).normal(size=(*sizes, 2))
         with ctx:
             assert_gradients(ctx, loss, [x], {I: sizes[0], T: sizes[1]}, {"x": array})
+
+
+def test_a_branch_whose_readers_have_many_limits() -> None:
+    """The readers of `x[t]` in the last branch are in more pieces than are looked at: no range of them is exact, but t is their own."""
+    ctx = tp.Context("i", "t")
+    with ctx as ((i, I), (t, T)):
+        x, z = tp.input("x", (), domain=(t,)), tp.input("z", (), domain=(i, t))
+        y = tp.recurrence((), domain=(i, t), name="y")
+        y[i, t, (i + 1) % 3 == 0] = x
+        y[i, t, i % 2 == t % 2] = z
+        y[i, t, ~(i == 3)] = x * 3
+        y[i, t] = 0.0
+        (gradient,) = tp.grad(y, [x])
+    slopes = [[1 if (i + 1) % 3 == 0 else 0 if i % 2 == t % 2 or i == 3 else 3 for t in range(4)] for i in range(5)]
+    inputs = {"x": np.ones(4, np.float32), "z": np.ones((5, 4), np.float32)}
+    assert_same(ctx.run({I: 5, T: 4}, gradient, inputs=inputs), np.sum(slopes, 0, dtype="float32"))

@@ -10,7 +10,7 @@ import islpy as isl
 
 from tempo_core.errors import GradientError, NonAffineError
 from tempo_core.symbolic.condition import FALSE, TRUE, Bool, Comparison, Conjunction, Disjunction
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, full_range, index_steps, is_own_point
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.isl.sets import CONTEXT, Frame, bounds_of, dependence, domain_set
 from tempo_core.symbolic.isl.translate import as_parameters, condition_within, single_expression, symbols_by_name
@@ -69,7 +69,8 @@ def hulls(reader_domain: Domain, index: tuple[Index, ...], source_domain: Domain
         waiting = [without_strides]  # one range of which every second point reads, in place of many ranges
     while waiting:
         if len(inverses) + len(waiting) > _MOST_PIECES:  # one loose hull in place of many
-            return (Inverse(tuple(full_range(s) for s in reader_domain.steps), TRUE),)
+            own = {step for at, step in zip(index, source_domain.steps, strict=True) if is_own_point(at, step)}
+            return (Inverse(tuple(Point(s.expr) if s in own else full_range(s) for s in reader_domain.steps), TRUE),)
         readers = waiting.pop()
         if not readers.is_empty():
             parts = _where_limits_change(readers, source_domain)
