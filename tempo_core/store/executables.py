@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from tempo_core.compiling import Subject, compile_lowered
-from tempo_core.ir.ops import Dataflow, Op, Udf
+from tempo_core.ir.ops import Op, Udf
 from tempo_core.store import environment
 from tempo_core.store.entries import LOG, Entries
 from tempo_core.store.fingerprint import fingerprint, is_of_library, unwrapped
@@ -137,9 +137,7 @@ def _prepare_lapack() -> None:
 
 def calls_function(op: Op) -> bool:
     """Whether the device program of an op has code of the user's in it."""
-    if isinstance(op, Dataflow):
-        return any(calls_function(inner) for inner, _, _ in op.body.instructions)
-    return isinstance(op, Udf) and op.kind == "jax" and not is_of_library(unwrapped(op.fn))
+    return any(isinstance(part, Udf) and part.kind == "jax" and not is_of_library(unwrapped(part.fn)) for part in op.parts)
 
 
 def _runs_on(compiled: Any, devices: Sequence[jax.Device]) -> bool:

@@ -15,10 +15,10 @@ from tempo_core.passes.decisions import Ref, is_recording, note
 from tempo_core.prices import (
     FASTER_AT_ONCE,
     MANY_OPERATIONS,
+    MOST_GROWTH_BEFORE_A_LOOP,
     MOST_KEPT,
     NOMINAL,
     nominal,
-    pays_to_multiply_before_the_loop,
     pays_to_multiply_in_the_loop,
 )
 from tempo_core.symbolic.domain import Domain, Range, full_range
@@ -248,7 +248,7 @@ class _Connected:
         return {
             group
             for group in kept.keys() & read.keys()
-            if pays_to_multiply_before_the_loop(sum(map(self._elements, kept[group])), sum(read[group].values()))
+            if sum(map(self._elements, kept[group])) <= MOST_GROWTH_BEFORE_A_LOOP * sum(read[group].values())
         }
 
     def _read_innermost(self, candidates: set[int]) -> dict[int, set[Key]]:

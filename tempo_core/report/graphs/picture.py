@@ -46,7 +46,7 @@ def node_lines(node: Node) -> list[str]:
     """The lines in a node's box: its name, its operation, its types, its domain."""
     kind = op_text(node.op)
     if isinstance(node.op, Dataflow):
-        kind = "Dataflow: " + " ".join(short_name(op) for op, _, _ in node.op.body.instructions)
+        kind = "Dataflow: " + " ".join(map(short_name, node.op.parts))
     elif isinstance(node.op, (Udf, Sink, Merge, Input)):  # their types and names are in the lines below
         kind = f"{type(node.op).__name__} {getattr(node.op, 'name', '')}".rstrip()
     elif isinstance(node.op, Constant):

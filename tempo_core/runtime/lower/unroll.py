@@ -81,8 +81,7 @@ def unrolled(root: Item, graph: Graph, storage: Mapping[Key, Storage], bounds: M
 
 def operations(item: Item, graph: Graph) -> int:
     """The number of array operations in an item, those of an inner loop counted once."""
-    ops = (graph[leaf.node].op for leaf in leaves(item) if isinstance(leaf, Execute))
-    return sum(len(op.body.instructions) if isinstance(op, Dataflow) else 1 for op in ops)
+    return sum(len(graph[leaf.node].op.parts) for leaf in leaves(item) if isinstance(leaf, Execute))
 
 
 def trips(loop: Loop) -> int:

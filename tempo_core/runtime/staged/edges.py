@@ -89,9 +89,7 @@ def _is_cheap(segment: Segment, graph: Graph) -> bool:
     items = [item for item in segment.items if not isinstance(item, Fetch)]
     if any(isinstance(inner, Loop) for item in items for inner in walk(item)):
         return False
-    return (
-        sum(prices.operations(graph[leaf.node]) for item in items for leaf in statements(item)) <= prices.MOST_COPIED_OPERATIONS
-    )
+    return sum(len(graph[leaf.node].op.parts) for item in items for leaf in statements(item)) <= prices.MOST_COPIED_OPERATIONS
 
 
 # -- before a call and after it ---------------------------------------------------------------------------------------
