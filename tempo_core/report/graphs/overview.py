@@ -14,6 +14,7 @@ from tempo_core.ir.names.naming import FIRST, NEXT, PART, Naming, head, label
 from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Constant, Input, Merge, Output, Sink, Udf
 from tempo_core.report.graphs.picture import WIDEST, Box, Picture, edge_label
+from tempo_core.report.pages.page import cut
 
 BoxKey = tuple[str, ...]
 MOST_ROUNDS = 4  # of statements that move to their readers' boxes
@@ -103,7 +104,7 @@ class _Overview:
                     reads.setdefault(source, []).append(edge_label(self.graph, node, edge))
         where = list(dict.fromkeys(node.where for node in nodes if node.where))
         return Box(
-            tuple(line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in self._lines(main) if line),
+            tuple(cut(line, WIDEST) for line in self._lines(main) if line),
             "\n".join(where),
             str(first.domain),
             tuple((source, _one(labels)) for source, labels in reads.items()),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
 from tempo_core.ir.graph_text import op_text
 from tempo_core.ir.ops import Constant, Dataflow, Input, Merge, Op, Output, Sink, Udf
+from tempo_core.report.pages.page import cut
 from tempo_core.symbolic.condition import TRUE
 
 WIDEST = 44  # characters of a line in a box
@@ -53,7 +54,7 @@ def node_lines(node: Node) -> list[str]:
         kind = kind.replace("Constant(" + str(node.outputs[0]) + ", ", "Constant(")
     types = ", ".join(map(str, node.outputs))
     lines = [f"%{node.id} {node.name}".rstrip(), kind, types, f"over {node.domain}"]
-    return [line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in lines if line]
+    return [cut(line, WIDEST) for line in lines if line]
 
 
 def short_name(op: Op) -> str:

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tempo_core.ir.names.source_lines import short_file
+from tempo_core.ir.names.user_lines import span
+from tempo_core.report.pages.page import aligned
 from tempo_core.runtime.cost.usage import DEVICE, HOST, PlannedTensor, Usage
 
 WIDTH = 100
@@ -52,7 +53,7 @@ def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor],
     largest_first = sorted(stored, key=lambda t: -t.bytes)
     rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first, PAIR))
     cells = [("tensor", "type", "store", "slots", "bytes"), *((r.name, r.type, r.kind, r.slots, str(r.bytes)) for r in rows)]
-    table = _aligned(cells)
+    table = aligned(cells)
     total = sum(t.bytes for t in stored)
     persistent = "" if total == between else f", {between} of them between device programs"
     lines = [*table, f"in all {total} bytes{persistent}"] if stored else ["nothing is stored"]
@@ -94,11 +95,7 @@ def _few(rows: list[_Row]) -> list[_Row]:
 
 def peaks_text(usage: Usage) -> str:
     """Both peaks, a line each, rounded."""
-    device, host = usage.on_device, usage.on_host
-    return "\n".join(
-        f"peak on the {place}: about {_rounded(bytes)} in {peak}"
-        for place, peak, bytes in ((DEVICE, device, device.device_bytes), (HOST, host, host.host_bytes))
-    )
+    return "\n".join(f"peak on the {place}: about {_rounded(bytes)} in {peak}" for place, peak, bytes in usage.peaks)
 
 
 def _rounded(bytes: int) -> str:
@@ -112,21 +109,19 @@ def _rounded(bytes: int) -> str:
 def usage_text(usage: Usage, full: bool) -> str:
     """The peaks, and the tensors in memory then; with `full`, all tensors with the moments from which and to which they live."""
     lines = []
-    for place, peak, bytes in (
-        (DEVICE, usage.on_device, usage.on_device.device_bytes),
-        (HOST, usage.on_host, usage.on_host.host_bytes),
-    ):
-        at = f", at {peak.statement}{_where(peak.line)}" if place == DEVICE and peak.statement else ""
+    for place, peak, bytes in usage.peaks:
+        line = span([peak.line])
+        at = f", at {peak.statement}{f' @ {line}' if line else ''}" if place == DEVICE and peak.statement else ""
         about = "" if peak.is_exact or place == HOST else ", of which the temporaries are a coarse estimate"
         lines.append(f"peak on the {place}: {bytes:,} bytes in {peak}{at}{about}")
         if not full:
             rows = [cells for cells, _ in largest(usage.alive(peak, place))]
-            lines += [f"  {line}" for line in _aligned([COLUMNS, *rows])] if rows else []
+            lines += [f"  {line}" for line in aligned([COLUMNS, *rows])] if rows else []
     if full:
         head = (*COLUMNS, "place", "moments")
         ordered = sorted(usage.tensors, key=lambda t: -t.bytes)
-        lines += ["", *_aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
-        lines += ["", *_aligned([("moment", "", "device bytes", "host bytes"), *(
+        lines += ["", *aligned([head, *((*_planned(t), t.place, f"{t.first} to {t.last}") for t in ordered)])]
+        lines += ["", *aligned([("moment", "", "device bytes", "host bytes"), *(
             (str(k), str(m), f"{m.device_bytes:,}", f"{m.host_bytes:,}") for k, m in enumerate(usage.moments)
         )])]  # fmt: skip
     return "\n".join(lines)
@@ -140,15 +135,4 @@ def largest(tensors: Sequence[PlannedTensor]) -> list[tuple[tuple[str, ...], int
 
 def _planned(tensor: PlannedTensor) -> tuple[str, ...]:
     slots = " x ".join(map(str, tensor.slots))
-    return (tensor.name, tensor.kind, tensor.type, slots, f"{tensor.bytes:,}", _where(tensor.line).removeprefix(" @ "))
-
-
-def _where(line: str) -> str:
-    file, _, number = line.rpartition(":")
-    return f" @ {short_file(file)}:{number}" if file else ""
-
-
-def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines, with columns below each other."""
-    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return (tensor.name, tensor.kind, tensor.type, slots, f"{tensor.bytes:,}", span([tensor.line]))

@@ -19,7 +19,7 @@ from tempo_core.ir.ops import Dataflow, Input, Output
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.cost.count import cost_of, size_at_an_end
 from tempo_core.runtime.cost.kernels import bytes_of
-from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, statements
+from tempo_core.runtime.staged.host import Chunks, HostCall, Segment, loops_text, statements, with_loops
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 
@@ -98,6 +98,11 @@ class Usage:
     def on_host(self) -> Moment:
         """The moment with the most bytes on the host."""
         return max(self.moments, key=lambda moment: moment.host_bytes)
+
+    @property
+    def peaks(self) -> tuple[tuple[str, Moment, int], tuple[str, Moment, int]]:
+        """For the device, and for the host: the moment with the most bytes there, and these."""
+        return (DEVICE, self.on_device, self.on_device.device_bytes), (HOST, self.on_host, self.on_host.host_bytes)
 
     def alive(self, moment: Moment, place: str) -> list[PlannedTensor]:
         """The tensors in a place at a moment, the largest first."""
@@ -191,7 +196,11 @@ class _Counting:
     # -- device programs and calls ------------------------------------------------------------------------------------
 
     def staged(self, staged: Staged) -> None:
-        self._walk(staged, staged.items, ())
+        self.placed: list[tuple[Segment | HostCall, int]] = []
+        for item, loops in with_loops(staged.items):
+            segment = item.segment if isinstance(item, Chunks) else item
+            self.placed.append((segment, len(self.moments)))
+            self.moments.append(self._moment(staged, segment, loops_text(item, loops)))
         self.moments.append(Moment("the end of the run"))
         end = len(self.moments) - 1
         at = {id(item): number for item, number in self.placed}
@@ -248,37 +257,16 @@ class _Counting:
                 first, last = (0, end) if several else (readers[0], readers[0])
                 self._add(name, node.outputs[0], "input", (), DEVICE, first, last, node.where)
 
-    def _walk(self, staged: Staged, items: Sequence[HostItem], loops: tuple[str, ...]) -> None:
-        self.placed: list[tuple[HostItem, int]]
-        if not loops and not self.moments:
-            self.placed = []
-        for item in items:
-            if isinstance(item, (Segment, Chunks)):
-                segment = item if isinstance(item, Segment) else item.segment
-                around = loops if isinstance(item, Segment) else (*loops, f"some {item.counter.name}")
-                self._moment(segment, self._of_program(staged, segment, around))
-            elif isinstance(item, HostCall):
-                node = self.graph[item.execute.node]
-                self._moment(
-                    item,
-                    Moment(f"function {self.statements[node.id]}", ", ".join(loops), self.statements[node.id], self._line(node)),
-                )
-            elif isinstance(item, HostLoop):
-                self._walk(staged, [*item.edge, *item.body], (*loops, item.counter.name))
-            elif isinstance(item, HostIf):
-                self._walk(staged, [*item.then, *item.orelse], loops)
-
-    def _moment(self, item: HostItem, moment: Moment) -> None:
-        self.placed.append((item, len(self.moments)))
-        self.moments.append(moment)
+    def _moment(self, staged: Staged, item: Segment | HostCall, loops: str) -> Moment:
+        if isinstance(item, HostCall):
+            node = self.graph[item.execute.node]
+            return Moment(f"function {self.statements[node.id]}", loops, self.statements[node.id], self._line(node))
+        largest = max(self._nodes(item), key=self._values, default=None)
+        statement, line = ("", "") if largest is None else (self.statements[largest.id], self._line(largest))
+        is_exact = staged.temporaries(item) is not None
+        return Moment(f"device program {item.number}", loops, statement, line, is_exact=is_exact)
 
     # -- temporaries of device programs -------------------------------------------------------------------------------
-
-    def _of_program(self, staged: Staged, segment: Segment, loops: tuple[str, ...]) -> Moment:
-        largest = max(self._nodes(segment), key=self._values, default=None)
-        statement, line = ("", "") if largest is None else (self.statements[largest.id], self._line(largest))
-        is_exact = staged.temporaries(segment) is not None
-        return Moment(f"device program {segment.number}", ", ".join(loops), statement, line, is_exact=is_exact)
 
     def _temporaries(self, staged: Staged, segment: Segment, number: int) -> None:
         """The rows of temporaries: the stores inside the device program as far as they fit in its figure, and one row for the rest."""

@@ -16,7 +16,7 @@ from typing import TypeAlias, Union
 
 from tempo_core.ir.graph import Graph, Key
 from tempo_core.ir.ops import Merge, Output
-from tempo_core.runtime.staged.host import Chunks, Fetch, HostCall, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.staged.host import Chunks, Fetch, HostCall, HostItem, HostLoop, Segment, with_loops
 from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.tidy import Limits, decided
 from tempo_core.schedule.tree import Item
@@ -49,7 +49,7 @@ class Alive:
         self._numbers: dict[Symbol, IntoExpr] = dict(bounds)
         self.writes: dict[Held, set[Access]] = {}
         self.reads: dict[Held, set[Access]] = {}
-        self._visit(items, ())
+        self._visit(items)
         self.at_end = frozenset(results)  # what is read when the program has ended
         for held in self.at_end:
             self.reads.setdefault(held, set()).add(Access((), ()))
@@ -70,16 +70,13 @@ class Alive:
 
     # -- accesses -----------------------------------------------------------------------------------------------------
 
-    def _visit(self, items: Sequence[HostItem], loops: Loops) -> None:
-        for item in items:
+    def _visit(self, items: Sequence[HostItem]) -> None:
+        for item, host_loops in with_loops(items):
+            loops = tuple((id(loop), loop.counter) for loop in host_loops)
             if isinstance(item, Segment):
                 self._segment(item, loops)
             elif isinstance(item, Chunks):
                 self._segment(item.segment, (*loops, (id(item), item.counter)), is_chunk=True)
-            elif isinstance(item, HostLoop):
-                self._visit([*item.edge, *item.body], (*loops, (id(item), item.counter)))
-            elif isinstance(item, HostIf):
-                self._visit([*item.then, *item.orelse], loops)
             else:
                 self._call(item, loops)
 

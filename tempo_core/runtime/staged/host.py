@@ -109,11 +109,12 @@ class Chunks:
 
 
 HostItem = Union[Segment, HostCall, HostLoop, HostIf, Chunks]
+HostLoops = tuple[HostLoop, ...]
 
 
 def segments(items: Sequence[HostItem]) -> Iterator[Segment]:
     """All segments, in program order."""
-    for item in walk(items):
+    for item, _ in with_loops(items):
         if isinstance(item, (Segment, Chunks)):
             yield item if isinstance(item, Segment) else item.segment
 
@@ -132,14 +133,22 @@ def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
         touched |= {key for segment in segments([item]) for key in (*segment.writes, *segment.reads)}
 
 
-def walk(items: Sequence[HostItem]) -> Iterator[HostItem]:
-    """All items and the items in them, in program order."""
+def with_loops(items: Sequence[HostItem], loops: HostLoops = ()) -> Iterator[tuple[Segment | Chunks | HostCall, HostLoops]]:
+    """The launches and calls, in program order, each with the host's loops around it."""
     for item in items:
-        yield item
         if isinstance(item, HostLoop):
-            yield from walk([*item.edge, *item.body])
+            yield from with_loops([*item.edge, *item.body], (*loops, item))
         elif isinstance(item, HostIf):
-            yield from walk([*item.then, *item.orelse])
+            yield from with_loops([*item.then, *item.orelse], loops)
+        else:
+            yield item, loops
+
+
+def loops_text(item: Segment | Chunks | HostCall, loops: HostLoops) -> str:
+    """The steps of the loops around a launch or call: `i, t`; with `some t` for a launch that runs some iterations of its loop."""
+    return ", ".join(
+        [*(loop.counter.name for loop in loops), *([f"some {item.counter.name}"] if isinstance(item, Chunks) else [])]
+    )
 
 
 def add(items: list[HostItem], segment: Segment) -> None:

@@ -50,7 +50,7 @@ from tempo_core.runtime.staged.host import (
     create_stores,
     segments,
     statements,
-    walk,
+    with_loops,
 )
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
@@ -214,7 +214,7 @@ class Staged:
         for segment in segments(items):
             for key in {key for item in segment.items for key in self._item_effects(item).touches}:
                 readers.setdefault(key, []).append(segment)
-        calls = [item for item in walk(items) if isinstance(item, HostCall) and not item.is_sink]
+        calls = [item for item, _ in with_loops(items) if isinstance(item, HostCall) and not item.is_sink]
         puts = {put.slot: (segment, put) for segment in segments(items) for put in segment.puts}
         inside: dict[Key, bool] = {}  # whether a launch in the loop of a call reads the result
         for call in calls:
