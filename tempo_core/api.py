@@ -3,10 +3,10 @@
 from tempo_core import errors, nn, optim, typing
 from tempo_core.config import Config
 from tempo_core.context import Context
+from tempo_core.cpu import use_cpu_devices
 from tempo_core.frontend import functions, random
 from tempo_core.frontend.autodiff.backward import grad
 from tempo_core.frontend.carry import carry
-from tempo_core.frontend.cpu_devices import use_cpu_devices
 from tempo_core.frontend.functions import *  # noqa: F403
 from tempo_core.frontend.functions import absolute as abs
 from tempo_core.frontend.functions import all_of as all

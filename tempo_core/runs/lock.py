@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tempo_core.runs.command_errors import RunError
+from tempo_core.runs.commands import RunError
 
 
 @contextmanager

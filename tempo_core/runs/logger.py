@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tempo_core.files import write_whole
-from tempo_core.runs.command_errors import RunError
+from tempo_core.runs.commands import RunError
 from tempo_core.runs.recipe import WandbRecipe
 
 Row = Mapping[str, float]  # one iteration's numbers by column; counts are ints

@@ -1,4 +1,7 @@
-"""A page as HTML for notebooks. It folds without a script (`details`), loads nothing, and takes its colours from the notebook around it."""
+"""A page as HTML for notebooks. It folds without a script (`details`), loads nothing, and takes its colours from the notebook around it.
+
+`Shown` is the base of tensors, programs, plans and profiles, which show themselves so.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,23 @@ body:is([data-jp-theme-light=false],[data-vscode-theme-kind=vscode-dark]) .tempo
 """.replace("\n", "").replace(
     ".tempo ", ".tempo" * 3 + " "
 )  # three times, so that rules of the notebook for its tables do not win
+
+
+class Shown:
+    """What shows itself: in notebooks as HTML, and by `rich.print` as tables. A class gives its page."""
+
+    def _page(self) -> Page:
+        raise AssertionError(f"{type(self).__name__} gives no page")
+
+    def _repr_html_(self) -> str:
+        """The page for notebooks: HTML that folds without a script, in light and in dark."""
+        return html(self._page())
+
+    def __rich__(self) -> object:
+        """The page for `rich.print`."""
+        from tempo_core.report.pages.terminal import Lines
+
+        return Lines(self._page())
 
 
 def html(page: Page) -> str:

@@ -18,8 +18,8 @@ from tempo_core.ir.names.naming import head, value_names
 from tempo_core.ir.names.source_lines import split_line
 from tempo_core.ir.names.user_lines import Sources
 from tempo_core.ir.ops import Merge
+from tempo_core.report.pages.html import Shown
 from tempo_core.report.pages.page import Group, Page, Picture, Table, Text, place, with_bars
-from tempo_core.report.pages.shown import Shown
 from tempo_core.report.pages.svg import write_svg
 from tempo_core.report.programs.memory_picture import memory_svg
 from tempo_core.report.programs.memory_table import COLUMNS, StoredTensor, largest, memory_text, peaks_text, usage_text

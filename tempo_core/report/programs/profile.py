@@ -27,8 +27,8 @@ from tempo_core.ir.names.source_lines import targets
 from tempo_core.ir.names.user_lines import Sources, span
 from tempo_core.ir.ops import Dataflow, End, Sink, Udf
 from tempo_core.ir.udf import Fed
+from tempo_core.report.pages.html import Shown
 from tempo_core.report.pages.page import Group, Page, Picture, Table, aligned, with_bars
-from tempo_core.report.pages.shown import Shown
 from tempo_core.report.pages.svg import write_svg
 from tempo_core.report.programs.flame import flame
 from tempo_core.runtime.cost.cost import Cost
