@@ -47,9 +47,9 @@ def price(value: N, what: str, users: str, measured: str = NOT_MEASURED, gpu: fl
 # -- passes/ranges -------------------------------------------------------------------------------------------------------
 
 MOST_SHIFTS = price(16, "points of a window that is written out: w slices, which are a part of their reader, in place of a gather of w "
-    "elements for each point", "pays_to_write_out_window, pays_to_convolve")
+    "elements for each point", "passes/ranges/shift.py, pays_to_convolve")
 MOST_SHIFTED_OPERATIONS = price(320, "operations on the elements of a window that is written out: each slice repeats them, and XLA has "
-    "to compile them", "pays_to_write_out_window")
+    "to compile them", "passes/ranges/shift.py")
 POINTS_OF_A_BLOCK = price(32, "points of a block of a running sum of outer products", "passes/ranges/linear_attention.py",
     "two cores; values and gradients of 8 rows of 500 points, 32 wide: all pairs of points 10.3 ms, blocks of 16, 32, 64, 128, 256 "
     "points 4.1, 2.4, 2.8, 4.0, 8.9")
@@ -68,7 +68,7 @@ LEAST_TIMES_SMALLER = price(16, "times that a product must be smaller than what 
 MOST_REGIONS = price(8, "regions of all other steps that the branches of a recurrence may have: each is a selection of its own",
     "passes/batch/regions.py")
 FEWEST_POINTS_TO_SPLIT = price(8, "points before a place for which what is computed there is compiled once more, for all of them at once",
-    "is_worth_splitting")
+    "passes/batch/split.py")
 FEWEST_OPERATIONS = price(8, "operations of a part of a function that are worth a function of their own, before the loop",
     "passes/batch/precompute.py")
 FEWEST_OPERATIONS_FOR_A_WAVEFRONT = price(8, "operations at each point of a table of vectors, or in other loops, that runs by diagonals",
@@ -209,11 +209,6 @@ DEAR_FUNCTIONS = (
 # -- questions -----------------------------------------------------------------------------------------------------------
 
 
-def is_worth_splitting(place: Expr) -> bool:
-    """Whether what depends on earlier points only from a place on is computed apart before it."""
-    return not place.is_constant or place.constant >= FEWEST_POINTS_TO_SPLIT
-
-
 def nominal(size: Expr) -> int:
     """A size, with the same number for every bound and step."""
     return size.evaluate(dict.fromkeys(size.symbols, NOMINAL))
@@ -257,11 +252,6 @@ def copy_weight(op: ops.Op) -> int:
     return sum(0 if isinstance(part, FREE_TO_COPY) else 10 if isinstance(part, DEAR_TO_COPY) else 1 for part in op.parts)
 
 
-def pays_to_write_out_window(width: int, operations: int) -> bool:
-    """Whether to write out a reduction of a window of so many points, with so many operations on its elements."""
-    return width <= MOST_SHIFTS and width * operations <= MOST_SHIFTED_OPERATIONS
-
-
 def pays_to_convolve(width: Expr) -> bool:
     """Whether a sum over windows of this width, with fixed weights, is a convolution."""
     return not width.is_constant or width.constant > MOST_SHIFTS
@@ -283,11 +273,6 @@ def pays_to_unroll(trips: int, operations: int, copied_bytes: int, on_cpu: bool)
     Elsewhere than on a CPU, products read their operands out of larger arrays, and loops stay loops.
     """
     return on_cpu and copied_bytes >= LEAST_BYTES_TO_UNROLL and trips * operations <= MOST_OPERATIONS_TO_UNROLL
-
-
-def is_worth_a_launch(node: Node) -> bool:
-    """Whether a statement takes so long that the host should not wait for it without need."""
-    return any(isinstance(op, WORTH_A_LAUNCH) for op in node.op.parts)
 
 
 def rough_seconds(node: Node, operands: Types, env: Mapping[Symbol, int]) -> float:

@@ -10,8 +10,8 @@ import functools
 import importlib
 import pickle
 import re
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -54,7 +54,8 @@ class Executables:
             return None
         try:
             targets, data, in_tree, out_tree = pickle.loads(content)
-            _prepare(targets)
+            if any(target.startswith(_LAPACK) for target in targets):
+                _prepare_lapack()
             return _serializer().deserialize_and_load(data, in_tree, out_tree, devices[0].client, list(devices))
         except Exception as error:  # what JAX raises here is not stated
             self.entries.discard(
@@ -70,11 +71,11 @@ class Executables:
         It cannot be kept if it calls back into this process, or runs on other devices than these; nor if it came from JAX's own
         cache: XLA's CPU compiler cannot write a program that it did not compile itself, and says so only when the program runs.
         """
-        with _JaxCache() as jax_cache:
+        with _hits() as hits:
             compiled = compile_lowered(lowered, subject)
         targets = _targets(lowered.as_text())
         calls_back = any("callback" in target for target in targets)
-        if calls_back or jax_cache.was_hit or not _runs_on(compiled, devices):
+        if calls_back or hits or not _runs_on(compiled, devices):
             return compiled, False
         try:
             content = pickle.dumps((targets, *_serializer().serialize(compiled)))
@@ -88,22 +89,22 @@ class Executables:
         return f"xla-{fingerprint((identity, environment.of_device_programs()))}"
 
 
-class _JaxCache:
-    """Whether JAX's own cache of compiled programs gave one inside of a `with`, from JAX's own reports."""
+@contextmanager
+def _hits() -> Iterator[list[str]]:
+    """The programs that JAX's own cache of compiled programs gives inside, from JAX's own reports."""
+    hits: list[str] = []
 
-    was_hit = False
+    def hear(event: str, *_: object, **__: object) -> None:
+        if event.startswith("/jax/compilation_cache/") and ("hit" in event or "retrieval" in event):
+            hits.append(event)
 
-    def __enter__(self) -> _JaxCache:
-        jax.monitoring.register_event_listener(self._hear)
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        jax.monitoring.unregister_event_listener(self._hear)
-        jax.monitoring.unregister_event_duration_listener(self._hear)
-
-    def _hear(self, event: str, *_: object, **__: object) -> None:
-        self.was_hit |= event.startswith("/jax/compilation_cache/") and ("hit" in event or "retrieval" in event)
+    jax.monitoring.register_event_listener(hear)
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    try:
+        yield hits
+    finally:
+        jax.monitoring.unregister_event_listener(hear)
+        jax.monitoring.unregister_event_duration_listener(hear)
 
 
 def _serializer() -> Any:
@@ -122,11 +123,6 @@ _LAPACK = "lapack_"  # functions of JAX for CPUs, which are null pointers until 
 def _targets(text: str) -> list[str]:
     """The names of the functions outside of XLA that a program calls."""
     return sorted({first or second for first, second in _TARGET.findall(text)})
-
-
-def _prepare(targets: list[str]) -> None:
-    if any(target.startswith(_LAPACK) for target in targets):
-        _prepare_lapack()
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tempo_core.ir.graph import Edge, Graph, Node, is_identity
@@ -31,16 +32,19 @@ Picture = dict[int, Box]
 def boxes(graph: Graph) -> Picture:
     """One box per node and one arrow per read; the arrow shows the index unless it is the identity."""
     return {
-        node.id: Box(
-            tuple(node_lines(node)),
-            node.where,
-            str(node.domain),
-            tuple((edge.source, edge_label(graph, node, edge)) for edge in node.inputs),
-            is_merge=isinstance(node.op, Merge),
-            is_end=isinstance(node.op, (Input, Output, Sink)),
+        node.id: box_of(
+            node, node_lines(node), node.where, [(edge.source, edge_label(graph, node, edge)) for edge in node.inputs]
         )
         for node in graph
     }
+
+
+def box_of(node: Node, lines: Sequence[str], where: str, reads: Sequence[tuple[int, str]]) -> Box:
+    """The box of a node, or of several of which it is the first."""
+    shown = tuple(cut(line, WIDEST) for line in lines if line)
+    return Box(
+        shown, where, str(node.domain), tuple(reads), isinstance(node.op, Merge), isinstance(node.op, (Input, Output, Sink))
+    )
 
 
 def node_lines(node: Node) -> list[str]:
@@ -53,8 +57,7 @@ def node_lines(node: Node) -> list[str]:
     elif isinstance(node.op, Constant):
         kind = kind.replace("Constant(" + str(node.outputs[0]) + ", ", "Constant(")
     types = ", ".join(map(str, node.outputs))
-    lines = [f"%{node.id} {node.name}".rstrip(), kind, types, f"over {node.domain}"]
-    return [cut(line, WIDEST) for line in lines if line]
+    return [f"%{node.id} {node.name}".rstrip(), kind, types, f"over {node.domain}"]
 
 
 def short_name(op: Op) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tempo_core.ir.names.user_lines import span
 from tempo_core.report.pages.page import aligned
@@ -36,29 +37,24 @@ class StoredTensor:
         return " x ".join(map(str, self.slots)) or "1"
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One line of the table, for one tensor or several (`tensors`)."""
+class _Row(NamedTuple):
+    """One line of the table, for one tensor or several."""
 
-    name: str
-    type: str
-    kind: str
-    slots: str
+    cells: tuple[str, ...]
     bytes: int
-    tensors: tuple[StoredTensor, ...]
+    tensors: int = 1
 
 
 def memory_text(stored: Sequence[StoredTensor], passing: Sequence[StoredTensor], between: int, full: bool) -> str:
     """The table of `stored` tensors, the sum, and the names of the `passing` ones. `between` is the number of bytes between programs."""
     largest_first = sorted(stored, key=lambda t: -t.bytes)
     rows = [_row([t]) for t in largest_first] if full else _few(_rows(largest_first, PAIR))
-    cells = [("tensor", "type", "store", "slots", "bytes"), *((r.name, r.type, r.kind, r.slots, str(r.bytes)) for r in rows)]
-    table = aligned(cells)
+    table = aligned([("tensor", "type", "store", "slots", "bytes"), *((*row.cells, str(row.bytes)) for row in rows)])
     total = sum(t.bytes for t in stored)
     persistent = "" if total == between else f", {between} of them between device programs"
     lines = [*table, f"in all {total} bytes{persistent}"] if stored else ["nothing is stored"]
     if passing:
-        names = [t.name for t in passing] if full else [row.name for row in _rows(passing)]
+        names = [t.name for t in passing] if full else [row.cells[0] for row in _rows(passing)]
         text = f"one value at a time, inside a program: {', '.join(names)}"
         lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False)
     return "\n".join(lines)
@@ -76,21 +72,20 @@ def _rows(tensors: Iterable[StoredTensor], alone: int = 1) -> list[_Row]:
 def _row(tensors: Sequence[StoredTensor]) -> _Row:
     first, total = tensors[0], sum(t.bytes for t in tensors)
     if len(tensors) == 1:
-        return _Row(first.name, first.type, first.kind, first.slots_text, first.bytes, tuple(tensors))
+        return _Row((first.name, first.type, first.kind, first.slots_text), total)
     noun = first.noun if len({t.noun for t in tensors}) == 1 else "tensors"
     dtypes, kinds = (set(parts) for parts in zip(*((t.type.split("[")[0], t.kind) for t in tensors), strict=True))
     name = f"{first.group.rstrip('|')}: {len(tensors)} {noun}"
-    return _Row(name, ", ".join(sorted(dtypes)), ", ".join(sorted(kinds)), "", total, tuple(tensors))
+    return _Row((name, ", ".join(sorted(dtypes)), ", ".join(sorted(kinds)), ""), total, len(tensors))
 
 
 def _few(rows: list[_Row]) -> list[_Row]:
     """The same rows, with the small ones at the end joined into one."""
     total = sum(row.bytes for row in rows)
     large = [row for number, row in enumerate(rows) if number < FEW or row.bytes >= SMALL * total]
-    rest = [t for row in rows[len(large) :] for t in row.tensors]
-    if len(rows) - len(large) < 2:
-        return rows
-    return [*large, _Row(f"{len(rest)} smaller ones", "", "", "", sum(t.bytes for t in rest), tuple(rest))]
+    rest = rows[len(large) :]
+    count = sum(row.tensors for row in rest)
+    return rows if len(rest) < 2 else [*large, _Row((f"{count} smaller ones", "", "", ""), sum(row.bytes for row in rest), count)]
 
 
 def peaks_text(usage: Usage) -> str:

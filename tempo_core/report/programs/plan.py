@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import os
+import textwrap
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -206,14 +207,10 @@ class Plan(Shown):
     def text(self, full: bool = False) -> str:
         """Schedule, stores and device programs. With `full`, each statement and each store has a line of its own."""
         programs = self._programs()
-        listed = "\n".join(programs)
-        written_out = f"\nwritten out\n{_indented(self.written_out)}\n" if self.written_out else ""
-        devices = f"\ndevices\n  {self.devices}\n" if self.devices else ""
-        return (
-            f"schedule\n{_indented(self.schedule if full else self.outline)}\n\nstorage\n{_indented(self.memory(full))}\n\n"
-            f"device programs: {len(programs)}\n{_indented(listed)}\n"
-            f"\nmemory\n{_indented(peaks_text(self.usage))}\n{devices}{written_out}"
-        )
+        sections = [("schedule", self.schedule if full else self.outline), ("storage", self.memory(full))]
+        sections += [(f"device programs: {len(programs)}", "\n".join(programs)), ("memory", peaks_text(self.usage))]
+        sections += [(title, text) for title, text in (("devices", self.devices), ("written out", self.written_out)) if text]
+        return "\n".join(f"{title}\n{textwrap.indent(text.rstrip(), '  ')}\n" for title, text in sections)
 
 
 def _life(tensor: PlannedTensor, moments: Sequence[Moment]) -> str:
@@ -249,9 +246,9 @@ def plan_of(
     graph: Graph,
     scheduled: Scheduled,
     staged: Staged | None,
-    sources: Sources | None = None,
-    parameters: Collection[str] = (),
-    place: str = DEVICE,
+    sources: Sources,
+    parameters: Collection[str],
+    place: str,
 ) -> Plan:
     """The plan of a scheduled program. `sources` are the user's lines, `parameters` the names of modules' parameters.
 
@@ -264,7 +261,7 @@ def plan_of(
         node = graph[node_id]
         type = node.outputs[output]
         key, name = (node_id, output), labels[node_id, output]
-        line = (sources or Sources()).of_value(node, output)
+        line = sources.of_value(node, output)
         each = type.size_in_bytes(scheduled.bounds) if type.is_static else 0
         noun = "parameters" if name in parameters else "tensors"
         group = f"{head(name)}{'|' if isinstance(node.op, Merge) else ''}"
@@ -274,11 +271,12 @@ def plan_of(
     launches = with_loops(staged.items) if staged is not None else ()
     places = tuple(loops_text(item, loops) for item, loops in launches if not isinstance(item, HostCall))
     written_out = staged.unrolled.text(graph) if staged is not None else ""
+    spread = staged.spread if staged is not None else None
 
     def count(compiled: bool) -> Usage:
         if compiled and staged is not None:
             staged.compile_segments()
-        return usage_of(graph, scheduled, staged, sources or Sources(), place)
+        return usage_of(graph, scheduled, staged, sources, place)
 
     return Plan(
         scheduled.text(),
@@ -286,16 +284,7 @@ def plan_of(
         places,
         outline(scheduled.root, graph, sources),
         written_out,
-        _devices(scheduled, staged),
+        "" if spread is None else spread.text(scheduled.bounds[spread.step.bound_symbol]),
         tuple(step.name for step in graph.order),
         count,
     )
-
-
-def _devices(scheduled: Scheduled, staged: Staged | None) -> str:
-    spread = None if staged is None else staged.spread
-    return "" if spread is None else spread.text(scheduled.bounds[spread.step.bound_symbol])
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())

@@ -293,19 +293,22 @@ def complete(entries: Iterable[Entry], places: Places, counts: Mapping[str, tupl
 
 def may_repeat(graph: Graph, fed: Feeds) -> bool:
     """Whether a program may run twice with the same effect: no sink, no function with state, no input that is fed while it runs."""
-    with_effects = any((on_host(n) and isinstance(n.op, Sink)) or (isinstance(n.op, Udf) and _is_stateful(n.op)) for n in graph)
-    return not with_effects and not fed.streams
-
-
-def _is_stateful(op: Udf) -> bool:
-    return op.stateful and not isinstance(op.fn, Fed)
+    ops = (node.op for node in graph)
+    has_effects = any(
+        op.stateful and not isinstance(op.fn, Fed) if isinstance(op, Udf) else isinstance(op, Sink) and not isinstance(op, End)
+        for op in ops
+    )
+    return not has_effects and not fed.streams
 
 
 def on_host(node: Node) -> bool:
     """Whether a node calls a function of the user's on the host."""
     op = node.op
-    is_sink = isinstance(op, Sink) and not isinstance(op, End)
-    return is_sink or (isinstance(op, Udf) and op.kind == "host" and not isinstance(op.fn, Fed))
+    return (
+        op.kind == "host" and not isinstance(op.fn, Fed)
+        if isinstance(op, Udf)
+        else isinstance(op, Sink) and not isinstance(op, End)
+    )
 
 
 # -- interpreted programs ---------------------------------------------------------------------------------------------

@@ -149,7 +149,8 @@ def _parts(item: HostItem, later: Sequence[HostItem], graph: Graph, effects: Eff
     if not (isinstance(item, Segment) and isinstance(call, HostCall)):
         return [item]
     needed, rest = _split(item, call.slot, effects)
-    if not needed or not any(prices.is_worth_a_launch(graph[leaf.node]) for part in rest for leaf in statements(part)):
+    rest_ops = (op for part in rest for leaf in statements(part) for op in graph[leaf.node].op.parts)
+    if not needed or not any(isinstance(op, prices.WORTH_A_LAUNCH) for op in rest_ops):
         return [item]
     return [Segment(item.number, item.counters, item.puts, needed), Segment(item.number, item.counters, [], rest)]
 
