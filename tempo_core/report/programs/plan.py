@@ -25,7 +25,7 @@ from tempo_core.report.pages.svg import write_svg
 from tempo_core.report.programs.memory_picture import memory_svg
 from tempo_core.report.programs.memory_table import COLUMNS, StoredTensor, largest, memory_text, peaks_text, usage_text
 from tempo_core.runtime.cost.usage import DEVICE, Moment, PlannedTensor, Usage, usage_of
-from tempo_core.runtime.staged.host import HostCall, loops_text, with_loops
+from tempo_core.runtime.staged.host import Segment, loop_names, placed
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 from tempo_core.schedule.outline import outline
@@ -268,8 +268,8 @@ def plan_of(
         tensors.append(
             StoredTensor(name, str(type), storage.kind, storage.slots, each * storage.size, key in persistent, group, noun, line)
         )
-    launches = with_loops(staged.items) if staged is not None else ()
-    places = tuple(loops_text(item, loops) for item, loops in launches if not isinstance(item, HostCall))
+    items = placed(staged.items) if staged is not None else ()
+    places = tuple(loop_names(loops) for item, loops in items if isinstance(item, Segment))
     written_out = staged.unrolled.text(graph) if staged is not None else ""
     spread = staged.spread if staged is not None else None
 

@@ -20,7 +20,7 @@ from tempo_core.report.programs.profile import LAUNCHING, OWN, PYTHON, Entry, Fr
 from tempo_core.report.programs.timeline import CALL, LAUNCH, OTHER_WORK, Timeline, marked, tracing
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.numerics import Watch
-from tempo_core.runtime.staged.host import Chunks, HostCall, with_loops
+from tempo_core.runtime.staged.host import Chunks, HostCall, placed
 from tempo_core.runtime.staged.run import StagedProgram
 from tempo_core.schedule import Scheduled
 
@@ -62,16 +62,13 @@ class ProfiledProgram:
             segment.compiled = marked(compiled, f"{LAUNCH}{segment.number}")
         self.paths: dict[str, tuple[Frame, ...]] = {}  # by mark: the host's loops around a launch or call
         self.pieces: set[str] = set()  # the labels of loops of which a launch runs some iterations
-        for item, host_loops in with_loops(self.staged.items):
-            loops = tuple(Frame("loop", _label(loop.counter, loop.start, loop.stop, loop.step)) for loop in host_loops)
+        for item, around in placed(self.staged.items):
+            loops = tuple(Frame("loop", _label(loop.counter, loop.start, loop.stop, loop.step)) for loop in around)
             if isinstance(item, HostCall):
                 self.paths.setdefault(f"{CALL}{item.execute.node}", loops)
                 continue
-            if isinstance(item, Chunks):
-                self.pieces.add(_label(item.counter, item.first, item.last, item.step))
-                loops = (*loops, Frame("loop", _label(item.counter, item.start, item.stop, item.step)))
-            segment = item.segment if isinstance(item, Chunks) else item
-            self.paths[f"{LAUNCH}{segment.number}"] = loops
+            self.paths[f"{LAUNCH}{item.number}"] = loops
+            self.pieces |= {_label(loop.counter, loop.first, loop.last, loop.step) for loop in around if isinstance(loop, Chunks)}
         self.compile_seconds = time.perf_counter() - began
 
     def run(self, fed: Feeds, seed: int, watch: Watch | None) -> dict[int, Any]:

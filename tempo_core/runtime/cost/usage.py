@@ -19,7 +19,7 @@ from tempo_core.ir.ops import Dataflow, Input, Output
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.cost.count import cost_of, size_at_an_end
 from tempo_core.runtime.cost.kernels import bytes_of
-from tempo_core.runtime.staged.host import Chunks, HostCall, Segment, loops_text, statements, with_loops
+from tempo_core.runtime.staged.host import HostCall, Loops, Segment, loop_names, placed, statements
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 
@@ -196,16 +196,11 @@ class _Counting:
     # -- device programs and calls ------------------------------------------------------------------------------------
 
     def staged(self, staged: Staged) -> None:
-        self.placed: list[tuple[Segment | HostCall, int]] = []
-        for item, loops in with_loops(staged.items):
-            segment = item.segment if isinstance(item, Chunks) else item
-            self.placed.append((segment, len(self.moments)))
-            self.moments.append(self._moment(staged, segment, loops_text(item, loops)))
-        self.moments.append(Moment("the end of the run"))
-        end = len(self.moments) - 1
-        at = {id(item): number for item, number in self.placed}
-        launches = [(item, number) for item, number in self.placed if isinstance(item, Segment)]
-        calls = {item.slot: at[id(item)] for item, _ in self.placed if isinstance(item, HostCall)}
+        items = list(placed(staged.items))
+        self.moments = [*(self._moment(staged, item, loops) for item, loops in items), Moment("the end of the run")]
+        end = len(items)
+        launches = [(item, number) for number, (item, _) in enumerate(items) if isinstance(item, Segment)]
+        calls = {item.slot: number for number, (item, _) in enumerate(items) if isinstance(item, HostCall)}
         self._inputs(staged, launches, end)
         self._stores(staged, launches, end)
         for segment, number in launches:
@@ -257,14 +252,15 @@ class _Counting:
                 first, last = (0, end) if several else (readers[0], readers[0])
                 self._add(name, node.outputs[0], "input", (), DEVICE, first, last, node.where)
 
-    def _moment(self, staged: Staged, item: Segment | HostCall, loops: str) -> Moment:
+    def _moment(self, staged: Staged, item: Segment | HostCall, loops: Loops) -> Moment:
+        around = loop_names(loops)
         if isinstance(item, HostCall):
             node = self.graph[item.execute.node]
-            return Moment(f"function {self.statements[node.id]}", loops, self.statements[node.id], self._line(node))
+            return Moment(f"function {self.statements[node.id]}", around, self.statements[node.id], self._line(node))
         largest = max(self._nodes(item), key=self._values, default=None)
         statement, line = ("", "") if largest is None else (self.statements[largest.id], self._line(largest))
         is_exact = staged.temporaries(item) is not None
-        return Moment(f"device program {item.number}", loops, statement, line, is_exact=is_exact)
+        return Moment(f"device program {item.number}", around, statement, line, is_exact=is_exact)
 
     # -- temporaries of device programs -------------------------------------------------------------------------------
 

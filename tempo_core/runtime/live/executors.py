@@ -20,7 +20,7 @@ from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.interpreted.interpreter import Going, Interpreter
 from tempo_core.runtime.live.alive import Alive, Held
 from tempo_core.runtime.numerics import Watch
-from tempo_core.runtime.staged.host import Chunks, with_loops
+from tempo_core.runtime.staged.host import Chunks, placed
 from tempo_core.runtime.staged.run import Progress, StagedProgram
 from tempo_core.runtime.walk import Path, Walk
 from tempo_core.schedule import Block, If, Loop, Scheduled
@@ -55,10 +55,10 @@ class StagedExecutor:
         self.staged, self.names = staged, value_names(staged.graph)
         self.progress = Progress(staged, fed, seed, watch)
         self.walk = Walk(staged.host.tree(staged.items), self.progress, path)
-        pieces = [item for item, _ in with_loops(staged.items) if isinstance(item, Chunks)]
         slots = [slot for _, slot in staged.outputs]
         self.alive = Alive(staged.items, staged.graph, staged.lowering.bounds, (*staged.kept_outputs, *slots))
-        self.of_pieces = {counter for item in pieces for counter in (item.first, item.last)}  # set anew for each launch
+        chunks = (loop for _, loops in placed(staged.items) for loop in loops if isinstance(loop, Chunks))
+        self.of_pieces = {counter for loop in chunks for counter in (loop.first, loop.last)}  # set anew for each launch
 
     def settle(self) -> None:
         self.progress.deliver_all()

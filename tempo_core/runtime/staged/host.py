@@ -109,14 +109,33 @@ class Chunks:
 
 
 HostItem = Union[Segment, HostCall, HostLoop, HostIf, Chunks]
-HostLoops = tuple[HostLoop, ...]
+Loops = tuple[Union[HostLoop, Chunks], ...]
+
+
+def placed(items: Sequence[HostItem], loops: Loops = ()) -> Iterator[tuple[Segment | HostCall, Loops]]:
+    """All launches and calls in program order, each with the loops around it, the outermost first."""
+    for item in items:
+        if isinstance(item, HostLoop):
+            yield from placed([*item.edge, *item.body], (*loops, item))
+        elif isinstance(item, HostIf):
+            yield from placed([*item.then, *item.orelse], loops)
+        else:
+            yield (item.segment, (*loops, item)) if isinstance(item, Chunks) else (item, loops)
+
+
+def loop_names(loops: Loops) -> str:
+    """`i, t`; with `some t` for a loop of which a launch runs some iterations."""
+    return ", ".join(f"some {loop.counter.name}" if isinstance(loop, Chunks) else loop.counter.name for loop in loops)
 
 
 def segments(items: Sequence[HostItem]) -> Iterator[Segment]:
     """All segments, in program order."""
-    for item, _ in with_loops(items):
-        if isinstance(item, (Segment, Chunks)):
-            yield item if isinstance(item, Segment) else item.segment
+    return (item for item, _ in placed(items) if isinstance(item, Segment))
+
+
+def calls(items: Sequence[HostItem]) -> Iterator[HostCall]:
+    """All calls of functions, in program order."""
+    return (item for item, _ in placed(items) if isinstance(item, HostCall))
 
 
 def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
@@ -131,24 +150,6 @@ def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
             created = {*item.writes, *(key for key in item.reads if users[key] == 1)}
             item.creates = frozenset(created - touched)
         touched |= {key for segment in segments([item]) for key in (*segment.writes, *segment.reads)}
-
-
-def with_loops(items: Sequence[HostItem], loops: HostLoops = ()) -> Iterator[tuple[Segment | Chunks | HostCall, HostLoops]]:
-    """The launches and calls, in program order, each with the host's loops around it."""
-    for item in items:
-        if isinstance(item, HostLoop):
-            yield from with_loops([*item.edge, *item.body], (*loops, item))
-        elif isinstance(item, HostIf):
-            yield from with_loops([*item.then, *item.orelse], loops)
-        else:
-            yield item, loops
-
-
-def loops_text(item: Segment | Chunks | HostCall, loops: HostLoops) -> str:
-    """The steps of the loops around a launch or call: `i, t`; with `some t` for a launch that runs some iterations of its loop."""
-    return ", ".join(
-        [*(loop.counter.name for loop in loops), *([f"some {item.counter.name}"] if isinstance(item, Chunks) else [])]
-    )
 
 
 def add(items: list[HostItem], segment: Segment) -> None:

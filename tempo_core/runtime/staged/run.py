@@ -19,7 +19,7 @@ from tempo_core.runtime.feeds import Feed, Feeds
 from tempo_core.runtime.interpreted.stores import Evaluator, evaluator
 from tempo_core.runtime.numerics import Watch
 from tempo_core.runtime.staged.chunks import counted_steps, next_count
-from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, segments, statements, with_loops
+from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, calls, segments, statements
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.runtime.walk import Branch, Leaf, Loop, Node, Pieces
 from tempo_core.schedule import Execute
@@ -371,5 +371,4 @@ class StagedProgram(Staged):
 def _executes(items: Sequence[HostItem]) -> list[Execute]:
     """All statements in some items."""
     inside = [each for segment in segments(items) for part in segment.items for each in statements(part)]
-    calls = [item.execute for item, _ in with_loops(items) if isinstance(item, HostCall)]
-    return [*inside, *calls]
+    return [*inside, *(call.execute for call in calls(items))]

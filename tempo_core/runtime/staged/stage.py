@@ -47,10 +47,10 @@ from tempo_core.runtime.staged.host import (
     HostLoop,
     Put,
     Segment,
+    calls,
     create_stores,
     segments,
     statements,
-    with_loops,
 )
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
@@ -214,16 +214,16 @@ class Staged:
         for segment in segments(items):
             for key in {key for item in segment.items for key in self._item_effects(item).touches}:
                 readers.setdefault(key, []).append(segment)
-        calls = [item for item, _ in with_loops(items) if isinstance(item, HostCall) and not item.is_sink]
+        returning = [call for call in calls(items) if not call.is_sink]
         puts = {put.slot: (segment, put) for segment in segments(items) for put in segment.puts}
         inside: dict[Key, bool] = {}  # whether a launch in the loop of a call reads the result
-        for call in calls:
+        for call in returning:
             loops = puts[call.slot][0].counters
             for output in range(len(self.graph[call.execute.node].outputs)):
                 key = (call.execute.node, output)
                 outer = [s.counters == loops[: len(s.counters)] and len(s.counters) < len(loops) for s in readers.get(key, ())]
                 inside[key] = inside.get(key, False) or not all(outer) or key in self.unrolled.stores
-        for call in calls:
+        for call in returning:
             segment, put = puts[call.slot]
             keys = [(put.execute.node, output) for output in put.outputs]
             call.kept = tuple(key[1] for key in keys if key in readers and not inside[key])
@@ -231,7 +231,7 @@ class Staged:
             segment.puts = [each for each in segment.puts if each is not put] + (
                 [replace(put, outputs=outputs)] if outputs else []
             )
-        kept = {(call.execute.node, output) for call in calls for output in call.kept}
+        kept = {(call.execute.node, output) for call in returning for output in call.kept}
         return {key: (self.lowering.shape(key), self.lowering.dtype(key)) for key in sorted(kept)}
 
     def _without_empty(self, items: list[HostItem]) -> list[HostItem]:
