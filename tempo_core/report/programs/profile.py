@@ -293,22 +293,16 @@ def complete(entries: Iterable[Entry], places: Places, counts: Mapping[str, tupl
 
 def may_repeat(graph: Graph, fed: Feeds) -> bool:
     """Whether a program may run twice with the same effect: no sink, no function with state, no input that is fed while it runs."""
-    ops = (node.op for node in graph)
-    has_effects = any(
-        op.stateful and not isinstance(op.fn, Fed) if isinstance(op, Udf) else isinstance(op, Sink) and not isinstance(op, End)
-        for op in ops
-    )
-    return not has_effects and not fed.streams
+    with_state = any(isinstance(n.op, Udf) and n.op.stateful and not isinstance(n.op.fn, Fed) for n in graph)
+    with_sinks = any(isinstance(n.op, Sink) and not isinstance(n.op, End) for n in graph)
+    return not (with_state or with_sinks or fed.streams)
 
 
 def on_host(node: Node) -> bool:
     """Whether a node calls a function of the user's on the host."""
     op = node.op
-    return (
-        op.kind == "host" and not isinstance(op.fn, Fed)
-        if isinstance(op, Udf)
-        else isinstance(op, Sink) and not isinstance(op, End)
-    )
+    is_sink = isinstance(op, Sink) and not isinstance(op, End)
+    return is_sink or (isinstance(op, Udf) and op.kind == "host" and not isinstance(op.fn, Fed))
 
 
 # -- interpreted programs ---------------------------------------------------------------------------------------------
