@@ -78,11 +78,6 @@ _LINEAR = (
 )  # fmt: skip
 
 
-_UNBOUNDED = (  # a finite operand may give an infinite result, or slope
-    "div", "mod", "pow", "atan2", "log", "log1p", "sqrt", "rsqrt", "tan", "asin", "acos", "atanh", "acosh",
-)  # fmt: skip
-
-
 def uses_values(op: Op) -> bool:
     """Whether an op's gradient rule multiplies by the values of its operands or results."""
     if isinstance(op, (Binary, Reduce, Unary)):
@@ -96,7 +91,7 @@ def overflows(graph: Graph, node: Node) -> bool:
     if isinstance(op, Reduce) and op.fn in ("max", "min"):
         shape = graph.edge_type(node.inputs[0]).shape
         return not all(provably_nonnegative(shape[a] - 1) for a in op.axes)
-    return isinstance(op, (Binary, Unary)) and op.fn in _UNBOUNDED
+    return isinstance(op, (Binary, Unary)) and op.function.is_unbounded
 
 
 def without_broadcast_axis(x: Tensor, axis: int) -> Tensor | None:

@@ -7,7 +7,7 @@ parameters; sizes may be symbolic expressions. The operands of an elementwise op
 
 from tempo_core.ir.ops.base import Op, Types, check, product, same_shape
 from tempo_core.ir.ops.contraction_ops import Conv, Dot
-from tempo_core.ir.ops.elementwise_ops import BINARY, COMPARE, UNARY, Binary, Cast, Compare, Identity, Unary, Where
+from tempo_core.ir.ops.elementwise_ops import BINARY, COMPARE, UNARY, Binary, Cast, Compare, Function, Identity, Unary, Where
 from tempo_core.ir.ops.indexing_ops import Gather, ScatterAdd
 from tempo_core.ir.ops.reduction_ops import REDUCE, Argmax, Argsort, CumMax, CumSum, DiscountedSum, LinearScan, Reduce
 from tempo_core.ir.ops.source_ops import Constant, Eval, Input, Iota, Random
@@ -17,7 +17,7 @@ from tempo_core.ir.ops.view_ops import Broadcast, Concat, Flip, Pad, Permute, Re
 __all__ = [
     "Op", "Types", "check", "product", "same_shape",
     "Constant", "Eval", "Input", "Iota", "Random",
-    "BINARY", "Binary", "COMPARE", "Cast", "Compare", "Identity", "UNARY", "Unary", "Where",
+    "BINARY", "Binary", "COMPARE", "Cast", "Compare", "Function", "Identity", "UNARY", "Unary", "Where",
     "Argmax", "Argsort", "CumMax", "CumSum", "DiscountedSum", "LinearScan", "REDUCE", "Reduce",
     "Conv", "Dot",
     "Broadcast", "Concat", "Flip", "Pad", "Permute", "Reshape", "Slice",

@@ -110,7 +110,7 @@ def test_an_island_gives_its_results():
 
 ERRORS = [
     (ops.Random("normal", 0, ()), [i32(), i32(B)], ShapeError, "random coordinates must have one shape"),
-    (ops.Unary("exp"), [i32(2)], DTypeError, r"`exp` takes a float tensor, got int32\[2\]; cast it with"),
+    (ops.Unary("exp"), [i32(2)], DTypeError, r"`exp` takes floats, got int32\[2\]; cast it with"),
     (ops.Unary("not"), [f32()], DTypeError, "`not` takes bool"),
     (ops.Binary("add"), [f32(2), f32(3)], ShapeError, r"add takes operands of one shape, got float32\[2\], float32\[3\]"),
     (ops.Binary("add"), [f32(T), f32(B)], ShapeError, r"float32\[T\], float32\[B\]"),
