@@ -18,7 +18,10 @@ from tempo_core.backends import jax_backend, numpy_backend, shared
 from tempo_core.frontend.autodiff import gradients, slopes
 from tempo_core.ir import ops, verify
 from tempo_core.ir.builder import Builder, literal
+from tempo_core.ir.costs import every_op
 from tempo_core.ir.graph import Edge
+from tempo_core.ir.ops import reduction_ops
+from tempo_core.ir.ops.work import Work
 from tempo_core.passes.batch import batching
 from tempo_core.passes.clean import rules
 from tempo_core.passes.shapes import pad
@@ -63,6 +66,15 @@ def _put(rows: MutableMapping[Any, Any], key: Any, wrong: Callable[[Any, Any], A
 
 def _without_names(tests: Tests) -> Tests:
     return replace(tests, keyword=f"({tests.keyword}) and {NAMES_ONLY}" if tests.keyword else NAMES_ONLY)
+
+
+def attribute(table: str, name: str, wrong: Callable[[Any], Any], values: Selection) -> Iterator[Mutant]:
+    """A class attribute of each op that has one, wrong."""
+    for op in every_op():
+        value = vars(op).get(name)
+        if value is not None and not isinstance(value, property):
+            change = functools.partial(setattr, op, name, wrong(value))
+            yield Mutant(table, op.__name__, "wrong", "another", change, values(op.__name__))
 
 
 def code(
@@ -146,6 +158,10 @@ def _other_dimension(key: Any, rule: Callable[[Any], Any]) -> Callable[[Any], An
 
 def _half_more(key: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *of: [None if g is None else g * 1.5 for g in rule(*of)]
+
+
+def _one_operation_more(work: Work) -> Work:
+    return replace(work, operations=lambda *of: work.operations(*of) + 1)
 
 
 _NEUTRAL = {0.0: 1.0, 1.0: 0.0, "lowest": 0.0, "highest": 0.0}
@@ -296,8 +312,12 @@ TABLES: Tables = {
     "batching code": lambda: code("batching code", batching, BATCHING),
     "padding": lambda: dictionary("padding", pad.RULES, _padded_one_more, "one more", PADDING, PADDING),
     "padding neutral": lambda: dictionary(
-        "padding neutral", pad.NEUTRAL, lambda key, value: _NEUTRAL[value], "another", PADDING, PADDING
+        "padding neutral", reduction_ops.NEUTRAL, lambda key, value: _NEUTRAL[value], "another", PADDING, PADDING
     ),
+    "padding neutral of ops": lambda: attribute(
+        "padding neutral of ops", "neutral", lambda value: _NEUTRAL.get(value, 0.0), PADDING
+    ),
+    "work of ops": lambda: attribute("work of ops", "work", _one_operation_more, always(Tests("core/ir/test_costs.py"))),
     "padding code": lambda: code("padding code", pad, PADDING),
     "tiling": lambda: dictionary("tiling", tiling.RULES, _other_dimension, "another dimension", TILING, TILING),
     "tiling code": lambda: code("tiling code", tiling, TILING),

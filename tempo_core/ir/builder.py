@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,13 @@ import ml_dtypes
 import numpy as np
 
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.ops import NEUTRAL as NEUTRAL
 from tempo_core.ir.ops import Binary, Broadcast, Constant, Eval, Iota, Op, Where
 from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.domain import Domain, identity
 from tempo_core.symbolic.expr import Expr
 
 # By reducing function: the element that changes no result (`literal` explains the words).
-NEUTRAL: dict[str, float | str] = {"sum": 0.0, "prod": 1.0, "max": "lowest", "min": "highest", "any": 0.0, "all": 1.0}
 # By reducing function: the function of two elements that it repeats.
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
@@ -62,12 +63,14 @@ def repeated(value: Edge, shape: tuple[Expr, ...], build: Builder) -> Edge:
 
 
 def literal(build: Builder, dtype: str, value: float | str) -> Edge:
-    """A scalar constant of a dtype; "lowest" and "highest" are the neutral elements of max and min."""
+    """A scalar constant of a dtype; "lowest" and "highest" are the neutral elements of max and min, and "last" that of sorting."""
     return build.add(constant_op(dtype, value))
 
 
 def constant_op(dtype: str, value: float | str) -> Constant:
-    """The op of a scalar constant; "lowest" and "highest" as in `literal`."""
+    """The op of a scalar constant; "lowest", "highest" and "last" as in `literal`."""
+    if value == "last":  # after infinite numbers, and after NaN, which sorts behind them
+        value = math.nan if is_float(dtype) else "highest"
     if value in ("lowest", "highest"):
         if dtype == "bool":
             element: Any = value == "highest"

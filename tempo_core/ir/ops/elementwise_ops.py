@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tempo_core.errors import DTypeError
 from tempo_core.ir.ops.base import Op, Types, check, same_shape
+from tempo_core.ir.ops.work import ALIAS, COMPUTED, Work, nothing
 from tempo_core.ir.types import DTYPES, FLOATS, INTEGERS, TensorType
 from tempo_core.symbolic.expr import Expr
 
@@ -100,6 +101,7 @@ COMPARE: Mapping[str, Function] = {
 class Unary(Op):
     """An elementwise function of one operand; `fn` is one of `UNARY`."""
 
+    work = COMPUTED
     fn: str
 
     @property
@@ -125,6 +127,7 @@ class Binary(Op):
     Integer `floordiv` and `mod` round down, and are 0 where the divisor is 0; integers wrap around.
     """
 
+    work = COMPUTED
     fn: str
 
     @property
@@ -139,6 +142,7 @@ class Binary(Op):
 class Compare(Op):
     """An elementwise comparison giving bool; `fn` is one of `COMPARE`."""
 
+    work = COMPUTED
     fn: str
 
     @property
@@ -157,6 +161,7 @@ class Where(Op):
     `passes/shapes/pad.py` builds such masks and states the length. `passes/tiles/tile.py` uses it to compute only what the mask keeps.
     """
 
+    work = COMPUTED
     axis: int = 0
     length: Expr | None = None
 
@@ -173,6 +178,7 @@ class Where(Op):
 class Cast(Op):
     """Conversion to `dtype` (floats to integers round towards zero and saturate, NaN becomes 0)."""
 
+    work = COMPUTED
     dtype: str
 
     def infer(self, inputs: Types) -> Types:
@@ -183,6 +189,7 @@ class Cast(Op):
 class Identity(Op):
     """The operand itself; `stop_gradient` ends differentiation here."""
 
+    work = Work(nothing, ALIAS)
     stop_gradient: bool = False
 
     def infer(self, inputs: Types) -> Types:
