@@ -6,13 +6,12 @@ with tensors, and so stand above this file.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, Union, overload
+from typing import Any, Protocol, TypeAlias, TypeVar, Union, overload
 
 import numpy as np
 
@@ -21,12 +20,12 @@ from tempo_core.errors import (
     ContextError,
     GradientError,
     IndexingError,
-    MissingAttributeError,
     SymbolicValueError,
     user_location,
 )
 from tempo_core.frontend.aliases import Array, ArrayLike, Axes, Key, Shape, Slice, SupportsArray
 from tempo_core.frontend.arguments import Call, name_annotation
+from tempo_core.frontend.array_uses import ArrayUses
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.ir.graph import Edge, Node, compose
@@ -68,7 +67,19 @@ def method(declared: F) -> F:
     return method_of(declared.__name__)(declared)
 
 
-class Tensor(BaseTensor):
+def operators(name: str) -> tuple[Callable[[Tensor, Value], Tensor], Callable[[Tensor, Value], Tensor]]:
+    """The operator that the function `name` computes, for a tensor on the left and for one on the right."""
+
+    def of_left(self: Tensor, other: Value) -> Tensor:
+        return FUNCTIONS[name](self, other)
+
+    def of_right(self: Tensor, other: Value) -> Tensor:
+        return FUNCTIONS[name](other, self)
+
+    return of_left, of_right
+
+
+class Tensor(BaseTensor, ArrayUses):
     """A recurrent tensor: a value of type `dtype[shape]` at every point of its `domain`.
 
     Indexing with `[]` indexes the steps of the domain, in order: points (`t - 1`, `0`), slices (`t:T`), conditions
@@ -480,83 +491,19 @@ class Tensor(BaseTensor):
 
     # -- operators -------------------------------------------------------------------------------------------------------
 
-    def __add__(self, other: Value) -> Tensor:
-        return FUNCTIONS["add"](self, other)
-
-    def __radd__(self, other: Value) -> Tensor:
-        return FUNCTIONS["add"](other, self)
-
-    def __sub__(self, other: Value) -> Tensor:
-        return FUNCTIONS["sub"](self, other)
-
-    def __rsub__(self, other: Value) -> Tensor:
-        return FUNCTIONS["sub"](other, self)
-
-    def __mul__(self, other: Value) -> Tensor:
-        return FUNCTIONS["mul"](self, other)
-
-    def __rmul__(self, other: Value) -> Tensor:
-        return FUNCTIONS["mul"](other, self)
-
-    def __truediv__(self, other: Value) -> Tensor:
-        return FUNCTIONS["div"](self, other)
-
-    def __rtruediv__(self, other: Value) -> Tensor:
-        return FUNCTIONS["div"](other, self)
-
-    def __floordiv__(self, other: Value) -> Tensor:
-        return FUNCTIONS["floordiv"](self, other)
-
-    def __rfloordiv__(self, other: Value) -> Tensor:
-        return FUNCTIONS["floordiv"](other, self)
-
-    def __mod__(self, other: Value) -> Tensor:
-        return FUNCTIONS["mod"](self, other)
-
-    def __rmod__(self, other: Value) -> Tensor:
-        return FUNCTIONS["mod"](other, self)
-
-    def __pow__(self, other: Value) -> Tensor:
-        return FUNCTIONS["power"](self, other)
-
-    def __rpow__(self, other: Value) -> Tensor:
-        return FUNCTIONS["power"](other, self)
-
-    def __matmul__(self, other: Value) -> Tensor:
-        return FUNCTIONS["matmul"](self, other)
-
-    def __rmatmul__(self, other: Value) -> Tensor:
-        return FUNCTIONS["matmul"](other, self)
-
-    def __and__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_and"](self, other)
-
-    def __rand__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_and"](other, self)
-
-    def __or__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_or"](self, other)
-
-    def __ror__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_or"](other, self)
-
-    def __xor__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_xor"](self, other)
-
-    def __rxor__(self, other: Value) -> Tensor:
-        return FUNCTIONS["bitwise_xor"](other, self)
-
-    def __lt__(self, other: Value) -> Tensor:
-        return FUNCTIONS["less"](self, other)
-
-    def __le__(self, other: Value) -> Tensor:
-        return FUNCTIONS["less_equal"](self, other)
-
-    def __gt__(self, other: Value) -> Tensor:
-        return FUNCTIONS["greater"](self, other)
-
-    def __ge__(self, other: Value) -> Tensor:
-        return FUNCTIONS["greater_equal"](self, other)
+    __add__, __radd__ = operators("add")
+    __sub__, __rsub__ = operators("sub")
+    __mul__, __rmul__ = operators("mul")
+    __truediv__, __rtruediv__ = operators("div")
+    __floordiv__, __rfloordiv__ = operators("floordiv")
+    __mod__, __rmod__ = operators("mod")
+    __pow__, __rpow__ = operators("power")
+    __matmul__, __rmatmul__ = operators("matmul")
+    __and__, __rand__ = operators("bitwise_and")
+    __or__, __ror__ = operators("bitwise_or")
+    __xor__, __rxor__ = operators("bitwise_xor")
+    __lt__, __gt__ = operators("less")[0], operators("greater")[0]
+    __le__, __ge__ = operators("less_equal")[0], operators("greater_equal")[0]
 
     def __eq__(self, other: Value) -> Tensor:  # type: ignore[override]
         return FUNCTIONS["equal"](self, other)
@@ -579,35 +526,6 @@ class Tensor(BaseTensor):
     def __pos__(self) -> Tensor:
         return self
 
-    # -- errors for uses as an array -------------------------------------------------------------------------------------
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            near = difflib.get_close_matches(name, [n for n in dir(type(self)) if not n.startswith("_")], 1)
-            hint = _ELSEWHERE.get(name) or (f"did you mean .{near[0]}?" if near else "docs/language.md lists what tensors have")
-            raise MissingAttributeError(f"{self!r} has no attribute `{name}`", hint=hint)
-
-    def _value(self, *_: object, **__: object) -> NoReturn:
-        raise SymbolicValueError(
-            f"{self!r} has no value while the program is built",
-            hint="to pass values to your own function: tp.udf, tp.sink. To get its values, run the program: ctx.run({T: 10}, outputs=[x])",
-        )
-
-    if not TYPE_CHECKING:  # for type checkers, a tensor is not a number, not an array, and not iterable
-        __array__ = __float__ = __int__ = __index__ = __complex__ = _value
-
-        def __iter__(self) -> NoReturn:
-            raise SymbolicValueError(
-                f"cannot iterate over {self!r}",
-                hint="to read one timestep: x[0]. To read one element of a dimension: x.index(0, i)",
-            )
-
-        def __len__(self) -> NoReturn:
-            raise SymbolicValueError(f"the length of {self!r} may be symbolic", hint="read the size of a dimension: x.shape[0]")
-
     def __array_ufunc__(self, ufunc: np.ufunc, how: str, *inputs: Any, **keywords: Any) -> Tensor:
         """Operators with an array on the left, such as `array + x`. Other functions of NumPy raise an ArgumentError."""
         operator = _OPERATORS.get(ufunc.__name__)
@@ -617,21 +535,6 @@ class Tensor(BaseTensor):
                 return getattr(left, f"__{operator}__")(right)
             return getattr(right, f"__{_MIRRORED.get(operator, 'r' + operator)}__")(left)
         raise self._refusal(ufunc.__name__)
-
-    def __array_function__(self, function: Any, *_: object) -> NoReturn:
-        raise self._refusal(function.__name__)
-
-    def _refusal(self, function: str) -> ArgumentError:
-        return ArgumentError(
-            f"np.{function} takes arrays, not {self!r}",
-            hint=f"use the function of Tempo: tp.{_TEMPO_NAMES.get(function, function)}(x)",
-        )
-
-    def __bool__(self) -> NoReturn:
-        raise SymbolicValueError(
-            f"{self!r} has no truth value while the program is built",
-            hint="to choose by value: tp.where(x > 0, a, b). To choose by timestep: x[t > 0]",
-        )
 
 
 class Spatial:
@@ -686,6 +589,33 @@ def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
     return Tensor(context, edge, condition)
 
 
+class Operation(Protocol):
+    """Arithmetic of a user's expression: with a number that is not whole, or a tensor, it gives a tensor."""
+
+    @overload
+    def __call__(self, other: IntoExpr, /) -> UserExpr: ...
+    @overload
+    def __call__(self, other: Number, /) -> Tensor: ...
+
+
+class Question(Protocol):
+    """A comparison of a user's expression: a condition on points, or a tensor."""
+
+    @overload
+    def __call__(self, other: IntoExpr, /) -> Bool: ...
+    @overload
+    def __call__(self, other: Number, /) -> Tensor: ...
+
+
+def _operation(operation: Callable[[Any, Any], Any]) -> Any:
+    """The method of a user's expression that computes an operation of expressions."""
+    return lambda self, other: self._with(other, operation)
+
+
+def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: operation(b, a)
+
+
 class UserExpr(Expr):
     """An expression that a user holds. A dict does not distinguish it from its plain expression.
 
@@ -711,75 +641,24 @@ class UserExpr(Expr):
         """The operation on plain expressions, and its result as the user's."""
         return of_user(operation(self.plain, other.plain if isinstance(other, Expr) else other))
 
-    # -- arithmetic: with a number that is not whole, or a tensor, it gives a tensor -----------------------------------------
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    @overload  # type: ignore[override]
-    def __add__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __add__(self, other: Number) -> Tensor: ...
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, operator.add)
-
-    @overload
-    def __radd__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __radd__(self, other: Number) -> Tensor: ...
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.add))
-
-    @overload  # type: ignore[override]
-    def __sub__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __sub__(self, other: Number) -> Tensor: ...
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub)
-
-    @overload
-    def __rsub__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __rsub__(self, other: Number) -> Tensor: ...
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.sub))
-
-    @overload  # type: ignore[override]
-    def __mul__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __mul__(self, other: Number) -> Tensor: ...
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul)
-
-    @overload
-    def __rmul__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __rmul__(self, other: Number) -> Tensor: ...
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(other, _swapped(operator.mul))
-
-    @overload  # type: ignore[override]
-    def __floordiv__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __floordiv__(self, other: Number) -> Tensor: ...
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, operator.floordiv)
-
-    @overload  # type: ignore[override]
-    def __mod__(self, other: IntoExpr) -> UserExpr: ...
-    @overload
-    def __mod__(self, other: Number) -> Tensor: ...
-    def __mod__(self, other: Any) -> Any:
-        return self._with(other, operator.mod)
-
-    def __rfloordiv__(self, other: IntoExpr) -> UserExpr:
-        return self._with(other, lambda a, b: b // a)
-
-    def __rmod__(self, other: IntoExpr) -> UserExpr:
-        return self._with(other, lambda a, b: b % a)
+    __add__: Operation = _operation(operator.add)
+    __radd__: Operation = _operation(_swapped(operator.add))
+    __sub__: Operation = _operation(operator.sub)
+    __rsub__: Operation = _operation(_swapped(operator.sub))
+    __mul__: Operation = _operation(operator.mul)
+    __rmul__: Operation = _operation(_swapped(operator.mul))
+    __floordiv__: Operation = _operation(operator.floordiv)
+    __rfloordiv__: Operation = _operation(_swapped(operator.floordiv))
+    __mod__: Operation = _operation(operator.mod)
+    __rmod__: Operation = _operation(_swapped(operator.mod))
 
     def __truediv__(self, other: object) -> Tensor:
         return self._with(other, operator.truediv)
 
     def __rtruediv__(self, other: object) -> Tensor:
-        return self._with(other, lambda a, b: b / a)
+        return self._with(other, _swapped(operator.truediv))
 
     @overload  # type: ignore[override]
     def __pow__(self, other: int) -> UserExpr: ...
@@ -789,7 +668,7 @@ class UserExpr(Expr):
         return self._with(other, operator.pow)
 
     def __rpow__(self, other: object) -> Tensor:
-        return self._with(other, lambda a, b: b**a)
+        return self._with(other, _swapped(operator.pow))
 
     def __pos__(self) -> UserExpr:
         return self
@@ -814,33 +693,10 @@ class UserExpr(Expr):
         condition = operation(self.plain, other.plain if isinstance(other, Expr) else other)
         return condition if are_names else of_user(condition)
 
-    @overload  # type: ignore[override]
-    def __lt__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __lt__(self, other: Number) -> Tensor: ...
-    def __lt__(self, other: Any) -> Any:
-        return self._with(other, operator.lt)
-
-    @overload  # type: ignore[override]
-    def __le__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __le__(self, other: Number) -> Tensor: ...
-    def __le__(self, other: Any) -> Any:
-        return self._with(other, operator.le)
-
-    @overload  # type: ignore[override]
-    def __gt__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __gt__(self, other: Number) -> Tensor: ...
-    def __gt__(self, other: Any) -> Any:
-        return self._with(other, operator.gt)
-
-    @overload  # type: ignore[override]
-    def __ge__(self, other: IntoExpr) -> Bool: ...
-    @overload
-    def __ge__(self, other: Number) -> Tensor: ...
-    def __ge__(self, other: Any) -> Any:
-        return self._with(other, operator.ge)
+    __lt__: Question = _operation(operator.lt)
+    __le__: Question = _operation(operator.le)
+    __gt__: Question = _operation(operator.gt)
+    __ge__: Question = _operation(operator.ge)
 
 
 def of_user(value: Any) -> Any:
@@ -880,10 +736,6 @@ def _plain(value: object) -> object:
     return value.plain if isinstance(value, Expr) else value
 
 
-def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: operation(b, a)
-
-
 # -- types of arguments -----------------------------------------------------------------------------------------------
 
 Value: TypeAlias = Union[Tensor, Expr, Bool, ArrayLike]
@@ -915,14 +767,3 @@ _OPERATORS = {
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
 }  # fmt: skip
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}  # a < x is x > a
-_TEMPO_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
-_RUN = "a tensor has values only in a run: ctx.run({T: 10}, outputs=[x])"
-_ELSEWHERE = {
-    "numpy": _RUN, "item": _RUN, "tolist": _RUN, "cpu": _RUN, "data": _RUN, "T": "write x.transpose()", "view": "write x.reshape(...)",
-    "permute": "write x.transpose(1, 0)", "unsqueeze": "write x.expand_dims(axis)", "size": "write x.shape", "dim": "write x.rank",
-    "to": "write x.astype(dtype)",
-    "float": 'write x.astype("float32")', "int": 'write x.astype("int32")',
-    "at": "write x.index_add(positions, updates) or x.scatter(positions, updates)",
-    "requires_grad": "mark an input: tp.input(..., requires_grad=True). For any other tensor: tp.grad(loss, [x])",
-    "clone": "a tensor never changes, so a copy is not needed: y = x", "copy": "a tensor never changes, so a copy is not needed: y = x",
-}  # fmt: skip
