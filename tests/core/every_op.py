@@ -84,7 +84,7 @@ def truth(*shape: IntoExpr) -> TensorType:
     return TensorType.of("bool", *shape)
 
 
-F = f32(T, 3)
+F = f32(T, 6)
 CONV = ops.Conv((1,), (ONE,), (ONE,), (1,), (1,), ONE)
 
 ROWS = [
@@ -92,30 +92,30 @@ ROWS = [
     Row(ops.Iota(T), (), i32(T), 0, FUSED, ()),
     Row(ops.Eval(T), (), i32(), 0, FUSED, ()),
     Row(ops.Random("normal", 0, (T,)), (), f32(T), ops.RANDOM_WORK * T, MEMORY, ()),
-    Row(ops.Unary("exp"), (F,), F, 3 * T, FUSED, FLOATS),
-    Row(ops.Binary("mul"), (F, F), F, 3 * T, FUSED, NUMBERS),
-    Row(ops.Compare("lt"), (F, F), truth(T, 3), 3 * T, FUSED),
-    Row(ops.Where(), (truth(T, 3), F, F), F, 3 * T, FUSED),
-    Row(ops.Cast("int32"), (F,), i32(T, 3), 3 * T, FUSED, has_slope=False),
+    Row(ops.Unary("exp"), (F,), F, 6 * T, FUSED, FLOATS),
+    Row(ops.Binary("mul"), (F, F), F, 6 * T, FUSED, NUMBERS),
+    Row(ops.Compare("lt"), (F, F), truth(T, 6), 6 * T, FUSED),
+    Row(ops.Where(), (truth(T, 6), F, F), F, 6 * T, FUSED),
+    Row(ops.Cast("int32"), (F,), i32(T, 6), 6 * T, FUSED, has_slope=False),
     Row(ops.Identity(), (F,), F, 0, ALIAS),
-    Row(ops.Reshape((3 * T,)), (F,), f32(3 * T), 0, ALIAS),
-    Row(ops.Permute((1, 0)), (F,), f32(3, T), 0, FUSED),
-    Row(ops.Broadcast((TWO, T, THREE), (1, 2)), (F,), f32(2, T, 3), 0, FUSED),
+    Row(ops.Reshape((6 * T,)), (F,), f32(6 * T), 0, ALIAS),
+    Row(ops.Permute((1, 0)), (F,), f32(6, T), 0, FUSED),
+    Row(ops.Broadcast((TWO, T, Expr.of(6)), (1, 2)), (F,), f32(2, T, 6), 0, FUSED),
     Row(ops.Slice(1, ONE, THREE), (F,), f32(T, 2), 0, FUSED),
-    Row(ops.Pad(1, ONE, TWO), (F,), f32(T, 6), 0, FUSED),
-    Row(ops.Concat(0), (F, F), f32(2 * T, 3), 0, FUSED),
+    Row(ops.Pad(1, ONE, TWO), (F,), f32(T, 9), 0, FUSED),
+    Row(ops.Concat(0), (F, F), f32(2 * T, 6), 0, FUSED),
     Row(ops.Flip(0), (F,), F, 0, FUSED),
-    Row(ops.Gather(0), (F, i32(5)), f32(5, 3), 15, MEMORY),
-    Row(ops.ScatterAdd(0, T), (f32(5, 3), i32(5)), F, 15, MEMORY, NUMBERS),
-    Row(ops.Reduce("sum", (0,)), (F,), f32(3), 3 * T, REDUCED, NUMBERS),
-    Row(ops.Argmax(0), (F,), i32(3), 3 * T, REDUCED),
-    Row(ops.Argsort(0), (F,), i32(T, 3), 3 * T, MEMORY),
-    Row(ops.CumSum(0), (F,), F, 3 * ops.SCAN_WORK * T, MEMORY, NUMBERS),
-    Row(ops.CumMax(0), (F,), F, 3 * ops.SCAN_WORK * T, MEMORY),
-    Row(ops.LinearScan(0), (F, F), F, 6 * T, MEMORY, NUMBERS),
-    Row(ops.DiscountedSum(0, 0.9), (F,), f32(3), 6 * T, MEMORY, FLOATS),
-    Row(ops.Dot((1,), (0,)), (F, f32(3, 5)), f32(T, 5), 30 * T, MEMORY, NUMBERS),
-    Row(CONV, (F, f32(2, 3, 5)), f32(T + 1, 5), 60 * (T + 1), MEMORY, NUMBERS),
+    Row(ops.Gather(0), (F, i32(5)), f32(5, 6), 30, MEMORY),
+    Row(ops.ScatterAdd(0, T), (f32(5, 6), i32(5)), F, 30, MEMORY, NUMBERS),
+    Row(ops.Reduce("sum", (0,)), (F,), f32(6), 6 * T, REDUCED, NUMBERS),
+    Row(ops.Argmax(0), (F,), i32(6), 6 * T, REDUCED),
+    Row(ops.Argsort(0), (F,), i32(T, 6), 6 * T, MEMORY),
+    Row(ops.CumSum(0), (F,), F, 6 * ops.SCAN_WORK * T, MEMORY, NUMBERS),
+    Row(ops.CumMax(0), (F,), F, 6 * ops.SCAN_WORK * T, MEMORY),
+    Row(ops.LinearScan(0), (F, F), F, 12 * T, MEMORY, NUMBERS),
+    Row(ops.DiscountedSum(0, 0.9), (F,), f32(6), 12 * T, MEMORY, FLOATS),
+    Row(ops.Dot((1,), (0,)), (F, f32(6, 5)), f32(T, 5), 60 * T, MEMORY, NUMBERS),
+    Row(CONV, (F, f32(2, 6, 5)), f32(T + 1, 5), 120 * (T + 1), MEMORY, NUMBERS),
 ]
 
 NO_FUNCTION = {  # of arrays alone

@@ -19,7 +19,8 @@ from tempo_core.passes.batch.vectorize import Vectorize
 from tempo_core.symbolic.domain import Domain, Point, full_range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum, minimum
 from tests import reference
-from tests.core.every_op import ROWS, each_op
+from tests.core import every_op
+from tests.core.every_op import each_op
 from tests.core.passes.support import fed
 from tests.core.running import assert_same
 
@@ -101,7 +102,7 @@ EXAMPLES: dict[type[Op], list[tuple[Op, list[TensorType]]]] = {
     ops.Eval: [(ops.Eval(t.expr * 2 + 1), []), (ops.Eval((t.expr >= 1) & (i.expr == 1)), [])],
     ops.Udf: [(ops.Udf(halves, (X, TensorType("float32"))), [X, X])],
 }  # fmt: skip
-for row in ROWS:
+for row in every_op.ROWS:
     if type(row.op) not in NEVER_BATCHED and row.operands:
         EXAMPLES.setdefault(type(row.op), []).append(row.sized(2))
 
