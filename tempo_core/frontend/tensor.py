@@ -7,11 +7,10 @@ with tensors, and so stand above this file.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import EllipsisType
-from typing import Any, Protocol, TypeAlias, TypeVar, Union, overload
+from typing import Any, TypeAlias, TypeVar, Union
 
 import numpy as np
 
@@ -28,14 +27,14 @@ from tempo_core.frontend.arguments import Call, name_annotation
 from tempo_core.frontend.array_uses import ArrayUses
 from tempo_core.frontend.base import BaseTensor
 from tempo_core.frontend.base_context import BaseContext
+from tempo_core.frontend.expressions import Expression
 from tempo_core.ir.graph import Edge, Node, compose
 from tempo_core.ir.ops import Identity, Op
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain, Index, Point, identity, step_order
 from tempo_core.symbolic.expr import Expr, IntoExpr, Symbol, maximum, minimum
 from tempo_core.symbolic.limits import UpTo
 
-Number = float | np.generic | Array  # that is not whole: it makes a tensor of a step, `t * 0.5`
 F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # by name: they compute the methods and operators of tensors
 
@@ -67,16 +66,17 @@ def method(declared: F) -> F:
     return method_of(declared.__name__)(declared)
 
 
-def operators(name: str) -> tuple[Callable[[Tensor, Value], Tensor], Callable[[Tensor, Value], Tensor]]:
-    """The operator that the function `name` computes, for a tensor on the left and for one on the right."""
+def operator_of(name: str, mirrored: bool = False) -> Callable[[F], F]:
+    """Decorator of an operator that the function `name` computes; a `mirrored` one is for a tensor on the right."""
 
-    def of_left(self: Tensor, other: Value) -> Tensor:
-        return FUNCTIONS[name](self, other)
+    def decorator(declared: F) -> F:
+        @functools.wraps(declared)
+        def method(self: Tensor, other: Value) -> Tensor:
+            return FUNCTIONS[name](other, self) if mirrored else FUNCTIONS[name](self, other)
 
-    def of_right(self: Tensor, other: Value) -> Tensor:
-        return FUNCTIONS[name](other, self)
+        return method  # type: ignore[return-value]
 
-    return of_left, of_right
+    return decorator
 
 
 class Tensor(BaseTensor, ArrayUses):
@@ -491,25 +491,62 @@ class Tensor(BaseTensor, ArrayUses):
 
     # -- operators -------------------------------------------------------------------------------------------------------
 
-    __add__, __radd__ = operators("add")
-    __sub__, __rsub__ = operators("sub")
-    __mul__, __rmul__ = operators("mul")
-    __truediv__, __rtruediv__ = operators("div")
-    __floordiv__, __rfloordiv__ = operators("floordiv")
-    __mod__, __rmod__ = operators("mod")
-    __pow__, __rpow__ = operators("power")
-    __matmul__, __rmatmul__ = operators("matmul")
-    __and__, __rand__ = operators("bitwise_and")
-    __or__, __ror__ = operators("bitwise_or")
-    __xor__, __rxor__ = operators("bitwise_xor")
-    __lt__, __gt__ = operators("less")[0], operators("greater")[0]
-    __le__, __ge__ = operators("less_equal")[0], operators("greater_equal")[0]
-
-    def __eq__(self, other: Value) -> Tensor:  # type: ignore[override]
-        return FUNCTIONS["equal"](self, other)
-
-    def __ne__(self, other: Value) -> Tensor:  # type: ignore[override]
-        return FUNCTIONS["not_equal"](self, other)
+    @operator_of("add")
+    def __add__(self, other: Value) -> Tensor: ...
+    @operator_of("add", mirrored=True)
+    def __radd__(self, other: Value) -> Tensor: ...
+    @operator_of("sub")
+    def __sub__(self, other: Value) -> Tensor: ...
+    @operator_of("sub", mirrored=True)
+    def __rsub__(self, other: Value) -> Tensor: ...
+    @operator_of("mul")
+    def __mul__(self, other: Value) -> Tensor: ...
+    @operator_of("mul", mirrored=True)
+    def __rmul__(self, other: Value) -> Tensor: ...
+    @operator_of("div")
+    def __truediv__(self, other: Value) -> Tensor: ...
+    @operator_of("div", mirrored=True)
+    def __rtruediv__(self, other: Value) -> Tensor: ...
+    @operator_of("floordiv")
+    def __floordiv__(self, other: Value) -> Tensor: ...
+    @operator_of("floordiv", mirrored=True)
+    def __rfloordiv__(self, other: Value) -> Tensor: ...
+    @operator_of("mod")
+    def __mod__(self, other: Value) -> Tensor: ...
+    @operator_of("mod", mirrored=True)
+    def __rmod__(self, other: Value) -> Tensor: ...
+    @operator_of("power")
+    def __pow__(self, other: Value) -> Tensor: ...
+    @operator_of("power", mirrored=True)
+    def __rpow__(self, other: Value) -> Tensor: ...
+    @operator_of("matmul")
+    def __matmul__(self, other: Value) -> Tensor: ...
+    @operator_of("matmul", mirrored=True)
+    def __rmatmul__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_and")
+    def __and__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_and", mirrored=True)
+    def __rand__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_or")
+    def __or__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_or", mirrored=True)
+    def __ror__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_xor")
+    def __xor__(self, other: Value) -> Tensor: ...
+    @operator_of("bitwise_xor", mirrored=True)
+    def __rxor__(self, other: Value) -> Tensor: ...
+    @operator_of("less")
+    def __lt__(self, other: Value) -> Tensor: ...
+    @operator_of("less_equal")
+    def __le__(self, other: Value) -> Tensor: ...
+    @operator_of("greater")
+    def __gt__(self, other: Value) -> Tensor: ...
+    @operator_of("greater_equal")
+    def __ge__(self, other: Value) -> Tensor: ...
+    @operator_of("equal")
+    def __eq__(self, other: Value) -> Tensor: ...  # type: ignore[override]
+    @operator_of("not_equal")
+    def __ne__(self, other: Value) -> Tensor: ...  # type: ignore[override]
 
     def __hash__(self) -> int:
         return id(self)
@@ -528,12 +565,9 @@ class Tensor(BaseTensor, ArrayUses):
 
     def __array_ufunc__(self, ufunc: np.ufunc, how: str, *inputs: Any, **keywords: Any) -> Tensor:
         """Operators with an array on the left, such as `array + x`. Other functions of NumPy raise an ArgumentError."""
-        operator = _OPERATORS.get(ufunc.__name__)
-        if how == "__call__" and operator is not None and not keywords and len(inputs) == 2:
-            left, right = inputs
-            if isinstance(left, Tensor):
-                return getattr(left, f"__{operator}__")(right)
-            return getattr(right, f"__{_MIRRORED.get(operator, 'r' + operator)}__")(left)
+        function = _FUNCTION_OF_UFUNC.get(ufunc.__name__)
+        if how == "__call__" and function is not None and not keywords and len(inputs) == 2:
+            return FUNCTIONS[function](*inputs)
         raise self._refusal(ufunc.__name__)
 
 
@@ -589,121 +623,11 @@ def view(context: BaseContext, edge: Edge, condition: Bool = TRUE) -> Tensor:
     return Tensor(context, edge, condition)
 
 
-class Operation(Protocol):
-    """Arithmetic of a user's expression: with a number that is not whole, or a tensor, it gives a tensor."""
-
-    @overload
-    def __call__(self, other: IntoExpr, /) -> UserExpr: ...
-    @overload
-    def __call__(self, other: Number, /) -> Tensor: ...
+class UserExpr(Expression["Tensor"]):
+    """An expression that a user holds. A dict does not distinguish it from its plain expression."""
 
 
-class Question(Protocol):
-    """A comparison of a user's expression: a condition on points, or a tensor."""
-
-    @overload
-    def __call__(self, other: IntoExpr, /) -> Bool: ...
-    @overload
-    def __call__(self, other: Number, /) -> Tensor: ...
-
-
-def _operation(operation: Callable[[Any, Any], Any]) -> Any:
-    """The method of a user's expression that computes an operation of expressions."""
-    return lambda self, other: self._with(other, operation)
-
-
-def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: operation(b, a)
-
-
-class UserExpr(Expr):
-    """An expression that a user holds. A dict does not distinguish it from its plain expression.
-
-    `t == 0` has two meanings. A user asks "at which points is t zero?": `if t == 0:` would never hold while a program is built,
-    without a warning. The compiler's dicts, tuples and dataclasses ask "are these the same expression?". The class of the operands
-    tells the two apart: a context gives its user `UserExpr`s, arithmetic on them gives `UserExpr`s again, and `Expr.of` turns them
-    into plain expressions for the compiler, which are compared by their structure. Dicts work for both: equal expressions have
-    equal hashes, and different expressions have different hashes, so a dict compares only equal expressions.
-    """
-
-    def __init__(self, expr: Expr):
-        super().__init__(expr.terms)
-        object.__setattr__(self, "_plain", expr.plain)
-
-    @property
-    def plain(self) -> Expr:
-        return self._plain  # type: ignore[attr-defined]
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
-        """The operation on plain expressions, and its result as the user's."""
-        return of_user(operation(self.plain, other.plain if isinstance(other, Expr) else other))
-
-    # -- arithmetic ---------------------------------------------------------------------------------------------------
-
-    __add__: Operation = _operation(operator.add)
-    __radd__: Operation = _operation(_swapped(operator.add))
-    __sub__: Operation = _operation(operator.sub)
-    __rsub__: Operation = _operation(_swapped(operator.sub))
-    __mul__: Operation = _operation(operator.mul)
-    __rmul__: Operation = _operation(_swapped(operator.mul))
-    __floordiv__: Operation = _operation(operator.floordiv)
-    __rfloordiv__: Operation = _operation(_swapped(operator.floordiv))
-    __mod__: Operation = _operation(operator.mod)
-    __rmod__: Operation = _operation(_swapped(operator.mod))
-
-    def __truediv__(self, other: object) -> Tensor:
-        return self._with(other, operator.truediv)
-
-    def __rtruediv__(self, other: object) -> Tensor:
-        return self._with(other, _swapped(operator.truediv))
-
-    @overload  # type: ignore[override]
-    def __pow__(self, other: int) -> UserExpr: ...
-    @overload
-    def __pow__(self, other: Expr | Number) -> Tensor: ...
-    def __pow__(self, other: Any) -> Any:
-        return self._with(other, operator.pow)
-
-    def __rpow__(self, other: object) -> Tensor:
-        return self._with(other, _swapped(operator.pow))
-
-    def __pos__(self) -> UserExpr:
-        return self
-
-    def __neg__(self) -> UserExpr:
-        return UserExpr(-self.plain)
-
-    def __abs__(self) -> UserExpr:
-        return UserExpr(abs(self.plain))
-
-    # -- comparisons --------------------------------------------------------------------------------------------------
-
-    def __eq__(self, other: object) -> Bool:  # type: ignore[override]
-        return self._same(other, operator.eq)
-
-    def __ne__(self, other: object) -> Bool:  # type: ignore[override]
-        return self._same(other, operator.ne)
-
-    def _same(self, other: object, operation: Callable[[Any, Any], Any]) -> Any:
-        """`==` and `!=`. For two bare symbols the result has a truth value, so that `t in (i, t)` works."""
-        are_names = isinstance(other, Expr) and isinstance(self.single_atom, Symbol) and isinstance(other.single_atom, Symbol)
-        condition = operation(self.plain, other.plain if isinstance(other, Expr) else other)
-        return condition if are_names else of_user(condition)
-
-    __lt__: Question = _operation(operator.lt)
-    __le__: Question = _operation(operator.le)
-    __gt__: Question = _operation(operator.gt)
-    __ge__: Question = _operation(operator.ge)
-
-
-def of_user(value: Any) -> Any:
-    """An expression or a comparison in the user's form; any other value as it is."""
-    if isinstance(value, Expr):
-        return value if isinstance(value, UserExpr) else UserExpr(value)
-    return replace(value, is_question=True) if isinstance(value, Comparison) else value
+of_user = UserExpr.of_user
 
 
 def user_minimum(*values: IntoExpr) -> UserExpr:
@@ -761,9 +685,8 @@ def _as_key(index: Index) -> Expr | slice[Expr, Expr, int]:
     return index.expr if isinstance(index, Point) else slice(index.start, index.stop, index.stride)
 
 
-_OPERATORS = {
-    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "true_divide": "truediv", "floor_divide": "floordiv",
-    "remainder": "mod", "power": "pow", "matmul": "matmul", "bitwise_and": "and", "bitwise_or": "or",
-    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
+_FUNCTION_OF_UFUNC = {
+    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "floor_divide": "floordiv", "remainder": "mod",
+    **{name: name for name in ("add", "power", "matmul", "bitwise_and", "bitwise_or", "equal", "not_equal")},
+    **{name: name for name in ("less", "less_equal", "greater", "greater_equal")},
 }  # fmt: skip
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}  # a < x is x > a
