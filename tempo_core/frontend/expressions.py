@@ -42,7 +42,7 @@ class Expression(Expr, Generic[T]):
         return self._hash
 
     @classmethod
-    def of_user(cls, value: Any) -> Any:
+    def _of_user(cls, value: Any) -> Any:
         """An expression or a comparison in the user's form; any other value as it is."""
         if isinstance(value, Expr):
             return value if isinstance(value, cls) else cls(value)
@@ -50,7 +50,7 @@ class Expression(Expr, Generic[T]):
 
     def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
         """The operation on plain expressions, and its result as the user's."""
-        return self.of_user(operation(self.plain, other.plain if isinstance(other, Expr) else other))
+        return self._of_user(operation(self.plain, other.plain if isinstance(other, Expr) else other))
 
     # -- arithmetic: with a number that is not whole, or a tensor, it gives a tensor -----------------------------------------
 
@@ -153,7 +153,7 @@ class Expression(Expr, Generic[T]):
         """`==` and `!=`. For two bare symbols the result has a truth value, so that `t in (i, t)` works."""
         are_names = isinstance(other, Expr) and isinstance(self.single_atom, Symbol) and isinstance(other.single_atom, Symbol)
         condition = operation(self.plain, other.plain if isinstance(other, Expr) else other)
-        return condition if are_names else self.of_user(condition)
+        return condition if are_names else self._of_user(condition)
 
     @overload  # type: ignore[override]
     def __lt__(self, other: IntoExpr) -> Bool: ...

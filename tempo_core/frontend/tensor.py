@@ -627,7 +627,7 @@ class UserExpr(Expression["Tensor"]):
     """An expression that a user holds. A dict does not distinguish it from its plain expression."""
 
 
-of_user = UserExpr.of_user
+of_user = UserExpr._of_user
 
 
 def user_minimum(*values: IntoExpr) -> UserExpr:
