@@ -16,7 +16,6 @@ from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.domain import Domain, identity
 from tempo_core.symbolic.expr import Expr
 
-# By reducing function: the element that changes no result (`literal` explains the words).
 # By reducing function: the function of two elements that it repeats.
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 

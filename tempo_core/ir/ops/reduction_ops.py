@@ -11,6 +11,7 @@ from tempo_core.ir.types import TensorType, is_float
 from tempo_core.symbolic.expr import Expr
 
 REDUCE = ("sum", "prod", "max", "min", "any", "all")
+# By reducing function: the element that changes no result (`literal` of `ir/builder.py` explains the words).
 NEUTRAL: dict[str, float | str] = {"sum": 0.0, "prod": 1.0, "max": "lowest", "min": "highest", "any": 0.0, "all": 1.0}
 
 
