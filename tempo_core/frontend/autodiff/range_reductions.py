@@ -19,9 +19,10 @@ from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import cast, equal, evaluate, full, total, where
 from tempo_core.frontend.tensor import Tensor, apply, of_node, view
 from tempo_core.ir import ops
+from tempo_core.ir.axes import dropped
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import convolution_of
-from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges, without
+from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges
 from tempo_core.ir.ranges.lifted import convolved, is_scan, lifting_of, pick_of
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.types import is_float
@@ -178,7 +179,7 @@ class _Points:
     def _rest(self) -> tuple[int, ...]:
         """The other dimensions that the node reduces."""
         assert isinstance(self.node.op, ops.Reduce)
-        return without(self.node.op.axes, self.reads.axes[0])
+        return dropped(self.node.op.axes, self.reads.axes[0])
 
     # -- points and ranges --------------------------------------------------------------------------------------------
 

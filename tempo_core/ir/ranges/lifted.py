@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import dropped
 from tempo_core.ir.builder import NEUTRAL, Builder, literal
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution
-from tempo_core.ir.ranges.elements import Elements, Reads, range_of, without
+from tempo_core.ir.ranges.elements import Elements, Reads, range_of
 from tempo_core.ir.ranges.moving_windows import bounded_window_of, window_of
 from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
 from tempo_core.ir.ranges.step_blocks import block_of
@@ -71,7 +72,7 @@ class Lifting:
         op, index = self.node.op, self.reads.index
         value = Summation(whole, point, self.term, self.reads.step, self.is_suffix, self._last, index.stop - index.start).value()
         value = _or_neutral(point, value, "sum", index)
-        rest = without(op.axes, self.reads.axes[0]) if isinstance(op, ops.Reduce) else ()
+        rest = dropped(op.axes, self.reads.axes[0]) if isinstance(op, ops.Reduce) else ()
         return point.add(ops.Reduce("sum", rest), value) if rest else value
 
     def _taken(self, whole: Builder, point: Builder, x: Edge, axis: int) -> Edge | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import ELEMENTWISE, places_of
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.ir.ranges.elements import ELEMENTWISE
 from tempo_core.passes.base import operand_domains, read_at
 from tempo_core.symbolic.condition import TRUE
 
@@ -61,9 +61,9 @@ def factors_of(graph: Graph, products: Node) -> tuple[Factor, Factor] | None:
         return None if left is None or right is None else (left, right)
     if not isinstance(op, ops.Dot) or not all(graph.edge_type(edges[0]).shape[axis] == 1 for axis in op.left_contract):
         return None
-    of_left, of_right = dimensions_of(graph, products)
-    first = Factor(_without(graph, products, edges[0], op.left_contract), tuple(of_left))
-    return first, Factor(_without(graph, products, edges[1], op.right_contract), tuple(of_right))
+    sides = zip(edges, (op.left_contract, op.right_contract), places_of(graph, products), strict=True)
+    left, right = (Factor(_without(graph, products, e, axes), tuple(to[k] for k in sorted(to))) for e, axes, to in sides)
+    return left, right
 
 
 def _without(graph: Graph, products: Node, edge: Edge, axes: tuple[int, ...]) -> Edge:
@@ -71,16 +71,3 @@ def _without(graph: Graph, products: Node, edge: Edge, axes: tuple[int, ...]) ->
     shape = graph.edge_type(edge).shape
     rest = tuple(size for axis, size in enumerate(shape) if axis not in axes)
     return Builder(graph, products).add(ops.Reshape(rest), edge) if axes else edge
-
-
-def dimensions_of(graph: Graph, products: Node) -> tuple[list[int], list[int]]:
-    """The dimension of a product that each dimension of its factors becomes, but for those that it contracts."""
-    op, ranks = products.op, [graph.edge_rank(edge) for edge in products.inputs]
-    assert isinstance(op, ops.Dot)
-    free = (op.left_free(ranks[0]), op.right_free(ranks[1]))
-    starts = (len(op.left_batch), len(op.left_batch) + len(free[0]))
-    left, right = (
-        [batch.index(k) if k in batch else start + own.index(k) for k in range(rank) if k in batch + own]
-        for rank, batch, own, start in zip(ranks, (op.left_batch, op.right_batch), free, starts, strict=True)
-    )
-    return left, right
