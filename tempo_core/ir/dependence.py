@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -428,10 +428,21 @@ def forward_order(graph: Graph) -> list[int]:
 
 def feeding(graph: Graph, nodes: Sequence[Node]) -> frozenset[int]:
     """The nodes that some nodes depend on, directly or through others."""
-    stack, deciding = [node.id for node in nodes], set()
-    while stack:
-        for edge in graph[stack.pop()].inputs:
-            if edge.source not in deciding:
-                deciding.add(edge.source)
-                stack.append(edge.source)
-    return frozenset(deciding)
+    return frozenset(ancestors(graph, [edge.source for node in nodes for edge in node.inputs]))
+
+
+def ancestors(graph: Graph, starts: Iterable[int]) -> set[int]:
+    """Some nodes, and all on which they depend."""
+    return reached(starts, lambda node_id: [edge.source for edge in graph[node_id].inputs])
+
+
+def reached(starts: Iterable[V], following: Callable[[V], Iterable[V]]) -> set[V]:
+    """The starts, and all that follows from them."""
+    waiting = list(starts)
+    seen = set(waiting)
+    while waiting:
+        for each in following(waiting.pop()):
+            if each not in seen:
+                seen.add(each)
+                waiting.append(each)
+    return seen

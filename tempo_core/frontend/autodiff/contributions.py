@@ -32,17 +32,6 @@ from tempo_core.symbolic.expr import Expr, Maximum, Minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
 
-def ancestors(graph: Graph, node_id: int) -> set[int]:
-    """The nodes on which a node depends, and itself."""
-    nodes, stack = {node_id}, [node_id]
-    while stack:
-        for edge in graph[stack.pop()].inputs:
-            if edge.source not in nodes:
-                nodes.add(edge.source)
-                stack.append(edge.source)
-    return nodes
-
-
 def as_cases(edge: Edge) -> list[tuple[Edge, Bool]]:
     """The cases of a read at a minimum or maximum: `x[max(t - 1, 0)]` is `x[t - 1]` where t >= 1, and `x[0]` elsewhere.
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tempo_core.errors import GradientError
-from tempo_core.frontend.autodiff.contributions import ancestors
 from tempo_core.frontend.autodiff.window_gradients import window_width
 from tempo_core.frontend.base_context import BaseContext
 from tempo_core.frontend.functions import cast, equal, evaluate, full, total, where
 from tempo_core.frontend.tensor import Tensor, apply, of_node, view
 from tempo_core.ir import ops
 from tempo_core.ir.axes import dropped
+from tempo_core.ir.dependence import ancestors
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import convolution_of
 from tempo_core.ir.ranges.elements import Elements, Reads, reduced_ranges
@@ -94,7 +94,7 @@ def _of_all_points(context: BaseContext, node: Node, search: Callable[[Graph], E
     """The lifted form that a search gives, unless its elements depend on the node: a loop has one point after the other."""
     trial = context.graph.copy()
     edge = search(trial)
-    if edge is None or node.id in ancestors(trial, edge.source):
+    if edge is None or node.id in ancestors(trial, [edge.source]):
         return None
     edge = search(context.graph)
     assert edge is not None

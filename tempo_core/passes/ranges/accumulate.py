@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op
-from tempo_core.ir.dependence import direction_of, loop_nest
+from tempo_core.ir.dependence import direction_of, loop_nest, reached
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, redirect, remove_dead
@@ -110,24 +111,17 @@ def _directions(graph: Graph, step: Symbol, values: set[int]) -> dict[int, bool 
     number, backwards = _cycles(graph, step)
     directions: dict[int, bool | None] = {}
     for value in values:
-        cycles = [number[n] for n in _computed_with(graph, step, value, number) if n in number]
+        cycles = [number[n] for n in reached([value], functools.partial(_sources_along, graph, step, number)) if n in number]
         directions[value] = backwards[max(cycles)] if cycles else False
     return directions
 
 
-def _computed_with(graph: Graph, step: Symbol, value: int, ends: Mapping[int, int]) -> Iterator[int]:
-    """The nodes from which a value is computed point by point along `step`, back to the nodes in `ends`."""
-    waiting, seen = [value], {value}
-    while waiting:
-        node = graph[waiting.pop()]
-        yield node.id
-        if node.id in ends:
-            continue
-        for edge in node.inputs:
-            index = edge.by_step(graph[edge.source].domain).get(step)
-            if index is not None and step in index.steps and edge.source not in seen:
-                seen.add(edge.source)
-                waiting.append(edge.source)
+def _sources_along(graph: Graph, step: Symbol, ends: Mapping[int, int], node_id: int) -> Iterator[int]:
+    """The nodes from which a node is computed point by point along `step`; none for a node in `ends`."""
+    for edge in graph[node_id].inputs if node_id not in ends else ():
+        index = edge.by_step(graph[edge.source].domain).get(step)
+        if index is not None and step in index.steps:
+            yield edge.source
 
 
 def _innermost(graph: Graph, node: Node, step: Symbol) -> Node:

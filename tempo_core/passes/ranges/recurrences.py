@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder, literal
-from tempo_core.ir.dependence import Nest, loop_nest
+from tempo_core.ir.dependence import Nest, ancestors, loop_nest, reached
 from tempo_core.ir.graph import Edge, Graph, Node, constant_number, is_identity
 from tempo_core.ir.types import is_float
 from tempo_core.passes.base import operand_domains, read_at
@@ -132,13 +133,7 @@ def _is_next(graph: Graph, merge: Node, value: Node, on_cycle: set[int]) -> bool
 
 def _is_alone(graph: Graph, merge: Node, step: Symbol, branch: int, on_cycle: set[int]) -> bool:
     """Whether no other branch needs points of the recurrence: the scan has all its points at once, and is after all that it reads."""
-    waiting = [edge.source for number, edge in enumerate(merge.inputs) if number != branch]
-    seen = set(waiting)
-    while waiting and merge.id not in seen:
-        sources = {edge.source for edge in graph[waiting.pop()].inputs} - seen
-        seen |= sources
-        waiting += sources
-    if merge.id not in seen:
+    if merge.id not in ancestors(graph, [edge.source for number, edge in enumerate(merge.inputs) if number != branch]):
         return True
     for inner in loop_nest(graph, [s for s in graph.order if s != step], frozenset({merge.id})).nests():
         nodes = {v.node for v in inner.vertices}
@@ -188,20 +183,15 @@ def comes_in_order(graph: Graph, node_id: int, step: Symbol) -> bool:
 
     A loop uses such values as they come. A scan would have to keep them all first.
     """
-    waiting, seen = [node_id], {node_id}
-    while waiting:
-        node = graph[waiting.pop()]
-        if step not in node.domain:
-            continue
-        if isinstance(node.op, ops.Udf) and node.op.stateful:
-            return True
-        for edge in node.inputs:
-            source = graph[edge.source]
-            at = edge.by_step(source.domain).get(step)
-            if source.id not in seen and isinstance(at, Point) and step in at.steps:
-                seen.add(source.id)
-                waiting.append(source.id)
-    return False
+
+    def sources(each: int) -> Iterator[int]:
+        for edge in graph[each].inputs:
+            at = edge.by_step(graph[edge.source].domain).get(step)
+            if isinstance(at, Point) and step in at.steps:
+                yield edge.source
+
+    each_op = (graph[each].op for each in reached([node_id], sources) if step in graph[each].domain)
+    return any(isinstance(op, ops.Udf) and op.stateful for op in each_op)
 
 
 def _merged(graph: Graph, merge: Node, branch: int, inside: Edge, elsewhere: Edge | None) -> Edge:
