@@ -101,6 +101,10 @@ class Nest:
     def vertices(self) -> list[Vertex]:
         return [v for part in self.parts for v in (part.vertices if isinstance(part, Nest) else (part,))]
 
+    @property
+    def nodes(self) -> set[int]:
+        return {vertex.node for vertex in self.vertices}
+
     def nests(self) -> Iterator[Nest]:
         """This nest and all inside it."""
         yield self
@@ -120,6 +124,18 @@ def loop_nest(graph: Graph, steps: Sequence[Symbol], joined: frozenset[int] = fr
     if nest is None:
         nest = dependences.nests[key] = _nested(dependences.reads, dependences.components, dependences.arcs, key)
     return nest
+
+
+def cycles(graph: Graph, *steps: Symbol, joined: frozenset[int] = frozenset()) -> list[Nest]:
+    """The cycles of dependences that loops over all other steps leave: loops over `steps` must follow them."""
+    nest = loop_nest(graph, [s for s in graph.order if s not in steps], joined)
+    return [inner for inner in nest.nests() if inner.cyclic]
+
+
+def cycle_sign(graph: Graph, cycle: Nest, step: Symbol) -> str:
+    """Whether all dependences of a cycle go from earlier points of a step ("<"), or from later ones (">"); "" if there are both."""
+    signs = {direction_of(graph, arc, step) for arc in cycle.arcs}
+    return next((sign for sign in "<>" if signs <= {"=", sign, f"{sign}="}), "")
 
 
 @dataclass(eq=False)
@@ -292,7 +308,7 @@ def innermost_steps(graph: Graph) -> dict[int, Symbol]:
     steps: dict[int, Symbol] = {}
     for inner in loop_nest(graph, graph.order).nests():  # from the outside in
         if inner.step is not None:
-            steps.update((vertex.node, inner.step) for vertex in inner.vertices)
+            steps.update(dict.fromkeys(inner.nodes, inner.step))
     return steps
 
 
@@ -301,8 +317,7 @@ def innermost_nests(graph: Graph) -> dict[int, frozenset[int]]:
     nests: dict[int, frozenset[int]] = {}
     for inner in loop_nest(graph, graph.order).nests():
         if inner.step is not None:
-            nodes = frozenset(vertex.node for vertex in inner.vertices)
-            nests.update(dict.fromkeys(nodes, nodes))
+            nests.update(dict.fromkeys(inner.nodes, frozenset(inner.nodes)))
     return nests
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op
-from tempo_core.ir.dependence import direction_of, loop_nest, reached
+from tempo_core.ir.dependence import cycle_sign, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass, redirect, remove_dead
@@ -46,17 +46,17 @@ class Accumulate(Pass):
         graph = graph.copy()
         for step in reversed(graph.order):  # the innermost loop first
             if self.running:
-                number, _ = _cycles(graph, step)
+                number = {node_id: k for k, cycle in enumerate(cycles(graph, step)) for node_id in cycle.nodes}
                 for node in graph:
                     if node.id in number and _runs_along(graph, node, step, number):
                         _accumulate_prefix(graph, node, step)
                 continue
             reductions = _reductions(graph, step)
-            backwards = _directions(graph, step, {graph[n].inputs[0].source for n in reductions}) if reductions else {}
+            directions = _directions(graph, step, {graph[n].inputs[0].source for n in reductions}) if reductions else {}
             for node_id in reductions:
-                runs_backwards = backwards[graph[node_id].inputs[0].source]
-                if runs_backwards is not None:
-                    _accumulate(graph, _innermost(graph, graph[node_id], step), step, runs_backwards)
+                sign = directions[graph[node_id].inputs[0].source]
+                if sign:
+                    _accumulate(graph, _innermost(graph, graph[node_id], step), step, backwards=sign == ">")
         return remove_dead(graph)
 
 
@@ -91,28 +91,14 @@ def _is_reduced(graph: Graph, reader: Node, edge: Edge, step: Symbol, index: Ran
     return index.stride == 1 and index.size is None
 
 
-def _cycles(graph: Graph, step: Symbol) -> tuple[dict[int, int], list[bool | None]]:
-    """The cycle of each node that a loop over `step` must follow, and whether that loop runs backwards (None: neither way).
-
-    Cycles have numbers, in the order in which they depend on each other.
-    """
-    number: dict[int, int] = {}
-    backwards: list[bool | None] = []
-    for inner in loop_nest(graph, [s for s in graph.order if s != step]).nests():
-        if inner.cyclic:
-            moves = {direction_of(graph, arc, step) for arc in inner.arcs} - {"="}
-            number.update((v.node, len(backwards)) for v in inner.vertices)
-            backwards.append(False if moves <= {"<", "<="} else True if moves <= {">", ">="} else None)
-    return number, backwards
-
-
-def _directions(graph: Graph, step: Symbol, values: set[int]) -> dict[int, bool | None]:
-    """For each value, whether the loop over `step` that computes it runs backwards; None if it has no single direction."""
-    number, backwards = _cycles(graph, step)
-    directions: dict[int, bool | None] = {}
+def _directions(graph: Graph, step: Symbol, values: set[int]) -> dict[int, str]:
+    """For each value, the direction of the loop over `step` that computes it (`cycle_sign`)."""
+    loops = cycles(graph, step)  # in the order in which they depend on each other
+    number = {node_id: k for k, cycle in enumerate(loops) for node_id in cycle.nodes}
+    directions: dict[int, str] = {}
     for value in values:
-        cycles = [number[n] for n in reached([value], functools.partial(_sources_along, graph, step, number)) if n in number]
-        directions[value] = backwards[max(cycles)] if cycles else False
+        numbers = [number[n] for n in reached([value], functools.partial(_sources_along, graph, step, number)) if n in number]
+        directions[value] = cycle_sign(graph, loops[max(numbers)], step) if numbers else "<"
     return directions
 
 
