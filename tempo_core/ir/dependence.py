@@ -242,7 +242,7 @@ def _dependences(graph: Graph, joined: frozenset[int]) -> _Dependences:
     """The dependences of a graph. The graph and its copies keep them until a node is another object."""
     nodes = tuple(graph.nodes.values())
     kept: _Dependences | None = graph.facts.get(joined)
-    if kept is not None and _same(kept.nodes, nodes):
+    if kept is not None and same_objects(kept.nodes, nodes):
         return kept
     reads = {node.id: _reads(graph, node) for node in nodes}
     vertices = [vertex for node in nodes for vertex in ([Vertex(node.id)] if node.id in joined else vertices_of(node))]
@@ -257,13 +257,13 @@ def _reads(graph: Graph, node: Node) -> _Reads:
     """What a node reads. The graph and its copies keep it until the node or one of its sources is another object."""
     kept: _Reads | None = graph.facts.get(node.id)
     nodes = (node, *[graph.nodes[edge.source] for edge in node.inputs])
-    if kept is not None and _same(kept.nodes, nodes):
+    if kept is not None and same_objects(kept.nodes, nodes):
         return kept
     reads = graph.facts[node.id] = _Reads(nodes, list(_arcs(graph, node)))
     return reads
 
 
-def _same(some: tuple[Node, ...], others: tuple[Node, ...]) -> bool:
+def same_objects(some: Sequence[Node | None], others: Sequence[Node | None]) -> bool:
     """Whether two tuples hold the same objects. Equal nodes would do, but take time to compare."""
     return len(some) == len(others) and all(map(operator.is_, some, others))
 

@@ -134,24 +134,30 @@ def _innermost(graph: Graph, node: Node, step: Symbol) -> Node:
 
 def _accumulate(graph: Graph, node: Node, step: Symbol, backwards: bool) -> None:
     """Replace a reduction over `step` by an accumulator, read at the end of its loop."""
-    (edge,), op = node.inputs, node.op
-    assert isinstance(op, ops.Reduce)
-    source = graph[edge.source]
-    span = edge.by_step(source.domain)[step]
+    (edge,), t = node.inputs, step.expr
+    span = edge.by_step(graph[edge.source].domain)[step]
     assert isinstance(span, Range)
-    try:
-        is_nonempty = uncovered(node.domain, [span.stop - span.start >= 1]) is None
-    except NonAffineError:
-        return
-    note(node.id, "reduced in the loop over {}: nothing else reads several values of its operand at a time", step)
-    t = step.expr
-    first, last = (span.stop - 1, span.start) if backwards else (span.start, span.stop - 1)
     inside = conjunction(node.domain.condition, t >= span.start, t <= span.stop - 1)
     domain = Domain(step_order({*node.domain.steps, step}, graph.order), unless_obvious(inside))
-    element = replace(edge, index=tuple(Point(t) if i is span else i for i in edge.index))
+    why = "reduced in the loop over {}: nothing else reads several values of its operand at a time"
+    _take_over(graph, node, step, span, domain, backwards, why)
+
+
+def _take_over(graph: Graph, node: Node, step: Symbol, span: Range, domain: Domain, backwards: bool, why: str) -> None:
+    """Let an accumulator over `domain` take the place of the reduction of a range: it has read the range where its loop leaves it."""
+    (edge,), op = node.inputs, node.op
+    assert isinstance(op, ops.Reduce)
+    exists = span.stop - span.start >= 1
+    try:
+        is_nonempty = uncovered(node.domain, [exists]) is None
+    except NonAffineError:
+        return
+    note(node.id, why, step)
+    first, last = (span.stop - 1, span.start) if backwards else (span.start, span.stop - 1)
+    element = replace(edge, index=tuple(Point(step.expr) if i is span else i for i in edge.index))
     total = _accumulator(Builder(graph, node, domain), op, element, step, first, backwards)
     result = replace(total, index=tuple(Point(last if s == step else s.expr) for s in domain.steps))
-    _replace_by(graph, node, result, TRUE if is_nonempty else span.stop - span.start >= 1)
+    _replace_by(graph, node, result, TRUE if is_nonempty else exists)
 
 
 def _accumulator(build: Builder, op: ops.Reduce, element: Edge, step: Symbol, first: Expr, backwards: bool) -> Edge:
@@ -190,31 +196,22 @@ def _runs_along(graph: Graph, node: Node, step: Symbol, number: Mapping[int, int
 
 def _accumulate_prefix(graph: Graph, node: Node, step: Symbol) -> None:
     """Replace the reduction of a prefix or suffix by an accumulator, read at the end of the prefix, or at the start of the suffix."""
-    (edge,), op, t = node.inputs, node.op, step.expr
-    assert isinstance(op, ops.Reduce)
+    (edge,), t = node.inputs, step.expr
     source = graph[edge.source]
     span = edge.by_step(source.domain)[step]
     assert isinstance(span, Range)
-    if (span.start - t).is_constant and step not in span.stop.steps:
-        backwards, first, last, inside = True, span.stop - 1, span.start, t <= span.stop - 1
-    elif (span.stop - t).is_constant and step not in span.start.steps:
-        backwards, first, last, inside = False, span.start, span.stop - 1, t >= span.start
-    else:
+    backwards = (span.start - t).is_constant and step not in span.stop.steps
+    if not backwards and not ((span.stop - t).is_constant and step not in span.start.steps):
         return
-    exists, condition = span.stop - span.start >= 1, source.domain.condition & inside
-    later = Domain(source.domain.steps, condition & (t <= first - 1 if backwards else t >= first + 1))
+    condition = source.domain.condition & (t <= span.stop - 1 if backwards else t >= span.start)
+    later, neighbour = (t <= span.stop - 2, t + 1) if backwards else (t >= span.start + 1, t - 1)
     try:
-        if uncovered(later, [condition.substitute({step: t + (1 if backwards else -1)})]) is not None:
+        if uncovered(Domain(source.domain.steps, condition & later), [condition.substitute({step: neighbour})]) is not None:
             return  # there are points between these, at which the operand does not exist
-        is_nonempty = uncovered(node.domain, [exists]) is None
     except NonAffineError:
         return
-    note(node.id, "reduced in the loop over {}, whose earlier points it reads", step)
     domain = Domain(source.domain.steps, unless_obvious(condition))
-    element = replace(edge, index=identity(domain))
-    total = _accumulator(Builder(graph, node, domain), op, element, step, first, backwards)
-    result = replace(total, index=tuple(Point(last if s == step else s.expr) for s in domain.steps))
-    _replace_by(graph, node, result, TRUE if is_nonempty else exists)
+    _take_over(graph, node, step, span, domain, backwards, "reduced in the loop over {}, whose earlier points it reads")
 
 
 def _replace_by(graph: Graph, node: Node, value: Edge, exists: Bool) -> None:
