@@ -165,8 +165,13 @@ def tiled(op: Op, axis: int, *size: Expr) -> Op:
     return ops.Where() if isinstance(op, ops.Where) and op.axis == axis else op
 
 
-def without(op: Op, axis: int, source: Source) -> Op:
-    """The op that computes one position along dimension `axis` of its result, of its operands without the dimensions `source`."""
+def without(op: Op, axis: int, source: Source) -> Op | None:
+    """The op that computes one position along dimension `axis` of its result, of its operands without the dimensions `source`.
+
+    None for the features of a convolution: a kernel has a dimension for them.
+    """
+    if isinstance(op, ops.Conv) and source[0] is None:
+        return None
     return _without(tiled(op, axis), {RESULT: axis, **dict(enumerate(source))})
 
 

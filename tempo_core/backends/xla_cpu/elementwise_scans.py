@@ -66,7 +66,8 @@ class Elements:
         if source is None or (isinstance(op, ops.Dot) and None in source):
             return None
         inner = [self._whole(each) if k is None else self.of(each, k) for each, k in zip(operands, source, strict=True)]
-        return self._apply(without(op, axis, source), inner)
+        one = without(op, axis, source)
+        return None if one is None else self._apply(one, inner)
 
     def _shifted(self, source: int, axis: int, start: int | Array) -> Element:
         """The elements `start` positions further on, with zeros for those outside of the dimension."""

@@ -59,7 +59,7 @@ class Along(Generic[Value]):
         if source is None:
             return self.along_its_axis(node, node.op, axis)
         op = without(node.op, axis, source)
-        if self.moves(op.symbols) or not self.may_compute(op, source):
+        if op is None or self.moves(op.symbols) or not self.may_compute(op, source):
             return None
         operands = []
         for edge, inner in zip(node.inputs, source, strict=True):

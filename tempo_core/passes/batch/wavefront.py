@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import ClassVar
 
 from tempo_core.ir import ops
+from tempo_core.ir.axes import ELEMENTWISE
 from tempo_core.ir.dependence import cycles, direction_of, feeding, forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
@@ -117,9 +118,6 @@ def _factors(graph: Graph, row: Symbol, column: Symbol, nodes: set[int]) -> list
     return [graph.edge_type(edge) for edge in reads if not edge.steps.isdisjoint((row, column))]
 
 
-ELEMENTWISE = (ops.Unary, ops.Binary, ops.Compare, ops.Where, ops.Cast, ops.Merge)
-
-
 def _with_operands(graph: Graph, nodes: set[int], row: Symbol, column: Symbol) -> tuple[Graph, set[int]]:
     """The graph and the nodes with copies of those operands that vary with both steps, but are computed from values that do not.
 
@@ -139,7 +137,7 @@ def _with_operands(graph: Graph, nodes: set[int], row: Symbol, column: Symbol) -
     for node in (graph[n] for n in forward_order(graph) if n in before - nodes):
         copy = replace(copied(node), id=graph.next_id, name="")
         if (
-            isinstance(node.op, ELEMENTWISE)
+            isinstance(node.op, (*ELEMENTWISE, ops.Merge))
             and {row, column} <= set(node.domain.steps)
             and not any(map(is_gathered, copy.inputs))
         ):

@@ -13,21 +13,13 @@ from dataclasses import dataclass, field
 
 from tempo_core.ir.axes import reduced, sources
 from tempo_core.ir.graph import Edge, Graph, Node
+from tempo_core.ir.labelled import Labelled, Labels
 from tempo_core.ir.ops import product
 from tempo_core.prices import MOST_FACTORS
 from tempo_core.symbolic.domain import step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 
 Tree = int | tuple["Tree", "Tree"]  # the number of a factor, or a product of two trees
-Labels = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Factor:
-    """An operand of the chain, with the label of each of its dimensions."""
-
-    edge: Edge
-    labels: Labels
 
 
 @dataclass
@@ -41,7 +33,7 @@ class Chain:
     root: Node
     hoists: bool
     labels: Labels = ()
-    factors: list[Factor] = field(default_factory=list)
+    factors: list[Labelled] = field(default_factory=list)
     sizes: list[Expr] = field(default_factory=list)
     tree: Tree = 0
 
@@ -121,7 +113,7 @@ def _expanded(chain: Chain, node: Node, labels: Labels, inner: Container[int], m
 def _operand(chain: Chain, edge: Edge, labels: Labels, inner: Container[int], most: int) -> Tree:
     if edge.source in inner and len(chain.factors) + 1 < most:
         return _expanded(chain, chain.graph[edge.source], labels, inner, most)
-    chain.factors.append(Factor(edge, labels))
+    chain.factors.append(Labelled(edge, labels))
     return len(chain.factors) - 1
 
 

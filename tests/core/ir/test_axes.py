@@ -137,10 +137,12 @@ def test_one_position_of_the_result(op: Op, types: list[TensorType], axis: int):
     operands, source = [drawn(type, seed) for seed, type in enumerate(types)], source_along(op, types, axis)
     assert source is not None
     one = without(op, axis, source)
+    if isinstance(op, ops.Conv) and source[0] is None:
+        assert one is None, "a kernel has a dimension for its features"
+        return
+    assert one is not None
     for number in range(SIZE):
         parts = [x if a is None else np.take(x, number, a) for x, a in zip(operands, source, strict=True)]
-        if isinstance(op, ops.Conv) and source[1] is not None:
-            continue  # a kernel has a dimension for its features
         np.testing.assert_allclose(run(one, parts), np.take(run(op, operands), number, axis), rtol=1e-6)
 
 
