@@ -130,15 +130,21 @@ def source_of(graph: Graph, node: Node, axis: int) -> Source | None:
     return sources(node.op, shapes, node.outputs[0].shape)[axis] if type(node.op) in ROWS else None
 
 
-def places(op: Op, shapes: Sequence[Shape], result: Shape) -> list[dict[int, int]]:
-    """For each operand, the dimensions of the result that its dimensions become."""
-    each = [(k, source) for k, source in enumerate(sources(op, shapes, result)) if source is not None]
-    return [{axis: k for k, source in each if (axis := source[slot]) is not None} for slot in range(len(shapes))]
-
-
 def places_of(graph: Graph, node: Node) -> list[dict[int, int]]:
     """For each operand of a node, the dimensions of the node's value that its dimensions become."""
-    return places(node.op, [type.shape for type in graph.input_types(node)], node.outputs[0].shape)
+    every = sources(node.op, [type.shape for type in graph.input_types(node)], node.outputs[0].shape)
+    each = [(k, source) for k, source in enumerate(every) if source is not None]
+    return [{axis: k for k, source in each if (axis := source[slot]) is not None} for slot in range(len(node.inputs))]
+
+
+def operand_labels(
+    op: Op, shapes: Sequence[Shape], result: Shape, labels: Sequence[T], fresh: Sequence[T]
+) -> list[tuple[T, ...]]:
+    """For each operand, the labels of its dimensions: those of the result's, which come from them, and `fresh` ones of reduced dimensions."""
+    axes = zip((*labels, *fresh), (*sources(op, shapes, result), *reduced(op)), strict=True)
+    each = [(label, source) for label, source in axes if source is not None]
+    by_axis = [{axis: label for label, source in each if (axis := source[slot]) is not None} for slot in range(len(shapes))]
+    return [tuple(of[axis] for axis in sorted(of)) for of in by_axis]
 
 
 def reduced(op: Op) -> list[tuple[int, ...]]:

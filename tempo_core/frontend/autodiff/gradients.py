@@ -37,6 +37,8 @@ from tempo_core.frontend.functions import (
 from tempo_core.frontend.inputs import udf
 from tempo_core.frontend.tensor import Tensor, apply
 from tempo_core.ir import ops
+from tempo_core.ir.axes import operand_labels
+from tempo_core.ir.labelled import Labels, contraction
 from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Pullback
 from tempo_core.symbolic.expr import Expr, minimum
@@ -150,18 +152,17 @@ def _discounted_sum(op: ops.DiscountedSum, operands: Tensors, results: Tensors, 
 
 
 def _dot(op: ops.Dot, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
-    """Both gradients are contractions of `g` (dimensions: batch, left free, right free) with the other operand."""
+    """Both gradients are contractions of `g` with the other operand."""
     (a, b), (g,) = operands, gradients
-    batch, left, right = len(op.left_batch), op.left_free(a.rank), op.right_free(b.rank)
-    batch_axes = tuple(range(batch))
-    right_of_g = tuple(batch + len(left) + k for k in range(len(right)))
-    left_of_g = tuple(batch + k for k in range(len(left)))
-    da = apply(ops.Dot(right_of_g, right, batch_axes, op.right_batch), g, b)  # batch, left free, b's contracted (ascending)
-    db = apply(ops.Dot(left_of_g, left, batch_axes, op.left_batch), g, a)  # batch, right free, a's contracted (ascending)
-    return (
-        _restore(da, op.left_batch, left, _matching(op.right_contract, op.left_contract)),
-        _restore(db, op.right_batch, right, _matching(op.left_contract, op.right_contract)),
-    )
+    shapes, of_g = [a.type.shape, b.type.shape], tuple(range(g.rank))
+    of_a, of_b = operand_labels(op, shapes, g.type.shape, of_g, range(g.rank, g.rank + len(op.left_contract)))
+    return _contracted(g, of_g, b, of_b, of_a), _contracted(g, of_g, a, of_a, of_b)
+
+
+def _contracted(g: Tensor, of_g: Labels, x: Tensor, of_x: Labels, wanted: Labels) -> Tensor:
+    """The contraction of values whose dimensions have labels, with the labels `wanted` in their order."""
+    op, labels = contraction(of_g, of_x, tuple(label for label in of_g if label in of_x and label not in wanted))
+    return transpose(apply(op, g, x), *(labels.index(label) for label in wanted)) if wanted else apply(op, g, x)
 
 
 def _conv(op: ops.Conv, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:
@@ -186,17 +187,6 @@ def _conv(op: ops.Conv, operands: Tensors, results: Tensors, gradients: Tensors)
     to_w = replace(op, strides=op.dilation, dilation=op.strides)
     to_w = replace(to_w, high=tuple(to_w.high_for(k, sizes[k], out[k], kernel[k]) for k in space))
     return apply(to_x, g, flipped), transpose(apply(to_w, of_x, of_g), *(k + 1 for k in space), 0, n + 1)
-
-
-def _matching(ascending: tuple[int, ...], partners: tuple[int, ...]) -> tuple[int, ...]:
-    """The partners of contracted axes, in the ascending order of those axes."""
-    return tuple(partner for _, partner in sorted(zip(ascending, partners, strict=True)))
-
-
-def _restore(x: Tensor, *groups: tuple[int, ...]) -> Tensor:
-    """Permute dimensions, which stand for the axes named in `groups`, to the order of those axes."""
-    axes = [a for group in groups for a in group]
-    return transpose(x, *(axes.index(a) for a in range(len(axes)))) if axes else x
 
 
 def _reshape(op: ops.Reshape, operands: Tensors, results: Tensors, gradients: Tensors) -> Sequence[Any]:

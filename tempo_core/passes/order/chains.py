@@ -11,7 +11,7 @@ import math
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tempo_core.ir.axes import reduced, sources
+from tempo_core.ir.axes import operand_labels, reduced
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.labelled import Labelled, Labels
 from tempo_core.ir.ops import product
@@ -94,19 +94,13 @@ def chain(graph: Graph, root: Node, inner: Container[int]) -> Chain | None:
 def _expanded(chain: Chain, node: Node, labels: Labels, inner: Container[int], most: int) -> Tree:
     """The factors of a node whose dimensions have these labels, at most so many, and how it multiplies them."""
     shapes = [type.shape for type in chain.graph.input_types(node)]
-    sides: list[list[int]] = [[0] * len(shape) for shape in shapes]
-    for label, source in zip(labels, sources(node.op, shapes, node.outputs[0].shape), strict=True):
-        assert source is not None
-        for side, axis in zip(sides, source, strict=True):
-            if axis is not None:
-                side[axis] = label
-    for axes in reduced(node.op):
-        for side, axis in zip(sides, axes, strict=True):
-            side[axis] = len(chain.sizes)
-        chain.sizes.append(shapes[0][axes[0]])
+    sizes = [shapes[0][axis] for axis, *_ in reduced(node.op)]
+    fresh = range(len(chain.sizes), len(chain.sizes) + len(sizes))
+    chain.sizes += sizes
+    sides = operand_labels(node.op, shapes, node.outputs[0].shape, labels, fresh)
     later = range(len(sides) - 1, -1, -1)  # how many operands come after each
     operands = zip(node.inputs, sides, later, strict=True)
-    left, *right = [_operand(chain, edge, tuple(side), inner, most - count) for edge, side, count in operands]
+    left, *right = [_operand(chain, edge, side, inner, most - count) for edge, side, count in operands]
     return (left, right[0]) if right else left
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir import ops
-from tempo_core.ir.axes import ROWS, Source, places, reduced, sources, tiled, with_leading, without, without_reduced
+from tempo_core.ir.axes import ROWS, Source, places_of, reduced, sources, tiled, with_leading, without, without_reduced
+from tempo_core.ir.graph import Edge, Graph
 from tempo_core.ir.ops import Op
 from tempo_core.ir.types import TensorType
 from tempo_core.symbolic.expr import Expr
@@ -159,9 +160,10 @@ def test_an_op_that_reduces_one_dimension_less():
 
 
 def test_the_dimensions_that_operands_become():
-    shapes, result = [(Expr.of(2), Expr.of(3), Expr.of(4)), (Expr.of(4), Expr.of(2), Expr.of(5))], tuple(map(Expr.of, (2, 3, 5)))
-    assert places(ops.Dot((2,), (0,), (0,), (1,)), shapes, result) == [{0: 0, 1: 1}, {1: 0, 2: 2}]
-    assert places(ops.CumSum(1), shapes[:1], shapes[0]) == [{0: 0, 2: 2}]
+    graph = Graph(())
+    x, y = (Edge(graph.add(ops.Input("", "float32", tuple(map(Expr.of, shape)))).id) for shape in ((2, 3, 4), (4, 2, 5)))
+    assert places_of(graph, graph.add(ops.Dot((2,), (0,), (0,), (1,)), [x, y])) == [{0: 0, 1: 1}, {1: 0, 2: 2}]
+    assert places_of(graph, graph.add(ops.CumSum(1), [x])) == [{0: 0, 2: 2}]
 
 
 @pytest.mark.parametrize("op", [ops.CumSum(1), ops.Flip(1), ops.Argsort(1), ops.Pad(1, Expr.of(0), Expr.of(0))], ids=str)
