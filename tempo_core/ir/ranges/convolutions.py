@@ -9,7 +9,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.axes import places_of, source_of, tiled
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph, Node, compose
-from tempo_core.ir.ranges.moving_windows import bounded_window_of
+from tempo_core.ir.ranges.window_reductions import bounded_window_of
 from tempo_core.symbolic.condition import TRUE
 from tempo_core.symbolic.domain import Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol, maximum

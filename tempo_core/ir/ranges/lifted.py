@@ -15,12 +15,11 @@ from tempo_core.ir.builder import NEUTRAL, Builder, literal
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.convolutions import Convolution
 from tempo_core.ir.ranges.elements import Elements, Reads, range_of
-from tempo_core.ir.ranges.moving_windows import bounded_window_of, window_of
 from tempo_core.ir.ranges.scans import SCANS, positions_of_maxima, spread, take
 from tempo_core.ir.ranges.step_blocks import block_of
 from tempo_core.ir.ranges.sums import Summation
 from tempo_core.ir.ranges.terms import Term, Terms
-from tempo_core.ir.ranges.window_reductions import of_blocks, of_bounded_windows, of_windows
+from tempo_core.ir.ranges.window_reductions import bounded_window_of, of_blocks, of_bounded_windows, of_windows, window_of
 from tempo_core.symbolic.condition import conjunction
 from tempo_core.symbolic.domain import Domain, Range, full_range
 from tempo_core.symbolic.expr import Expr, Symbol

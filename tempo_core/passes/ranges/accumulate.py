@@ -11,7 +11,7 @@ from tempo_core.ir import ops
 from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op
 from tempo_core.ir.dependence import cycle_sign, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.ir.types import TensorType
+from tempo_core.ir.types import ROUNDED_ONCE, TensorType
 from tempo_core.passes.base import Pass, redirect, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.prices import is_worth_accumulating
@@ -20,8 +20,6 @@ from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, st
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.relation import uncovered
 from tempo_core.symbolic.proof import unless_obvious
-
-_ROUNDED_ONCE = ("bfloat16", "float16")  # sums and products of these are computed in float32
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def _is_reduced(graph: Graph, reader: Node, edge: Edge, step: Symbol, index: Ran
     ranges = [s for s, i in edge.by_step(source.domain).items() if isinstance(i, Range)]
     if any(s in reader.domain for s in ranges) or ranges.index(step) not in op.axes:
         return False
-    if len(ranges) > 1 and (ranges[-1] != step or reader.outputs[0].dtype in _ROUNDED_ONCE):
+    if len(ranges) > 1 and (ranges[-1] != step or reader.outputs[0].dtype in ROUNDED_ONCE):
         return False
     return index.stride == 1 and index.size is None
 
@@ -167,7 +165,7 @@ def _accumulator(build: Builder, op: ops.Reduce, element: Edge, step: Symbol, fi
     """
     assert build.domain is not None
     dtype = build.type(element).dtype
-    if dtype in _ROUNDED_ONCE and op.fn in ("sum", "prod"):
+    if dtype in ROUNDED_ONCE and op.fn in ("sum", "prod"):
         element = build.add(ops.Cast("float32"), element)
     if len(op.axes) > 1:
         element = build.add(ops.Reduce(op.fn, tuple(a - 1 for a in op.axes[1:])), element)

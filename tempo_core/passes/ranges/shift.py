@@ -11,8 +11,9 @@ from tempo_core.ir.axes import Source, without_reduced
 from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ranges.elements import Along, Reads, reduced_ranges
-from tempo_core.ir.ranges.moving_windows import window_of
 from tempo_core.ir.ranges.scans import spread
+from tempo_core.ir.ranges.window_reductions import window_of
+from tempo_core.ir.types import ROUNDED_ONCE
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.passes.ranges.lift import streamed
@@ -23,7 +24,6 @@ from tempo_core.symbolic.expr import Expr, Maximum, Minimum, Symbol
 from tempo_core.symbolic.proof import provably_nonnegative
 
 _OF_POSITIONS = {"add": operator.add, "sub": operator.sub}
-_ROUNDED_ONCE = ("bfloat16", "float16")  # their sums are taken in float32
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _windows(graph: Graph, node: Node) -> Iterator[Reads]:
     if not is_product and not isinstance(op, ops.Reduce):
         return
     fn = op.fn if isinstance(op, ops.Reduce) else "sum"
-    if fn in ("sum", "prod") and type.dtype in _ROUNDED_ONCE:
+    if fn in ("sum", "prod") and type.dtype in ROUNDED_ONCE:
         return
     yield from reduced_ranges(graph, node)
 
