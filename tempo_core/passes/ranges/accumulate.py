@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
-from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op
+from tempo_core.ir.builder import NEUTRAL, Builder, accumulated, constant_op
 from tempo_core.ir.dependence import cycle_sign, cycles, reached
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.types import ROUNDED_ONCE, TensorType
 from tempo_core.passes.base import Pass, redirect, remove_dead
 from tempo_core.passes.decisions import note
 from tempo_core.prices import is_worth_accumulating
-from tempo_core.symbolic.condition import TRUE, Bool, conjunction, equal
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, step_order
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, step_order
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.relation import uncovered
 from tempo_core.symbolic.proof import unless_obvious
@@ -163,20 +163,12 @@ def _accumulator(build: Builder, op: ops.Reduce, element: Edge, step: Symbol, fi
 
     The range over the step is the operand's first dimension; `element` lacks it.
     """
-    assert build.domain is not None
     dtype = build.type(element).dtype
     if dtype in ROUNDED_ONCE and op.fn in ("sum", "prod"):
         element = build.add(ops.Cast("float32"), element)
     if len(op.axes) > 1:
         element = build.add(ops.Reduce(op.fn, tuple(a - 1 for a in op.axes[1:])), element)
-    type, t = build.type(element), step.expr
-    merge = build.graph.add(ops.Merge(type), domain=build.domain, where=build.like.where)
-    total = build.add(ops.Binary(COMBINE[op.fn]), Edge(merge.id, identity(build.domain)), element)
-    before = tuple(Point(t + (1 if backwards else -1) if s == step else s.expr) for s in build.domain.steps)
-    later = t <= first - 1 if backwards else t >= first + 1
-    start = replace(_neutral(build, op.fn, type), condition=equal(t, first))
-    build.graph.put(replace(merge, inputs=(start, replace(total, index=before, condition=later))))
-    return total
+    return accumulated(build, op.fn, _neutral(build, op.fn, build.type(element)), element, step, first, backwards)
 
 
 def _runs_along(graph: Graph, node: Node, step: Symbol, number: Mapping[int, int]) -> bool:

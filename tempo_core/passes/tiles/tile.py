@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from tempo_core.ir import ops
 from tempo_core.ir.axes import Source, reduced, source_of, tiled
-from tempo_core.ir.builder import COMBINE, NEUTRAL, Builder, constant_op, literal, positions
+from tempo_core.ir.builder import NEUTRAL, Builder, accumulated, constant_op, literal, positions, zeros_outside
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.passes.base import Pass, remove_dead
 from tempo_core.symbolic.condition import TRUE, Bool, Comparison
-from tempo_core.symbolic.domain import Domain, Index, Point, Range, identity, is_own_point, step_order
+from tempo_core.symbolic.domain import Domain, Index, Point, Range, is_own_point, step_order
 from tempo_core.symbolic.expr import Expr, FloorDivide, Maximum, Minimum, Modulo, Symbol, maximum, minimum
 from tempo_core.symbolic.proof import provably_nonnegative
 
@@ -331,17 +331,10 @@ class Tiling:
         partial = build.add(node.op, *operands)
         outside = Builder(self.graph, node)
         neutral = outside.add(ops.Broadcast(type.shape, ()), literal(outside, type.dtype, NEUTRAL[fn]))
-        domain = build.domain
-        assert domain is not None
-        before = self.graph.add(ops.Merge(type), domain=domain, name=node.name, where=node.where)
-        combined = build.add(ops.Binary(COMBINE[fn]), Edge(before.id, identity(domain)), partial)
-        n = self.step.expr
-        first = replace(neutral, condition=n == 0)
-        earlier = tuple(Point(s.expr - 1 if s == self.step else s.expr) for s in domain.steps)
-        self.graph.put(replace(before, inputs=(first, replace(combined, index=earlier, condition=n >= 1))))
+        combined = accumulated(build, fn, neutral, partial, self.step, Expr.of(0), name=node.name)
         length = self.whole if seed.length is None else seed.length
-        last = tuple(Point((length - 1) // self.size if s == self.step else s.expr) for s in domain.steps)
-        result = replace(combined, index=last)
+        steps = self.graph[combined.source].domain.steps
+        result = replace(combined, index=tuple(Point((length - 1) // self.size if s == self.step else s.expr) for s in steps))
         if provably_nonnegative(length - 1):
             self.graph.put(replace(node, op=ops.Identity(), inputs=(result,)))
         else:  # an empty dimension has no tiles
@@ -371,9 +364,6 @@ class Tiling:
     def _inside(self, operand: Edge, axis: int, fn: str, build: Builder) -> Edge:
         """A tile with neutral elements past the end of the dimension."""
         size = Expr.of(self.size)
-        type = build.type(operand)
         end = build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(self.whole)))
         before = build.add(ops.Compare("lt"), positions(build, self.start, size), end)
-        keep = build.add(ops.Broadcast(type.shape, (axis,)), before)
-        filler = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, NEUTRAL[fn]))
-        return build.add(ops.Where(), keep, operand, filler)
+        return zeros_outside(build, operand, before, (axis,), NEUTRAL[fn])
