@@ -15,7 +15,7 @@ from jax import lax
 from tempo_core.backends import shared
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.products import DOT_PRECISION, dot
-from tempo_core.backends.xla_cpu.cumulative import in_blocks, least
+from tempo_core.backends.xla_cpu.cumulative import in_blocks
 from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
 from tempo_core.backends.xla_cpu.island import dataflow
 from tempo_core.errors import DTypeError
@@ -94,7 +94,7 @@ def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
 def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
     numbers = x.astype(jnp.int8) if x.dtype == jnp.bool_ else x
     if x.shape[op.axis] >= SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
-        return in_blocks(jnp.maximum, numbers, op.axis, op.reverse, least(numbers.dtype)).astype(x.dtype)
+        return in_blocks(jnp.maximum, numbers, op.axis, op.reverse, shared.least(numbers.dtype)).astype(x.dtype)
     return lax.cummax(numbers, op.axis, reverse=op.reverse).astype(x.dtype)
 
 
@@ -192,15 +192,11 @@ def _window(x: Array, axis: int, start: Any, size: int) -> Array:
         inside = lax.slice_in_dim(x, first, min(max(start + size, first), length), axis=axis)
         before = min(max(-start, 0), size)
         return _padded(inside, axis, before, size - before - inside.shape[axis])
-    if size <= length:
-        first = jnp.clip(start, 0, length - size)  # a window that sticks out is moved inside; then its elements move back
-        inside = lax.dynamic_slice_in_dim(x, first, size, axis)
-        place = jnp.clip(start - first + size, 0, 2 * size)
-        return lax.dynamic_slice_in_dim(_padded(inside, axis, size, size), place, size, axis)
-    buffer = jnp.zeros((*x.shape[:axis], size + 2 * length, *x.shape[axis + 1 :]), x.dtype)
-    place = jnp.clip(length - start, 0, size + length)
-    placed = lax.dynamic_update_slice_in_dim(buffer, x, place, axis)
-    return lax.slice_in_dim(placed, length, length + size, axis=axis)
+    if size <= length:  # a window that sticks out is moved inside; then its elements move back
+        first = jnp.clip(start, 0, length - size)
+        x, start, length = lax.dynamic_slice_in_dim(x, first, size, axis), start - first, size
+    place = jnp.clip(start + size, 0, length + size)
+    return lax.dynamic_slice_in_dim(_padded(x, axis, size, size), place, size, axis)
 
 
 def _padded(x: Array, axis: int, low: int, high: int) -> Array:
