@@ -53,10 +53,7 @@ class Batch:
 
     def front(self, edge: Edge, axis: int) -> Edge:
         """`edge` with `axis` moved to the front."""
-        if axis == 0:
-            return edge
-        rank = self.build.type(edge).rank
-        return self.build.add(ops.Permute((axis, *(k for k in range(rank) if k != axis))), edge)
+        return self.build.permuted(edge, sorted(range(self.build.type(edge).rank), key=lambda k: k != axis))
 
 
 def batched(
@@ -80,6 +77,7 @@ def batched(
 
 
 def _elementwise(batch: Batch) -> Edge:
+    """Operations on each element; the coordinates of random numbers become vectors, and the numbers at a point do not change."""
     return batch.build.add(batch.op, *batch.all_wide())
 
 
@@ -203,22 +201,11 @@ def _window(batch: Batch, start: Expr, stride: int, fits: bool) -> Edge:
     build, axis = batch.build, batch.op.axis
     places = grid(start, batch.results[0].shape[axis], stride, batch.step, build)
     elements = build.add(ops.Gather(axis + 1, 1), batch.wide(0), places)
-    if fits:
-        return elements
-    shape = build.type(places).shape
-    first, end = build.add(ops.Eval(Expr.of(0))), build.add(ops.Eval(batch.types[0].shape[axis]))
-    after = build.add(ops.Compare("ge"), places, build.add(ops.Broadcast(shape, ()), first))
-    before = build.add(ops.Compare("lt"), places, build.add(ops.Broadcast(shape, ()), end))
-    return zeros_outside(build, elements, build.add(ops.Binary("and"), after, before), (0, axis + 1))
+    return elements if fits else zeros_outside(build, elements, build.within(places, batch.types[0].shape[axis]), (0, axis + 1))
 
 
 def _eval(batch: Batch) -> Edge:
     return evaluated(batch.op.value, batch.step, batch.build)
-
-
-def _random(batch: Batch) -> Edge:
-    """Coordinates become vectors; the numbers at a point do not change."""
-    return batch.build.add(batch.op, *batch.all_wide())
 
 
 def _udf(batch: Batch) -> None:
@@ -236,7 +223,7 @@ def _udf(batch: Batch) -> None:
 
 RULES: dict[type[ops.Op], Callable[[Batch], Any]] = {
     ops.Unary: _elementwise, ops.Binary: _elementwise, ops.Compare: _elementwise, ops.Where: _where,
-    ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _random,
+    ops.Cast: _elementwise, ops.Identity: _elementwise, ops.Random: _elementwise,
     ops.Reduce: _reduce, ops.Argmax: _one_axis, ops.Argsort: _one_axis, ops.CumSum: _one_axis, ops.CumMax: _one_axis, ops.LinearScan: _one_axis,
     ops.DiscountedSum: _one_axis, ops.Pad: _pad, ops.Concat: _one_axis, ops.Flip: _one_axis,
     ops.Slice: _slice, ops.Dot: _dot, ops.Conv: _conv, ops.Reshape: _reshape, ops.Permute: _permute, ops.Broadcast: _broadcast,
@@ -260,7 +247,7 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
     """An expression or condition at all points of the step, as a vector; other steps keep their value."""
 
     def repeated(value: Expr | Bool) -> Edge:
-        return build.add(ops.Broadcast((step.bound_expr,), ()), build.add(ops.Eval(value)))
+        return build.filled((step.bound_expr,), value)
 
     def combine(fn: str, parts: list[Edge]) -> Edge:
         return functools.reduce(lambda left, right: build.add(ops.Binary(fn), left, right), parts)

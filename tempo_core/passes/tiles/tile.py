@@ -362,7 +362,7 @@ class Tiling:
         """A tile with neutral elements past the end of the dimension."""
         size = Expr.of(self.size)
         type = build.type(operand)
-        end = build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(self.whole)))
+        end = build.filled((size,), self.whole)
         before = build.add(ops.Compare("lt"), positions(build, self.start, size), end)
         keep = build.add(ops.Broadcast(type.shape, (axis,)), before)
         filler = build.add(ops.Broadcast(type.shape, ()), literal(build, type.dtype, NEUTRAL[fn]))
