@@ -20,7 +20,7 @@ from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
 from tempo_core.backends.xla_cpu.island import dataflow
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, MOST_BYTES_TO_SELECT, SHORTEST_SCAN_IN_BLOCKS
+from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, SHORTEST_SCAN_IN_BLOCKS
 from tempo_core.symbolic.condition import Bool
 
 UNARY = {
@@ -217,17 +217,6 @@ def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
     return _window(x, op.axis, at.value(-op.low), size)
 
 
-def concat(at: Setting, op: ops.Concat, *parts: Array) -> Array:
-    """Two small parts are one selection between both, each padded to the whole: XLA fuses it, where a concatenation is three operations."""
-    first, *others = parts
-    if len(others) != 1 or first.nbytes + others[0].nbytes > MOST_BYTES_TO_SELECT or jax.default_backend() != "cpu":
-        return shared.concat(at, op, *parts)
-    (second,) = others
-    before, after = first.shape[op.axis], second.shape[op.axis]
-    left, right = _padded(first, op.axis, 0, after), _padded(second, op.axis, before, 0)
-    return jnp.where(lax.broadcasted_iota(jnp.int32, left.shape, op.axis) < before, left, right)
-
-
 # -- indexing by data -------------------------------------------------------------------------------------------------
 
 
@@ -295,7 +284,7 @@ class JaxBackend(Backend):
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
         ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax,
-        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad, ops.Concat: concat,
+        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf, ops.Dataflow: dataflow,
     }  # fmt: skip
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Node
-from tempo_core.passes.base import condition_without
+from tempo_core.passes.base import condition_without, of_branches
 from tempo_core.prices import MOST_REGIONS
-from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.relation import never
@@ -53,13 +53,8 @@ def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_s
 
     At every other point of the region, a branch defines the same points along the step. So its read is right in all of the region.
     """
-    branches: list[tuple[int, Bool]] = []
-    earlier: Bool = FALSE
-    for number, (condition, along) in enumerate(zip(conditions, along_steps, strict=True)):
-        if not never(points, place & condition & ~earlier):
-            branches.append((number, along))
-        earlier = earlier | condition
-    return tuple(branches)
+    branches = zip(of_branches(conditions), enumerate(along_steps), strict=True)
+    return tuple(branch for condition, branch in branches if not never(points, place & condition))
 
 
 def _disjoint(domain: Domain, conditions: list[Bool], by_step: bool = True) -> list[Bool] | None:

@@ -8,13 +8,13 @@ from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import loop_nest, moved
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.passes.base import Pass, condition_without, remove_dead
+from tempo_core.passes.base import Pass, condition_without, of_branches, remove_dead
 from tempo_core.passes.batch.vectorize import legal_nodes
 from tempo_core.passes.clean.narrow import at_points, pinned
 from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.needed import needed_points
 from tempo_core.passes.shapes.ended import without_waiting
-from tempo_core.symbolic.condition import FALSE, Bool, at_least_zero, conjunction, equal, limit_of
+from tempo_core.symbolic.condition import Bool, at_least_zero, conjunction, equal, limit_of
 from tempo_core.symbolic.domain import Domain, Index, Point, identity, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol, minimum
 from tempo_core.symbolic.isl.relation import never
@@ -114,13 +114,8 @@ def _before_only(graph: Graph, step: Symbol, before: Bool) -> Graph:
 
 def _branches(merge: Node, where: Bool) -> list[int]:
     """The branches of a `Merge` that define some point at which a condition holds."""
-    earlier: Bool = FALSE
-    numbers = []
-    for number, edge in enumerate(merge.inputs):
-        if not never(merge.domain, where & edge.condition & ~earlier):
-            numbers.append(number)
-        earlier = earlier | edge.condition
-    return numbers
+    places = enumerate(of_branches(edge.condition for edge in merge.inputs))
+    return [number for number, place in places if not never(merge.domain, where & place)]
 
 
 def _is_before(index: Index, step: Symbol, place: Expr) -> bool:
