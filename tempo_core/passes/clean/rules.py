@@ -168,7 +168,7 @@ def _dot_of_permuted(slot: int) -> Callable[[View], Edge | None]:
 
 
 def _gather_shifted(view: View) -> Edge | None:
-    """Elements at c, c + 1, ..., c + n - 1, all inside of the axis, are a slice."""
+    """Elements at c, c + 1, ..., c + n - 1, all inside of the axis, are a slice; all elements are the operand itself."""
     index, op = view.operand(1), view.op
     if op.batch or view.type(1).rank != 1:
         return None
@@ -180,8 +180,10 @@ def _gather_shifted(view: View) -> Edge | None:
         first, index = constant_number(view.graph, start.source), view.graph[counted.source].op
     if not isinstance(index, ops.Iota) or not isinstance(first, int):
         return None
-    end = index.size + first
-    fits = first >= 0 and provably_nonnegative(view.type(0).shape[op.axis] - end)
+    end, size = index.size + first, view.type(0).shape[op.axis]
+    if first == 0 and end == size:
+        return view.edge(0)
+    fits = first >= 0 and provably_nonnegative(size - end)
     return view.build.add(ops.Slice(op.axis, Expr.of(first), end), view.edge(0)) if fits else None
 
 
