@@ -168,9 +168,6 @@ LEAST_PIECES_TO_TRANSPOSE = price(128, "pieces in which each element of a scan l
     "backends/xla_cpu/elementwise_scans.py", "two cores, two arrays [pieces, length, together], as they lie and transposed, in ms: (1024, 2000, 1) 28 "
     "and 19; (256, 1000, 1) 1.06 and 0.99; (16, 1000, 1) 0.065 and 0.075; (2, 100000, 1) 0.72 and 0.89; (1024, 250, 8) 8.5 and 6.8; "
     "(1024, 60, 32) 9.1 and 9.7")
-MOST_BYTES_TO_SELECT = price(32 * 1024, "bytes of two parts that are concatenated by a selection, which XLA fuses",
-    "backends/jax_backend.py", "two cores, in a loop: [8, 200] 1.1 in place of 2.4 us, [64, 400] 140 in place of 200; but four of [128, "
-    "128] 70 in place of 22")
 LEAST_PADDINGS_OF_A_SUM = price(2, "paddings whose sum is computed by itself", "backends/xla_cpu/apart.py",
     "two cores; the gradient of a stencil at [200, 200], four paddings: 34 us an iteration, 86 where each is written to memory")
 LEAST_LENGTH_TO_SLICE = price(32, "elements that follow each other which are a slice in place of a gather", "backends/xla_cpu/island.py",

@@ -257,12 +257,19 @@ def _kernel_function_tests(function: str) -> tuple[Tests, ...]:
         "scan_as_a_tree": "LinearScan", "composed": "LinearScan", "composed_integers": "LinearScan", "carried_part": "LinearScan",
         "discounted_sum": "DiscountedSum", "discount_weights": "DiscountedSum", "window": "Slice", "padded": "Pad", "sliced": "Slice", "pad": "Pad",
         "batched": "Gather", "batch_grids": "Gather", "scatter_add": "ScatterAdd", "spread": "Conv", "least": "Reduce", "greatest": "Reduce",
-        "dataflow": "Dataflow", "udf": "Udf", "cumsum": "CumSum", "cummax": "CumMax", "wide": "Reduce", "empty_conv": "Conv",
+        "dataflow": "Dataflow", "udf": "Udf", "cumulative": "CumSum", "cumsum": "CumSum", "cummax": "CumMax", "wide": "Reduce", "empty_conv": "Conv",
     }.get(name, name.capitalize())  # fmt: skip
     if op in ("Power", "Quotient", "Sigmoid"):
         fns = {"Power": "pow", "Quotient": "mod or floordiv or binary or divide", "Sigmoid": "sigmoid"}[op]
         return Tests(f"{BACKENDS}/test_elementwise.py", fns), Tests(f"{BACKENDS}/test_dtypes.py", fns)
-    more = {"window": "Pad", "padded": "Slice", "batched": "ScatterAdd", "batch_grids": "ScatterAdd", "wide": "Dot"}.get(name)
+    more = {
+        "window": "Pad",
+        "cumulative": "CumMax",
+        "padded": "Slice",
+        "batched": "ScatterAdd",
+        "batch_grids": "ScatterAdd",
+        "wide": "Dot",
+    }.get(name)
     return (*_kernel_tests(op), *(_kernel_tests(more) if more else ()))
 
 

@@ -15,12 +15,12 @@ from jax import lax
 from tempo_core.backends import shared
 from tempo_core.backends.base import Array, Backend, Parts, Setting, host_udf, is_static, numpy_dtype, traced_udf
 from tempo_core.backends.products import DOT_PRECISION, dot
-from tempo_core.backends.xla_cpu.cumulative import in_blocks, least
+from tempo_core.backends.xla_cpu.cumulative import in_blocks
 from tempo_core.backends.xla_cpu.elementwise_scans import carried_part
 from tempo_core.backends.xla_cpu.island import dataflow
 from tempo_core.errors import DTypeError
 from tempo_core.ir import ops
-from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, MOST_BYTES_TO_SELECT, SHORTEST_SCAN_IN_BLOCKS
+from tempo_core.prices import LEAST_LENGTH_TO_REDUCE_TWICE, SHORTEST_SCAN_IN_BLOCKS
 from tempo_core.symbolic.condition import Bool
 
 
@@ -99,7 +99,7 @@ def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
 def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
     numbers = x.astype(jnp.int8) if x.dtype == jnp.bool_ else x
     if x.shape[op.axis] >= SHORTEST_SCAN_IN_BLOCKS and jax.default_backend() == "cpu":
-        return in_blocks(jnp.maximum, numbers, op.axis, op.reverse, least(numbers.dtype)).astype(x.dtype)
+        return in_blocks(jnp.maximum, numbers, op.axis, op.reverse, shared.least(numbers.dtype)).astype(x.dtype)
     return lax.cummax(numbers, op.axis, reverse=op.reverse).astype(x.dtype)
 
 
@@ -197,15 +197,11 @@ def _window(x: Array, axis: int, start: Any, size: int) -> Array:
         inside = lax.slice_in_dim(x, first, min(max(start + size, first), length), axis=axis)
         before = min(max(-start, 0), size)
         return _padded(inside, axis, before, size - before - inside.shape[axis])
-    if size <= length:
-        first = jnp.clip(start, 0, length - size)  # a window that sticks out is moved inside; then its elements move back
-        inside = lax.dynamic_slice_in_dim(x, first, size, axis)
-        place = jnp.clip(start - first + size, 0, 2 * size)
-        return lax.dynamic_slice_in_dim(_padded(inside, axis, size, size), place, size, axis)
-    buffer = jnp.zeros((*x.shape[:axis], size + 2 * length, *x.shape[axis + 1 :]), x.dtype)
-    place = jnp.clip(length - start, 0, size + length)
-    placed = lax.dynamic_update_slice_in_dim(buffer, x, place, axis)
-    return lax.slice_in_dim(placed, length, length + size, axis=axis)
+    if size <= length:  # a window that sticks out is moved inside; then its elements move back
+        first = jnp.clip(start, 0, length - size)
+        x, start, length = lax.dynamic_slice_in_dim(x, first, size, axis), start - first, size
+    place = jnp.clip(start + size, 0, length + size)
+    return lax.dynamic_slice_in_dim(_padded(x, axis, size, size), place, size, axis)
 
 
 def _padded(x: Array, axis: int, low: int, high: int) -> Array:
@@ -224,17 +220,6 @@ def sliced(at: Setting, op: ops.Slice, x: Array) -> Array:
 def pad(at: Setting, op: ops.Pad, x: Array) -> Array:
     size = max(x.shape[op.axis] + at.size(op.low + op.high), 0)
     return _window(x, op.axis, at.value(-op.low), size)
-
-
-def concat(at: Setting, op: ops.Concat, *parts: Array) -> Array:
-    """Two small parts are one selection between both, each padded to the whole: XLA fuses it, where a concatenation is three operations."""
-    first, *others = parts
-    if len(others) != 1 or first.nbytes + others[0].nbytes > MOST_BYTES_TO_SELECT or jax.default_backend() != "cpu":
-        return shared.concat(at, op, *parts)
-    (second,) = others
-    before, after = first.shape[op.axis], second.shape[op.axis]
-    left, right = _padded(first, op.axis, 0, after), _padded(second, op.axis, before, 0)
-    return jnp.where(lax.broadcasted_iota(jnp.int32, left.shape, op.axis) < before, left, right)
 
 
 # -- indexing by data -------------------------------------------------------------------------------------------------
@@ -304,7 +289,7 @@ class JaxBackend(Backend):
         ops.Constant: constant, ops.Eval: evaluated, ops.Unary: shared.elementwise(UNARY), ops.Cast: cast,
         ops.Argmax: argmax, ops.Argsort: argsort, ops.CumSum: cumsum,
         ops.CumMax: cummax,
-        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad, ops.Concat: concat,
+        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf, ops.Dataflow: dataflow,
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tempo_core.backends import shared
-from tempo_core.backends.base import Array, Backend, Seed, Setting, StepValues, host_udf, numpy_dtype, traced_udf
+from tempo_core.backends.base import Array, Backend, Kernel, Seed, Setting, StepValues, host_udf, numpy_dtype, traced_udf
 from tempo_core.ir import ops
 
 
@@ -44,17 +44,15 @@ def argmax(at: Setting, op: ops.Argmax, x: Array) -> Array:
     return np.argmax(x, axis=op.axis).astype(np.int32)
 
 
-def cummax(at: Setting, op: ops.CumMax, x: Array) -> Array:
-    forward = np.flip(x, op.axis) if op.reverse else x
-    highest = np.maximum.accumulate(forward, axis=op.axis)
-    return np.flip(highest, op.axis) if op.reverse else highest
+def cumulative(function: np.ufunc) -> Kernel:
+    """The kernel of cumulative sums or maxima."""
 
+    def kernel(at: Setting, op: ops.CumSum | ops.CumMax, x: Array) -> Array:
+        wide = shared.wide(np.flip(x, op.axis) if op.reverse else x)
+        total = function.accumulate(wide, axis=op.axis, dtype=wide.dtype).astype(x.dtype)
+        return np.flip(total, op.axis) if op.reverse else total
 
-def cumsum(at: Setting, op: ops.CumSum, x: Array) -> Array:
-    forward = np.flip(x, op.axis) if op.reverse else x
-    wide = shared.wide(forward)
-    total = np.cumsum(wide, axis=op.axis, dtype=wide.dtype).astype(x.dtype)
-    return np.flip(total, op.axis) if op.reverse else total
+    return kernel
 
 
 def linear_scan(at: Setting, op: ops.LinearScan, coefficients: Array, terms: Array) -> Array:
@@ -204,9 +202,9 @@ class NumpyBackend(Backend):
     xp = np
     kernels = {
         **shared.SHARED,
-        ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax, ops.CumSum: cumsum,
-        ops.CumMax: cummax,
-        ops.LinearScan: linear_scan, ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
+        ops.Unary: shared.elementwise(UNARY), ops.Cast: cast, ops.Argmax: argmax,
+        ops.CumSum: cumulative(np.add), ops.CumMax: cumulative(np.maximum), ops.LinearScan: linear_scan,
+        ops.DiscountedSum: discounted_sum, ops.Dot: dot, ops.Conv: conv, ops.Slice: sliced, ops.Pad: pad,
         ops.Gather: gather, ops.ScatterAdd: scatter_add, ops.Udf: udf,
     }  # fmt: skip
 

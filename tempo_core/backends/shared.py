@@ -152,8 +152,8 @@ def identity(at: Setting, op: ops.Identity, x: Array) -> Array:
 # -- reductions -------------------------------------------------------------------------------------------------------
 
 
-def _least(dtype: Any) -> Any:
-    """The maximum of no elements."""
+def least(dtype: Any) -> Any:
+    """The maximum of no elements, which changes no maximum."""
     least = False if dtype == np.bool_ else np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else -math.inf
     return np.dtype(dtype).type(least)  # with its dtype: for JAX, a Python int is an int32
 
@@ -166,7 +166,7 @@ def _greatest(dtype: Any) -> Any:
 REDUCE: Mapping[str, Callable[[Any, Array, tuple[int, ...]], Array]] = {
     "sum": lambda xp, x, axes: xp.sum(x, axis=axes, dtype=x.dtype),
     "prod": lambda xp, x, axes: xp.prod(x, axis=axes, dtype=x.dtype),
-    "max": lambda xp, x, axes: xp.max(x, axis=axes, initial=_least(x.dtype)),
+    "max": lambda xp, x, axes: xp.max(x, axis=axes, initial=least(x.dtype)),
     "min": lambda xp, x, axes: xp.min(x, axis=axes, initial=_greatest(x.dtype)),
     "any": lambda xp, x, axes: xp.any(x, axis=axes),
     "all": lambda xp, x, axes: xp.all(x, axis=axes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.ops import NEUTRAL as NEUTRAL
-from tempo_core.ir.ops import Binary, Broadcast, Constant, Eval, Iota, Merge, Op, Where
+from tempo_core.ir.ops import Binary, Broadcast, Compare, Constant, Eval, Iota, Merge, Op, Permute, Where
 from tempo_core.ir.types import TensorType, is_float
-from tempo_core.symbolic.condition import equal
+from tempo_core.symbolic.condition import Bool, equal
 from tempo_core.symbolic.domain import Domain, Point, identity
 from tempo_core.symbolic.expr import Expr, Symbol
 
@@ -41,13 +42,28 @@ class Builder:
     def type(self, edge: Edge) -> TensorType:
         return self.graph.edge_type(edge)
 
+    def filled(self, shape: tuple[Expr, ...], value: Expr | Bool) -> Edge:
+        """An expression or a condition, repeated to a shape."""
+        return self.add(Broadcast(shape, ()), self.add(Eval(value)))
+
+    def permuted(self, value: Edge, order: Sequence[int]) -> Edge:
+        """A value with its dimensions in another order."""
+        return value if list(order) == sorted(order) else self.add(Permute(tuple(order)), value)
+
+    def within(self, places: Edge, size: Expr) -> Edge:
+        """Which of some positions lie inside of a dimension of this size."""
+        shape = self.type(places).shape
+        after = self.add(Compare("ge"), places, self.filled(shape, Expr.of(0)))
+        before = self.add(Compare("lt"), places, self.filled(shape, size))
+        return self.add(Binary("and"), after, before)
+
 
 def positions(build: Builder, start: Expr, size: Expr, stride: int = 1) -> Edge:
     """The `size` numbers `start, start + stride, ...`."""
     offsets = build.add(Iota(size))
     if stride != 1:
         offsets = build.add(Binary("mul"), offsets, build.add(Broadcast((size,), ()), literal(build, "int32", stride)))
-    return build.add(Binary("add"), offsets, build.add(Broadcast((size,), ()), build.add(Eval(start))))
+    return build.add(Binary("add"), offsets, build.filled((size,), start))
 
 
 def zeros_outside(build: Builder, value: Edge, inside: Edge, axes: tuple[int, ...], outside: float | str = 0.0) -> Edge:

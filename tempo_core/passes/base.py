@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -100,12 +100,15 @@ def operand_domains(node: Node, domain: Domain) -> list[Domain]:
     conditions = [e.condition for e in node.inputs]
     if not isinstance(node.op, Merge) or any(not c.steps <= set(domain.steps) for c in conditions):
         return [domain] * len(conditions)
+    return [Domain(domain.steps, domain.condition & condition) for condition in of_branches(conditions)]
+
+
+def of_branches(conditions: Iterable[Bool]) -> Iterator[Bool]:
+    """For each branch of a `Merge`, where it defines points: where its condition holds, and none of an earlier branch."""
     earlier: Bool = FALSE
-    domains = []
     for condition in conditions:
-        domains.append(Domain(domain.steps, domain.condition & condition & ~earlier))
+        yield condition & ~earlier
         earlier = earlier | condition
-    return domains
 
 
 def condition_without(condition: Bool, *steps: Symbol) -> Bool:

@@ -212,6 +212,15 @@ def at_least_zero(expr: Expr) -> Bool:
     return compare(">=", expr)
 
 
+def limit_of(part: Bool, step: Symbol) -> tuple[str, Expr] | None:
+    """What a comparison says of a step: `>=`, `<=`, `==` or `!=`, and which limit without steps. None for other conditions."""
+    sign = part.expr.coefficient(step) if isinstance(part, Comparison) else 0
+    limit = step.expr - part.expr * sign if isinstance(part, Comparison) else step.expr
+    if not isinstance(part, Comparison) or abs(sign) != 1 or limit.steps:
+        return None
+    return "<=" if part.kind == ">=" and sign < 0 else part.kind, limit
+
+
 def equal(left: Expr, right: Expr) -> Bool:
     """`left == right`."""
     return TRUE if left.terms == right.terms else compare("==", left - right)

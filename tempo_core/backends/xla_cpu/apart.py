@@ -27,9 +27,7 @@ class Apart:
         self.at, self._counter = at, _counter(at)
         self._dear: set[int] = set()
         self._padded: set[int] = set()
-        self._paddings: dict[
-            int, frozenset[int]
-        ] = {}  # by slot: the results of `Pad` that a value is computed from, element by element
+        self._paddings: dict[int, frozenset[int]] = {}  # by slot: the paddings from which a value is computed, element by element
         self._pads = False  # the operation at hand
 
     def from_memory(self, op: ops.Op, sources: Sequence[int], shape: Sequence[int]) -> set[int]:

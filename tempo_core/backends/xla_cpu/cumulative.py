@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from tempo_core.prices import SCAN_BLOCK
@@ -42,8 +41,3 @@ def in_blocks(combine: Callable[[Array, Array], Array], x: Array, axis: int, rev
     results = [combine(before, part) for part in inner]
     stacked = jnp.stack(results[::-1] if reverse else results, axis + 1)
     return lax.slice_in_dim(jnp.reshape(stacked, whole.shape), 0, length, axis=axis)
-
-
-def least(dtype: Any) -> Any:
-    """The number of a dtype that no maximum changes."""
-    return -np.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min

@@ -7,13 +7,12 @@ before the loop of the scan, and read them in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 from jax import Array, lax
 
-from tempo_core.backends import shared
 from tempo_core.backends.base import Setting
 from tempo_core.ir import ops
 from tempo_core.ir.axes import ELEMENTWISE, sources, without
@@ -89,23 +88,6 @@ class Elements:
     def _apply(self, op: ops.Op, elements: list[Element]) -> Element:
         kernel, env, seed = self.at.backend.kernel, self.at.env, self.at.seed
         return lambda position: kernel(op, [element(position) for element in elements], env, seed)[0]
-
-
-def scanned(at: Setting, op: ops.LinearScan, slots: list[Array], producers: Producers, sources: Sequence[int]) -> Array:
-    """A recurrence of an island, one element after the other. It computes its operands as it goes, where they would be large arrays."""
-    coefficient, term = (operand(at, slots, producers, slot, op.axis) for slot in sources)
-    like = shared.wide(jnp.moveaxis(slots[sources[1]], op.axis, 0))
-
-    if not like.shape[0]:
-        return slots[sources[1]]
-
-    def step(before: Array, position: Array) -> tuple[Array, Array]:
-        after = shared.wide(term(position)) + carried_part(shared.wide(coefficient(position)), before)
-        return after, after
-
-    start, positions = jnp.zeros(like.shape[1:], like.dtype), jnp.arange(like.shape[0], dtype=jnp.int32)
-    results = lax.scan(step, start, positions, reverse=op.reverse)[1]
-    return jnp.moveaxis(results, 0, op.axis).astype(slots[sources[1]].dtype)
 
 
 def carried_part(coefficient: Array, before: Array) -> Array:

@@ -15,7 +15,7 @@ from jax import Array, lax
 
 from tempo_core.backends import shared
 from tempo_core.backends.base import Setting
-from tempo_core.backends.xla_cpu.cumulative import least
+from tempo_core.backends.xla_cpu.consecutive import starts
 from tempo_core.backends.xla_cpu.elementwise_scans import Element, Producers, carried_part, operand
 from tempo_core.ir import ops
 from tempo_core.ir.axes import ELEMENTWISE, dropped
@@ -25,15 +25,7 @@ from tempo_core.symbolic.expr import Expr
 Scan = ops.CumSum | ops.CumMax | ops.LinearScan
 SCANS = (ops.CumSum, ops.CumMax, ops.LinearScan)
 Values = dict[int, Array]  # by slot
-
-
-@dataclass(frozen=True)
-class Reader:
-    """What computes a value from elements of the scan at one position: `op` on values of that position, in `sources`."""
-
-    op: ops.Op
-    sources: tuple[int, ...]
-    target: int
+Instruction = tuple[ops.Op, tuple[int, ...], int]  # an operation, the slots of its operands, and that of its result
 
 
 @dataclass(frozen=True)
@@ -41,22 +33,22 @@ class Readers:
     """All that reads a scan, at each position.
 
     `neighbours` are the slots that hold the scan's elements of the position before, in the scan's direction; with True, the first
-    position has its own elements there, else zeros. `steps` are the operations on both. `ends` are the slots of the results, with the
-    dimension of the scan's positions in each. `outer` are the other operands.
+    position has its own elements there, else zeros. `steps` are the operations on both, as instructions at one position. `ends` are the
+    slots of the results, with the dimension of the scan's positions in each. `outer` are the other operands.
     """
 
     scan: Scan
     sources: tuple[int, ...]
     slot: int
     neighbours: dict[int, bool]
-    steps: tuple[Reader, ...]
+    steps: tuple[Instruction, ...]
     ends: dict[int, int]
     outer: tuple[int, ...]
 
     @property
     def inside(self) -> set[int]:
         """The slots of values that are computed in the loop."""
-        return {self.slot, *self.neighbours, *(step.target for step in self.steps)}
+        return {self.slot, *self.neighbours, *(target for _, _, target in self.steps)}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -71,7 +63,7 @@ def _readers(body: ops.Dataflowed, number: int) -> Readers | None:
     assert isinstance(op, SCANS)
     inside = {slot}
     neighbours: dict[int, bool] = {}
-    steps: list[Reader] = []
+    steps: list[Instruction] = []
     ends: dict[int, int] = {}
     made_before_end: set[int] = set(range(len(body.input_types)))
     for _, _, targets in body.instructions[:number]:
@@ -88,12 +80,12 @@ def _readers(body: ops.Dataflowed, number: int) -> Readers | None:
         at_position, axis = _at_position(reader, used, inside, op.axis)
         if at_position is None:
             return None
-        steps.append(Reader(at_position, used, targets[0]))
+        steps.append((at_position, used, targets[0]))
         if isinstance(reader, ELEMENTWISE):
             inside.add(targets[0])
         else:
             ends[targets[0]] = axis
-    outer = {s for step in steps for s in step.sources} - inside
+    outer = {s for _, read, _ in steps for s in read} - inside
     if not ends or inside.intersection(body.results) or not outer <= made_before_end:
         return None
     return Readers(op, sources, slot, neighbours, tuple(steps), ends, tuple(sorted(outer)))
@@ -123,18 +115,11 @@ def _is_neighbour(body: ops.Dataflowed, scan: Scan, op: ops.Op, sources: tuple[i
 
 
 def _distance(body: ops.Dataflowed, slot: int, length: Expr) -> int | None:
-    """d, for positions that are `arange(length) + d`."""
-    made = {targets[0]: (op, sources) for op, sources, targets in body.instructions}
-    op, sources = made.get(slot, (None, ()))
-    if not isinstance(op, ops.Binary) or op.fn != "add":
-        return None
-    for counted, repeated in (sources, sources[::-1]):
-        (iota, _), (broadcast, numbers) = made.get(counted, (None, ())), made.get(repeated, (None, ()))
-        if isinstance(iota, ops.Iota) and iota.size == length and isinstance(broadcast, ops.Broadcast):
-            constant, _ = made.get(numbers[0], (None, ()))
-            if isinstance(constant, ops.Constant) and constant.sizes == ():
-                return int.from_bytes(constant.data, "little", signed=True)
-    return None
+    """d, for positions that are `arange(length) + d`, up to those that a gather clamps."""
+    scalar, sign = starts(body).get(slot, (-1, 0))
+    constants = (op for op, _, targets in body.instructions if targets[0] == scalar and isinstance(op, ops.Constant))
+    constant = next(constants, None) if body.slot_types[slot].shape == (length,) else None
+    return None if constant is None else sign * int.from_bytes(constant.data, "little", signed=True)
 
 
 class PickedScans:
@@ -142,13 +127,18 @@ class PickedScans:
 
     def __init__(self, at: Setting, body: ops.Dataflowed):
         self.at = at
-        groups: list[Readers] = []
         self.in_loop: set[int] = set()
+        self.by_end: dict[int, Readers] = {}
         for group in readers(body).values():  # what reads elements of two scans is computed in the loop of the first
             if _pays(at, group, body) and not self.in_loop.intersection((*group.inside, *group.outer)):
-                groups.append(group)
-                self.in_loop |= group.inside
-        self.by_end = {end: group for group in groups for end in group.ends}
+                self._add(group)
+        for op, sources, (slot, *_) in body.instructions:
+            if isinstance(op, ops.LinearScan) and slot not in self.in_loop:
+                self._add(Readers(op, sources, slot, {}, (), {slot: op.axis}, ()))
+
+    def _add(self, group: Readers) -> None:
+        self.in_loop |= group.inside
+        self.by_end |= dict.fromkeys(group.ends, group)
 
     def results(self, slot: int, slots: list[Array], producers: Producers) -> Values:
         """The results of all readers of a scan, `slot` among them; none if it is a value inside of the loop, or a later result."""
@@ -169,11 +159,13 @@ def _picked(at: Setting, group: Readers, slots: list[Array], producers: Producer
     """The results of a scan's readers."""
     scan = group.scan
     like = slots[group.sources[-1]]
-    length, neutral = like.shape[scan.axis], 0
+    length = like.shape[scan.axis]
+    if not length:
+        return {group.slot: like}
     operands = [operand(at, slots, producers, slot, scan.axis) for slot in group.sources]
     outer = {slot: operand(at, slots, producers, slot, scan.axis) for slot in group.outer}
-    if isinstance(scan, ops.CumMax):
-        neutral = least(jnp.int8 if like.dtype == jnp.bool_ else like.dtype)
+    wide = jnp.dtype(jnp.int8) if like.dtype == jnp.bool_ else shared.wide(like).dtype
+    neutral = shared.least(wide) if isinstance(scan, ops.CumMax) else 0
     combine = _combination(scan, operands)
 
     def ends(position: Array, own: Array, before: Array) -> tuple[Array, ...]:
@@ -184,7 +176,6 @@ def _picked(at: Setting, group: Readers, slots: list[Array], producers: Producer
         own = combine(before, position)
         return own, ends(position, own.astype(like.dtype), before.astype(like.dtype))
 
-    wide = jnp.int8 if like.dtype == jnp.bool_ else shared.wide(like).dtype
     shape = (*like.shape[: scan.axis], *like.shape[scan.axis + 1 :])
     start, positions = jnp.full(shape, neutral, wide), jnp.arange(length, dtype=jnp.int32)
     _, results = lax.scan(step, start, positions, reverse=scan.reverse)
@@ -212,6 +203,6 @@ def _combination(scan: Scan, operands: list[Element]) -> Callable[[Array, Array]
 
 def _results(at: Setting, group: Readers, values: Values, outer: dict[int, Element], position: Array) -> tuple[Array, ...]:
     values = values | {slot: element(position) for slot, element in outer.items()}
-    for step in group.steps:
-        (values[step.target],) = at.backend.kernel(step.op, [values[s] for s in step.sources], at.env, at.seed)
+    for op, sources, target in group.steps:
+        (values[target],) = at.backend.kernel(op, [values[s] for s in sources], at.env, at.seed)
     return tuple(values[end] for end in group.ends)

@@ -54,10 +54,7 @@ class Batch:
 
     def front(self, edge: Edge, axis: int) -> Edge:
         """`edge` with `axis` moved to the front."""
-        if axis == 0:
-            return edge
-        rank = self.build.type(edge).rank
-        return self.build.add(ops.Permute((axis, *(k for k in range(rank) if k != axis))), edge)
+        return self.build.permuted(edge, sorted(range(self.build.type(edge).rank), key=lambda k: k != axis))
 
 
 def batched(
@@ -83,6 +80,11 @@ def batched(
 def _all_wide(batch: Batch) -> Edge:
     """One more dimension of all operands and of the result: see `ir/axes.py`."""
     return batch.build.add(with_leading(batch.op, batch.size), *batch.all_wide())
+
+
+def _random(batch: Batch) -> Edge:
+    """Coordinates become vectors; the numbers at a point do not change."""
+    return batch.build.add(batch.op, *batch.all_wide())
 
 
 def _where(batch: Batch) -> Edge:
@@ -184,22 +186,11 @@ def _window(batch: Batch, start: Expr, stride: int, fits: bool) -> Edge:
     build, axis = batch.build, batch.op.axis
     places = grid(start, batch.results[0].shape[axis], stride, batch.step, build)
     elements = build.add(ops.Gather(axis + 1, 1), batch.wide(0), places)
-    if fits:
-        return elements
-    shape = build.type(places).shape
-    first, end = build.add(ops.Eval(Expr.of(0))), build.add(ops.Eval(batch.types[0].shape[axis]))
-    after = build.add(ops.Compare("ge"), places, build.add(ops.Broadcast(shape, ()), first))
-    before = build.add(ops.Compare("lt"), places, build.add(ops.Broadcast(shape, ()), end))
-    return zeros_outside(build, elements, build.add(ops.Binary("and"), after, before), (0, axis + 1))
+    return elements if fits else zeros_outside(build, elements, build.within(places, batch.types[0].shape[axis]), (0, axis + 1))
 
 
 def _eval(batch: Batch) -> Edge:
     return evaluated(batch.op.value, batch.step, batch.build)
-
-
-def _random(batch: Batch) -> Edge:
-    """Coordinates become vectors; the numbers at a point do not change."""
-    return batch.build.add(batch.op, *batch.all_wide())
 
 
 def _udf(batch: Batch) -> None:
@@ -237,7 +228,7 @@ def evaluated(value: Expr | Bool, step: Symbol, build: Builder) -> Edge:
     """An expression or condition at all points of the step, as a vector; other steps keep their value."""
 
     def repeated(value: Expr | Bool) -> Edge:
-        return build.add(ops.Broadcast((step.bound_expr,), ()), build.add(ops.Eval(value)))
+        return build.filled((step.bound_expr,), value)
 
     def combine(fn: str, parts: list[Edge]) -> Edge:
         return functools.reduce(lambda left, right: build.add(ops.Binary(fn), left, right), parts)

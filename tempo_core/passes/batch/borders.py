@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tempo_core.ir import ops
 from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge, Graph
-from tempo_core.symbolic.condition import Bool, Comparison
+from tempo_core.symbolic.condition import Bool, limit_of
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.proof import extreme, provably_nonnegative
 
-
-@dataclass(frozen=True)
-class Span:
-    """The points `start, ..., stop - 1` of a step; none if `stop <= start`. Both may lie outside of the step's bounds."""
-
-    start: Expr
-    stop: Expr
+Span = tuple[
+    Expr, Expr
+]  # the points `start, ..., stop - 1` of a step; none if `stop <= start`. Both may lie outside of the step's bounds.
 
 
 def span_of(condition: Bool, step: Symbol) -> Span | None:
@@ -25,34 +19,28 @@ def span_of(condition: Bool, step: Symbol) -> Span | None:
 
     >>> i = Symbol("i", "I")
     >>> span_of((i.expr >= 1) & (i.expr <= i.bound_expr - 3), i)
-    Span(start=1, stop=I - 2)
+    (1, I - 2)
     """
     starts, stops = [Expr.of(0)], [step.bound_expr]
     for part in condition.parts:
-        if not isinstance(part, Comparison) or abs(part.expr.coefficient(step)) != 1:
+        kind, limit = limit_of(part, step) or ("", step.expr)
+        if kind == "!=" and limit == 0:
+            kind, limit = ">=", limit + 1
+        elif kind == "!=" and limit == step.bound_expr - 1:
+            kind, limit = "<=", limit - 1
+        if kind not in (">=", "<=", "=="):
             return None
-        sign = part.expr.coefficient(step)
-        limit = step.expr - part.expr * sign  # the part says `i >= limit`, `i <= limit`, `i == limit` or `i != limit`
-        if limit.steps:
-            return None
-        if part.kind == "!=" and limit not in (Expr.of(0), step.bound_expr - 1):
-            return None
-        if part.kind == "!=":
-            starts += [limit + 1] if limit == 0 else []
-            stops += [limit] if limit != 0 else []
-            continue
-        starts += [limit] if sign > 0 or part.kind == "==" else []
-        stops += [limit + 1] if sign < 0 or part.kind == "==" else []
-    return Span(extreme(starts, 1), extreme(stops, -1))
+        starts += [limit] if kind != "<=" else []
+        stops += [limit + 1] if kind != ">=" else []
+    return extreme(starts, 1), extreme(stops, -1)
 
 
 def outside(span: Span, step: Symbol) -> Span | None:
     """The points of a step outside of a span, if they are a range."""
-    if provably_nonnegative(-span.start):
-        return Span(span.stop, step.bound_expr)
-    if provably_nonnegative(span.stop - step.bound_expr):
-        return Span(Expr.of(0), span.start)
-    return None
+    start, stop = span
+    if provably_nonnegative(-start):
+        return stop, step.bound_expr
+    return (Expr.of(0), start) if provably_nonnegative(stop - step.bound_expr) else None
 
 
 def chosen(condition: Bool, step: Symbol, value: Edge, otherwise: Edge, build: Builder) -> Edge | None:
@@ -73,11 +61,10 @@ def chosen(condition: Bool, step: Symbol, value: Edge, otherwise: Edge, build: B
 
 def _inside(value: Edge, span: Span, step: Symbol, build: Builder) -> Edge:
     """The points of `value` in a span, with zeros around them."""
-    stop = extreme([span.stop, span.start], 1)
-    if span.start == 0 and stop == step.bound_expr:
+    start, stop = span[0], extreme([*span], 1)
+    if start == 0 and stop == step.bound_expr:
         return value
-    part = build.add(ops.Slice(0, span.start, stop), value)
-    return build.add(ops.Pad(0, span.start, step.bound_expr - stop), part)
+    return build.add(ops.Pad(0, start, step.bound_expr - stop), build.add(ops.Slice(0, start, stop), value))
 
 
 def _is_zero(graph: Graph, edge: Edge) -> bool:

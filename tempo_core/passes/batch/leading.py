@@ -55,11 +55,9 @@ class Vectorizer:
 
     def _read_vectorized(self, node: Node) -> None:
         """A reader in the loop picks its point or range from the new leading dimension of a vectorized source."""
-        builders = self._builders(node, node.domain)
-        inputs = []
-        for edge, build in zip(node.inputs, builders, strict=True):
-            inputs.append(self._picked(edge, build) if edge.source in self.nodes else edge)
-        self.graph.put(replace(self.graph[node.id], inputs=tuple(inputs)))
+        reads = zip(node.inputs, self._builders(node, node.domain), strict=True)
+        inputs = tuple(self._picked(edge, build) if edge.source in self.nodes else edge for edge, build in reads)
+        self.graph.put(replace(self.graph[node.id], inputs=inputs))
 
     def _picked(self, edge: Edge, build: Builder) -> Edge:
         source = self.old[edge.source]
@@ -83,8 +81,8 @@ class Vectorizer:
         span = build.add(ops.Gather(axis), value, steps)
         if index.size is None:
             return span
-        stop = build.add(ops.Broadcast((index.length,), ()), build.add(ops.Eval(index.stop)))
-        return zeros_outside(build, span, build.add(ops.Compare("lt"), steps, stop), (axis,))
+        is_before = build.add(ops.Compare("lt"), steps, build.filled((index.length,), index.stop))
+        return zeros_outside(build, span, is_before, (axis,))
 
     def _moved(self, value: Edge, axis: int, target: int, build: Builder) -> Edge:
         """`value` with dimension `axis` at position `target`."""
@@ -141,9 +139,8 @@ class Vectorizer:
 
     def _gathered(self, edge: Edge, source: Node, moving: list[int], vectorized: bool, build: Builder) -> Edge:
         """Any other read: whole ranges of the source along every index that moves with the step, then slices or gathers for all points."""
-        whole: list[Index] = []
-        for k, (step, index) in enumerate(zip(source.domain.steps, edge.index, strict=True)):
-            whole.append(full_range(step) if k in moving else index)
+        steps = enumerate(source.domain.steps)
+        whole: list[Index] = [full_range(step) if k in moving else edge.index[k] for k, step in steps]
         base = replace(edge, index=tuple(whole))
         value = self._picked(base, build) if vectorized else base  # leading dimensions: one for each range, in source order
         axes = [sum(isinstance(i, Range) for i in whole[:k]) for k in moving]
@@ -152,23 +149,11 @@ class Vectorizer:
             elements = neighbours(value, axes[0], index.expr, self.step, build)
             if elements is not None:
                 return self._moved(elements, axes[0], 0, build)
-        if all(isinstance(edge.index[k], Point) for k in moving) and axes[-1] - axes[0] == len(moving) - 1 > 0:
-            at = [(source.domain.steps[k], edge.points(source.domain)[source.domain.steps[k]]) for k in moving]
-            return self._gathered_at_once(value, axes[0], at, build)
         result, removed = value, 0
         for done, (k, axis) in enumerate(zip(moving, axes, strict=True)):
             result = self._take_moving(result, axis - removed, edge.index[k], done > 0, build)
             removed += isinstance(edge.index[k], Point)
         return result
-
-    def _gathered_at_once(self, value: Edge, axis: int, at: list[tuple[Symbol, Expr]], build: Builder) -> Edge:
-        """The elements at points along several steps, whose dimensions stand from `axis` on: as one dimension, at one position each."""
-        shape, place = build.type(value).shape, Expr.of(0)
-        for step, point in at:
-            place = place * step.bound_expr + point
-        count = ops.product(tuple(step.bound_expr for step, _ in at))
-        flat = build.add(ops.Reshape((*shape[:axis], count, *shape[axis + len(at) :])), value)
-        return self._moved(build.add(ops.Gather(axis), flat, self._vector(place, build)), axis, 0, build)
 
     def _take_moving(self, value: Edge, axis: int, index: Index, leading: bool, build: Builder) -> Edge:
         """Replace dimension `axis` by the elements that `index` reads at each point; the points become the leading dimension.

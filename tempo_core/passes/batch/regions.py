@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir.graph import Node
-from tempo_core.passes.base import condition_without
+from tempo_core.passes.base import condition_without, of_branches
 from tempo_core.prices import MOST_REGIONS
-from tempo_core.symbolic.condition import FALSE, TRUE, Bool, conjunction
+from tempo_core.symbolic.condition import TRUE, Bool, conjunction
 from tempo_core.symbolic.domain import Domain
 from tempo_core.symbolic.expr import Symbol
 from tempo_core.symbolic.isl.relation import never
@@ -36,43 +36,16 @@ def regions(merge: Node, step: Symbol, beside: tuple[Symbol, ...] = ()) -> list[
 # Many recurrences, say all parameters of an optimizer, have branches under the same conditions.
 @functools.lru_cache(maxsize=4096)
 def _regions(points: Domain, conditions: tuple[Bool, ...], step: Symbol, beside: tuple[Symbol, ...]) -> list[Region] | None:
-    split = [_parts(condition, step) for condition in conditions]
-    if any(along.steps - {step, *beside} for along, _ in split):
+    along_step = [conjunction(*(part for part in condition.parts if step in part.symbols)) for condition in conditions]
+    if any(along.steps - {step, *beside} for along in along_step):
         return None
     domain = Domain(points.without(step).steps, condition_without(points.condition, step))
     try:
-        places = _disjoint(domain, [rest for _, rest in split])
-        all_regions = [
-            Region(place, _applying(points, place, conditions, [along for along, _ in split])) for place in places or ()
-        ]
+        places = _disjoint(domain, [condition_without(condition, step) for condition in conditions])
+        all_regions = [Region(place, _applying(points, place, conditions, along_step)) for place in places or ()]
     except NonAffineError:
         return None
-    return _united([region for region in all_regions if region.branches]) or None
-
-
-def _united(all_regions: list[Region]) -> list[Region]:
-    """The regions, where two with the same branches that divide a place by one condition are one again."""
-    for number, region in enumerate(all_regions):
-        for other in all_regions[:number]:
-            together = _union(region.condition, other.condition) if region.branches == other.branches else None
-            if together is not None:
-                united = [replace(other, condition=together) if r is other else r for r in all_regions if r is not region]
-                return _united(united)
-    return all_regions
-
-
-def _union(condition: Bool, other: Bool) -> Bool | None:
-    """The conjunction that holds where one of two conjunctions does, if they differ in one part, which one of them negates."""
-    ours, theirs = (set(a.parts) - set(b.parts) for a, b in ((condition, other), (other, condition)))
-    if len(ours) != 1 or len(theirs) != 1 or ours != {~part for part in theirs}:
-        return None
-    return conjunction(*(part for part in condition.parts if part not in ours))
-
-
-def _parts(condition: Bool, step: Symbol) -> tuple[Bool, Bool]:
-    """The parts of a conjunction that mention the step, and the others."""
-    along = conjunction(*(part for part in condition.parts if step in part.symbols))
-    return along, condition_without(condition, step)
+    return [region for region in all_regions if region.branches] or None
 
 
 def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_steps: list[Bool]) -> tuple[tuple[int, Bool], ...]:
@@ -80,13 +53,8 @@ def _applying(points: Domain, place: Bool, conditions: tuple[Bool, ...], along_s
 
     At every other point of the region, a branch defines the same points along the step. So its read is right in all of the region.
     """
-    branches: list[tuple[int, Bool]] = []
-    earlier: Bool = FALSE
-    for number, (condition, along) in enumerate(zip(conditions, along_steps, strict=True)):
-        if not never(points, place & condition & ~earlier):
-            branches.append((number, along))
-        earlier = earlier | condition
-    return tuple(branches)
+    branches = zip(of_branches(conditions), enumerate(along_steps), strict=True)
+    return tuple(branch for condition, branch in branches if not never(points, place & condition))
 
 
 def _disjoint(domain: Domain, conditions: list[Bool], by_step: bool = True) -> list[Bool] | None:

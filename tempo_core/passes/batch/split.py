@@ -8,13 +8,13 @@ from tempo_core import prices
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import cycles, moved
 from tempo_core.ir.graph import Edge, Graph, Key, Node
-from tempo_core.passes.base import Pass, condition_without, remove_dead
+from tempo_core.passes.base import Pass, condition_without, of_branches, remove_dead
 from tempo_core.passes.batch.vectorize import legal_nodes
 from tempo_core.passes.clean.narrow import at_points, pinned
 from tempo_core.passes.decisions import note
 from tempo_core.passes.keep.needed import needed_points
 from tempo_core.passes.shapes.ended import without_waiting
-from tempo_core.symbolic.condition import FALSE, Bool, Comparison, at_least_zero, conjunction, equal
+from tempo_core.symbolic.condition import Bool, at_least_zero, conjunction, equal, limit_of
 from tempo_core.symbolic.domain import Domain, Index, Point, identity, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol, minimum
 from tempo_core.symbolic.isl.relation import never
@@ -60,24 +60,13 @@ def _places(graph: Graph, step: Symbol) -> list[Expr]:
     for node in graph:
         if isinstance(node.op, ops.Merge) and step in node.domain and len(node.inputs) > 1:
             for edge in node.inputs:
-                for part in edge.condition.parts:
-                    place = _place(part, step)
-                    if place is None or (place.is_constant and place.constant < prices.FEWEST_POINTS_TO_SPLIT):
-                        continue
-                    if place.symbols.isdisjoint(ends):
+                for kind, limit in filter(None, (limit_of(part, step) for part in edge.condition.parts)):
+                    place = limit + 1 if kind == "<=" else limit
+                    is_near = place.is_constant and place.constant < prices.FEWEST_POINTS_TO_SPLIT
+                    is_inside = kind in ("<=", ">=") and provably_nonnegative(place - 1)
+                    if is_inside and not is_near and place.symbols.isdisjoint(ends):
                         places[place] = None
     return list(places)
-
-
-def _place(part: Bool, step: Symbol) -> Expr | None:
-    if not isinstance(part, Comparison) or part.kind != ">=":
-        return None
-    sign = part.expr.coefficient(step)
-    if abs(sign) != 1:
-        return None
-    limit = step.expr - part.expr * sign  # the part says `t >= limit` or `t <= limit`
-    place = limit if sign > 0 else limit + 1
-    return None if place.steps or not provably_nonnegative(place - 1) else place
 
 
 def _freed(graph: Graph, step: Symbol, place: Expr) -> set[int]:
@@ -124,13 +113,8 @@ def _before_only(graph: Graph, step: Symbol, before: Bool) -> Graph:
 
 def _branches(merge: Node, where: Bool) -> list[int]:
     """The branches of a `Merge` that define some point at which a condition holds."""
-    earlier: Bool = FALSE
-    numbers = []
-    for number, edge in enumerate(merge.inputs):
-        if not never(merge.domain, where & edge.condition & ~earlier):
-            numbers.append(number)
-        earlier = earlier | edge.condition
-    return numbers
+    places = enumerate(of_branches(edge.condition for edge in merge.inputs))
+    return [number for number, place in places if not never(merge.domain, where & place)]
 
 
 def _is_before(index: Index, step: Symbol, place: Expr) -> bool:
@@ -145,9 +129,7 @@ class _Splitting:
     def __init__(self, graph: Graph, step: Symbol, place: Expr, nodes: set[int]):
         self.step, self.place = step, place
         self.first = graph.fresh_step(f"{step.name}_first")
-        self.ends = (
-            step.bound_symbol in graph.ends()
-        )  # whether a run finds out the end of the step: the copies do not wait for it
+        self.ends = step.bound_symbol in graph.ends()  # a run finds out the end of the step: the copies do not wait for it
         is_inside = self.ends or provably_nonnegative(step.bound_expr - place)
         end = place if is_inside else minimum(place, step.bound_expr)
         self.graph = graph.with_step(self.first, end, graph.order.index(step) + 1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tempo_core import prices
 from tempo_core.ir import ops
-from tempo_core.ir.dependence import cycles, direction, direction_of, innermost_steps
+from tempo_core.ir.dependence import cycles, direction_of, innermost_steps
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.passes.base import Pass
 from tempo_core.passes.batch.leading import Vectorizer, is_selected
@@ -86,9 +85,12 @@ def legal_nodes(graph: Graph, step: Symbol, ragged_too: bool = False, beside: tu
     while True:  # at all points of the step at once, a node may read more than at each: no cycle may lead through it
         # An elementwise selection computes all its branches at all points.
         selected = frozenset(n for n in legal if isinstance(graph[n].op, ops.Merge) and is_selected(graph[n], step))
-        widened = {n: wide for n in legal if (wide := _with_whole_reads(graph, graph[n], step)) is not graph[n]}
+        widened = {n: node for n in legal if (node := _with_whole_reads(graph, graph[n], step)) is not graph[n]}
         tied: set[int] = set()
-        for inner in cycles(_replaced(graph, widened), step, joined=selected) if selected or widened else ():
+        wide = graph.copy() if widened else graph
+        for node in widened.values():
+            wide.put(node)
+        for inner in cycles(wide, step, joined=selected) if selected or widened else ():
             if not inner.nodes.isdisjoint(selected | widened.keys()):
                 tied |= inner.nodes
         if not tied & legal:
@@ -107,16 +109,6 @@ def _with_whole_steps(edge: Edge, domain: Domain, step: Symbol) -> Edge:
         return edge
     pairs = zip(domain.steps, edge.index, strict=True)
     return replace(edge, index=tuple(full_range(s) if s != step and step in index.steps else index for s, index in pairs))
-
-
-def _replaced(graph: Graph, nodes: Mapping[int, Node]) -> Graph:
-    """The graph, or a copy of it with these nodes."""
-    if not nodes:
-        return graph
-    graph = graph.copy()
-    for node in nodes.values():
-        graph.put(node)
-    return graph
 
 
 def _separable(graph: Graph, node: Node, step: Symbol, ragged_too: bool = False, beside: tuple[Symbol, ...] = ()) -> bool:
@@ -142,9 +134,7 @@ class _Connected:
 
     def __init__(self, graph: Graph, step: Symbol, legal: set[int]):
         self.graph, self.step, self.legal, self.groups = graph, step, legal, Groups(legal)
-        self.operands: dict[
-            int, set[Key]
-        ] = {}  # values of a loop over the step that a group reads, without those that are kept anyway
+        self.operands: dict[int, set[Key]] = {}  # what a group reads of a loop over the step, but for values that are kept anyway
         self.whole: dict[int, set[Key]] = {}  # values of which an op reads the whole step
         self.leaving: dict[int, set[tuple[int, Key]]] = {}  # (reader outside of the group, value)
         self.collected: set[int] = set()  # groups of which a result collects the whole step
@@ -159,8 +149,6 @@ class _Connected:
                 self._add_read(reader, edge)
             elif reader.id in legal:
                 self.operands.setdefault(self.groups.of(reader.id), set()).add((edge.source, edge.output))
-                if _crosses(graph, reader, edge, step):
-                    stored.add((edge.source, edge.output))
             elif isinstance(edge.by_step(graph[edge.source].domain)[step], Range):
                 stored.add((edge.source, edge.output))
         for values in self.operands.values():
@@ -233,7 +221,8 @@ class _Connected:
         kept, read = self._read_innermost(self._with_a_fixed_matrix()), dict[int, dict[Key, int]]()
         for n in self.legal if kept else ():
             for edge in self.graph[n].inputs:
-                key, along = (edge.source, edge.output), _lies_along(self.graph, (edge.source, edge.output), self.step)
+                key = edge.source, edge.output
+                along = self.step.bound_expr in self.graph[edge.source].outputs[edge.output].shape
                 if edge.source not in self.legal and (along or self.step in self.graph[edge.source].domain):
                     read.setdefault(self.groups.of(n), {})[key] = self._elements(key) // (prices.NOMINAL if along else 1)
         return {
@@ -287,17 +276,6 @@ def _is_of_each_point(graph: Graph, node: Node, step: Symbol) -> bool:
     return not op.left_contract or not op.left_free(left) or not op.right_free(right)
 
 
-def _crosses(graph: Graph, reader: Node, edge: Edge, step: Symbol) -> bool:
-    """Whether a read is of an earlier iteration of a loop around the loop over `step`, which has ended by then."""
-    outer = graph.order[: graph.order.index(step)]
-    return any(direction(graph, reader, edge, s) in ("<", ">") for s in outer)
-
-
-def _lies_along(graph: Graph, key: Key, step: Symbol) -> bool:
-    """Whether a value has a dimension for a step."""
-    return step.bound_expr in graph[key[0]].outputs[key[1]].shape
-
-
 def _is_of_a_fixed_matrix(graph: Graph, node: Node, step: Symbol) -> bool:
     """Whether a node multiplies a value that varies with the step and a matrix that does not."""
     if not isinstance(node.op, ops.Dot) or sum(step in edge.steps for edge in node.inputs) != 1:
@@ -308,10 +286,7 @@ def _is_of_a_fixed_matrix(graph: Graph, node: Node, step: Symbol) -> bool:
 
 def _size(graph: Graph, values: set[Key]) -> int:
     """The approximate number of elements of some values at one point."""
-    total = 0
-    for node_id, output in values:
-        total += prices.nominal(ops.product(graph[node_id].outputs[output].shape))
-    return total
+    return sum(prices.nominal(ops.product(graph[node_id].outputs[output].shape)) for node_id, output in values)
 
 
 # -- reasons, for `program.explain()` -----------------------------------------------------------------------------------
@@ -343,11 +318,9 @@ def _explain(graph: Graph, step: Symbol, legal: set[int], nodes: set[int]) -> No
 
 def _whole_reader(graph: Graph, node_id: int, step: Symbol) -> int | None:
     """A node that reads a range of a node's values along a step."""
-    for reader in graph:
-        for edge in reader.inputs:
-            if edge.source == node_id and isinstance(edge.by_step(graph[node_id].domain).get(step), Range):
-                return reader.id
-    return None
+    reads = ((reader.id, edge) for reader in graph for edge in reader.inputs if edge.source == node_id)
+    domain = graph[node_id].domain
+    return next((reader for reader, edge in reads if isinstance(edge.by_step(domain).get(step), Range)), None)
 
 
 def _carried_reads(graph: Graph, step: Symbol) -> dict[int, tuple[Ref, Ref]]:

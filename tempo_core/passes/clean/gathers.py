@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tempo_core.ir import ops
-from tempo_core.ir.builder import Builder
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.clean.view import View
-from tempo_core.symbolic.expr import Expr
 
 
 def gather_of_repeated(view: View) -> Edge | None:
@@ -29,7 +27,8 @@ def gather_of_repeated(view: View) -> Edge | None:
     axis = len(shared) + len(values) + op.axis - op.batch
     result = view.build.add(ops.Gather(axis, len(shared)), x, index)
     order = [*shared, *values, *range(op.batch, op.axis), *points, *range(op.axis, len(shape))]
-    return _repeated(view.build, _in_order(view.build, result, order), shape, order)
+    result = view.build.permuted(result, sorted(range(len(order)), key=order.__getitem__))
+    return result if len(order) == len(shape) else view.build.add(ops.Broadcast(shape, tuple(sorted(order))), result)
 
 
 def _varying(view: View, slot: int) -> tuple[int, ...]:
@@ -45,24 +44,10 @@ def _operand(view: View, slot: int, batch: Sequence[int]) -> Edge:
     axes, shape = _varying(view, slot), view.type(slot).shape
     dimensions = [*batch, *range(view.op.batch, len(shape))]
     if all(axis in axes for axis in range(len(shape))):
-        return _permuted(view.build, view.edge(slot), dimensions)
+        return view.build.permuted(view.edge(slot), dimensions)
     inner = view.inner(slot)
     assert inner is not None
     kept = sorted(dimensions)
     sizes = tuple(shape[k] for k in kept)
     wide = inner if tuple(kept) == axes else view.build.add(ops.Broadcast(sizes, tuple(kept.index(a) for a in axes)), inner)
-    return _permuted(view.build, wide, [kept.index(k) for k in dimensions])
-
-
-def _in_order(build: Builder, value: Edge, dimensions: Sequence[int]) -> Edge:
-    """A value with these dimensions, in ascending order."""
-    return _permuted(build, value, sorted(range(len(dimensions)), key=dimensions.__getitem__))
-
-
-def _permuted(build: Builder, value: Edge, order: Sequence[int]) -> Edge:
-    return value if list(order) == list(range(len(order))) else build.add(ops.Permute(tuple(order)), value)
-
-
-def _repeated(build: Builder, value: Edge, shape: tuple[Expr, ...], dimensions: Sequence[int]) -> Edge:
-    """A value that has some dimensions of a shape, repeated to the shape."""
-    return value if len(dimensions) == len(shape) else build.add(ops.Broadcast(shape, tuple(sorted(dimensions))), value)
+    return view.build.permuted(wide, [kept.index(k) for k in dimensions])

@@ -59,6 +59,6 @@ class Infinities:
         """The first, or the last, point whose value is not finite. If there is none, no position reaches it."""
         shape = self.each.type(self.value).shape
         none = self.step.bound_expr if self.is_first else Expr.of(-1)
-        point, nowhere = (self.each.add(ops.Broadcast(shape, ()), self.each.add(ops.Eval(e))) for e in (self.step.expr, none))
+        point, nowhere = (self.each.filled(shape, number) for number in (self.step.expr, none))
         places = self.each.add(ops.Where(), self._is_finite, nowhere, point)
         return self.whole.add(ops.Reduce("min" if self.is_first else "max", (0,)), self.at_all_points(places))

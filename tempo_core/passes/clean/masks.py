@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
+from tempo_core.ir.builder import literal
+from tempo_core.ir.dependence import fixed_point
 from tempo_core.ir.graph import Edge
 from tempo_core.passes.base import is_identity, read_at
 from tempo_core.passes.clean.view import View
-from tempo_core.symbolic.condition import TRUE, Bool, Comparison
+from tempo_core.symbolic.condition import TRUE, Bool
 from tempo_core.symbolic.expr import IntoExpr, Symbol
 from tempo_core.symbolic.isl.relation import never, uncovered
 
@@ -44,13 +46,13 @@ def sum_of_parts(view: View) -> Edge | None:
     (first, zero), (second, other_zero) = (merge.inputs for merge in merges)
     if any(zero.condition is not TRUE or view.number_of(zero) != 0 for zero in (zero, other_zero)):
         return None
-    if not _are_equal(first, second, first.condition) and not _are_equal(second, first, second.condition):
+    order = (first, second) if _are_equal(first, second, first.condition) else (second, first)
+    if not _are_equal(*order, order[0].condition):
         return None
     try:
         apart = never(domain, first.condition & second.condition)
     except NonAffineError:
         return None
-    order = (first, second) if _are_equal(first, second, first.condition) else (second, first)
     return view.build.add(merges[0].op, *order, zero) if apart else None
 
 
@@ -65,14 +67,10 @@ def _are_equal(edge: Edge, other: Edge, condition: Bool) -> bool:
 def _fixed(condition: Bool) -> dict[Symbol, IntoExpr]:
     """The steps that a condition fixes, with their values."""
     values: dict[Symbol, IntoExpr] = {}
-    for part in condition.parts:
-        if isinstance(part, Comparison) and part.kind == "==":
-            for step in part.expr.steps:
-                coefficient = part.expr.coefficient(step)
-                value = step.expr - part.expr * coefficient
-                if abs(coefficient) == 1 and step not in value.symbols and not value.symbols & values.keys():
-                    values[step] = value
-                    break
+    for step in sorted(condition.steps, key=str):
+        value = fixed_point(condition, step)
+        if value is not None and value.symbols.isdisjoint(values):
+            values[step] = value
     return values
 
 
@@ -104,18 +102,7 @@ def masked_outer_product(view: View) -> Edge | None:
         if operand is None or list(places) != sorted(places):
             return None
         shape = view.build.type(operand).shape
-        zeros = view.build.add(ops.Broadcast(shape, ()), _scalar(view, 2))
+        zeros = view.build.add(ops.Broadcast(shape, ()), literal(view.build, view.type(2).dtype, 0.0))
         operands.append(view.build.add(ops.Where(), view.build.add(ops.Broadcast(shape, places), inside), operand, zeros))
     result = view.build.add(dot.op, *operands)
-    return result if order == tuple(range(len(order))) else view.build.add(ops.Permute(order), result)
-
-
-def _scalar(view: View, slot: int) -> Edge:
-    """The number that an operand repeats."""
-    edge = view.edge(slot)
-    while isinstance(view.graph[edge.source].op, ops.Broadcast):
-        source = view.graph[edge.source]
-        inner = read_at(source.inputs[0], source.domain, edge)
-        assert inner is not None, "a repeated number varies with nothing"
-        edge = inner
-    return edge
+    return view.build.permuted(result, order)

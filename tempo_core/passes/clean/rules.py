@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -78,53 +79,35 @@ def _fold_numbers(view: View) -> Edge | None:
     return view.build.add(ops.Broadcast(shape, ()), scalar) if shape else scalar
 
 
-def _reshape_reshape(view: View) -> Edge | None:
-    inner = view.inner() if isinstance(view.operand(), ops.Reshape) else None
-    return None if inner is None else view.build.add(view.op, inner)
+def _of(kind: type[Op], rewrite: Callable[[View, Any, Edge], Edge | None], slot: int = 0) -> Callable[[View], Edge | None]:
+    """A rule for nodes whose operand `slot` is an op of a kind: it gets that op, and the edge by which the node would read its operand."""
+
+    def rule(view: View) -> Edge | None:
+        inner = view.inner(slot) if isinstance(view.operand(slot), kind) else None
+        return None if inner is None else rewrite(view, view.operand(slot), inner)
+
+    return rule
 
 
-def _permute_permute(view: View) -> Edge | None:
-    if not isinstance(view.operand(), ops.Permute):
-        return None
-    inner, first = view.inner(), view.operand()
-    assert isinstance(first, ops.Permute)
-    return None if inner is None else view.build.add(ops.Permute(tuple(first.order[k] for k in view.op.order)), inner)
+def _permute_permute(view: View, first: ops.Permute, inner: Edge) -> Edge:
+    return view.build.add(ops.Permute(tuple(first.order[k] for k in view.op.order)), inner)
 
 
-def _broadcast_broadcast(view: View) -> Edge | None:
-    first = view.operand()
-    if not isinstance(first, ops.Broadcast):
-        return None
-    inner = view.inner()
-    return (
-        None if inner is None else view.build.add(ops.Broadcast(view.op.shape, tuple(view.op.axes[a] for a in first.axes)), inner)
-    )
+def _broadcast_broadcast(view: View, first: ops.Broadcast, inner: Edge) -> Edge:
+    return view.build.add(ops.Broadcast(view.op.shape, tuple(view.op.axes[a] for a in first.axes)), inner)
 
 
-def _reduce_reduce(view: View) -> Edge | None:
-    first = view.operand()
-    if not isinstance(first, ops.Reduce) or first.fn != view.op.fn:
-        return None
-    inner = view.inner()
-    if inner is None:
-        return None
-    rank = view.graph.edge_type(inner).rank
-    kept = [a for a in range(rank) if a not in first.axes]
+def _reduce_reduce(view: View, first: ops.Reduce, inner: Edge) -> Edge | None:
+    kept = [a for a in range(view.graph.edge_rank(inner)) if a not in first.axes]
     axes = tuple(sorted((*first.axes, *(kept[a] for a in view.op.axes))))
-    return view.build.add(ops.Reduce(view.op.fn, axes), inner)
+    return view.build.add(ops.Reduce(view.op.fn, axes), inner) if first.fn == view.op.fn else None
 
 
-def _reduce_of_permuted(view: View) -> Edge | None:
+def _reduce_of_permuted(view: View, first: ops.Permute, inner: Edge) -> Edge:
     """The order of axes does not matter to a reduction over them; the kept axes are permuted after it."""
-    first = view.operand()
-    inner = view.inner() if isinstance(first, ops.Permute) else None
-    if inner is None:
-        return None
-    assert isinstance(first, ops.Permute)
     reduced = view.build.add(ops.Reduce(view.op.fn, tuple(sorted(first.order[a] for a in view.op.axes))), inner)
     kept = [k for a, k in enumerate(first.order) if a not in view.op.axes]
-    order = tuple(sorted(kept).index(k) for k in kept)
-    return reduced if order == tuple(range(len(order))) else view.build.add(ops.Permute(order), reduced)
+    return view.build.permuted(reduced, [sorted(kept).index(k) for k in kept])
 
 
 def _sum_of_dot_batch(view: View) -> Edge | None:
@@ -163,10 +146,7 @@ def _sum_of_scatter_batch(view: View) -> Edge | None:
         (*kept, *range(scatter.batch, scatter.axis), *summed, *range(scatter.axis, ranks[0])),
         (*kept, *summed, *range(scatter.batch, ranks[1])),
     )
-    moved = [
-        edge if order == tuple(range(len(order))) else build.add(ops.Permute(order), edge)
-        for edge, order in zip((updates, places), orders, strict=True)
-    ]
+    moved = map(build.permuted, (updates, places), orders)
     total = build.add(ops.ScatterAdd(scatter.axis - len(summed), scatter.size, len(kept)), *moved)
     rest = tuple(a - len(summed) for a in op.axes if a >= scatter.batch)
     return build.add(ops.Reduce("sum", rest), total) if rest else total
@@ -174,44 +154,22 @@ def _sum_of_scatter_batch(view: View) -> Edge | None:
 
 def _dot_of_permuted(slot: int) -> Callable[[View], Edge | None]:
     """A contraction reads the operand before its permutation, by other axis numbers, if the order of free axes stays."""
+    side = ("left", "right")[slot]
 
-    def rule(view: View) -> Edge | None:
-        first = view.operand(slot)
-        inner = view.inner(slot) if isinstance(first, ops.Permute) else None
-        if inner is None:
+    def rewrite(view: View, first: ops.Permute, inner: Edge) -> Edge | None:
+        op, order, inputs = view.op, first.order, list(view.node.inputs)
+        free = [order[a] for a in getattr(op, f"{side}_free")(len(order))]
+        if free != sorted(free):
             return None
-        assert isinstance(first, ops.Permute)
-        op, rank = view.op, len(first.order)
-        free = op.left_free(rank) if slot == 0 else op.right_free(rank)
-        if [first.order[a] for a in free] != sorted(first.order[a] for a in free):
-            return None
-        if slot == 0:
-            changed = ops.Dot(
-                _through(first, op.left_contract), op.right_contract, _through(first, op.left_batch), op.right_batch
-            )
-            return view.build.add(changed, inner, view.edge(1))
-        changed = ops.Dot(op.left_contract, _through(first, op.right_contract), op.left_batch, _through(first, op.right_batch))
-        return view.build.add(changed, view.edge(0), inner)
+        inputs[slot] = inner
+        axes = {name: tuple(order[a] for a in getattr(op, name)) for name in (f"{side}_contract", f"{side}_batch")}
+        return view.build.add(replace(op, **axes), *inputs)
 
-    return rule
-
-
-def _through(permute: ops.Permute, axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(permute.order[a] for a in axes)
-
-
-def _gather_all(view: View) -> Edge | None:
-    """An operand indexed with 0, 1, ..., size - 1 is the operand itself."""
-    index = view.operand(1)
-    if (
-        not isinstance(index, ops.Iota) or view.type(1).rank != 1
-    ):  # a range of such operands has a row of positions for each point
-        return None
-    return view.edge(0) if view.op.batch == 0 and index.size == view.type(0).shape[view.op.axis] else None
+    return _of(ops.Permute, rewrite, slot)
 
 
 def _gather_shifted(view: View) -> Edge | None:
-    """Elements at c, c + 1, ..., c + n - 1, all inside of the axis, are a slice."""
+    """Elements at c, c + 1, ..., c + n - 1, all inside of the axis, are a slice; all elements are the operand itself."""
     index, op = view.operand(1), view.op
     if op.batch or view.type(1).rank != 1:
         return None
@@ -223,8 +181,10 @@ def _gather_shifted(view: View) -> Edge | None:
         first, index = constant_number(view.graph, start.source), view.graph[counted.source].op
     if not isinstance(index, ops.Iota) or not isinstance(first, int):
         return None
-    end = index.size + first
-    fits = first >= 0 and provably_nonnegative(view.type(0).shape[op.axis] - end)
+    end, size = index.size + first, view.type(0).shape[op.axis]
+    if first == 0 and end == size:
+        return view.edge(0)
+    fits = first >= 0 and provably_nonnegative(size - end)
     return view.build.add(ops.Slice(op.axis, Expr.of(first), end), view.edge(0)) if fits else None
 
 
@@ -261,29 +221,21 @@ def _gather_of_gather(view: View) -> Edge | None:
     shape = view.graph.edge_type(value).shape
     if not all(provably_nonnegative(size - 1) for size in (shape[0], shape[along])):
         return None  # a dimension without elements gives zeros
-    if along != 1:
-        value = build.add(ops.Permute((0, along, *(k for k in range(1, len(shape)) if k != along))), value)
+    value = build.permuted(value, (0, along, *(k for k in range(1, len(shape)) if k != along)))
     rest = tuple(size for k, size in enumerate(shape) if k not in (0, along))
     flat = build.add(ops.Reshape((shape[0] * shape[along], *rest)), value)
     places = view.type(1).shape
 
-    def spread(number: Expr) -> Edge:
-        return build.add(ops.Broadcast(places, ()), build.add(ops.Eval(number)))
-
     def clamped(position: Edge, size: Expr) -> Edge:
-        return build.add(ops.Binary("maximum"), build.add(ops.Binary("minimum"), position, spread(size - 1)), spread(Expr.of(0)))
+        below = build.add(ops.Binary("minimum"), position, build.filled(places, size - 1))
+        return build.add(ops.Binary("maximum"), below, build.filled(places, Expr.of(0)))
 
-    first = build.add(ops.Binary("mul"), clamped(row, shape[0]), spread(shape[along]))
+    first = build.add(ops.Binary("mul"), clamped(row, shape[0]), build.filled(places, shape[along]))
     number = build.add(ops.Binary("add"), first, clamped(view.edge(1), shape[along]))
     return build.add(ops.Gather(0), flat, number)
 
 
-def _slice_of_permuted(view: View) -> Edge | None:
-    first = view.operand()
-    inner = view.inner() if isinstance(first, ops.Permute) else None
-    if inner is None:
-        return None
-    assert isinstance(first, ops.Permute)
+def _slice_of_permuted(view: View, first: ops.Permute, inner: Edge) -> Edge:
     return view.build.add(first, view.build.add(replace(view.op, axis=first.order[view.op.axis]), inner))
 
 
@@ -375,22 +327,21 @@ RULES: tuple[Rule, ...] = (
     Rule("where-same", ops.Where, "where(c, a, a) -> a", _where_same, up_to=SIGN_OF_ZERO),
     Rule("where-of-outer-product", ops.Where, "where(c, dot(a, b; batch k), 0) -> dot(where(c, a, 0), where(c, b, 0); batch k)", masks.masked_outer_product),
     # -- reductions and contractions ----------------------------------------------------------------------------------
-    Rule("reduce-of-permuted", ops.Reduce, "sum(permute(x)) -> permute(sum(x))", _reduce_of_permuted, up_to=ROUNDING),
+    Rule("reduce-of-permuted", ops.Reduce, "sum(permute(x)) -> permute(sum(x))", _of(ops.Permute, _reduce_of_permuted), up_to=ROUNDING),
     Rule("sum-of-dot-batch", ops.Reduce, "sum(dot(a, b; batch k), k) -> dot(a, b; contract k)", _sum_of_dot_batch, fn=("sum",), up_to=ROUNDING),
     Rule("sum-of-scatter-batch", ops.Reduce, "sum(scatter(x, i; batch k), k) -> scatter(x, i)", _sum_of_scatter_batch, fn=("sum",), up_to=ROUNDING),
-    Rule("reduce-reduce", ops.Reduce, "sum(sum(x, a), b) -> sum(x, (a, b))", _reduce_reduce, up_to=ROUNDING),
+    Rule("reduce-reduce", ops.Reduce, "sum(sum(x, a), b) -> sum(x, (a, b))", _of(ops.Reduce, _reduce_reduce), up_to=ROUNDING),
     Rule("dot-of-permuted-left", ops.Dot, "dot(permute(a), b) -> dot(a, b)", _dot_of_permuted(0), up_to=ROUNDING),
     Rule("dot-of-permuted-right", ops.Dot, "dot(a, permute(b)) -> dot(a, b)", _dot_of_permuted(1), up_to=ROUNDING),
     # -- views --------------------------------------------------------------------------------------------------------
     Rule("reshape-to-itself", ops.Reshape, "reshape(x, shape of x) -> x", _operand_if(lambda v: v.type().shape == v.op.shape)),
-    Rule("reshape-reshape", ops.Reshape, "reshape(reshape(x, s), r) -> reshape(x, r)", _reshape_reshape),
+    Rule("reshape-reshape", ops.Reshape, "reshape(reshape(x, s), r) -> reshape(x, r)", _of(ops.Reshape, lambda view, _, inner: view.build.add(view.op, inner))),
     Rule("permute-by-nothing", ops.Permute, "permute(x, 0, 1, ...) -> x", _operand_if(lambda v: v.op.order == tuple(range(len(v.op.order))))),
-    Rule("permute-permute", ops.Permute, "permute(permute(x, p), q) -> permute(x, p[q])", _permute_permute),
+    Rule("permute-permute", ops.Permute, "permute(permute(x, p), q) -> permute(x, p[q])", _of(ops.Permute, _permute_permute)),
     Rule("broadcast-to-itself", ops.Broadcast, "broadcast(x, shape of x) -> x", _operand_if(lambda v: v.type().shape == v.op.shape)),
-    Rule("broadcast-broadcast", ops.Broadcast, "broadcast(broadcast(x, s), r) -> broadcast(x, r)", _broadcast_broadcast),
+    Rule("broadcast-broadcast", ops.Broadcast, "broadcast(broadcast(x, s), r) -> broadcast(x, r)", _of(ops.Broadcast, _broadcast_broadcast)),
     Rule("whole-slice", ops.Slice, "x[0:n] -> x", _operand_if(_whole_slice)),
-    Rule("gather-all", ops.Gather, "x[0, 1, ..., n - 1] -> x", _gather_all),
-    Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _slice_of_permuted),
+    Rule("slice-of-permuted", ops.Slice, "permute(x)[a:b] -> permute(x[a:b])", _of(ops.Permute, _slice_of_permuted)),
     Rule("slice-of-dot-batch", ops.Slice, "dot(a, b; batch k)[i:j] -> dot(a[i:j], b[i:j]; batch k)", _slice_of_dot_batch, up_to=ROUNDING),
     Rule("gather-of-repeated", ops.Gather, "x[k, i[k]] -> permute(x[..., i]), where x or i is repeated along k", gathers.gather_of_repeated),
     Rule("gather-shifted", ops.Gather, "x[c + 0, c + 1, ..., c + n - 1] -> x[c:c + n]", _gather_shifted),

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TypeVar
 
-from tempo_core.ir.dependence import reached
-
 V = TypeVar("V", bound=Hashable)
 
 _Place = tuple[object, bool]  # a vertex, and whether behind its own capacity
@@ -27,52 +25,40 @@ def beyond_the_cut(prices: Mapping[V, int], arcs: Iterable[tuple[V, V]], sources
     set()
     """
     endless = 1 + sum(prices.values())
-    left: dict[_Place, dict[_Place, int]] = {_SOURCE: {}, _SINK: {}}  # how much more may flow
+    left: dict[_Place, dict[_Place, int]] = {}  # how much more may flow
+
+    def join(first: _Place, second: _Place, capacity: int) -> None:
+        left.setdefault(first, {})[second] = capacity
+        left.setdefault(second, {}).setdefault(first, 0)
+
     for vertex, price in prices.items():
-        _join(left, (vertex, False), (vertex, True), price)
+        join((vertex, False), (vertex, True), price)
     for first, second in arcs:
-        _join(left, (first, True), (second, False), endless)
+        join((first, True), (second, False), endless)
     for vertex in sources:
-        _join(left, _SOURCE, (vertex, False), endless)
+        join(_SOURCE, (vertex, False), endless)
     for vertex in sinks:
-        _join(left, (vertex, True), _SINK, endless)
-    while (path := _path(left)) is not None:
+        join((vertex, True), _SINK, endless)
+    while _SOURCE in (after := _reaching_the_sink(left)):
+        path = [_SOURCE]
+        while path[-1] != _SINK:
+            path.append(after[path[-1]])
         pairs = list(itertools.pairwise(path))
         flow = min(left[a][b] for a, b in pairs)
         for a, b in pairs:
             left[a][b] -= flow
             left[b][a] += flow
-    reaching = _reaching_the_sink(left)
-    return {vertex for vertex in prices if (vertex, False) in reaching}
+    return {vertex for vertex in prices if (vertex, False) in after}
 
 
-def _join(left: dict[_Place, dict[_Place, int]], first: _Place, second: _Place, capacity: int) -> None:
-    forward, backward = left.setdefault(first, {}), left.setdefault(second, {})
-    forward[second] = forward.get(second, 0) + capacity
-    backward.setdefault(first, 0)
-
-
-def _path(left: Mapping[_Place, Mapping[_Place, int]]) -> list[_Place] | None:
-    """A shortest path from the source to the sink along which more may flow."""
-    before: dict[_Place, _Place | None] = {_SOURCE: None}
-    waiting = deque([_SOURCE])
+def _reaching_the_sink(left: Mapping[_Place, Mapping[_Place, int]]) -> dict[_Place, _Place]:
+    """The places from which more may flow to the sink, each with the next one on a shortest way."""
+    after = {_SINK: _SINK}
+    waiting = deque(after)
     while waiting:
-        place: _Place | None = waiting.popleft()
-        assert place is not None
-        for after, capacity in left[place].items():
-            if capacity and after not in before:
-                before[after] = place
-                waiting.append(after)
-        if _SINK in before:
-            path, place = [], _SINK
-            while place is not None:
-                path.append(place)
-                place = before[place]
-            return path[::-1]
-    return None
-
-
-def _reaching_the_sink(left: Mapping[_Place, Mapping[_Place, int]]) -> set[_Place]:
-    """The places from which more may flow to the sink."""
-    start: list[_Place] = [_SINK]
-    return reached(start, lambda place: [other for other in left[place] if left[other].get(place, 0)])
+        place = waiting.popleft()
+        for before in left.get(place, ()):
+            if before not in after and left[before][place]:
+                after[before] = place
+                waiting.append(before)
+    return after

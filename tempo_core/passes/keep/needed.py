@@ -10,7 +10,7 @@ from tempo_core.errors import NonAffineError
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import forward_order
 from tempo_core.ir.graph import Edge, Graph, Node
-from tempo_core.symbolic.condition import Bool, Comparison
+from tempo_core.symbolic.condition import Bool, limit_of
 from tempo_core.symbolic.domain import Domain, Index, Point, is_own_point
 from tempo_core.symbolic.expr import Expr, Symbol
 from tempo_core.symbolic.isl.relation import maximum_over, minimum_over
@@ -126,15 +126,10 @@ def _narrowed(interval: Interval, parts: tuple[Bool, ...], step: Symbol) -> Inte
     """The interval, without the points at its ends that conditions exclude."""
     first, last = interval.first, interval.last
     for part in parts:
-        if not isinstance(part, Comparison) or part.kind == "!=" or abs(part.expr.coefficient(step)) != 1:
-            continue
-        sign = part.expr.coefficient(step)
-        limit = step.expr - part.expr * sign  # the comparison says `t >= limit`, `t <= limit` or `t == limit`
-        if limit.steps:
-            continue
-        if sign > 0 or part.kind == "==":
+        kind, limit = limit_of(part, step) or ("", first)
+        if kind in (">=", "=="):
             first = _greatest(first, limit, first)
-        if sign < 0 or part.kind == "==":
+        if kind in ("<=", "=="):
             last = -_greatest(-last, -limit, -last)
     narrowed = Interval(first, last)
     return interval if narrowed.is_same(interval) else narrowed

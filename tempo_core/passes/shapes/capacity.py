@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from tempo_core.ir import ops
 from tempo_core.ir.dependence import feeding
 from tempo_core.ir.graph import Edge, Graph, Node
 from tempo_core.ir.types import TensorType
 from tempo_core.passes.base import Pass
+from tempo_core.passes.clean.narrow import at_points
 from tempo_core.passes.shapes.pad import padded_again
 from tempo_core.symbolic.condition import Bool, Comparison, conjunction
 from tempo_core.symbolic.domain import Domain, Point
@@ -145,9 +146,8 @@ class _Lifting:
         condition = conjunction(node.domain.condition.substitute(of_points), *inside)
         known = (self._known(part, most) for part in condition.parts)
         domain = Domain((*chosen, *steps), conjunction(*first, *known))
-        op = replace(node.op, **{f.name: _substituted(getattr(node.op, f.name), values) for f in fields(node.op) if f.init})
         inputs = tuple(self._edge(edge, values) for edge in node.inputs)
-        return replace(node, op=op, domain=domain, inputs=inputs, outputs=_substituted(node.outputs, values))
+        return replace(at_points(node, values), domain=domain, inputs=inputs)
 
     def _known(self, part: Bool, most: Mapping[Symbol, Expr]) -> Bool:
         """A part of the condition on the points of a node that decides ends, for runs of which these are the most.
@@ -171,9 +171,3 @@ class _Lifting:
 
 def _is_static(graph: Graph, node: Node) -> bool:
     return all(type.is_static for type in (*node.outputs, *(graph.edge_type(edge) for edge in node.inputs)))
-
-
-def _substituted(part: Any, values: Mapping[Symbol, Expr]) -> Any:
-    if isinstance(part, tuple):
-        return tuple(_substituted(each, values) for each in part)
-    return part.substitute(values) if isinstance(part, (Expr, Bool, TensorType)) else part

@@ -55,17 +55,19 @@ def _wait(graph: Graph, end: Node) -> None:
     ended = _ended(graph, end, step)
     for node in (*merges, *functions):
         note(node.id, "waits for the condition of the end of {} at the point before", step)
+    at_point = Edge(ended.id, (Point(step.expr),))
     for function in functions:  # those of streamed inputs are among them: their values come one by one
-        _wait_for_values(graph, function, Edge(ended.id, (Point(step.expr),)), deciding | {end.id, ended.id})
+        _wait_for_values(graph, function, at_point, deciding | {end.id, ended.id})
     for merge in (graph[each.id] for each in merges):
-        inputs = []
-        for edge, domain in zip(merge.inputs, operand_domains(merge, merge.domain), strict=True):
-            op = ops.Udf(after, merge.outputs, name="after")
-            node = graph.add(
-                op, [replace(edge, condition=TRUE), Edge(ended.id, (Point(step.expr),))], domain=domain, where=merge.where
-            )
-            inputs.append(Edge(node.id, identity(domain), condition=edge.condition))
-        graph.put(replace(merge, inputs=tuple(inputs)))
+        reads = zip(merge.inputs, operand_domains(merge, merge.domain), strict=True)
+        graph.put(merge.reading(tuple(_waiting(graph, merge, edge, at_point, domain) for edge, domain in reads)))
+
+
+def _waiting(graph: Graph, node: Node, value: Edge, ended: Edge, domain: Domain, output: int = 0) -> Edge:
+    """A value of the type of a node's output, once it is known whether the step has ended."""
+    op = ops.Udf(after, (node.outputs[output],), name="after")
+    waiting = graph.add(op, [replace(value, condition=TRUE), ended], domain=domain, where=node.where)
+    return Edge(waiting.id, identity(domain), condition=value.condition)
 
 
 def without_waiting(node: Node) -> Node:
@@ -77,11 +79,10 @@ def without_waiting(node: Node) -> Node:
 
 def _wait_for_values(graph: Graph, function: Node, ended: Edge, readers: Container[int]) -> None:
     """Let what decides the end read the values of a function when it is known whether the step has ended."""
-    values = {}
-    for output, type in enumerate(function.outputs):
-        value = Edge(function.id, identity(function.domain), output)
-        node = graph.add(ops.Udf(after, (type,), name="after"), [value, ended], domain=function.domain, where=function.where)
-        values[output] = node.id
+    domain, values = function.domain, dict[int, int]()
+    for output in range(len(function.outputs)):
+        value = Edge(function.id, identity(domain), output)
+        values[output] = _waiting(graph, function, value, ended, domain, output).source
     for reader in list(graph):
         if reader.id in readers and any(edge.source == function.id for edge in reader.inputs):
             inputs = (

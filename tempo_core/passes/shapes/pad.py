@@ -40,21 +40,18 @@ class Pad(Pass):
     def apply(self, graph: Graph) -> Graph:
         if all(_is_static(graph, node) for node in graph):
             return graph
-        return _Padding(graph.copy()).run()
+        return _Padding(graph.copy(), False, {}, (), {}).run()
 
 
 def padded_again(
-    graph: Graph,
-    lengths: Mapping[tuple[int, int], Lengths],
-    done: Container[int] = (),
-    endless: Mapping[int, Mapping[Symbol, Expr]] | None = None,
+    graph: Graph, lengths: Mapping[tuple[int, int], Lengths], done: Container[int], endless: Mapping[int, Mapping[Symbol, Expr]]
 ) -> Graph:
     """A graph with static shapes of one that was padded before, in which more sizes have come to vary.
 
     `lengths` are the true shapes of values that are padded already, by (node id, output); `done` are nodes that stay as they are.
     `endless` nodes, by id, read values as if some steps had the given values: they take them whole, not as far as a run goes.
     """
-    return _Padding(graph.copy(), lengths, again=True, done=done, endless=endless).run()
+    return _Padding(graph.copy(), True, lengths, done, endless).run()
 
 
 def _is_static(graph: Graph, node: Node) -> bool:
@@ -69,14 +66,13 @@ class _Padding:
     def __init__(
         self,
         graph: Graph,
-        lengths: Mapping[tuple[int, int], Lengths] | None = None,
-        again: bool = False,
-        done: Container[int] = (),
-        endless: Mapping[int, Mapping[Symbol, Expr]] | None = None,
+        again: bool,
+        whole: Mapping[tuple[int, int], Lengths],
+        done: Container[int],
+        endless: Mapping[int, Mapping[Symbol, Expr]],
     ):
         """If the graph was padded before, a range with a size delivers so many elements. Nodes that are `done` stay as they are."""
-        self.graph, self.again, self.done, self.endless = graph, again, done, endless or {}
-        whole = dict(lengths or {})
+        self.graph, self.again, self.done, self.endless = graph, again, done, endless
         # The true shapes of padded outputs, in the node's steps, by (node id, output), and those of nodes that are still to be padded.
         self.lengths = {key: shape for key, shape in whole.items() if key[0] not in self.endless or key[0] in done}
         self.to_come = {key: shape for key, shape in whole.items() if key not in self.lengths}
@@ -152,11 +148,7 @@ class _Padding:
         """Pad the branches of a `Merge` to its shape. Each has the true shape at the points that it defines."""
         edges = []
         for edge, domain in zip(operands, operand_domains(node, node.domain), strict=True):
-            build, value = Builder(self.graph, node, domain), edge
-            for axis, size in enumerate(node.outputs[0].shape):
-                if build.type(value).shape[axis] != size:
-                    value = build.add(ops.Slice(axis, Expr.of(0), size), replace(value, condition=TRUE))
-            edges.append(replace(value, condition=edge.condition))
+            edges.append(self._cut(edge, node.outputs[0].shape, Builder(self.graph, node, domain)))
         self.graph.put(replace(node, inputs=tuple(edges)))
 
     def _padded_read(self, edge: Edge, domain: Domain) -> Edge:
@@ -171,14 +163,18 @@ class _Padding:
 
     def _fitted(self, edge: Edge, true_shape: Lengths, build: Builder) -> Edge:
         """The edge, cut to the sizes that are largest over the reader's own points. The source may be larger at other points."""
+        is_result = isinstance(build.like.op, ops.Output)  # results are trimmed at the end of a run
+        sizes = zip(true_shape, build.type(edge).shape, strict=True)
+        domain = build.like.domain
+        return self._cut(edge, [all if is_result and size.steps else self.largest(size, domain) for size, all in sizes], build)
+
+    def _cut(self, edge: Edge, shape: Sequence[Expr], build: Builder) -> Edge:
+        """The edge, cut to a shape."""
         value = edge
-        for axis, size in enumerate(true_shape):
-            if isinstance(build.like.op, ops.Output) and size.steps:
-                continue  # results are trimmed at the end of a run
-            largest = self.largest(size, build.like.domain)
-            if build.type(value).shape[axis] != largest:
-                value = build.add(ops.Slice(axis, Expr.of(0), largest), replace(value, condition=TRUE))
-        return value if value is edge else replace(value, condition=edge.condition)
+        for axis, size in enumerate(shape):
+            if build.type(value).shape[axis] != size:
+                value = build.add(ops.Slice(axis, Expr.of(0), size), replace(value, condition=TRUE))
+        return replace(value, condition=edge.condition)
 
     def largest(self, size: Expr, domain: Domain) -> Expr:
         if not size.steps:
@@ -213,16 +209,10 @@ class _Work:
     def static(self, size: Expr) -> Expr:
         return self.padding.largest(size, self.node.domain)
 
-    def scalar(self, value: Expr) -> Edge:
-        return self.build.add(ops.Eval(value))
-
-    def spread(self, edge: Edge, shape: Sequence[Expr], axes: tuple[int, ...] = ()) -> Edge:
-        return self.build.add(ops.Broadcast(tuple(shape), axes), edge)
-
     def valid(self, length: Expr, size: Expr, shape: Sequence[Expr], axis: int) -> Edge:
         """Whether a position along `axis` is below `length`: a boolean tensor of `shape`."""
-        below = self.build.add(ops.Compare("lt"), self.build.add(ops.Iota(size)), self.spread(self.scalar(length), (size,)))
-        return self.spread(below, shape, (axis,))
+        below = self.build.add(ops.Compare("lt"), self.build.add(ops.Iota(size)), self.build.filled((size,), length))
+        return self.build.add(ops.Broadcast(tuple(shape), (axis,)), below)
 
     def masked(self, slot: int, axes: Sequence[int], neutral: float | str = 0.0) -> Edge:
         """The operand with a neutral element past the true length of each padded axis of `axes`."""
@@ -232,7 +222,7 @@ class _Work:
                 type, length = self.graph.edge_type(edge), self.true_shapes[slot][axis]
                 key = (self.node.domain, type, axis, length, neutral)
                 if key not in self.padding.masks:
-                    filler = self.spread(literal(self.build, type.dtype, neutral), type.shape)
+                    filler = self.build.add(ops.Broadcast(type.shape, ()), literal(self.build, type.dtype, neutral))
                     self.padding.masks[key] = (self.valid(length, type.shape[axis], type.shape, axis), filler)
                 keep, filler = self.padding.masks[key]
                 edge = self.build.add(ops.Where(axis, length), keep, edge, filler)
@@ -376,10 +366,7 @@ def _pad(work: _Work) -> Edge:
 def _elements_or_zero(work: _Work, places: Edge) -> Edge:
     """The operand's elements at `places` along the op's axis. Places before 0, and from the true length on, give zero."""
     axis = work.op.axis
-    size = work.graph.edge_type(places).shape
-    after = work.build.add(ops.Compare("ge"), places, work.spread(work.scalar(Expr.of(0)), size))
-    before = work.build.add(ops.Compare("lt"), places, work.spread(work.scalar(work.true_shapes[0][axis]), size))
-    inside = work.build.add(ops.Binary("and"), after, before)
+    inside = work.build.within(places, work.true_shapes[0][axis])
     return zeros_outside(work.build, work.elements(work.operands[0], axis, places), inside, (axis,))
 
 
@@ -420,8 +407,7 @@ def _gather(work: _Work) -> Edge:
     position = work.position(1)
     if position is not None and provably_nonnegative(position) and work.holds(work.true_shapes[0][work.op.axis] - 1 - position):
         return work.build.add(work.op, *work.operands)
-    shape = work.shape(1)
-    last = work.spread(work.scalar(work.true_shapes[0][work.op.axis] - 1), shape)
+    last = work.build.filled(work.shape(1), work.true_shapes[0][work.op.axis] - 1)
     clamped = work.build.add(ops.Binary("minimum"), work.operands[1], last)
     elements = work.build.add(work.op, work.operands[0], clamped)
     if provably_nonnegative(work.true_shapes[0][work.op.axis] - 1):
@@ -444,7 +430,7 @@ def _host(work: _Work) -> Edge:
     if isinstance(work.op, ops.Udf) and work.op.kind == "jax":
         return _refused(work)
     varying = [tuple(a for a, size in enumerate(shape) if size.steps) for shape in work.true_shapes]
-    lengths = [work.scalar(shape[a]) for shape, axes in zip(work.true_shapes, varying, strict=True) for a in axes]
+    lengths = [work.build.add(ops.Eval(shape[a])) for shape, axes in zip(work.true_shapes, varying, strict=True) for a in axes]
     return work.build.add(replace(work.op, fn=Trimmed(work.op.fn, tuple(varying))), *work.operands, *lengths)
 
 

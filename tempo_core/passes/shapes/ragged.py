@@ -18,21 +18,21 @@ def numbers(build: Builder, true_shape: Sequence[Expr], padded: Sequence[Expr]) 
     shape, strides = tuple(padded), _strides(true_shape)
     total = None
     for axis, size in enumerate(shape):
-        along = build.add(ops.Binary("mul"), build.add(ops.Iota(size)), _scalar(build, strides[axis], (size,)))
+        along = build.add(ops.Binary("mul"), build.add(ops.Iota(size)), build.filled((size,), strides[axis]))
         part = build.add(ops.Broadcast(shape, (axis,)), along)
         total = part if total is None else build.add(ops.Binary("add"), total, part)
-    return _scalar(build, Expr.of(0), shape) if total is None else total
+    return build.filled(shape, Expr.of(0)) if total is None else total
 
 
 def elements(build: Builder, value: Edge, true_shape: Sequence[Expr], element_numbers: Edge) -> Edge:
     """The elements of a padded value at row-major numbers of its true shape."""
     shape, strides = build.type(element_numbers).shape, _strides(true_shape)
     padded = build.type(value).shape
-    place = _scalar(build, Expr.of(0), shape)
+    place = build.filled(shape, Expr.of(0))
     for size, stride, distance in zip(true_shape, strides, _strides(padded), strict=True):
-        row = build.add(ops.Binary("floordiv"), element_numbers, _scalar(build, stride, shape))
-        coordinate = build.add(ops.Binary("mod"), row, _scalar(build, size, shape))
-        moved = build.add(ops.Binary("mul"), coordinate, _scalar(build, distance, shape))
+        row = build.add(ops.Binary("floordiv"), element_numbers, build.filled(shape, stride))
+        coordinate = build.add(ops.Binary("mod"), row, build.filled(shape, size))
+        moved = build.add(ops.Binary("mul"), coordinate, build.filled(shape, distance))
         place = build.add(ops.Binary("add"), place, moved)
     flat = build.add(ops.Reshape((ops.product(padded),)), value)
     return build.add(ops.Gather(0), flat, place)
@@ -41,7 +41,3 @@ def elements(build: Builder, value: Edge, true_shape: Sequence[Expr], element_nu
 def _strides(shape: Sequence[Expr]) -> list[Expr]:
     """The number of elements from one neighbour to the next along each axis."""
     return [ops.product(tuple(shape[axis + 1 :])) for axis in range(len(shape))]
-
-
-def _scalar(build: Builder, value: Expr, shape: tuple[Expr, ...]) -> Edge:
-    return build.add(ops.Broadcast(shape, ()), build.add(ops.Eval(value)))

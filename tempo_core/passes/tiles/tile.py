@@ -364,6 +364,6 @@ class Tiling:
     def _inside(self, operand: Edge, axis: int, fn: str, build: Builder) -> Edge:
         """A tile with neutral elements past the end of the dimension."""
         size = Expr.of(self.size)
-        end = build.add(ops.Broadcast((size,), ()), build.add(ops.Eval(self.whole)))
+        end = build.filled((size,), self.whole)
         before = build.add(ops.Compare("lt"), positions(build, self.start, size), end)
         return zeros_outside(build, operand, before, (axis,), NEUTRAL[fn])

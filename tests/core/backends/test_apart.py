@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
 import tempo_core as tp
 from benchmarks.hlo import Module, parse
-from tempo_core.backends.jax_backend import JaxBackend
 from tempo_core.ir import ops
 from tempo_core.prices import DEAR_FUNCTIONS
 from tests.core.running import assert_all_same
@@ -79,15 +77,6 @@ def test_cheap_values_are_computed_inside_of_a_padding():
 
 def test_functions_that_are_dear_are_functions_of_the_language():
     assert set(DEAR_FUNCTIONS) <= {*ops.UNARY, *ops.BINARY}
-
-
-def test_two_small_parts_are_selected():
-    backend = JaxBackend()
-    joined = jax.jit(lambda a, b: backend.kernel(ops.Concat(1), [a, b], {}, 0)[0])
-    for width, operation in ((200, "select"), (20_000, "concatenate")):
-        a, b = np.ones((8, width), np.float32), np.full((8, 3), np.nan, np.float32)
-        assert np.array_equal(joined(a, b), np.concatenate([a, b], 1), equal_nan=True)
-        assert operation in joined.lower(a, b).as_text()
 
 
 def test_a_sum_of_paddings_is_computed_once_for_all_its_readers():

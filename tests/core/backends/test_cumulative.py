@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tempo_core.backends.jax_backend import JaxBackend
-from tempo_core.backends.xla_cpu.cumulative import in_blocks, least
+from tempo_core.backends.shared import least
+from tempo_core.backends.xla_cpu.cumulative import in_blocks
 from tempo_core.ir import ops
 from tempo_core.prices import SCAN_BLOCK, SHORTEST_SCAN_IN_BLOCKS
 from tests.core.backends.support import array, check

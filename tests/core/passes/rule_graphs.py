@@ -246,12 +246,6 @@ def whole_slice(make: Make) -> Edge:
     return make.add(ops.Slice(axis, Expr.of(0), shape[axis]), make.moved(make.input(shape)))
 
 
-def gather_all(make: Make) -> Edge:
-    shape = make.sizes(make.draw(st.integers(1, 3)))
-    axis = make.axis(shape)
-    return make.add(ops.Gather(axis), make.moved(make.input(shape)), make.add(ops.Iota(shape[axis])))
-
-
 def gather_shifted(make: Make) -> Edge:
     """From position 0 (a plain count) or later, and up to the end of the axis or not."""
     shape = make.sizes(make.draw(st.integers(1, 3)))
@@ -404,7 +398,6 @@ GENERATORS: dict[str, Generator] = {
     "broadcast-to-itself": Generator(broadcast_to_itself),
     "broadcast-broadcast": Generator(broadcast_broadcast),
     "whole-slice": Generator(whole_slice),
-    "gather-all": Generator(gather_all),
     "sum-of-scatter-batch": Generator(sum_of_scatter_batch, NUMBERS),
     "slice-of-permuted": Generator(slice_of_permuted),
     "slice-of-dot-batch": Generator(slice_of_dot_batch, NUMBERS),
