@@ -19,7 +19,7 @@ from tempo_core.ir.ops import Dataflow, Input, Output
 from tempo_core.ir.types import TensorType
 from tempo_core.runtime.cost.count import cost_of, size_at_an_end
 from tempo_core.runtime.cost.kernels import bytes_of
-from tempo_core.runtime.staged.host import Chunks, HostCall, HostIf, HostItem, HostLoop, Segment, statements
+from tempo_core.runtime.staged.host import Chunks, HostCall, Loops, Segment, placed, statements
 from tempo_core.runtime.staged.stage import Staged
 from tempo_core.schedule import Scheduled
 
@@ -191,12 +191,11 @@ class _Counting:
     # -- device programs and calls ------------------------------------------------------------------------------------
 
     def staged(self, staged: Staged) -> None:
-        self._walk(staged, staged.items, ())
-        self.moments.append(Moment("the end of the run"))
-        end = len(self.moments) - 1
-        at = {id(item): number for item, number in self.placed}
-        launches = [(item, number) for item, number in self.placed if isinstance(item, Segment)]
-        calls = {item.slot: at[id(item)] for item, _ in self.placed if isinstance(item, HostCall)}
+        items = list(placed(staged.items))
+        self.moments = [*(self._moment(staged, item, loops) for item, loops in items), Moment("the end of the run")]
+        end = len(items)
+        launches = [(item, number) for number, (item, _) in enumerate(items) if isinstance(item, Segment)]
+        calls = {item.slot: number for number, (item, _) in enumerate(items) if isinstance(item, HostCall)}
         self._inputs(staged, launches, end)
         self._stores(staged, launches, end)
         for segment, number in launches:
@@ -248,37 +247,17 @@ class _Counting:
                 first, last = (0, end) if several else (readers[0], readers[0])
                 self._add(name, node.outputs[0], "input", (), DEVICE, first, last, node.where)
 
-    def _walk(self, staged: Staged, items: Sequence[HostItem], loops: tuple[str, ...]) -> None:
-        self.placed: list[tuple[HostItem, int]]
-        if not loops and not self.moments:
-            self.placed = []
-        for item in items:
-            if isinstance(item, (Segment, Chunks)):
-                segment = item if isinstance(item, Segment) else item.segment
-                around = loops if isinstance(item, Segment) else (*loops, f"some {item.counter.name}")
-                self._moment(segment, self._of_program(staged, segment, around))
-            elif isinstance(item, HostCall):
-                node = self.graph[item.execute.node]
-                self._moment(
-                    item,
-                    Moment(f"function {self.statements[node.id]}", ", ".join(loops), self.statements[node.id], self._line(node)),
-                )
-            elif isinstance(item, HostLoop):
-                self._walk(staged, [*item.edge, *item.body], (*loops, item.counter.name))
-            elif isinstance(item, HostIf):
-                self._walk(staged, [*item.then, *item.orelse], loops)
-
-    def _moment(self, item: HostItem, moment: Moment) -> None:
-        self.placed.append((item, len(self.moments)))
-        self.moments.append(moment)
+    def _moment(self, staged: Staged, item: Segment | HostCall, loops: Loops) -> Moment:
+        around = ", ".join(f"some {loop.counter.name}" if isinstance(loop, Chunks) else loop.counter.name for loop in loops)
+        if isinstance(item, HostCall):
+            node = self.graph[item.execute.node]
+            return Moment(f"function {self.statements[node.id]}", around, self.statements[node.id], self._line(node))
+        largest = max(self._nodes(item), key=self._values, default=None)
+        statement, line = ("", "") if largest is None else (self.statements[largest.id], self._line(largest))
+        is_exact = staged.temporaries(item) is not None
+        return Moment(f"device program {item.number}", around, statement, line, is_exact=is_exact)
 
     # -- temporaries of device programs -------------------------------------------------------------------------------
-
-    def _of_program(self, staged: Staged, segment: Segment, loops: tuple[str, ...]) -> Moment:
-        largest = max(self._nodes(segment), key=self._values, default=None)
-        statement, line = ("", "") if largest is None else (self.statements[largest.id], self._line(largest))
-        is_exact = staged.temporaries(segment) is not None
-        return Moment(f"device program {segment.number}", ", ".join(loops), statement, line, is_exact=is_exact)
 
     def _temporaries(self, staged: Staged, segment: Segment, number: int) -> None:
         """The rows of temporaries: the stores inside the device program as far as they fit in its figure, and one row for the rest."""

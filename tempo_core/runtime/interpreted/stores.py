@@ -12,26 +12,12 @@ from tempo_core.backends.base import Array, Backend, numpy_dtype
 from tempo_core.errors import UncoveredPointError
 from tempo_core.ir.graph import Edge, Graph, Key, Node
 from tempo_core.ir.ops import Constant, Input, Merge, Output
+from tempo_core.runtime.walk import Evaluator, evaluator
 from tempo_core.schedule import Storage
-from tempo_core.symbolic.condition import Bool
 from tempo_core.symbolic.domain import Point
-from tempo_core.symbolic.expr import Expr, Symbol
+from tempo_core.symbolic.expr import Symbol
 
 Coordinates = tuple[int, ...]
-Evaluator = Callable[[Mapping[Symbol, int]], int]
-
-
-def evaluator(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Evaluator:
-    """A function from the values of steps (or counters) to that of the expression. Common indices are computed without a tree walk."""
-    fixed = expression.substitute(bounds)
-    if isinstance(fixed, Expr):
-        constant = fixed.constant
-        if fixed.is_constant:
-            return lambda env: constant
-        atom = (fixed - constant).single_atom
-        if isinstance(atom, Symbol):
-            return lambda env: env[atom] + constant
-    return fixed.evaluate
 
 
 class Stores:

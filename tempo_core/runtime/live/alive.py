@@ -16,7 +16,7 @@ from typing import TypeAlias, Union
 
 from tempo_core.ir.graph import Graph, Key
 from tempo_core.ir.ops import Merge, Output
-from tempo_core.runtime.staged.host import Chunks, Fetch, HostCall, HostIf, HostItem, HostLoop, Segment
+from tempo_core.runtime.staged.host import Chunks, Fetch, HostCall, HostItem, HostLoop, Segment, placed
 from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.tidy import Limits, decided
 from tempo_core.schedule.tree import Item
@@ -49,7 +49,9 @@ class Alive:
         self._numbers: dict[Symbol, IntoExpr] = dict(bounds)
         self.writes: dict[Held, set[Access]] = {}
         self.reads: dict[Held, set[Access]] = {}
-        self._visit(items, ())
+        for item, around in placed(items):
+            loops = tuple((id(loop), loop.counter) for loop in around)
+            self._segment(item, loops) if isinstance(item, Segment) else self._call(item, loops)
         self.at_end = frozenset(results)  # what is read when the program has ended
         for held in self.at_end:
             self.reads.setdefault(held, set()).add(Access((), ()))
@@ -70,20 +72,7 @@ class Alive:
 
     # -- accesses -----------------------------------------------------------------------------------------------------
 
-    def _visit(self, items: Sequence[HostItem], loops: Loops) -> None:
-        for item in items:
-            if isinstance(item, Segment):
-                self._segment(item, loops)
-            elif isinstance(item, Chunks):
-                self._segment(item.segment, (*loops, (id(item), item.counter)), is_chunk=True)
-            elif isinstance(item, HostLoop):
-                self._visit([*item.edge, *item.body], (*loops, (id(item), item.counter)))
-            elif isinstance(item, HostIf):
-                self._visit([*item.then, *item.orelse], loops)
-            else:
-                self._call(item, loops)
-
-    def _segment(self, segment: Segment, loops: Loops, is_chunk: bool = False) -> None:
+    def _segment(self, segment: Segment, loops: Loops) -> None:
         for put in segment.puts:
             self._read(put.slot, loops, put.execute.point)
             for output in put.outputs:
@@ -93,7 +82,7 @@ class Alive:
                 self._operands(item.execute, loops)
                 self._write(item.slot, loops, item.execute.point)
                 continue
-            if is_chunk and isinstance(item, Loop):  # the loop that is cut into launches is there already
+            if segment.is_chunk and isinstance(item, Loop):  # the loop that is cut into launches is there already
                 item = item.body
             self._item(item, loops, ())
 

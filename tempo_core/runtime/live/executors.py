@@ -17,13 +17,13 @@ from tempo_core.ir.graph import Key
 from tempo_core.ir.names.naming import value_names
 from tempo_core.ir.ops import Output
 from tempo_core.runtime.feeds import Feeds
-from tempo_core.runtime.interpreted.interpreter import Going, Interpreter
+from tempo_core.runtime.interpreted.interpreter import Interpreter
 from tempo_core.runtime.live.alive import Alive, Held
 from tempo_core.runtime.numerics import Watch
-from tempo_core.runtime.staged.host import Chunks, walk
 from tempo_core.runtime.staged.run import Progress, StagedProgram
 from tempo_core.runtime.walk import Path, Walk
-from tempo_core.schedule import Block, If, Loop, Scheduled
+from tempo_core.schedule import Loop, Scheduled
+from tempo_core.schedule.tree import walk
 from tempo_core.symbolic.domain import Index, Range, is_full_range
 from tempo_core.symbolic.expr import Symbol
 
@@ -54,11 +54,11 @@ class StagedExecutor:
     def __init__(self, staged: StagedProgram, fed: Feeds, seed: int, watch: Watch | None, path: Path):
         self.staged, self.names = staged, value_names(staged.graph)
         self.progress = Progress(staged, fed, seed, watch)
-        self.walk = Walk(staged.host.tree(staged.items), self.progress, path)
-        pieces = [item for item in walk(staged.items) if isinstance(item, Chunks)]
+        self.walk = Walk(staged.host.tree, self.progress, path)
         slots = [slot for _, slot in staged.outputs]
         self.alive = Alive(staged.items, staged.graph, staged.lowering.bounds, (*staged.kept_outputs, *slots))
-        self.of_pieces = {counter for item in pieces for counter in (item.first, item.last)}  # set anew for each launch
+        chunks = (segment for segment in staged.segments if segment.is_chunk)
+        self.of_pieces = {counter for segment in chunks for counter in segment.counters[-2:]}  # set anew for each launch
 
     def settle(self) -> None:
         self.progress.deliver_all()
@@ -127,15 +127,15 @@ class InterpretedExecutor:
     def __init__(self, scheduled: Scheduled, backend: Backend, fed: Feeds, seed: int, watch: Watch | None, path: Path):
         self.interpreter = Interpreter(scheduled, backend, seed, watch)
         self.names = value_names(scheduled.graph)
-        self.going = Going(self.interpreter.state(fed), dict(fed.chosen))
-        self.walk = Walk(self.interpreter.tree(), self.going, path)
-        self.fixed = {key for key, values in self.going.state.stores.values.items() if values}  # inputs and constants
+        self.state = self.interpreter.state(fed)
+        self.walk = Walk(self.interpreter.tree, self.state, path)
+        self.fixed = {key for key, values in self.state.stores.values.items() if values}  # inputs and constants
 
     def settle(self) -> None:
         pass
 
     def results(self) -> dict[int, Any]:
-        state, graph, bounds = self.going.state, self.interpreter.graph, self.interpreter.bounds
+        state, graph, bounds = self.state, self.interpreter.graph, self.interpreter.bounds
         results = dict(state.results)
         for node in graph:
             if isinstance(node.op, Output) and node.op.position not in results:
@@ -154,8 +154,8 @@ class InterpretedExecutor:
         return results
 
     def arrays(self) -> dict[str, Array]:
-        state = self.going.state
-        arrays: dict[str, Array] = {f"counter/{counter.name}": np.int64(at) for counter, at in self.going.counters.items()}
+        state = self.state
+        arrays: dict[str, Array] = {f"counter/{counter.name}": np.int64(at) for counter, at in state.counters.items()}
         for key, values in state.stores.values.items():
             if key not in self.fixed:
                 arrays |= {f"store/{self.names[key]}@{','.join(map(str, at))}": value for at, value in values.items()}
@@ -164,10 +164,10 @@ class InterpretedExecutor:
         return arrays
 
     def put_back(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        state, to_device = self.going.state, self.interpreter.backend.to_device
-        counters = {symbol.name: symbol for symbol in (*_counters(self.interpreter.scheduled), *state.chosen)}
-        self.going.counters = {counters[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in counters}
-        state.chosen.update({symbol: at for symbol, at in self.going.counters.items() if symbol in state.chosen})
+        state, to_device = self.state, self.interpreter.backend.to_device
+        loops = [item.counter for item in walk(self.interpreter.scheduled.root) if isinstance(item, Loop)]
+        counters = {symbol.name: symbol for symbol in (*loops, *state.counters)}
+        state.counters.update({counters[name]: int(array) for name, array in _of_kind(arrays, "counter") if name in counters})
         keys = {name: key for key, name in self.names.items()}
         for name, array in _of_kind(arrays, "store"):
             base, _, point = name.rpartition("@")
@@ -201,19 +201,6 @@ def _nested(value: Any, places: list[int], array: Any) -> Any:
     parts = [] if value is None else value
     inner = _nested(parts[places[0]] if places[0] < len(parts) else None, places[1:], array)
     return [*parts[: places[0]], inner]
-
-
-def _counters(scheduled: Scheduled) -> Iterator[Symbol]:
-    waiting: list[Any] = [scheduled.root]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, Loop):
-            yield item.counter
-            waiting.append(item.body)
-        elif isinstance(item, If):
-            waiting += [item.then, *([item.orelse] if item.orelse else [])]
-        elif isinstance(item, Block):
-            waiting += item.children
 
 
 def _numbered(name: str, value: Any) -> dict[str, Array]:

@@ -20,7 +20,7 @@ from tempo_core.ir.udf import Custom, Fed
 from tempo_core.runtime.feeds import Feeds
 from tempo_core.runtime.live.executors import Executor
 from tempo_core.runtime.live.state_file import Snapshot, digest, path_of
-from tempo_core.runtime.walk import Branch, Loop, Pieces
+from tempo_core.runtime.walk import Branch, Loop
 from tempo_core.runtime.walk import Path as Place
 from tempo_core.symbolic.expr import Expr
 
@@ -316,16 +316,12 @@ def origin_of(
 def _has_loop(nodes: Iterable[Any], step: str) -> bool:
     """Whether a tree has a loop over a step at which it can stop."""
     for node in nodes:
-        if isinstance(node, (Loop, Pieces)) and step in node.steps:
+        if isinstance(node, Loop) and step in node.steps:
             return True
-        inner = (
-            [*node.first, *node.later]
-            if isinstance(node, Loop)
-            else [*node.then, *node.orelse]
-            if isinstance(node, Branch)
-            else []
+        parts = (
+            (node.first, node.later) if isinstance(node, Loop) else (node.then, node.orelse) if isinstance(node, Branch) else ()
         )
-        if _has_loop(inner, step):
+        if any(_has_loop(part, step) for part in parts):
             return True
     return False
 

@@ -109,13 +109,35 @@ class Chunks:
 
 
 HostItem = Union[Segment, HostCall, HostLoop, HostIf, Chunks]
+Loops = tuple[Union[HostLoop, Chunks], ...]
+
+
+def placed(items: Sequence[HostItem], loops: Loops = ()) -> Iterator[tuple[Segment | HostCall, Loops]]:
+    """All launches and calls in program order, each with the loops around it, the outermost first."""
+    for item in items:
+        if isinstance(item, HostLoop):
+            yield from placed([*item.edge, *item.body], (*loops, item))
+        elif isinstance(item, HostIf):
+            yield from placed([*item.then, *item.orelse], loops)
+        else:
+            yield (item.segment, (*loops, item)) if isinstance(item, Chunks) else (item, loops)
 
 
 def segments(items: Sequence[HostItem]) -> Iterator[Segment]:
     """All segments, in program order."""
-    for item in walk(items):
-        if isinstance(item, (Segment, Chunks)):
-            yield item if isinstance(item, Segment) else item.segment
+    return (item for item, _ in placed(items) if isinstance(item, Segment))
+
+
+def calls(items: Sequence[HostItem]) -> Iterator[HostCall]:
+    """All calls of functions, in program order."""
+    return (item for item, _ in placed(items) if isinstance(item, HostCall))
+
+
+def inside(item: HostItem, change: Callable[[list[HostItem]], list[HostItem]]) -> HostItem:
+    """An item whose inner items are changed: those of a loop or a condition. Others stay as they are."""
+    if isinstance(item, HostLoop):
+        return replace(item, body=change(item.body), edge=change(item.edge))
+    return replace(item, then=change(item.then), orelse=change(item.orelse)) if isinstance(item, HostIf) else item
 
 
 def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
@@ -130,16 +152,6 @@ def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
             created = {*item.writes, *(key for key in item.reads if users[key] == 1)}
             item.creates = frozenset(created - touched)
         touched |= {key for segment in segments([item]) for key in (*segment.writes, *segment.reads)}
-
-
-def walk(items: Sequence[HostItem]) -> Iterator[HostItem]:
-    """All items and the items in them, in program order."""
-    for item in items:
-        yield item
-        if isinstance(item, HostLoop):
-            yield from walk([*item.edge, *item.body])
-        elif isinstance(item, HostIf):
-            yield from walk([*item.then, *item.orelse])
 
 
 def add(items: list[HostItem], segment: Segment) -> None:
@@ -164,22 +176,18 @@ def at(segment: Segment, values: Mapping[Symbol, Expr], counters: tuple[Symbol, 
 
     `limits` of the counters decide conditions.
     """
-    puts = [replace(put, execute=_execute(put.execute, values)) for put in segment.puts]
+    puts = [replace(put, execute=execute_at(put.execute, values)) for put in segment.puts]
     items: list[Item | Fetch] = []
     for item in segment.items:
         if isinstance(item, Fetch):
-            items.append(replace(item, execute=_execute(item.execute, values)))
+            items.append(replace(item, execute=execute_at(item.execute, values)))
         else:
             items.extend(as_block(simplified(substitute(item, values), limits)).children)
     return Segment(segment.number, counters, puts, items)
 
 
-def call_at(call: HostCall, values: Mapping[Symbol, Expr]) -> HostCall:
-    """A call at the point where the counters have these values."""
-    return HostCall(_execute(call.execute, values), call.slot, call.is_sink, call.kept)
-
-
-def _execute(execute: Execute, values: Mapping[Symbol, Expr]) -> Execute:
+def execute_at(execute: Execute, values: Mapping[Symbol, Expr]) -> Execute:
+    """A statement at the point where the counters have these values."""
     return Execute(execute.node, execute.branch, tuple(e.substitute(values) for e in execute.point))
 
 

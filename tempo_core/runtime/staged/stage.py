@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tempo_core import prices
 from tempo_core.backends.base import Backend, numpy_dtype
 from tempo_core.backends.products import shared_by
 from tempo_core.backends.scopes import program_name
@@ -47,10 +48,11 @@ from tempo_core.runtime.staged.host import (
     HostLoop,
     Put,
     Segment,
+    calls,
     create_stores,
+    inside,
     segments,
     statements,
-    walk,
 )
 from tempo_core.runtime.staged.spread import Spread
 from tempo_core.schedule import Block, Execute, If, Loop, Scheduled, Storage, leaves
@@ -86,7 +88,8 @@ class Staged:
         the device programs, as far as the lengths of their loops are numbers. The arrays of the inputs `donated` are the program's.
         With `spread`, all device programs run on its devices.
         """
-        self.check_numerics, self.launch_seconds, self.disable = check_numerics, launch_seconds or 0.0, disable
+        self.check_numerics, self.disable = check_numerics, disable
+        self.launch_seconds = prices.LONG_LOOP if launch_seconds is None else launch_seconds
         self.scheduled, self.backend, self.graph = scheduled, backend, scheduled.graph
         self.spread, self.executables = spread, kept
         self.compiles = 0
@@ -214,16 +217,16 @@ class Staged:
         for segment in segments(items):
             for key in {key for item in segment.items for key in self._item_effects(item).touches}:
                 readers.setdefault(key, []).append(segment)
-        calls = [item for item in walk(items) if isinstance(item, HostCall) and not item.is_sink]
+        returning = [call for call in calls(items) if not call.is_sink]
         puts = {put.slot: (segment, put) for segment in segments(items) for put in segment.puts}
         inside: dict[Key, bool] = {}  # whether a launch in the loop of a call reads the result
-        for call in calls:
+        for call in returning:
             loops = puts[call.slot][0].counters
             for output in range(len(self.graph[call.execute.node].outputs)):
                 key = (call.execute.node, output)
                 outer = [s.counters == loops[: len(s.counters)] and len(s.counters) < len(loops) for s in readers.get(key, ())]
                 inside[key] = inside.get(key, False) or not all(outer) or key in self.unrolled.stores
-        for call in calls:
+        for call in returning:
             segment, put = puts[call.slot]
             keys = [(put.execute.node, output) for output in put.outputs]
             call.kept = tuple(key[1] for key in keys if key in readers and not inside[key])
@@ -231,17 +234,13 @@ class Staged:
             segment.puts = [each for each in segment.puts if each is not put] + (
                 [replace(put, outputs=outputs)] if outputs else []
             )
-        kept = {(call.execute.node, output) for call in calls for output in call.kept}
+        kept = {(call.execute.node, output) for call in returning for output in call.kept}
         return {key: (self.lowering.shape(key), self.lowering.dtype(key)) for key in sorted(kept)}
 
     def _without_empty(self, items: list[HostItem]) -> list[HostItem]:
         """The items without launches that do nothing."""
-        for item in items:
-            if isinstance(item, HostLoop):
-                item.body = self._without_empty(item.body)
-            elif isinstance(item, HostIf):
-                item.then, item.orelse = self._without_empty(item.then), self._without_empty(item.orelse)
-        return [item for item in items if not (isinstance(item, Segment) and not item.puts and not item.items)]
+        present = [item for item in items if not (isinstance(item, Segment) and not item.puts and not item.items)]
+        return [inside(item, self._without_empty) for item in present]
 
     def _effects(self, segment: Segment) -> Effects:
         """The effects of a segment. Puts define the values that host calls return; fetches read."""
