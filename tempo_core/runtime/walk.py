@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, Union
 
 from tempo_core.symbolic.condition import Bool
+from tempo_core.symbolic.domain import Index, Point, Range
 from tempo_core.symbolic.expr import Expr, Symbol
 
 Evaluator = Callable[[Mapping[Symbol, int]], int]
@@ -27,6 +28,15 @@ def evaluator(expression: Expr | Bool, bounds: Mapping[Symbol, int]) -> Evaluato
         if isinstance(atom, Symbol):
             return lambda env: env[atom] + constant
     return fixed.evaluate
+
+
+def span(index: Expr | Index, bounds: Mapping[Symbol, int]) -> Callable[[Mapping[Symbol, int]], range]:
+    """A function from the values of steps (or counters) to the points of an index; a single one without a range."""
+    if isinstance(index, Range):
+        start, stop, stride = evaluator(index.start, bounds), evaluator(index.stop, bounds), index.stride
+        return lambda env: range(start(env), stop(env), stride)
+    point = evaluator(index.expr if isinstance(index, Point) else index, bounds)
+    return lambda env: range(at := point(env), at + 1)
 
 
 class Running(Protocol):

@@ -6,11 +6,12 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tempo_core.backends.base import Array, Backend, call_host, numpy_dtype
+from tempo_core.backends.numpy_backend import NumpyBackend
 from tempo_core.ir.graph import Graph, Node
 from tempo_core.ir.names.naming import names
 from tempo_core.ir.ops import Dataflow, End, Merge, Op, Output, Sink, Udf
@@ -18,31 +19,15 @@ from tempo_core.ir.types import is_float
 from tempo_core.ir.udf import Fed
 from tempo_core.runtime import walk
 from tempo_core.runtime.feeds import NOTHING, Feed, Feeds
-from tempo_core.runtime.interpreted.stores import Coordinates, Reader, Stores
-from tempo_core.runtime.numerics import Returned, Watch, flag, host_call
+from tempo_core.runtime.interpreted.stores import Coordinates, Executed, Reader, Stores
+from tempo_core.runtime.numerics import Returned, Watch, find, flag, host_call
 from tempo_core.runtime.staged.chunks import counted_steps
-from tempo_core.runtime.walk import Evaluator, Walk, evaluator
-from tempo_core.schedule import Block, Dealloc, Evict, Execute, If, Load, Loop, Scheduled, leaves
+from tempo_core.runtime.staged.host import statements
+from tempo_core.runtime.walk import Walk, evaluator, span
+from tempo_core.schedule import Block, Dealloc, Execute, If, Loop, Scheduled, leaves, schedule
 from tempo_core.schedule.build import chosen_value
-from tempo_core.schedule.tree import Item, Leaf
-from tempo_core.symbolic.domain import Point, Range
+from tempo_core.schedule.tree import Item
 from tempo_core.symbolic.expr import StepValues, Symbol
-
-
-class Executed(NamedTuple):
-    """A statement that ran: its text (`w|1[0, 3]`), the point of its node, the values that it gave, and its operands.
-
-    `place` is its number among the `Execute` leaves of the program. `counters` are the counters of the loops around it.
-    """
-
-    statement: str
-    point: Coordinates
-    values: tuple[Array, ...]
-    operands: tuple[Array, ...]
-    node: Node
-    branch: int | None
-    place: int
-    counters: StepValues
 
 
 @dataclass(eq=False)
@@ -102,13 +87,13 @@ class Interpreter:
         if isinstance(item, Block):
             return [node for child in item.children for node in self._nodes(child, around)]
         if isinstance(item, Loop):
-            steps = counted_steps(item.counter, (leaf for leaf in leaves(item) if isinstance(leaf, Execute)), self.graph)
+            steps = counted_steps(item.counter, statements(item), self.graph)
             body = self._nodes(item.body, (*around, item.counter))
             return [walk.Loop(item, steps, self.bounds, body, body)]
         if isinstance(item, If):
             then, orelse = self._nodes(item.then, around), self._nodes(item.orelse or Block(), around)
             return [walk.Branch(evaluator(item.condition, self.bounds), then, orelse)]
-        return [walk.Leaf(self._execute(item, around) if isinstance(item, Execute) else self._memory(item))]
+        return [walk.Leaf(self._execute(item, around) if isinstance(item, Execute) else self._dealloc(item))]
 
     def _execute(self, item: Execute, around: tuple[Symbol, ...]) -> Callable[[State], Executed]:
         key = (item.node, item.branch)
@@ -128,26 +113,10 @@ class Interpreter:
 
         return run
 
-    def _memory(self, item: Leaf) -> Callable[[State], None]:
-        assert isinstance(item, (Dealloc, Evict, Load))
+    def _dealloc(self, item: Dealloc) -> Callable[[State], None]:
+        spans = [span(part, self.bounds) for part in item.point]
         key = (item.node, item.output)
-        parts: list[tuple[Evaluator, Evaluator, int]] = []
-        for part in item.point:
-            if isinstance(part, Range):
-                parts.append((evaluator(part.start, self.bounds), evaluator(part.stop, self.bounds), part.stride))
-            else:
-                first = part.expr if isinstance(part, Point) else part
-                parts.append((evaluator(first, self.bounds), evaluator(first + 1, self.bounds), 1))
-
-        def run(state: State) -> None:
-            counters = state.counters
-            points = itertools.product(*(range(first(counters), after(counters), stride) for first, after, stride in parts))
-            if isinstance(item, Dealloc):
-                state.stores.free(key, points)
-            else:
-                state.stores.move(key, points, self.backend.to_host if isinstance(item, Evict) else self.backend.to_device)
-
-        return run
+        return lambda state: state.stores.free(key, itertools.product(*(of(state.counters) for of in spans)))
 
 
 class Statement:
@@ -266,3 +235,16 @@ def _compiled(backend: Backend, op: Op, steps: Steps, used: Used) -> Callable[..
 def _shared(kind: type[Backend], op: Op, steps: Steps, used: Used) -> Callable[..., tuple[Array, ...]]:
     """The compiled kernel of an op. Equal ops of all nodes, programs and runs share one function."""
     return _compiled(kind(), op, steps, used)
+
+
+def watched(source: Graph, bounds: Mapping[Symbol, int], fed: Feeds, seed: int) -> Watch:
+    """A watch for values that are not finite in a run: when one reaches an output, a host function or a recurrence.
+
+    Then the program as it was written, `source`, runs in NumPy to find where that began.
+    """
+
+    def search(watch: Watch) -> None:
+        interpreter = Interpreter(schedule(source, bounds), NumpyBackend(), seed, repeated=watch.returned)
+        find(source, bounds, fed.arrays, watch.returned, interpreter.steps(interpreter.state(Feeds(fed.arrays, {}))))
+
+    return Watch(search)

@@ -17,8 +17,8 @@ from typing import TypeVar
 from tempo_core import prices
 from tempo_core.ir.graph import Graph
 from tempo_core.ir.ops import Dataflow, Merge
-from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, inside
-from tempo_core.schedule import Block, Execute, If, Loop, leaves
+from tempo_core.runtime.staged.host import Chunks, Fetch, HostItem, HostLoop, Segment, inside, statements
+from tempo_core.schedule import Block, Execute, If, Loop
 from tempo_core.schedule.tree import Item, counter
 from tempo_core.symbolic.expr import Symbol, minimum
 
@@ -53,7 +53,7 @@ def opened(items: Sequence[HostItem], graph: Graph, step: str | None, stays_whol
     """
 
     def is_wanted(loop: Loop, is_outermost: bool) -> bool:
-        return is_outermost if step is None else step in counted_steps(loop.counter, _executes(loop), graph)
+        return is_outermost if step is None else step in counted_steps(loop.counter, statements(loop), graph)
 
     def count(loop: Loop, is_outermost: bool) -> int | None:
         if stays_whole(loop):
@@ -119,10 +119,6 @@ def counted_steps(counter: Symbol, executes: Iterable[Execute], graph: Graph) ->
             if counter in at.symbols:
                 steps.add(step.name)
     return frozenset(steps)
-
-
-def _executes(item: Item) -> list[Execute]:
-    return [leaf for leaf in leaves(item) if isinstance(leaf, Execute)]
 
 
 def _loops(item: Item) -> Iterator[Loop]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
@@ -56,6 +55,17 @@ class Segment:
     def stores_passed(self) -> tuple[list[Key], list[Key]]:
         """The stores that are arguments: those that it changes, and those that it only reads."""
         return [k for k in self.writes if k not in self.creates], [k for k in self.reads if k not in self.creates]
+
+    @property
+    def executes(self) -> list[Execute]:
+        """Its statements, and those whose operands it fetches."""
+        inside = [execute for item in self.items for execute in statements(item)]
+        return [*inside, *(fetch.execute for fetch in self.fetches)]
+
+    @property
+    def returned(self) -> list[Key]:
+        """The results of host calls that it puts into stores."""
+        return [(put.execute.node, output) for put in self.puts for output in put.outputs]
 
     @property
     def fetches(self) -> list[Fetch]:
@@ -138,20 +148,6 @@ def inside(item: HostItem, change: Callable[[list[HostItem]], list[HostItem]]) -
     if isinstance(item, HostLoop):
         return replace(item, body=change(item.body), edge=change(item.edge))
     return replace(item, then=change(item.then), orelse=change(item.orelse)) if isinstance(item, HostIf) else item
-
-
-def create_stores(items: Sequence[HostItem], but: Collection[Key] = ()) -> None:
-    """Let launches make the stores that they are the first to touch, except those in `but`. One XLA program less makes zeros.
-
-    Such a launch runs once, and before all others that touch the store. Where it returns no such store, no other launch may need it.
-    """
-    users = Counter(key for segment in segments(items) for key in (*segment.writes, *segment.reads))
-    touched = set(but)
-    for item in items:
-        if isinstance(item, Segment):
-            created = {*item.writes, *(key for key in item.reads if users[key] == 1)}
-            item.creates = frozenset(created - touched)
-        touched |= {key for segment in segments([item]) for key in (*segment.writes, *segment.reads)}
 
 
 def add(items: list[HostItem], segment: Segment) -> None:

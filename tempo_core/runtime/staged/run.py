@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Union
 
 import jax
 import numpy as np
@@ -41,7 +41,7 @@ class Progress:
         self.stale = set(self.kept)  # those of them that changed since a device program took them
         self.lacks_stores = False  # whether those that are not there count as empty: in a run that was put back
         self.counters: dict[Symbol, int] = dict(fed.chosen)
-        self.values: list[Any] = [None] * staged.slots  # operands or results of calls, and outputs
+        self.values: list[Any] = [None] * staged.launches.slots  # operands or results of calls, and outputs
         self.sinking: deque[Callable[[], None]] = deque()
 
     def deliver_all(self) -> None:
@@ -157,26 +157,19 @@ class Host:
         if isinstance(op, Sink):
             return self._sink(item, op)
         assert isinstance(op, Udf)
-        keep, record = self._keep(item), self._record(item)
-        if isinstance(op.fn, Fed):
-            name, point = op.fn.name, self._point(item.execute)
-
-            def feed(run: Progress) -> None:
-                run.values[item.slot] = results = (run.streams[name].take(tuple(point(run).values())),)
-                keep(run, results)
-                if run.watch is not None:
-                    record(run, results)
-
-            return feed
-        function = self._function(item, op)
+        keep, node, point = self._keep(item), self.graph[item.execute.node], self._point(item.execute)
+        function = self._feed(op.fn.name, point) if isinstance(op.fn, Fed) else self._function(item, op)
 
         def call(run: Progress) -> None:
             run.values[item.slot] = results = function(run)
             keep(run, results)
             if run.watch is not None:
-                record(run, results)
+                run.watch.record(node, tuple(point(run).values()), tuple(results))
 
         return call
+
+    def _feed(self, name: str, point: Callable[[Progress], dict[str, int]]) -> Callable[[Progress], Sequence[Any]]:
+        return lambda run: (run.streams[name].take(tuple(point(run).values())),)
 
     def _point(self, execute: Execute) -> Callable[[Progress], dict[str, int]]:
         """The values of a statement's steps, by name."""
@@ -237,15 +230,6 @@ class Host:
 
         return keep
 
-    def _record(self, item: HostCall) -> Callable[[Progress, Sequence[Any]], None]:
-        node, point = self.graph[item.execute.node], self._point(item.execute)
-
-        def record(run: Progress, results: Sequence[Any]) -> None:
-            assert run.watch is not None
-            run.watch.record(node, tuple(point(run).values()), tuple(results))
-
-        return record
-
     def _sink(self, item: HostCall, op: Sink) -> Action:
         """A sink gets its values one call late, while the device works on."""
         where, point, name = self.graph[item.execute.node].where, self._point(item.execute), f"sink `{op.name}`"
@@ -290,10 +274,30 @@ class StagedProgram(Staged):
 
     def results(self, run: Progress) -> dict[int, Any]:
         """The results that a run has given so far, by position."""
-        given = {position: run.values[slot][0] for position, slot in self.outputs if run.values[slot] is not None}
+        given = {position: run.values[slot][0] for position, slot in self.launches.outputs if run.values[slot] is not None}
         kept = {self.position(key[0]): run.stores[key] for key in self.kept_outputs if key in run.stores}
         results = given | kept
         return results if self.spread is None else {position: self.spread.gathered(v) for position, v in results.items()}
+
+
+OpenedAt = Union[tuple[Union[str, None]], None]  # the step between whose iterations runs can stop, if they can
+
+
+class StagedPrograms:
+    """A program's device programs: for plain runs, for runs that stop, and for those that have the arrays of some inputs for themselves."""
+
+    def __init__(self, make: Callable[..., StagedProgram]):
+        """`make(opened_at=..., donated=...)` gives one of them."""
+        self._make = make
+        self._programs: dict[tuple[OpenedAt, frozenset[str]], StagedProgram] = {}
+
+    def of(self, opened_at: OpenedAt = None, donated: frozenset[str] = frozenset()) -> StagedProgram:
+        if (opened_at, donated) not in self._programs:
+            self._programs[opened_at, donated] = self._make(opened_at=opened_at, donated=donated)
+        return self._programs[opened_at, donated]
+
+    def __iter__(self) -> Iterator[StagedProgram]:
+        return iter(self._programs.values())
 
 
 def _executes(items: Sequence[HostItem]) -> list[Execute]:
